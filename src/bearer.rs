@@ -171,7 +171,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the request, and the file that belongs to it.
+/// Returns the request for a command, and the file that is sent with the request.
 fn request(command: &Command) -> Result<(Request, Vec<u8>), Failure> {
     Ok(match command {
         Command::Add { bearers, replace } => {

@@ -1,4 +1,4 @@
-//! `taut demo`: the reference experiment `demo`, with a page of its own.
+//! `taut demo`: runs the reference experiment `demo` and shows the results on a page of its own.
 
 use crate::bench::comparison::Load;
 use crate::exit::{self, Failure};
@@ -68,7 +68,7 @@ struct Asked {
 }
 
 impl Arguments {
-    /// Returns the experiment with the changes of the options.
+    /// Returns the experiment, modified by the options.
     fn asked(&self) -> Result<Asked, Failure> {
         let of_one = self.load.settings(self.seed)?;
         let usual = usual_devices()?;
@@ -125,7 +125,7 @@ impl Arguments {
     }
 }
 
-/// Returns the IDs of the devices that are measured by default.
+/// Returns the identifiers of the devices that are measured by default.
 fn usual_devices() -> Result<Vec<String>, Failure> {
     let experiment = taut_experiment::open(NAME, &Changes::default())?;
     let ids = experiment.variants().iter();

@@ -1,4 +1,4 @@
-//! `taut doctor`: a screen about this machine, with the commands that fix what is missing.
+//! `taut doctor`: checks of this machine, with the commands that install or enable missing parts.
 
 use crate::exit::{self, Failure};
 use crate::terminal::print;
@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Reports whether ports of a kind are available, as `taut ports` does.
+/// Reports whether ports of a backend are available, as `taut ports` does.
 fn port(backend: &Backend, give_rights: &str) -> Check {
     let name = format!("port {}", backend.name);
     match (backend.probe)() {

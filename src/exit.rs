@@ -14,19 +14,19 @@ use taut_traffic::TrialError;
 /// The reason why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// A measured value violates its stated limit: exit code 1.
+    /// A measured value violates the limit that the user set: exit code 1.
     Limit(String),
     /// The input is wrong: exit code 2.
     Input(String),
     /// The machine lacks something: exit code 3.
     Missing(String),
-    /// Stopped by Ctrl-C or another signal before it was done: exit code 130, as shells say it.
+    /// The command was stopped by Ctrl-C or another signal before it was complete: exit code 130, as in shells.
     Interrupted(String),
 }
 
 impl Failure {
-    /// Classifies an error about a file. A missing file, or one of the wrong type, is the caller's error; all others
-    /// are the machine's.
+    /// Classifies an error about a file: a missing file, or one of the wrong type, is an input error, any other an
+    /// error of the machine.
     pub fn of_file(error: &std::io::Error, text: String) -> Self {
         use std::io::ErrorKind;
         match error.kind() {
@@ -87,7 +87,7 @@ pub fn stop_flag() -> Result<&'static AtomicBool, Failure> {
     taut_host::stop_flag().map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))
 }
 
-/// Returns the path of this program, which is started again as a device.
+/// Returns the path of this program, which also runs as the device under test.
 pub fn own_program() -> Result<PathBuf, Failure> {
     std::env::current_exe()
         .map_err(|e| Failure::Missing(format!("cannot find this program's own file: {e}")))

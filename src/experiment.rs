@@ -1,4 +1,4 @@
-//! `taut experiment`: experiments as files, run and repeated.
+//! `taut experiment`: runs and repeats experiments that files describe.
 
 use crate::exit::{self, Failure};
 use crate::report;
@@ -305,7 +305,7 @@ fn new(file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the current name of a reference experiment, and prints a note about a former one.
+/// Returns the current name of a reference experiment; if `what` is a former name, prints a note about that.
 fn name_now(what: &str) -> &str {
     match taut_experiment::renamed(what) {
         Some((now, line)) => {
@@ -316,7 +316,8 @@ fn name_now(what: &str) -> &str {
     }
 }
 
-/// Returns the experiment of that name, and the results that it came with, which are to be replicated.
+/// Returns the experiment of that name. If `what` names results, which are to be replicated, also returns these
+/// results.
 fn experiment_of(what: &str, changes: &Changes) -> Result<(Experiment, Option<Results>), Failure> {
     match Results::open(what)? {
         Some(results) if *changes == Changes::default() => {
@@ -422,7 +423,7 @@ fn resume(dir: &Path, json: bool) -> Result<(), Failure> {
     go_on(experiment, folder, json)
 }
 
-/// Makes the missing runs and shows their results.
+/// Makes the missing runs of an experiment and shows the results.
 fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failure> {
     let stop = exit::stop_flag()?;
     let request = Request {
@@ -748,7 +749,7 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// Parses a licence: its SPDX name, in any case, or an address.
+/// Parses a licence: its SPDX identifier, in any case, or a URL.
 fn license(text: &str) -> Result<String, String> {
     if text.starts_with("https://") || text.starts_with("http://") {
         return Ok(text.to_owned());

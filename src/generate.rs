@@ -1,4 +1,4 @@
-//! `taut generate`: sends traffic and measures what comes back.
+//! `taut generate`: sends traffic and measures the packets that come back.
 
 use crate::exit::{self, Failure};
 use crate::samples::Samples;
@@ -23,7 +23,7 @@ use taut_traffic::{
 };
 use taut_wire::UdpFlow;
 
-/// The rate if none is given.
+/// The offered rate if the user sets none.
 const DEFAULT_RATE: Rate = Rate::Packets(100e3);
 
 #[derive(clap::Args)]
@@ -143,7 +143,7 @@ enum PacingKind {
     Nic,
 }
 
-/// The offered rate, or as many packets as the port accepts.
+/// The offered rate, or the maximum: as many packets as the port accepts.
 #[derive(Debug, Clone, Copy)]
 enum Offer {
     Max,
@@ -259,7 +259,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         .map_err(|missed| Failure::Limit(missed.to_string()))
 }
 
-/// Connects the traffic with the device, as far as the arguments describe it.
+/// Connects the generator with the device, as far as the arguments describe the device.
 fn setup(
     arguments: &Arguments,
     device: DeviceUnderTest,
@@ -271,7 +271,7 @@ fn setup(
     Ok(setup.patient_for(patience).tapped(arguments.tap))
 }
 
-/// Sends `rate_pps`, or as many packets as the port takes, and counts them.
+/// Sends packets at `rate_pps`, or as many as the port accepts, and counts them.
 fn flood(
     arguments: &Arguments,
     device: DeviceUnderTest,
@@ -346,7 +346,7 @@ fn check_together(
     Ok(())
 }
 
-/// Creates the recorder of each stream, and its view for readers during the run.
+/// Creates the recorder of each stream, and a view of its results for readers during the run.
 fn records(
     arguments: &Arguments,
     names: &[String],
@@ -398,8 +398,7 @@ fn traffic(arguments: &Arguments, flow: &UdpFlow) -> Result<Traffic, Failure> {
     Traffic::of_settings_over(flow, &settings).map_err(Failure::Input)
 }
 
-/// Returns the pacing. For pacing by the network card, it sets the rate at the port. Rates above the line rate are
-/// refused.
+/// Returns the pacing. For pacing by the NIC, it sets the rate at the port. Rates above the line rate are refused.
 fn pacing(
     arguments: &Arguments,
     traffic: &Traffic,

@@ -1,4 +1,4 @@
-//! `taut guest`: the first program of a virtual machine. Not for people.
+//! `taut guest`: the first program of a virtual machine. Only taut runs it.
 
 use crate::exit::Failure;
 

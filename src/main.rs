@@ -1,4 +1,4 @@
-//! The `taut` command: parses arguments, calls the crates, prints. One file per subcommand.
+//! The `taut` command: parses arguments, calls the crates, prints the results. There is one file per subcommand.
 
 #![forbid(unsafe_code)]
 
@@ -114,7 +114,7 @@ enum Command {
     },
 }
 
-/// Builds the command line. An option that takes a number reports -1 as an invalid value, not as an option.
+/// Builds the command line. For an option with a number, -1 is reported as an invalid value, not as an unknown option.
 fn command() -> clap::Command {
     fn numbers(command: clap::Command) -> clap::Command {
         command
@@ -204,7 +204,8 @@ fn for_people(command: &clap::Command) -> clap::Command {
     shown
 }
 
-/// Removes an argument's conflicts with other arguments and its requirements of them, as some of them are hidden.
+/// Removes an argument's conflicts with other arguments and its dependencies on them, as some of the other arguments
+/// are hidden.
 fn alone(argument: &clap::Arg) -> clap::Arg {
     let mut alone = clap::Arg::new(argument.get_id().clone())
         .action(argument.get_action().clone())
@@ -272,7 +273,7 @@ mod tests {
     use clap::error::ErrorKind;
     use std::any::TypeId;
 
-    /// The options with a number, a time or a rate have to refuse these values.
+    /// Values that every option with a number, a time or a rate has to reject.
     const NO_NUMBERS: [&str; 8] = [
         "NaN",
         "inf",
@@ -284,7 +285,7 @@ mod tests {
         "\u{65e5}\u{672c}",
     ];
 
-    /// Returns the numeric options of a command and its subcommands: path and option.
+    /// Returns the numeric options of a command and its subcommands: the path of the command, and the option.
     fn numbers(command: &clap::Command, path: &[String]) -> Vec<(Vec<String>, String)> {
         let texts = [TypeId::of::<String>(), TypeId::of::<PathBuf>()];
         let own = command.get_arguments().filter_map(|argument| {

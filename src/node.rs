@@ -1,4 +1,4 @@
-//! `taut node`: the commands that an experiment runs on its nodes. Not for people.
+//! `taut node`: the commands that an experiment runs on its nodes. Only taut runs it.
 
 use crate::exit::{self, Failure};
 use crate::terminal::{print, quantity};

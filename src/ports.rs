@@ -96,7 +96,8 @@ fn pacing(backend: &Backend) -> Vec<&'static str> {
     ["software", "fill"].into_iter().chain(nic).collect()
 }
 
-/// Prints the copies between every two kinds of ports: a row for each ingress kind, a column for each egress kind.
+/// Prints the number of copies of a packet between every two kinds of ports: a row for each ingress kind, a column for
+/// each egress kind.
 fn matrix(json: bool) {
     const FIRST_WIDTH: usize = 14;
     const WIDTH: usize = 11;

@@ -1,4 +1,4 @@
-//! `taut probe`: round trips between ordinary sockets, and what an application sees of a path.
+//! `taut probe`: round trips between ordinary sockets, as an application measures them on a path.
 
 mod layers;
 mod simulate;
@@ -155,10 +155,10 @@ const SEARCHES: u32 = 5;
 /// The lowest rate that a search tries, probes per second.
 const LOWEST_RATE_PPS: f64 = 100.0;
 
-/// Time between two lines; trials are too short for a line each.
+/// Time between two lines of a search, whose trials are too short for a line each.
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
 
-/// Precision of a search, as a fraction of the rate.
+/// Precision of a search for a rate, as a fraction of that rate.
 const SEARCH_PRECISION: f64 = 0.05;
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -374,7 +374,7 @@ fn connect(
     )?)
 }
 
-/// Describes a transport's notice in words; `None` if it is normal.
+/// Describes a transport's notice in words; `None` for a notice of normal operation.
 fn words_of(notice: Notice) -> Option<String> {
     match notice {
         Notice::Connected(_) | Notice::Left => None,
@@ -402,7 +402,7 @@ fn cpu_time_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The CPU counters, if they are requested.
+/// The CPU counters, if the user requests them.
 struct Cpu(Option<CpuReading>);
 
 impl Cpu {
@@ -542,15 +542,15 @@ struct RateReport {
     /// Mean over the searches that found a rate, with its median and the interval of the median.
     rate_pps: Option<Interval>,
     rate_median_pps: Option<Interval>,
-    /// The mean in bits of payload per second.
+    /// The mean `rate_pps`, in bits of payload per second.
     payload_bit_per_s: Option<f64>,
-    /// Searches that the client limits: the path may carry more.
+    /// Number of searches in which the client limited the rate: the path may carry more.
     limited_by_client: usize,
     searches: Vec<SearchedRate>,
     cpu: Option<CpuShares>,
 }
 
-/// Confidence level of the intervals of the median, from six searches on.
+/// Confidence level of the median's interval, which needs at least six searches.
 const CONFIDENCE: f64 = 0.95;
 
 fn search(arguments: &Client, server: SocketAddr, stop: &AtomicBool) -> Result<(), Failure> {

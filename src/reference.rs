@@ -1,5 +1,5 @@
-//! The tables of subcommands and options in docs/reference, compared with the command line: `./run reference` writes
-//! them.
+//! The tables of subcommands and options in docs/reference, compared with the command line; `./run reference` writes
+//! the tables.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference");
 
-/// The path of a command as it is typed, and the command.
+/// The path of a command as the user types it, and the command.
 type Named = (String, clap::Command);
 
 /// Collects all commands that help shows, including nested ones.
@@ -33,7 +33,7 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
-/// Returns an argument as it is typed: `--rate RATE`, `CHAIN...`.
+/// Returns an argument as the user types it: `--rate RATE`, `CHAIN...`.
 fn typed(argument: &clap::Arg) -> String {
     let names = argument.get_value_names().unwrap_or_default();
     let mut values: Vec<String> = names.iter().map(ToString::to_string).collect();
@@ -158,8 +158,8 @@ fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns a page with its tables replaced: `made` returns the table for the comment in front of it, such as `options of taut
-/// bench loss beyond taut bench throughput`.
+/// Returns a page with its tables replaced. `made` returns the table for the comment before it, such as `options of
+/// taut bench loss beyond taut bench throughput`.
 fn rewritten(page: &str, mut made: impl FnMut(&str) -> String) -> String {
     const END: &str = "<!-- /made -->";
     const KINDS: [&str; 2] = ["options of ", "commands of "];

@@ -1,4 +1,4 @@
-//! `taut report`: creates the report and the figures again from a results folder.
+//! `taut report`: regenerates the report and the figures of a results folder.
 
 use crate::exit::Failure;
 use crate::terminal::print;

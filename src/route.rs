@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use taut_router::{Answer, ConvertError, Converted, MOST_FILE_BYTES, Request, RouteText};
 use taut_traffic::Rate;
 
-/// Routes that are changed by one request.
+/// Maximum number of routes that one request changes.
 const TOGETHER: usize = 50;
 
 #[derive(clap::Args)]
@@ -267,7 +267,7 @@ fn refused(command: &Command, answer: Answer) -> Failure {
     Failure::Input(format!("{file}{error}{done}"))
 }
 
-/// Deletes routes and adds them again. Missed intervals are not made up for; the achieved rate is printed.
+/// Deletes routes and adds them again, periodically. Missed intervals are skipped; the achieved rate is printed.
 fn churn(
     router: &mut Conversation,
     arguments: &Arguments,

@@ -1,4 +1,4 @@
-//! `--samples`: the file format of a measurement's packets.
+//! `--samples`: the file format for the samples of a measurement.
 
 use taut_results::PacketFormat;
 

@@ -88,7 +88,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     })
 }
 
-/// Prints the script's counters, summed over all its tasks.
+/// Prints the counters of the script, summed over all its tasks.
 fn report(ended: &Counted, json: bool) {
     if json {
         let histograms: serde_json::Map<_, _> = ended

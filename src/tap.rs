@@ -1,5 +1,5 @@
-//! `taut tap`: records each packet that enters and leaves a device, from the links or in line, and reports the latency
-//! of the device alone.
+//! `taut tap`: records each packet that enters and leaves a device, by observing the links or in line, and reports the
+//! latency of the device alone.
 
 use crate::exit::{self, Failure};
 use crate::samples::Samples;
@@ -56,13 +56,13 @@ pub struct Arguments {
 /// Time between two reads of the kernel's ring.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Number of sightings that fit into the ring: those of one pause at 2 million packets per second.
+/// Number of sightings that fit into the ring: two for each packet of one [`PAUSE`] at 2 million packets per second.
 const RING: f64 = 4e5;
 
-/// The number of CPUs needed for generator, device and in-line tap to have their own.
+/// The number of CPUs that generator, device and in-line tap need to have one each.
 const CPUS_IN_LINE: usize = 3;
 
-/// The sides of a device behind an in-line tap.
+/// Names of the two sides of a device behind an in-line tap.
 const SIDES: [&str; 2] = ["A", "B"];
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -128,7 +128,8 @@ fn collect(
     Ok(())
 }
 
-/// Waits until the time is over or the user stops it, and then as long as packets inside may take.
+/// Waits until the time is over or the user stops it, and then for the longest time that packets inside the device may
+/// take.
 fn watch(tapped: &mut Tapped<impl Sightings>, seconds: Option<f64>, stop: &AtomicBool) {
     let begun = Instant::now();
     let is_over = || {

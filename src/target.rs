@@ -20,7 +20,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Returns the device, if it exists and this machine supports it.
+    /// Returns the device under test, if it exists and this machine supports it.
     pub fn device_under_test(&self) -> Result<DeviceUnderTest, Failure> {
         match &self.device {
             Some(id) => Ok(DeviceUnderTest::Made(Box::new(Device::named(id)?))),

@@ -1,4 +1,4 @@
-//! Options of the transport of messages, for the commands that send any.
+//! Options of the message transport, for the commands that send messages.
 
 use crate::exit::Failure;
 use crate::terminal::quantity;
@@ -13,14 +13,14 @@ use taut_transport::{Coding, Master, Settings};
 
 /// Number of messages that a repair packet combines.
 const REPAIRED: usize = 8;
-/// Default number of parities per message.
+/// Default number of parity packets per message.
 const PARITIES: f64 = 0.25;
 /// The largest number of messages that share a parity.
 const MOST_WITH_PARITY: f64 = 16.0;
 /// The default target delay.
 const TARGET: Duration = Duration::from_millis(10);
 
-/// Redundancy in the form of the option.
+/// Redundancy in the syntax of the option.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Redundancy {
     Off,
@@ -96,8 +96,8 @@ impl TransportOptions {
         words
     }
 
-    /// Returns the transport like [`TransportOptions::over`]. Here a target delay applies to every transport, and the
-    /// default is deadline.
+    /// Returns the transport like [`TransportOptions::over`]. Here a target delay is valid for every transport, and the
+    /// default transport is deadline.
     pub fn over_any(&self, payload_bytes: usize) -> Result<Over, Failure> {
         let mut options = self.clone();
         let transport = options.transport.replace(Transport::Deadline);
@@ -106,7 +106,7 @@ impl TransportOptions {
         Ok(over)
     }
 
-    /// Returns a coding in which each group of messages has one parity.
+    /// Returns a coding in which each group of messages has one parity packet.
     fn parity(&self, payload_bytes: usize) -> Result<Coding, Failure> {
         let wrong = |text: String| Err(Failure::Input(text));
         if payload_bytes > MOST_PARITY_PAYLOAD_BYTES {
@@ -209,7 +209,7 @@ impl TransportOptions {
     }
 }
 
-/// Reads a medium's file; the seed of the command is added to that of the file.
+/// Reads a medium file; the command's seed is added to the seed in the file.
 pub fn medium_of(file: &Path, seed: u64) -> Result<SharedMedium, Failure> {
     let read = SettingsFileError::read_toml(file);
     let mut settings: MediumSettings = read.map_err(|e| Failure::Input(e.to_string()))?;

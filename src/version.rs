@@ -1,4 +1,4 @@
-//! `taut --version`: the features of this build, and the instructions that it uses on this processor.
+//! `taut --version`: the features of this build, and the processor instructions that it uses on this machine.
 
 use taut_cipher::CounterMode;
 

@@ -1,4 +1,4 @@
-//! `taut vm`: runs a chain file in a virtual machine with vhost-user sockets as network cards.
+//! `taut vm`: runs a chain file in a virtual machine with vhost-user sockets as NICs.
 
 use crate::exit::{self, Failure};
 use crate::terminal::{print, quantity};
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use taut_deploy::vm::{Accelerator, Control, Machine, MachineSpec};
 use taut_engine::Chain;
 
-/// The timeout of a machine's end after it is told to stop.
+/// Timeout for a machine to end after it was requested to.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The interval at which signals are checked.
+/// The interval at which the stop flag is checked.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }
 
-/// Returns the arguments of `taut forward` inside.
+/// Returns the arguments of `taut forward` inside the machine.
 fn inner_arguments(arguments: &Arguments) -> Vec<String> {
     let mut inner = Vec::new();
     if arguments.json {
@@ -111,8 +111,7 @@ fn inner_arguments(arguments: &Arguments) -> Vec<String> {
     inner
 }
 
-/// Copies standard input to `control`, if there is one. Returns at a signal or, if requested, at the end of standard
-/// input.
+/// Copies standard input to `control`, if given. Returns at a signal or, if requested, at the end of standard input.
 fn wait_for_the_end(stop: &AtomicBool, mut control: Option<&mut Control>, ends: bool) {
     let stdin = std::io::stdin();
     let mut open = ends || control.is_some();
@@ -137,7 +136,7 @@ fn wait_for_the_end(stop: &AtomicBool, mut control: Option<&mut Control>, ends: 
     }
 }
 
-/// Ends the machine, and this process with it if the machine does not react.
+/// Ends the machine and then this process; a machine that does not react is killed with the process.
 fn end(control: &Control, seen: &AtomicBool) {
     control.close();
     let deadline = Instant::now() + PATIENCE;

@@ -19,12 +19,12 @@ use taut_traffic::{InlineTap, Instrument, Stream, Summaries, TappedWire, Trial, 
 use taut_wire::{Protocol, StampLayout, Tunnel, UdpFlow};
 
 thread_local! {
-    /// Number of allocations of this thread. It has no destructor and is initialised at compile time, so that counting
-    /// does not allocate.
+    /// Number of allocations of the current thread. The counter has no destructor and is initialised at compile time,
+    /// so that counting does not allocate.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The system's allocator with a counter for each thread.
+/// The system's allocator, extended by a counter for each thread.
 struct Counting;
 
 // SAFETY: every call is passed on as it is to the system's allocator, which keeps the contract.
@@ -179,7 +179,7 @@ impl Endless {
     }
 }
 
-/// A function that returns every third packet, gives some a priority, and copies some to both ports.
+/// A function that sends every third packet back, assigns priorities to some, and copies some to both ports.
 struct Everywhere;
 
 impl Function for Everywhere {
@@ -588,7 +588,7 @@ fn the_worker_makes_no_system_call_for_packets() {
     forward.interrupt().success();
 }
 
-/// Returns the number of the thread of process `pid` with this name.
+/// Returns the identifier of the thread of process `pid` with this name.
 fn thread_named(pid: u32, name: &str) -> String {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"))
         .unwrap()

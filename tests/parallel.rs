@@ -4,7 +4,7 @@
 
 mod support;
 
-/// A part of the tests' names, which selects the others without these.
+/// The module gives the tests' names a common part, by which they are selected.
 mod parallel {
     mod bad_input;
     mod capture;

@@ -17,7 +17,7 @@ mod soak {
     use serde_json::Value;
     use std::fs;
 
-    /// Returns that fraction of `whole`, at least one.
+    /// Returns the fraction `TAUT_SOAK` of `whole`, at least 1.
     pub fn share_of(whole: u64) -> u64 {
         let share = std::env::var("TAUT_SOAK").map_or(1.0, |text| text.parse().unwrap());
         ((whole as f64 * share) as u64).max(1)

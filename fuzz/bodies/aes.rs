@@ -1,8 +1,8 @@
-//! The body of the fuzz target of encrypted packets; `cargo test` runs the same over seeded noise.
+//! The body of the fuzz target for encrypted packets; `cargo test` runs the same body over seeded noise.
 
 use taut_functions::aes::Header;
 
-/// Checks that a header that was read is written again unchanged.
+/// Checks that a parsed header is written unchanged.
 pub fn header(bytes: &[u8]) {
     if let Some(header) = Header::parse(bytes) {
         assert_eq!(header.emit(), bytes[..Header::LEN_BYTES]);

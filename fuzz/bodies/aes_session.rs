@@ -1,4 +1,4 @@
-//! The body of the fuzz target of encrypted sessions; `cargo test` runs the same over seeded operations.
+//! The body of the fuzz target for encrypted sessions; `cargo test` runs the same body over seeded operations.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -9,17 +9,17 @@ use taut_functions::aes::simulated;
 use taut_port::{Batch, PoolHandle};
 use taut_wire::UdpFlow;
 
-/// Senders at the far end.
+/// Number of senders.
 const SENDERS: usize = 3;
 /// Number of packets stored for replay.
 const RECORDED: usize = 48;
 const MOST_OPERATIONS: usize = 32;
-/// The idle time within which a session is not forgotten yet, ms.
+/// The idle time during which a session is still stored, ms.
 const KEPT_MS: u64 = 1000;
 /// The tolerated clock difference, ms, and the actual one.
 const CLOCK_ERROR_MS: u64 = 100;
 const AHEAD_MS: [i64; SENDERS] = [0, 60, -80];
-/// The growth of a datagram, and the offset of its payload.
+/// The number of bytes by which a datagram grows, and the offset of its payload.
 const GROWS: usize = 40;
 const PAYLOAD: usize = 42;
 
@@ -32,7 +32,7 @@ fn clock() -> Duration {
     Duration::from_millis(NOW_MS.get())
 }
 
-/// A receiver at one end, senders at the other.
+/// A receiver, and the senders of its packets.
 struct World {
     _folder: tempfile::TempDir,
     key: PathBuf,
@@ -43,9 +43,9 @@ struct World {
     passed: u64,
     begun_ms: u64,
     senders: Vec<Box<dyn Function>>,
-    /// The time at which this receiver last accepted a packet of each sender's session.
+    /// The time at which the current receiver last accepted a packet of each sender's session.
     heard_ms: [u64; SENDERS],
-    /// Packets, each with a flag that says whether it was accepted.
+    /// Recorded packets, each with a flag that is true if the packet was accepted.
     recorded: Vec<(Vec<u8>, bool)>,
     /// Number of the next payload.
     next: u64,
@@ -92,7 +92,7 @@ impl World {
         is_kept.then(|| batch.packets()[0].bytes().to_vec())
     }
 
-    /// Sends a packet of this sender, by its clock.
+    /// Sends a packet of this sender, with a timestamp of the sender's clock.
     fn send(&mut self, sender: usize) -> Vec<u8> {
         let mut frame = UdpFlow::default().frame(PAYLOAD + 34).expect("a frame");
         frame[PAYLOAD..][..8].copy_from_slice(&self.next.to_be_bytes());
@@ -108,8 +108,8 @@ impl World {
         sent.expect("encrypted")
     }
 
-    /// Passes a frame to the receiver and returns whether it was accepted. No payload is accepted twice or without
-    /// having been sent.
+    /// Passes a frame to the receiver and returns true if the receiver accepted it. Checks that no payload is accepted
+    /// twice or without having been sent.
     fn arrive(&mut self, frame: &[u8]) -> bool {
         let mut receiver = std::mem::replace(&mut self.receiver, Box::new(Nobody));
         let taken = self.through(&mut *receiver, frame, false);
@@ -133,8 +133,8 @@ impl World {
         self.heard_ms = [0; SENDERS];
     }
 
-    /// Reports whether packets sent now are in time: their stamps are later than those an earlier receiver may have
-    /// accepted.
+    /// Reports whether packets sent now must be accepted: their timestamps are later than any that an earlier receiver
+    /// may have accepted.
     fn has_begun(&self, sender: usize) -> bool {
         let stamp = NOW_MS.get().saturating_add_signed(AHEAD_MS[sender]);
         stamp > self.begun_ms + CLOCK_ERROR_MS + 1

@@ -1,4 +1,4 @@
-//! The body of the fuzz target of captures on disk; `cargo test` runs the same over seeded damage.
+//! The body of the fuzz target for captures on disk; `cargo test` runs the same body over seeded damage.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn settings(folder: &Path) -> Settings {
     }
 }
 
-/// Writes a small segment and its index.
+/// Writes a small segment and its index, and returns the bytes of both.
 pub fn small(folder: &Path) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut writer = Writer::open(settings(folder)).ok()?;
     for i in 0..40_u8 {
@@ -48,7 +48,7 @@ pub fn small(folder: &Path) -> Option<(Vec<u8>, Vec<u8>)> {
     Some(files)
 }
 
-/// Corrects the checksums of an index, if their positions are found.
+/// Corrects the checksums of an index, if their positions can be found.
 fn mend(index: &mut [u8]) {
     let Some(head_at) = index.len().checked_sub(8).and_then(|at| {
         let head: [u8; 4] = index.get(at..at + 4)?.try_into().ok()?;
@@ -65,7 +65,7 @@ fn mend(index: &mut [u8]) {
     index[end..].copy_from_slice(&sum);
 }
 
-/// Builds small files with some bytes changed, or files of any bytes.
+/// Builds the two small files with some bytes changed, or two files of arbitrary bytes.
 fn files(bytes: &[u8], small: &(Vec<u8>, Vec<u8>)) -> (Vec<u8>, Vec<u8>) {
     let Some((&kind, rest)) = bytes.split_first() else {
         return small.clone();
@@ -131,8 +131,8 @@ thread_local! {
     };
 }
 
-/// Queries a ring of one segment and its index, then lets a writer repair and continue it. No packet that was found is
-/// lost.
+/// Queries a ring of one segment and its index, then lets a writer repair and continue it. Checks that no packet that
+/// the query found is lost.
 pub fn ring(bytes: &[u8]) {
     PLACE.with(|(place, small)| {
         let folder = place.path().join("ring");

@@ -1,8 +1,8 @@
-//! The body of the fuzz target of chain files; `cargo test` runs the same over seeded damage.
+//! The body of the fuzz target for chain files; `cargo test` runs the same body over seeded damage.
 
 use taut_engine::Chain;
 
-/// Reads a chain file as `taut forward` does, which creates its functions; errors have one line.
+/// Reads a chain file as `taut forward` does, which creates its functions; checks that errors have one line.
 pub fn file(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;

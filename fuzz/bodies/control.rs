@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets of control loops; `cargo test` runs the same over seeded noise and damage.
+//! The bodies of the fuzz targets for control loops; `cargo test` runs the same bodies over seeded noise and damage.
 #![allow(dead_code)] // each target uses one of the bodies
 
 use taut_control::controller::Settings;
@@ -22,7 +22,7 @@ pub fn plant(bytes: &[u8]) {
     }
 }
 
-/// Parses a datagram as either side would, in both formats, writes the result and parses that again.
+/// Parses a datagram as either side would, in both formats; writes the result and parses it again.
 pub fn message(bytes: &[u8]) {
     let shape = Shape {
         sensors: 3,

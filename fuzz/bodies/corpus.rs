@@ -7,8 +7,8 @@ use std::process::Command;
 /// Number of damaged copies that are tried for each input.
 const DAMAGED: usize = 2;
 
-/// Runs a target's body over the inputs in `fuzz/corpora/TARGET.tar.gz`, and over damaged copies. The damage is the
-/// same each time.
+/// Runs a target's body over the inputs in `fuzz/corpora/TARGET.tar.gz`, and over damaged copies of them. The damage is
+/// the same in every run.
 ///
 /// # Panics
 /// The archive cannot be read, or the body panics; the input is printed then.
@@ -83,7 +83,7 @@ fn damaged(input: &[u8], other: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
-/// Returns the factor by which noise is longer than usual: TAUT_NOISE, 1 by default.
+/// Returns the factor by which more noise than usual is tried: `TAUT_NOISE`, 1 by default.
 #[allow(dead_code, reason = "not every crate makes noise by it")]
 pub fn times() -> u64 {
     let asked = std::env::var("TAUT_NOISE").ok();

@@ -1,4 +1,4 @@
-//! Seeded damage to a text that is right, for the tests that run fuzz bodies on the stable toolchain.
+//! Seeded damage to a valid text, for the tests that run fuzz bodies on the stable toolchain.
 
 /// Returns the text with one to three printable characters changed, removed or inserted.
 pub fn damaged(text: &str, random: &mut fastrand::Rng) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! Experiment files of any text: read, planned within limits, or refused in one line.
+//! Experiment files of arbitrary text: each is read and planned within limits, or refused in one line.
 
 use std::path::Path;
 use taut_experiment::{Changes, Experiment};

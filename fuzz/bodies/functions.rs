@@ -1,8 +1,8 @@
-//! The body of the fuzz target `function_frames`; `cargo test` runs the same over seeded noise.
+//! The body of the fuzz target `function_frames`; `cargo test` runs the same body over seeded noise.
 //!
-//! Each input is a chain of one or two functions, and frames that pass it in both directions. The frames are
-//! runts, truncated or damaged, in memory with and without room around them. Handlers get the packets that functions punt, and any
-//! others, as a memif peer may change a frame after a function has read it.
+//! Each input is a chain of one or two functions, and frames that pass it in both directions. The frames are runts,
+//! truncated or damaged, in memory with and without headroom and tailroom. Handlers get the packets that functions
+//! punt, and others as well, since a memif peer may change a frame after a function has read it.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -17,9 +17,9 @@ use taut_wire::{Protocol, Tunnel, UdpFlow};
 const MOST_FRAMES: usize = 32;
 /// The longest runt, bytes.
 const RUNT: usize = 20;
-/// Ports of each chain.
+/// Number of ports of each chain.
 const PORTS: usize = 4;
-/// Frames that a lane has room for.
+/// Number of frames that fit into a lane.
 const SLOTS: u32 = 32;
 
 /// Functions and their settings; `{folder}` stands for the folder with their files. `plugin` is excluded: its library
@@ -104,7 +104,7 @@ pub fn chains() -> usize {
     FUNCTIONS.len() * (FUNCTIONS.len() + 1)
 }
 
-/// Returns the bytes that select a chain, by its number.
+/// Returns the two bytes that select the chain with this index.
 #[allow(dead_code)]
 pub fn chain(number: usize) -> (u8, u8) {
     let seconds = FUNCTIONS.len() + 1;
@@ -118,7 +118,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 thread_local! {
-    /// Kept between inputs: allocating their memory takes longer than passing a frame.
+    /// The functions and memory, reused for all inputs: allocating them takes longer than passing a frame.
     static ALL: RefCell<All> = RefCell::new(All::made());
 }
 
@@ -139,11 +139,11 @@ impl Stage {
 }
 
 struct All {
-    /// Each function as the first of a chain, and as the second.
+    /// The functions for the first and the second position of a chain.
     stages: [Vec<Stage>; 2],
     templates: Vec<Vec<u8>>,
     pool: PoolHandle,
-    /// Ends of a lane; received frames are in a ring, as from a memif peer.
+    /// Both sides of a lane; received frames are in a ring, as from a memif peer.
     lane: (Lane, Lane),
     now_ticks: u64,
 }
@@ -176,7 +176,7 @@ impl All {
         }
     }
 
-    /// Makes a frame: a runt or a truncated one, with up to two bytes changed.
+    /// Makes a frame: a runt or a truncated frame, with up to two bytes changed.
     fn frame(&self, [how, length, at, value, other_at, other_value]: [u8; 6]) -> Vec<u8> {
         let template = &self.templates[usize::from(how >> 2) % self.templates.len()];
         let longest = template.len();
@@ -194,7 +194,8 @@ impl All {
         frame
     }
 
-    /// Passes a frame through a chain, alone or with copies of it, and what functions punt through their handlers.
+    /// Passes a frame, alone or with copies of it, through a chain, and the packets that functions punt through their
+    /// handlers.
     fn pass(
         &mut self,
         (first, second): (usize, Option<usize>),
@@ -258,7 +259,7 @@ impl All {
         }
     }
 
-    /// Makes a packet of those bytes: in a ring and without room around them, with room in front only, or with both.
+    /// Makes a packet of these bytes: in a ring without headroom and tailroom, with headroom only, or with both.
     fn packet(&mut self, frame: &[u8], memory: u8) -> Packet {
         let len = frame.len() as u16;
         let mut packet = match memory % 4 {

@@ -1,7 +1,7 @@
-//! The bodies of the fuzz targets of the gateway; `cargo test` runs the same over seeded noise.
+//! The bodies of the fuzz targets for the gateway; `cargo test` runs the same bodies over seeded noise.
 //!
-//! Bytes select one operation after the other on a gateway that begins empty. After each operation the tables of both
-//! sides have to agree, every limit has to hold, and every frame has to be counted once.
+//! Bytes select a sequence of operations on a gateway that begins without sessions. After each operation, the tables of
+//! control plane and data plane must agree, every limit must hold, and every frame must be counted once.
 #![allow(dead_code)] // each target uses one of the bodies
 
 use std::cell::RefCell;
@@ -21,7 +21,7 @@ use taut_wire::{
 
 /// The largest number of operations in one input.
 const MOST_STEPS: usize = 64;
-/// Longest frame, bytes.
+/// Maximum length of a frame, bytes.
 const MOST_FRAME: usize = 1600;
 /// The largest number of rules in a session.
 const RULES: usize = 12;
@@ -30,7 +30,7 @@ const RULES: usize = 12;
 const PEERS: [[u8; 4]; 3] = [[192, 0, 2, 100], [192, 0, 2, 101], [192, 0, 2, 66]];
 
 thread_local! {
-    /// Kept between inputs: allocating their memory takes longer than one input.
+    /// The gateway, reused for all inputs: allocating its memory takes longer than one input.
     static SPEAKING: RefCell<Detached> = RefCell::new(gateway(&format!(
         "pfcp = {{ address = \"192.0.2.2\", peers = [\"192.0.2.100\", \"192.0.2.101\"], sessions = 3, rules = {RULES}, \
          response_time = \"1s\", repeats = 1, heartbeat = \"5s\", silence = \"30s\", held = 6, session_held = 4, \
@@ -65,14 +65,14 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// The messages of the control planes so far.
+/// The control planes, with the messages that they have sent.
 struct Planes<'a> {
     bytes: Bytes<'a>,
     now: Instant,
     sequence: u32,
     last: Vec<u8>,
     seids: Vec<u64>,
-    /// Tunnel identifiers that the gateway chose for them.
+    /// TEIDs that the gateway chose for the control planes.
     teids: Vec<u32>,
 }
 
@@ -100,7 +100,7 @@ impl Planes<'_> {
         known.copied().unwrap_or(at as u64)
     }
 
-    /// Builds packets of few users, flows and tunnels, for either port.
+    /// Builds packets of a few users, flows and tunnels; returns them with the port that they enter.
     fn frames(&mut self) -> (Vec<Vec<u8>>, usize) {
         let port = usize::from(self.bytes.below(2));
         let mut frames = Vec::new();
@@ -175,7 +175,7 @@ impl Planes<'_> {
         bar
     }
 
-    /// Builds rules that are created, changed and removed, of few numbers, tunnels and users.
+    /// Builds rules to create, change or remove, with few different numbers, tunnels and users.
     fn rules(&mut self, writer: &mut Writer, is_new: bool) {
         for _ in 0..self.bytes.below(7) {
             let what = self.bytes.below(if is_new { 7 } else { 17 });
@@ -299,7 +299,7 @@ impl Planes<'_> {
         qer
     }
 
-    /// Returns the next step, if it is a message.
+    /// Returns the next message; `None` if the next step is not a message.
     fn next(&mut self) -> Option<Vec<u8>> {
         let finished = |writer: Writer| writer.finish().ok();
         match self.bytes.below(16) {
@@ -409,7 +409,7 @@ fn element(kind: E, value: &[u8]) -> Writer {
     group
 }
 
-/// Sends PFCP from several peers, one of them unknown, to a gateway with a small table.
+/// Sends PFCP messages from several peers, one of them unknown, to a gateway with a small table.
 pub fn sessions(bytes: &[u8]) {
     SPEAKING.with_borrow_mut(|gateway| {
         let mut planes = Planes {
@@ -498,7 +498,7 @@ fn pass_sorted(gateway: &mut Detached, pool: &PoolHandle, frames: &[Vec<u8>], fr
     batch.clear();
 }
 
-/// A gateway with frames of this side.
+/// A gateway, and the frames that are passed through it.
 struct Passing {
     gateway: Detached,
     pool: PoolHandle,
@@ -518,7 +518,7 @@ impl Passing {
         }
     }
 
-    /// Passes a few frames through one port.
+    /// Passes a few frames to one port.
     fn pass(&mut self, bytes: &mut Bytes<'_>) {
         let from_port = usize::from(bytes.below(2));
         let mut batch = Batch::new();
@@ -601,7 +601,7 @@ impl Passing {
     }
 }
 
-/// Checks that every length field in a frame that leaves is right.
+/// Checks that every length field in a frame that leaves is correct.
 fn whole(frame: &[u8]) {
     let ethernet = Ethernet::new(frame).expect("a frame");
     let (payload, is_gtpu) = match ethernet.ethertype() {

@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets of inspection; `cargo test` runs the same over seeded noise.
+//! The bodies of the fuzz targets for inspection; `cargo test` runs the same bodies over seeded noise.
 #![allow(dead_code)] // each target uses one of the bodies
 
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ pub fn dns(bytes: &[u8]) {
     }
 }
 
-/// Parses the first bytes of a TLS connection, complete and growing.
+/// Parses the first bytes of a TLS connection, both complete and growing step by step.
 pub fn tls(bytes: &[u8]) {
     let mut hello = ClientHello::default();
     tls::records(bytes);
@@ -102,7 +102,7 @@ pub fn tls(bytes: &[u8]) {
     }
 }
 
-/// Returns hellos and certificates in the first bytes of a TLS connection that arrive in pieces of that size.
+/// Returns hellos and certificates in the first bytes of a TLS connection that arrive in pieces of `size` bytes.
 fn flight(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
     let mut flight = Flight::default();
     let mut found = Vec::new();
@@ -118,7 +118,7 @@ fn flight(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
     found
 }
 
-/// Parses both directions of an HTTP connection: the bytes give the same messages however they are split.
+/// Parses both directions of an HTTP connection. Checks that the messages are the same however the bytes are split.
 pub fn http(bytes: &[u8]) {
     let (&first, bytes) = bytes.split_first().unwrap_or((&0, &[]));
     // Requests and responses alternate, separated by a byte that neither contains otherwise.
@@ -137,8 +137,8 @@ pub fn http(bytes: &[u8]) {
     }
 }
 
-/// Parses both directions of a connection of a record-based protocol, which the first byte selects. The bytes give the
-/// same messages however they are split.
+/// Parses both directions of a connection of a record-based protocol, which the first byte selects. Checks that the
+/// messages are the same however the bytes are split.
 pub fn records(bytes: &[u8]) {
     let [protocol, size, bytes @ ..] = bytes else {
         return;
@@ -163,7 +163,7 @@ pub fn records(bytes: &[u8]) {
     told(&mut parser, &turns, 7);
 }
 
-/// Parses a datagram of each protocol that uses them, in both directions.
+/// Parses a datagram as each datagram-based protocol, in both directions.
 pub fn datagrams(bytes: &[u8]) {
     let mut parsers = Datagrams::default();
     for application in [Application::Sip, Application::Ntp, Application::Ike] {
@@ -183,7 +183,7 @@ pub fn datagrams(bytes: &[u8]) {
 
 type Told = Vec<(bool, Vec<(Buffer, Vec<u8>)>)>;
 
-/// Returns the events of a parser for pieces of that size.
+/// Returns the events of a parser for pieces of `size` bytes.
 fn told(parser: &mut Parser, turns: &[(bool, &[u8])], size: usize) -> (Told, Counts) {
     let (mut all, mut sum) = (Vec::new(), Counts::default());
     for &(to_server, turn) in turns {
@@ -212,7 +212,7 @@ fn is_broken(messages: &Messages) -> bool {
     messages.1.contains(&HttpFault::Packing)
 }
 
-/// Returns the buffers of each message at its end, and the errors.
+/// Returns the buffers of each message when the message is complete, and the errors.
 fn messages(turns: &[(bool, &[u8])], size: usize) -> Messages {
     // The buffers are as small as possible: they are written for each of many inputs.
     let mut http = Http::new(HttpLimits {
@@ -342,8 +342,8 @@ pub fn stream(bytes: &[u8]) {
     assert_eq!(arena.used(), 0);
 }
 
-/// Reassembles fragments, each after a length of two bytes: a complete set is a packet, and memory stays within its
-/// limits and is released.
+/// Reassembles fragments, each after a length of two bytes. Checks that a complete set gives a packet, and that memory
+/// stays within its limits and is released.
 pub fn fragments(bytes: &[u8]) {
     for overlap in [Overlap::Drop, Overlap::First] {
         fragments_with(bytes, overlap);
@@ -381,8 +381,8 @@ fn fragments_with(bytes: &[u8], overlap: Overlap) {
     assert!(gone.made_room + gone.made_room_of_source + gone.timed_out <= begun);
 }
 
-/// Searches a text for patterns: both matchers and a naive search find them at the same positions. The input has the
-/// number of patterns, each pattern after its length, then the text.
+/// Searches a text for patterns. Checks that both matchers and a naive search find them at the same positions. The
+/// input has the number of patterns, each pattern after its length, then the text.
 pub fn search(bytes: &[u8]) {
     let Some((&first, mut rest)) = bytes.split_first() else {
         return;

@@ -1,4 +1,4 @@
-//! The body of the fuzz target of the inspection; `cargo test` runs the same over seeded noise.
+//! The body of the fuzz target for the inspection; `cargo test` runs the same body over seeded noise.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -18,7 +18,7 @@ const RULES: &str = "alert udp any any -> any any (content:\"a\"; byte_jump:1,0,
     alert icmp any any -> any any (itype:8; dsize:>3; sid:6;)\n";
 
 thread_local! {
-    /// Kept between inputs: allocating its memory takes longer than passing a frame.
+    /// The function and its memory, reused for all inputs: allocating it takes longer than passing a frame.
     static IPS: RefCell<(Box<dyn Function>, PoolHandle)> = RefCell::new(made());
 }
 
@@ -34,7 +34,7 @@ fn made() -> (Box<dyn Function>, PoolHandle) {
     (ips, PoolHandle::new(1, false).expect("memory"))
 }
 
-/// Passes frames, each after a length of two bytes: each is counted once and stays unchanged.
+/// Passes frames, each after a length of two bytes. Checks that each is counted once and stays unchanged.
 pub fn frames(bytes: &[u8]) -> u64 {
     IPS.with_borrow_mut(|(ips, pool)| {
         let before = counted(&**ips);

@@ -1,4 +1,4 @@
-//! The body of the fuzz target of functions in Lua; `cargo test` runs the same over seeded noise.
+//! The body of the fuzz target for functions in Lua; `cargo test` runs the same body over seeded noise.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use taut_lua::{Call, FunctionScript, Host};
 use taut_port::{Batch, PoolHandle};
 use taut_wire::UdpFlow;
 
-/// The words of scripts, as arbitrary bytes seldom form one.
+/// The words from which scripts are built, as arbitrary bytes seldom form a word.
 #[rustfmt::skip]
 const WORDS: [&str; 64] = [
     "local a =", "local b =", "a", "b", "a.b", "a[1]", "taut", "taut.settings", "taut.settings.x", "taut.counter('c')", ":add(",
@@ -16,7 +16,8 @@ const WORDS: [&str; 64] = [
     "0", "1", "-1", "60", "1e9", "0/0", "2^53", "nil", "true", "{", "}", "(", ")", ",", "\n", "..", "+", "==", "if", "then", "end", "pcall(",
 ];
 
-/// Starts any script or checks that it is refused with one line; each packet is counted once, whatever the script does.
+/// Starts a script, or checks that it is refused with one line. Checks that each packet is counted once, whatever the
+/// script does.
 pub fn run(bytes: &[u8]) {
     let source = match bytes.split_first() {
         Some((first, rest)) if first % 2 == 0 => String::from_utf8_lossy(rest).into_owned(),

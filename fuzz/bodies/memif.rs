@@ -1,4 +1,4 @@
-//! The body of the memif fuzz target; `cargo test` runs the same over seeded noise.
+//! The body of the fuzz target for memif messages; `cargo test` runs the same body over seeded noise.
 
 use taut_port::memif::message::{MESSAGE_BYTES, Message};
 
@@ -39,7 +39,7 @@ fn as_sent(mut message: Message) -> Message {
     message
 }
 
-/// Truncates a text; a character split by that is read as the replacement character.
+/// Truncates a text to a field. A character that is split is replaced by the replacement character.
 fn cut(text: &mut String, field_bytes: usize) {
     let kept = text.len().min(field_bytes - 1);
     *text = String::from_utf8_lossy(&text.as_bytes()[..kept]).into_owned();

@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets of memif's rings: they play the peer on the shared memory, in both roles.
+//! The bodies of the fuzz targets for memif's rings: they act as the peer on the shared memory, in both roles.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use taut_port::{Batch, PoolHandle};
 
 const RING: u16 = 1 << MIN_LOG2_RING_SIZE;
 
-/// Slots of the pool: both rings full, and some for delayed packets.
+/// Number of buffers in the pool: enough for two full rings and some delayed packets.
 const SLOTS: u32 = 160;
 
 /// The largest number of delayed batches.
@@ -24,7 +24,7 @@ fn byte(bytes: &mut &[u8]) -> u8 {
     bytes.split_off_first().copied().unwrap_or(0)
 }
 
-/// Draws a number of 16 bits: near 0, near the end of its range, or any.
+/// Draws a 16-bit number: near 0, near the maximum, or any.
 fn index(bytes: &mut &[u8]) -> u16 {
     let first = byte(bytes);
     match first {
@@ -54,7 +54,7 @@ fn descriptor(bytes: &mut &[u8]) -> Descriptor {
     }
 }
 
-/// Plays a peer that may do anything, between calls of a data path that delays packets for a while.
+/// Acts as a peer that may do anything to the rings, between calls of a data path that delays packets for a while.
 pub fn rings(mut bytes: &[u8]) {
     let role = if byte(&mut bytes) & 1 == 0 {
         Role::Server

@@ -1,4 +1,4 @@
-//! The body of the fuzz target of address translation; `cargo test` runs the same over seeded noise.
+//! The body of the fuzz target for NAT; `cargo test` runs the same body over seeded noise.
 
 use std::cell::RefCell;
 use taut_function::{Context, Function};
@@ -9,7 +9,7 @@ use taut_port::{Batch, PoolHandle};
 const MOST: usize = 1500;
 
 thread_local! {
-    /// Kept between inputs: allocating its memory takes longer than passing a frame.
+    /// The function and its memory, reused for all inputs: allocating it takes longer than passing a frame.
     static NAT: RefCell<(Box<dyn Function>, PoolHandle)> = RefCell::new(made());
 }
 
@@ -20,7 +20,7 @@ fn made() -> (Box<dyn Function>, PoolHandle) {
     (nat, PoolHandle::new(1, false).expect("memory"))
 }
 
-/// Passes a frame in both directions: any frame is counted once each time and keeps its length.
+/// Passes a frame in both directions. Checks that the frame is counted once in each direction and keeps its length.
 pub fn frame(bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(MOST)];
     NAT.with_borrow_mut(|(nat, pool)| {

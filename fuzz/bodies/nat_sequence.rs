@@ -1,5 +1,5 @@
-//! The body of the stateful fuzz target of address translation: frames in both directions while a virtual clock
-//! advances. An observer of both sides checks the translator. `cargo test` runs the same over seeded noise.
+//! The body of the stateful fuzz target for NAT: frames pass in both directions while a virtual clock advances. A model
+//! that observes both sides checks the function. `cargo test` runs the same body over seeded noise.
 
 use std::cell::RefCell;
 use taut_function::{Context, Function};
@@ -13,22 +13,23 @@ const TCP: u8 = 6;
 const ICMP: u8 = 1;
 const RST: u8 = 4;
 const OUTSIDE: [u8; 4] = [203, 0, 113, 1];
-/// A server inside with a static mapping of this port.
+/// An inside server with a static mapping for this port.
 const SERVER: Endpoint = ([10, 255, 0, 1], 8080);
 const SERVER_PORT: u16 = 80;
 const PER_HOST: usize = 6;
-/// The largest number of steps of an input.
+/// The maximum number of steps in an input.
 const STEPS: usize = 200;
 
 /// Address, and port or identifier.
 type Endpoint = ([u8; 4], u16);
 
-/// A mapping, seen from both sides.
+/// A mapping, as the model has observed it on both sides.
 struct Seen {
     protocol: u8,
     inside: Endpoint,
     outside: Endpoint,
-    /// The times of the last packet that certainly refreshed it, and of the last one that may have, ticks.
+    /// The time of the last packet that certainly refreshed the mapping, and the time of the last one that may have,
+    /// ticks.
     kept: u64,
     touched: u64,
 }
@@ -36,19 +37,19 @@ struct Seen {
 struct World {
     nat: Box<dyn Function>,
     pool: PoolHandle,
-    /// Ticks of a second.
+    /// Number of ticks per second.
     second: u64,
     now: u64,
-    /// The number of this input. Inside addresses differ by input, as those of the previous one are not all released
-    /// yet.
+    /// Index of the current input. Inside addresses differ between inputs, as the mappings of the previous input are
+    /// not all released yet.
     input: u16,
     most: usize,
     seen: Vec<Seen>,
 }
 
 thread_local! {
-    /// A world with room, and one that runs out of ports and mappings. Allocating their memory takes longer than an
-    /// input.
+    /// A world with enough ports and mappings, and one that runs out of them. They are reused for all inputs:
+    /// allocating their memory takes longer than an input.
     static WORLDS: RefCell<[World; 2]> = RefCell::new([
         World::new(8192, "1024-65535"),
         World::new(24, "1024-1033"),
@@ -93,7 +94,7 @@ impl World {
         }
     }
 
-    /// Begins after everything has timed out.
+    /// Begins an input after all mappings have expired.
     fn begin(&mut self) {
         self.now += 60 * self.second;
         self.input = self.input.wrapping_add(1);
@@ -159,8 +160,8 @@ impl World {
         Some(())
     }
 
-    /// Passes a frame through the translator; `None` if it is dropped. It is counted once, and right checksums stay
-    /// right.
+    /// Passes a frame through NAT; returns `None` if it is dropped. Checks that the frame is counted once, and that
+    /// correct checksums stay correct.
     fn pass(&mut self, frame: &[u8], to_port: usize) -> Option<Vec<u8>> {
         let before = counted(&*self.nat);
         let mut batch = Batch::new();
@@ -185,7 +186,7 @@ impl World {
         Some(after.to_vec())
     }
 
-    /// Reports whether a mapping certainly exists. Others may still exist.
+    /// Reports whether a mapping certainly exists. If false, the mapping may still exist.
     fn is_surely_live(&self, it: &Seen) -> bool {
         let age = self.now - it.kept;
         age < self.second * if it.protocol == TCP { 18 } else { 9 } / 10
@@ -223,7 +224,7 @@ impl World {
         }
     }
 
-    /// Truncates a frame or changes a byte of it.
+    /// Passes a truncated frame, or one with a changed byte.
     fn damaged(&mut self, frame: &mut Vec<u8>, to_port: usize, at: u8, value: u8) {
         let at = 12 + usize::from(at) % (frame.len() - 12);
         // A wrong header length moves the ports, which this check does not follow.
@@ -241,7 +242,7 @@ impl World {
         }
     }
 
-    /// Checks a packet that was translated to outside.
+    /// Checks a packet that was translated from inside to outside.
     fn left(&mut self, frame: &[u8], sent: &[u8]) {
         let (protocol, inside, _) = ends(frame);
         let (_, outside, _) = ends(sent);
@@ -304,7 +305,7 @@ impl World {
         self.goes_to(protocol, outside, to);
     }
 
-    /// Checks that a packet to an outside endpoint went to this inside endpoint, or was dropped.
+    /// Checks that a packet to an outside endpoint was sent to the inside endpoint `to`, or was dropped.
     fn goes_to(&self, protocol: u8, outside: Endpoint, to: Option<Endpoint>) {
         if protocol == TCP && outside == (OUTSIDE, SERVER_PORT) {
             assert_eq!(to, Some(SERVER));
@@ -377,7 +378,7 @@ fn packet(
     frame
 }
 
-/// Builds an ICMP error of that kind that quotes the beginning of a packet.
+/// Builds an ICMP error of type `kind` that quotes the beginning of a packet.
 fn error(from: [u8; 4], to: [u8; 4], kind: u8, quoted: &[u8]) -> Vec<u8> {
     let mut icmp = vec![kind, 0, 0, 0, 0, 0, 0, 0];
     icmp.extend(quoted);
@@ -406,7 +407,7 @@ fn pseudo(ip: &[u8], len: usize) -> Sum {
         .add_u16(len as u16)
 }
 
-/// Returns protocol, source and destination of a frame of [`packet`]'s shape.
+/// Returns protocol, source and destination of a frame that has the format of [`packet`].
 fn ends(frame: &[u8]) -> (u8, Endpoint, Endpoint) {
     let address = |at: usize| [frame[at], frame[at + 1], frame[at + 2], frame[at + 3]];
     let port = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);

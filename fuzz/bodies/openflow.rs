@@ -1,12 +1,12 @@
-//! The body of the fuzz target of OpenFlow; `cargo test` runs the same over seeded noise.
+//! The body of the fuzz target for OpenFlow; `cargo test` runs the same body over seeded noise.
 
 use taut_switch::heard;
 
 /// Longest conversation that is tried, bytes.
 const MOST: usize = 1 << 16;
 
-/// Sends a controller's bytes in arbitrary pieces: the switch replies with complete messages, and no more than a
-/// multiple of the input. Returns the number of replies.
+/// Sends a controller's bytes in arbitrary pieces. Checks that the switch replies with complete messages, whose length
+/// is at most a multiple of the input's. Returns the number of replies.
 pub fn session(bytes: &[u8]) -> usize {
     let Some((first, words)) = bytes.split_first() else {
         return 0;

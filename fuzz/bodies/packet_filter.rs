@@ -1,9 +1,9 @@
-//! The body of the fuzz target of packet filters; `cargo test` runs the same over damaged programs.
+//! The body of the fuzz target for packet filters; `cargo test` runs the same body over damaged programs.
 
 use taut_capture::filter::{Filter, Many, Matches, ProgramError};
 use taut_sys::FilterInstruction;
 
-/// Bytes of an instruction: its code, both jumps, its number.
+/// Length of an instruction in bytes: its code, its two jump offsets, and its number.
 const INSTRUCTION_BYTES: usize = 8;
 
 /// Runs a program over a frame. The first byte is the number of instructions that follow, and the rest is the frame.

@@ -1,9 +1,10 @@
-//! The body of the capture fuzz target; `cargo test` runs the same over damaged captures.
+//! The body of the fuzz target for captures; `cargo test` runs the same body over damaged captures.
 
 use taut_port::pcap::format::WINDOW_BYTES;
 use taut_port::pcap::index::{End, Index};
 
-/// Reads the bytes as a capture file. The block size must make no difference, and every frame must be within its block.
+/// Reads the bytes as a capture file. Checks that the block size makes no difference, and that every frame is within
+/// its block.
 pub fn capture(bytes: &[u8]) {
     let (frames, end) = walk(bytes, WINDOW_BYTES);
     let (same_frames, same_end) = walk(bytes, bytes.len() + 2 * WINDOW_BYTES);
@@ -16,7 +17,7 @@ pub fn capture(bytes: &[u8]) {
     assert!(total <= bytes.len());
 }
 
-/// Returns every frame with its due time, and the end.
+/// Returns every frame with its intended send time, and how the file ended.
 fn walk(bytes: &[u8], block_bytes: usize) -> (Vec<(Vec<u8>, u64)>, End) {
     let mut index = Index::new(bytes, 1);
     let (mut block, mut frames, mut list) = (vec![0; block_bytes], Vec::new(), Vec::new());

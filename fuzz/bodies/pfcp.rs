@@ -1,11 +1,11 @@
-//! The body of the PFCP fuzz target; `cargo test` runs the same over seeded noise.
+//! The body of the fuzz target for PFCP; `cargo test` runs the same body over seeded noise.
 
 use taut_wire::pfcp::{
     Elements, FTeid, Mbr, Message, NodeId, OuterHeaderCreation, SdfFilter, Seid, UeAddress,
     Volumes, Writer,
 };
 
-/// Parses a message as a user plane would, writes it again and parses that.
+/// Parses a message as a user plane would, writes it again and parses the result.
 pub fn message(bytes: &[u8]) {
     let Ok(message) = Message::parse(bytes) else {
         let _ = Message::sequence_of_other_version(bytes);
@@ -40,7 +40,7 @@ fn walk(elements: Elements<'_>, depth: usize) {
     }
 }
 
-/// Checks that every parsed value is written and parsed the same.
+/// Checks that every parsed value is the same after it is written and parsed again.
 fn typed(value: &[u8]) {
     if let Ok(teid) = FTeid::parse(value) {
         assert_eq!(FTeid::parse(&teid.emit()), Ok(teid));

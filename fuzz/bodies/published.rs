@@ -1,5 +1,5 @@
 //! Untrusted results, as an archive and as a folder. Whatever they contain, reading, showing, comparing and publishing
-//! them ends. Nothing outside their folder is read or written.
+//! them terminates. Nothing outside of their folder is read or written.
 
 use flate2::Crc;
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ pub fn files() -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// Writes such files into a folder, with their checksums, index and state.
+/// Writes the files of results into a folder, with their checksums, index and state.
 pub fn write(files: &BTreeMap<String, Vec<u8>>, folder: &Path) {
     for (name, text) in files {
         let path = folder.join(name);
@@ -134,7 +134,7 @@ pub fn write(files: &BTreeMap<String, Vec<u8>>, folder: &Path) {
     put(folder, files, "state.json", state.to_string().as_bytes());
 }
 
-/// Writes a file unless it is among those given.
+/// Writes a file, unless `files` contains one of the same name.
 fn put(folder: &Path, files: &BTreeMap<String, Vec<u8>>, name: &str, text: &[u8]) {
     if !files.contains_key(name) {
         let _ = fs::write(folder.join(name), text);
@@ -170,13 +170,13 @@ fn stored(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Does everything with the results that is done with untrusted ones; returns the refusals. For tests.
+/// Uses results in every way in which untrusted ones are used; returns the error messages. For tests.
 #[allow(dead_code)]
 pub fn use_all(what: &Path, out: &Path) -> Vec<String> {
     use_for(what, out, |_| true)
 }
 
-/// Runs the selected ones of the uses 0 to 3, like [`use_all`].
+/// Uses results in those of the ways 0 to 3 that `wanted` selects, like [`use_all`].
 fn use_for(what: &Path, out: &Path, wanted: impl Fn(u8) -> bool) -> Vec<String> {
     let mut told = Vec::new();
     let mut tell = |e: &dyn std::fmt::Display| told.push(e.to_string());
@@ -217,7 +217,7 @@ fn use_for(what: &Path, out: &Path, wanted: impl Fn(u8) -> bool) -> Vec<String> 
     told
 }
 
-/// Operations from bytes.
+/// Bytes from which operations are drawn.
 struct Source<'a>(&'a [u8]);
 
 impl<'a> Source<'a> {
@@ -227,7 +227,7 @@ impl<'a> Source<'a> {
         Some(*first)
     }
 
-    /// Returns some bytes, after their length.
+    /// Returns a piece of the bytes; its length precedes it.
     fn piece(&mut self) -> Option<&'a [u8]> {
         let length = usize::from(self.byte()?).min(self.0.len());
         let (piece, rest) = self.0.split_at(length);
@@ -317,7 +317,7 @@ thread_local! {
     };
 }
 
-/// Builds results from bytes and does everything with them.
+/// Builds results from bytes and uses them in every way.
 pub fn archive(bytes: &[u8]) {
     PLACE.with(|(place, small)| {
         let place = place.path();

@@ -1,4 +1,4 @@
-//! The body of the fuzz target of the network decoder; `cargo test` runs the same over seeded operations.
+//! The body of the fuzz target for the network decoder; `cargo test` runs the same body over seeded operations.
 
 use std::cell::RefCell;
 use taut_function::{Context, Function};
@@ -6,12 +6,12 @@ use taut_functions::rlnc::simulated;
 use taut_port::{Batch, PoolHandle};
 use taut_wire::UdpFlow;
 
-/// Packets of each stream, and the number of consecutive streams.
+/// Number of packets in each stream, and number of consecutive streams.
 const PACKETS: u64 = 120;
 const STREAMS: u64 = 2;
 const MOST_OPERATIONS: usize = 96;
 const PAYLOAD: usize = 42;
-/// Packets that a decoder has memory for: more than wait for their order.
+/// Number of packets for which a decoder has memory: more than it buffers for reordering.
 const SLOTS: u32 = 128;
 /// The number of consecutive coded packets that may be lost while the next one still counts as near.
 const NEAR: usize = 10;
@@ -91,7 +91,8 @@ struct Link<'a> {
     pool: &'a PoolHandle,
     is_in_order: bool,
     arrived: u64,
-    /// A packet was forged, or so many in a row were lost that packets leave before their position is known.
+    /// True if a packet was forged, or if so many packets in a row were lost that later packets leave before their
+    /// position is known.
     is_forged: bool,
     is_torn: bool,
     latest: Option<u64>,
@@ -115,7 +116,7 @@ impl Link<'_> {
         assert!(self.decoder.held() <= 512);
     }
 
-    /// Checks that frames leave as they were sent, if no packet was forged.
+    /// Checks that a frame leaves as it was sent, if no packet was forged.
     fn check(&mut self, frame: &[u8]) {
         let number = frame[PAYLOAD..].first_chunk().copied();
         let number = u64::from_be_bytes(number.expect("a number"));
@@ -128,8 +129,8 @@ impl Link<'_> {
     }
 }
 
-/// Decodes, two bytes for each operation; returns the number of recovered packets. Packets of a real encoder arrive,
-/// are lost, reordered or duplicated, the encoder restarts, and forged ones arrive in between.
+/// Decodes packets, with two bytes for each operation; returns the number of recovered packets. Packets of a real
+/// encoder arrive, are lost, reordered or duplicated. The encoder restarts, and forged packets arrive in between.
 pub fn decoder(bytes: &[u8]) -> u64 {
     let Some((choice, operations)) = bytes.split_first() else {
         return 0;

@@ -1,4 +1,4 @@
-//! The body of the fuzz target of the router; `cargo test` runs the same over seeded noise.
+//! The body of the fuzz target for the router; `cargo test` runs the same body over seeded noise.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv6Addr};
@@ -20,7 +20,7 @@ mtu = 1280
 ";
 
 thread_local! {
-    /// Kept between inputs: allocating its memory takes longer than a sequence.
+    /// The router and its memory, reused for all inputs: allocating it takes longer than a sequence.
     static ROUTER: RefCell<(Detached, PoolHandle)> = RefCell::new(made());
 }
 
@@ -29,8 +29,8 @@ fn made() -> (Detached, PoolHandle) {
     (router, PoolHandle::new(1, false).expect("memory"))
 }
 
-/// Adds and removes routes while packets pass: every packet is counted once, and tables agree with the routes. Returns
-/// the number of frames that the slow path sent.
+/// Adds and removes routes while packets pass. Checks that every packet is counted once, and that the tables agree with
+/// the routes. Returns the number of frames that the slow path sent.
 pub fn sequence(bytes: &[u8]) -> usize {
     ROUTER.with_borrow_mut(|(router, pool)| {
         router.clear().expect("routes are taken away");

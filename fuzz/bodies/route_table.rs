@@ -1,10 +1,10 @@
-//! The body of the fuzz target of tables of routes; `cargo test` runs the same over seeded noise.
+//! The body of the fuzz target for tables of routes; `cargo test` runs the same body over seeded noise.
 
 use std::io;
 use taut_router::convert;
 
-/// Reads a table, with and without neighbours in place of its next hops: every output line has a prefix. Returns the
-/// number of lines.
+/// Reads a table, with and without replacing its next hops by neighbours. Checks that every output line has a prefix.
+/// Returns the number of lines.
 pub fn table(bytes: &[u8]) -> usize {
     let mut lines = 0;
     let via = [[10, 0, 0, 2].into(), [10, 0, 0, 3].into()];

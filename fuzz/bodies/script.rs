@@ -1,4 +1,4 @@
-//! The body of the fuzz target of Lua scripts; `cargo test` runs the same over seeded noise.
+//! The body of the fuzz target for Lua scripts; `cargo test` runs the same body over seeded noise.
 
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
@@ -9,7 +9,7 @@ use taut_sys::Clock;
 
 static CLOCK: LazyLock<Clock> = LazyLock::new(|| Clock::calibrate(Duration::from_millis(2)));
 
-/// The words of scripts, as arbitrary bytes seldom form one.
+/// The words from which scripts are built, as arbitrary bytes seldom form a word.
 #[rustfmt::skip]
 const WORDS: [&str; 96] = [
     "local a =", "local b =", "a", "b", "a.b", "a[1]", "taut", "taut.run", "taut.stream", "taut.send", "taut.receive",
@@ -24,7 +24,7 @@ const WORDS: [&str; 96] = [
     "collectgarbage()",
 ];
 
-/// Runs any script: it ends within its limits, and closes everything that it opened.
+/// Runs a script. Checks that it ends within its limits, and closes everything that it opened.
 pub fn run(bytes: &[u8]) {
     let source = match bytes.split_first() {
         Some((first, rest)) if first % 2 == 0 => String::from_utf8_lossy(rest).into_owned(),

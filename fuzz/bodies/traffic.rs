@@ -1,8 +1,8 @@
-//! The body of the fuzz target of traffic files; `cargo test` runs the same over seeded damage.
+//! The body of the fuzz target for traffic files; `cargo test` runs the same body over seeded damage.
 
 use taut_traffic::Traffic;
 
-/// Reads a traffic file as `taut generate` does; errors have one line.
+/// Reads a traffic file as `taut generate` does; checks that errors have one line.
 pub fn file(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;

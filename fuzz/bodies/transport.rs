@@ -1,11 +1,11 @@
-//! Two endpoints that communicate, and an attacker who changes, repeats, forges and delays their packets.
+//! Two endpoints that communicate, and an attacker that changes, repeats, forges and delays their packets.
 #![allow(dead_code)] // each target uses one of the bodies
 
 use taut_transport::parity::{MOST_PARITY_PAYLOAD_BYTES, ParityReceiver};
 use taut_transport::wire::{self, MOST_DATAGRAM_BYTES};
 use taut_transport::{Coding, Endpoint, MOST_PAYLOAD_BYTES, Settings};
 
-/// Plays the steps of the bytes: each step is an action with its arguments.
+/// Executes the steps that the bytes encode: each step is an action with its arguments.
 pub fn packets(bytes: &[u8]) {
     let mut bytes = bytes.iter().copied();
     let mut next = || bytes.next();

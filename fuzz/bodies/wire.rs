@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets of `wire`; `cargo test` runs the same over seeded noise.
+//! The bodies of the fuzz targets for `wire`; `cargo test` runs the same bodies over seeded noise.
 #![allow(dead_code)] // each target uses one of the bodies
 
 use taut_wire::{
@@ -38,7 +38,7 @@ pub fn parse(bytes: &[u8]) {
     }
 }
 
-/// Checks that the ICMP error about a packet is a complete frame, about which no further error is sent.
+/// Checks that the ICMP error about a packet is a complete frame, and that no further error is sent about that frame.
 fn told(bytes: &[u8]) {
     for from in ["192.0.2.1", "2001:db8::1"].map(|it| it.parse().expect("an address")) {
         let mut reply = [0; icmp_error::LONGEST_BYTES];
@@ -54,7 +54,7 @@ fn told(bytes: &[u8]) {
     }
 }
 
-/// Checks that parsing all headers at once agrees with parsing each.
+/// Checks that parsing all headers in one pass agrees with parsing each separately.
 fn headers(bytes: &[u8]) {
     let found = Headers::of(bytes);
     if bytes.len() > usize::from(u16::MAX) {
@@ -112,7 +112,7 @@ pub fn gtpu(bytes: &[u8]) {
     }
 }
 
-/// The first two bytes are the port to look for; the rest is the frame.
+/// Classifies a frame. The first two bytes are the measured port; the rest is the frame.
 pub fn stamp(bytes: &[u8]) {
     let Some((port, frame)) = bytes.split_first_chunk() else {
         return;
@@ -176,7 +176,7 @@ fn repaired(frame: &[u8]) -> Option<(Vec<u8>, u16)> {
     Some((frame, port))
 }
 
-/// Parses the same bytes as both protocols for MAC addresses: ARP and neighbour discovery.
+/// Parses the same bytes by both protocols that map IP addresses to MAC addresses: ARP and neighbour discovery.
 pub fn neighbour(bytes: &[u8]) {
     walk_arp(bytes);
     let mut reply = bytes.to_vec();

@@ -1,4 +1,4 @@
-//! `taut bench comparison`: one device, measured once as each repetition of `taut demo` measures it.
+//! `taut bench comparison`: one measurement of one device, with the method of a repetition of `taut demo`.
 
 use crate::exit::{self, Failure};
 use crate::terminal::measure_alone;

@@ -1,4 +1,4 @@
-//! `taut bench costs`: the cost of a packet over load, functions, frame size, batch and kind of port.
+//! `taut bench costs`: the cost of a packet by load, functions, frame size, batch size and kind of port.
 
 use super::InTurns;
 use crate::exit::Failure;
@@ -27,7 +27,7 @@ pub struct Arguments {
     points: Option<usize>,
 }
 
-/// The largest number of points, which take hours.
+/// The largest number of combinations in one benchmark, which take hours.
 const MOST_POINTS: usize = 2_000;
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {

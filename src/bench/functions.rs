@@ -1,4 +1,4 @@
-//! `taut bench functions`: the cost of a packet in functions, and its growth when many run side by side.
+//! `taut bench functions`: the cost of a packet in functions, and its increase when many functions run side by side.
 
 use crate::exit::{self, Failure};
 use crate::terminal::print;

@@ -24,7 +24,7 @@ pub struct Arguments {
     rate: Vec<Rate>,
 }
 
-/// Frame size of the trials at a rate, for rates in bits.
+/// Frame size with which a rate in bits per second is converted to packets, bytes.
 const FRAME_SIZE_BYTES: f64 = 128.0;
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {

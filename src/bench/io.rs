@@ -1,4 +1,4 @@
-//! `taut bench io`: the cost of a packet's input and output.
+//! `taut bench io`: the cost of receiving and sending a packet.
 
 use super::InTurns;
 use crate::exit::Failure;

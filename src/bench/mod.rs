@@ -1,5 +1,5 @@
-//! `taut bench`: measures a device after RFC 2544, what things cost on this machine (`io`, `costs`, `functions`),
-//! generators (`generator`), switches (`switch`), and what `taut demo` measures of each device (`comparison`).
+//! `taut bench`: measures a device after RFC 2544, the cost of operations on this machine (`io`, `costs`, `functions`),
+//! generators (`generator`), switches (`switch`), and one device with the method of `taut demo` (`comparison`).
 
 pub mod comparison;
 mod costs;
@@ -103,7 +103,7 @@ impl InTurns {
         self.run_in(mode, benchmark, least_trial)
     }
 
-    /// Runs a benchmark like [`InTurns::run`], in a mode.
+    /// Runs a benchmark like [`InTurns::run`], in the given mode.
     fn run_in<B: Benchmark>(
         &self,
         mode: Mode,

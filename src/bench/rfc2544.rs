@@ -295,7 +295,7 @@ pub fn all(arguments: &AllArguments) -> Result<(), Failure> {
     measure(common, settings, None, log)
 }
 
-/// Shortest soak and interval, s.
+/// Shortest duration of a soak test and of its intervals, s.
 const SHORTEST_INTERVAL: f64 = 0.1;
 
 fn set_soak(settings: &mut Settings, seconds: f64, interval: Option<f64>) -> Result<(), Failure> {

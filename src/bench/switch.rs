@@ -1,4 +1,4 @@
-//! `taut bench switch`: a whole switch measured by two ports of the generator.
+//! `taut bench switch`: a complete switch, measured through two ports of the generator.
 
 use super::InTurns;
 use crate::exit::Failure;

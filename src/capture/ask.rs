@@ -1,4 +1,4 @@
-//! Queries of a running capture, or of packets that one has left on disk.
+//! Requests to a running capture, or for packets that a capture has left on disk.
 
 use super::{Asked, Command, Sort, flows};
 use crate::exit::Failure;
@@ -17,12 +17,12 @@ use taut_functions::record::{Answer, Request};
 pub struct Asking(PathBuf);
 
 impl Asking {
-    /// Returns the capture behind that socket.
+    /// Returns the handle of the capture with that control socket.
     pub fn of(socket: &Path) -> Self {
         Self(socket.to_path_buf())
     }
 
-    /// Returns the selected capture: by its socket, or the only one of this user.
+    /// Returns the selected capture: the one with the given socket, or the only capture of this user.
     fn meant(asked: &Asked) -> Result<Self, Failure> {
         if let Some(path) = &asked.control {
             return Ok(Self::of(path));
@@ -54,7 +54,7 @@ impl Asking {
         }
     }
 
-    /// Sends a request; returns the line of the reply, and its content.
+    /// Sends a request; returns the reply as a line and as parsed content.
     fn ask(&self, request: &Request) -> Result<(String, Answer), Failure> {
         let mut capture = Conversation::begin("capture", "record", &self.0)?;
         let line = capture.ask(request, &[])?;
@@ -164,7 +164,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// The selection of packets.
+/// The selection of packets to extract.
 struct Wanted {
     filter: String,
     from_ns: u64,
@@ -233,7 +233,7 @@ fn found_in_words(found: &Found) -> String {
     )
 }
 
-/// Formats a line about the packets between two states.
+/// Formats a line about the packets captured between two states.
 pub fn state(before: &Status, now: &Status) -> String {
     let (packets, bytes) = now.kept_per_second(before);
     let lost = now.lost.packets - before.lost.packets;
@@ -254,13 +254,13 @@ pub fn state(before: &Status, now: &Status) -> String {
     )
 }
 
-/// Returns the number of packets that are missing on disk: memory was needed before they were written, or writing
-/// failed.
+/// Returns the number of packets that are missing on disk, because their memory was reused before they were written, or
+/// because writing failed.
 pub fn not_on_disk(status: &Status) -> u64 {
     status.disk.as_ref().map_or(0, |it| it.missed + it.lost)
 }
 
-/// Returns the number of packets that triggers selected and that could not be written.
+/// Returns the number of packets that triggers selected but the capture could not write.
 pub fn not_dumped(status: &Status) -> u64 {
     status.triggers.iter().map(|it| it.lost).sum()
 }

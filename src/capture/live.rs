@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use taut_capture::capture::Status;
 use taut_live::{Asked, CaptureView, Dashboard};
 
-/// Number of seconds in the history of rates: as many as a wide terminal has columns.
+/// Number of seconds in the history of rates: the number of columns of a wide terminal.
 const SECONDS: usize = 500;
 
 /// The dashboard, while the terminal is open.
@@ -18,13 +18,13 @@ pub struct Live {
     packets: Vec<u64>,
 }
 
-/// Reports whether a dashboard is requested and possible.
+/// Reports whether the user requests a dashboard and the terminal supports it.
 pub fn is_wanted(capture: &Capture) -> bool {
     capture.live && !capture.json && !capture.quiet && Dashboard::is_possible()
 }
 
 impl Live {
-    /// Takes over the terminal; `None` if it refuses.
+    /// Takes over the terminal; `None` if the terminal does not permit that.
     pub fn open(title: String) -> Option<Self> {
         match Dashboard::open() {
             Ok(dashboard) => Some(Self {
@@ -40,12 +40,12 @@ impl Live {
         }
     }
 
-    /// Waits for keys; returns whether the user requests the end, or the terminal is closed.
+    /// Waits for keys for at most `patience`; returns true if the user requests the end, or the terminal is closed.
     pub fn wait(&mut self, patience: Duration) -> bool {
         matches!(self.dashboard.keys(patience), Ok(Asked::Quit) | Err(_))
     }
 
-    /// Shows the packets between two states.
+    /// Shows the packets captured between two states.
     pub fn show(&mut self, before: &Status, now: &Status, ports: &Ports) {
         let (packets, bytes_per_second) = now.kept_per_second(before);
         if self.packets.len() == SECONDS {

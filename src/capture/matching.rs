@@ -1,5 +1,5 @@
-//! `taut capture match`: the delay of packets between two places, and those that are lost, without timestamps in the
-//! packets.
+//! `taut capture match`: the delay of packets between two capture points, and the packets lost between them, without
+//! timestamps in the packets.
 
 use crate::exit::{self, Failure};
 use crate::samples::Samples;
@@ -85,13 +85,14 @@ enum Field {
 /// Time between two passes of matching.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Maximum time for processing packets that arrived before the end, if packets arrive faster than they are processed.
+/// Maximum time at the end for processing packets that have already arrived, if packets arrive faster than they are
+/// processed.
 const MOST_BEHIND: Duration = Duration::from_secs(2);
 
 /// Number of slowest packets that are printed.
 const SHOWN: usize = 3;
 
-/// Names of the two places if their own names are not valid names of folders.
+/// Names of the two capture points if their own names are not valid folder names.
 const PLACES: [&str; 2] = ["A", "B"];
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -163,8 +164,8 @@ fn matched(
     Ok(Matched::new(places, settings, folder))
 }
 
-/// Parses the ports at both places. For an interface, the packets are those that arrive at the first one and leave
-/// through the second one, or all.
+/// Parses the ports at both capture points. If `from` is an interface, only its arriving packets are captured; if `to`
+/// is an interface, only its departing ones. With `both`, packets of both directions are captured.
 fn specs(from: &str, to: &str, both: bool) -> Result<[PortSpec; 2], Failure> {
     let spec = |text: &str, outgoing: &str| {
         let outgoing = if both { "yes" } else { outgoing };
@@ -178,7 +179,7 @@ fn specs(from: &str, to: &str, both: bool) -> Result<[PortSpec; 2], Failure> {
     Ok([spec(from, "no")?, spec(to, "only")?])
 }
 
-/// Matches until the time is over or the user stops it, and then as long as packets in flight may take.
+/// Matches until the time is over or the user stops it, and then for the longest time that packets in flight may take.
 fn watch(
     arguments: &Arguments,
     mut tap: PlacedTap,

@@ -1,5 +1,5 @@
-//! `taut capture`: keeps the packets of the last seconds in memory, writes those that a trigger selects, and queries a
-//! running capture.
+//! `taut capture`: stores the packets of the last seconds in memory, writes the packets that a trigger selects, and
+//! queries a running capture.
 
 mod ask;
 mod flows;
@@ -244,7 +244,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Reads a moment, in ns since 1970: RFC 3339, or a time before now.
+/// Parses a time, as ns since 1970-01-01: RFC 3339, or a duration before now.
 fn moment(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(

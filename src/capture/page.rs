@@ -1,7 +1,7 @@
 //! A page that shows a running capture and can fire triggers.
 //!
 //! Pages of other sites may make the user's browser send requests, so a trigger fires only for requests with the token
-//! that the page contains. Requests by host name are refused, as a name may be another site's for this address.
+//! that the page contains. Requests by host name are refused, as another site's name may resolve to this address.
 
 use super::run::json;
 use super::watch::Watched;
@@ -13,11 +13,11 @@ use std::sync::Arc;
 use taut_live::http::{Reply, Request, Server, is_no_name};
 
 const PAGE: &str = include_str!("page.html");
-/// The placeholder for the secrets.
+/// The placeholders in the page for the token and the nonce.
 const TOKEN: &str = "{{token}}";
 const NONCE: &str = "{{nonce}}";
 
-/// Serves the page, if it is requested.
+/// Starts serving the page, if an address is given.
 pub fn serve(address: Option<&str>, watched: &Arc<Watched>) -> Result<Option<Server>, Failure> {
     let Some(address) = address else {
         return Ok(None);
@@ -117,7 +117,7 @@ fn of_json(body: String) -> Reply {
     }
 }
 
-/// Reports whether the request comes from the page itself.
+/// Reports whether the request has the token, and therefore comes from the page itself.
 fn has_token(request: &Request<'_>, secrets: &Secrets) -> bool {
     secrets.is_token(request.field("X-Taut-Token").unwrap_or_default())
 }

@@ -20,7 +20,7 @@ use taut_sys::Clock;
 
 /// The interval at which the stop flag is checked.
 const LOOK: Duration = Duration::from_millis(20);
-/// The time that an ending chain has to report its end.
+/// The time in which an ending chain must report its end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub fn run(capture: &Capture) -> Result<(), Failure> {
@@ -87,7 +87,7 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the worker's start settings: `stop` ends it, and it sets `ended`.
+/// Returns the worker's start settings: the flag `stop` ends the worker, and the worker sets `ended` when it ends.
 fn start_of(
     is_live: bool,
     signalled: &'static AtomicBool,
@@ -138,8 +138,8 @@ impl Run<'_> {
         }
     }
 
-    /// Returns true if the worker ends by itself. If files are captured, the function ends with them and does not
-    /// answer any more.
+    /// Returns true if the worker ends by itself, which it does at the end of captured files. Its function replies to
+    /// no request after that.
     fn has_ended(&self) -> bool {
         let asked = Instant::now();
         while !self.ended.load(Ordering::Acquire) && asked.elapsed() < PATIENCE {
@@ -148,11 +148,10 @@ impl Run<'_> {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Prints the state each second until the capture is to end. Returns the last state, and the number of dumps that
+    /// Prints the state each second until the capture has to end. Returns the last state, and the number of dumps that
     /// were printed.
     ///
-    /// # Errors
-    /// The capture does not answer.
+    /// The capture does not reply.
     fn watch(
         &self,
         signalled: &AtomicBool,
@@ -197,7 +196,7 @@ impl Run<'_> {
         Ok((before, told))
     }
 
-    /// Prints the last state, with the worker's own counts of packets.
+    /// Prints the last state, with the counters of the worker.
     fn print_result(
         &self,
         mut last: Status,
@@ -252,7 +251,7 @@ fn warn_of_losses(not_on_disk: u64, not_dumped: u64, ports: &Ports) {
     }
 }
 
-/// Packets that ports lost before the capture saw them.
+/// Counters of packets that the ports lost before they reached the capture.
 pub struct Ports {
     pub each: Vec<AtPort>,
     overrun: u64,
@@ -293,7 +292,7 @@ impl Ports {
     }
 }
 
-/// The state, and the counters of the ports.
+/// A line of JSON: the state of the capture, and the counters of its ports.
 #[derive(Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
@@ -309,7 +308,8 @@ pub fn json(status: &Status, ports: &Ports) -> Result<String, Failure> {
     serde_json::to_string(&line).map_err(|e| Failure::Missing(e.to_string()))
 }
 
-/// Prints the ended dumps after the first `told`, which are printed already; returns how many have ended.
+/// Prints the completed dumps except for the first `told`, which are already printed; returns the number of completed
+/// dumps.
 fn tell_dumps(status: &Status, told: u64, say: &impl Fn(&str)) -> u64 {
     let begun = status.dumps_begun();
     let ended = begun - (status.dumping.len() as u64).min(begun);
@@ -323,7 +323,7 @@ fn tell_dumps(status: &Status, told: u64, say: &impl Fn(&str)) -> u64 {
     ended
 }
 
-/// Returns a socket for other commands, in a folder of this user.
+/// Returns the path of a socket for commands of other processes, in a folder of this user.
 fn own_socket() -> Result<PathBuf, Failure> {
     let folder = taut_host::private::run_folder();
     let folder =

@@ -26,13 +26,13 @@ impl Watched {
         }
     }
 
-    /// Records that the capture runs.
+    /// Records that the capture runs; `exchange` gives access to its worker.
     pub fn runs(&self, exchange: Arc<Exchange>) {
         // The capture starts only once.
         let _ = self.exchange.set(exchange);
     }
 
-    /// Returns the ports that are captured.
+    /// Returns a title: the ports that are captured.
     pub fn title(&self) -> String {
         let ports: Vec<_> = self.chain.ports.iter().map(|it| it.text()).collect();
         format!("taut capture {}", ports.join(" "))
@@ -48,7 +48,7 @@ impl Watched {
     }
 }
 
-/// Serves metrics, if they are requested; there are none before the capture runs and after it ends.
+/// Serves metrics, if an address is given; there are no metrics before the capture runs and after it ends.
 pub fn metrics(address: Option<&str>, watched: &Arc<Watched>) -> Result<Option<Endpoint>, Failure> {
     let watched = Arc::clone(watched);
     serve_metrics(address, move || match watched.look() {

@@ -371,7 +371,7 @@ fn totals(status: &Status) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Lists the reasons why functions have dropped packets, a line for each function that has.
+/// Lists the causes for which functions have dropped packets, with a line for each such function.
 fn dropped_by(counts: &[Count]) -> String {
     let mut lines: Vec<(&str, String)> = Vec::new();
     for count in counts {
@@ -400,7 +400,7 @@ fn cause(outcome: &str) -> String {
     cause.to_string()
 }
 
-/// Describes the anomalies of a segment.
+/// Describes the anomalies of a segment, such as a link that is down.
 fn condition(segment: &SegmentStatus) -> String {
     let mut text = String::new();
     if segment.restarts > 0 {

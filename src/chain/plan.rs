@@ -1,4 +1,5 @@
-//! `taut chain plan`: the place of each function of a chain with its reason, its cost, and whether the budget is met.
+//! `taut chain plan`: the place of each function of a chain with the reason for it, the cost of the chain, and the
+//! verdict on its latency budget.
 
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
@@ -178,7 +179,7 @@ fn with_interval(rate: &Figure) -> String {
     )
 }
 
-/// Names the part that violates a budget.
+/// Names the part of the round trip that exceeds the budget.
 fn broken(plan: &Estimate, trip: &RoundTrip) -> String {
     let budget = quantity::time(plan.budget_ns.unwrap_or_default());
     let largest = trip.largest().map_or_else(String::new, |part| {
@@ -195,8 +196,8 @@ fn broken(plan: &Estimate, trip: &RoundTrip) -> String {
     )
 }
 
-/// Returns the joint coverage of the intervals of both directions. The probability that either misses is at most the
-/// sum of both.
+/// Returns a lower bound of the joint coverage of the intervals of both directions. The probability that either
+/// interval misses its true value is at most the sum of both probabilities.
 fn coverage(plan: &Estimate) -> f64 {
     let missed = |both: &BothWays, of: fn(&Cost) -> Option<Measured>| -> f64 {
         let ways = [&both.forth, &both.back].into_iter().filter_map(of);
@@ -214,7 +215,7 @@ fn coverage(plan: &Estimate) -> f64 {
     (1.0 - missed).max(0.0)
 }
 
-/// Returns low end, median and high end of both directions together; `None` if no packet arrived.
+/// Returns the lower limit, median and upper limit of the sum of both directions; `None` if no packet arrived.
 fn there_and_back(both: &BothWays, of: fn(&Cost) -> Option<Measured>) -> Option<[f64; 3]> {
     let found: Vec<Measured> = [&both.forth, &both.back]
         .into_iter()

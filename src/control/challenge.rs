@@ -1,4 +1,4 @@
-//! `taut control challenge`: the delay, jitter and loss that a loop tolerates.
+//! `taut control challenge`: the highest delay, jitter and loss that a control loop tolerates.
 
 use super::options::{LinkOptions, LoopOptions, choice};
 use crate::exit::{self, Failure};

@@ -1,4 +1,4 @@
-//! `taut control controller`: the controller's side as a process.
+//! `taut control controller`: runs the controller of a control loop as a process.
 
 use super::options::{LoopOptions, address};
 use crate::exit::{self, Failure};

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use taut_control::Standing;
 use taut_live::{Asked, ControlView, Dashboard};
 
-/// Time between two updates.
+/// Time between two updates of the display.
 pub const TICK: Duration = Duration::from_millis(40);
-/// Time between two lines without a terminal.
+/// Time between two lines if the output is not a terminal.
 const LINE: Duration = Duration::from_secs(1);
-/// Number of readings in the history: two for each column of a wide terminal.
+/// Number of sensor readings in the history: two for each column of a wide terminal.
 const KEPT: usize = 1000;
 
 /// The output of the plant's process for its parent.
@@ -74,7 +74,7 @@ impl Live {
         }
     }
 
-    /// Shows the state of the plant if it is new; returns whether the user requests the end.
+    /// Shows the state of the plant if it has changed; returns true if the user requests the end.
     pub fn show(&mut self, standing: &Standing) -> bool {
         if standing.sequence != self.shown {
             self.shown = standing.sequence;

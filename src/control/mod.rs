@@ -1,4 +1,4 @@
-//! `taut control`: a plant that falls unless it is balanced, its controller, and the network between both.
+//! `taut control`: a plant that falls unless it is balanced, its controller, and the network between them.
 
 mod challenge;
 mod controller;

@@ -1,4 +1,4 @@
-//! The options that both sides of a control loop have to agree on.
+//! The options on which both sides of a control loop have to agree.
 
 use crate::exit::Failure;
 use crate::terminal::quantity;
@@ -52,7 +52,7 @@ pub struct LoopOptions {
     seed: u64,
 }
 
-/// The settings that the options result in.
+/// The settings that result from the options.
 pub struct Loop {
     pub model: Model,
     pub format: Format,
@@ -62,7 +62,8 @@ pub struct Loop {
 }
 
 impl LoopOptions {
-    /// Checks all options together; messages do not matter in virtual time.
+    /// Checks all options together, and returns the settings. The message format is checked only over sockets, not in
+    /// virtual time (`is_virtual`).
     pub fn of_loop(&self, is_virtual: bool) -> Result<Loop, Failure> {
         let mut model = named(&self.plant)?;
         if let Some(period) = self.period {
@@ -157,7 +158,7 @@ impl LoopOptions {
         words
     }
 
-    /// Returns the settings as the report contains them.
+    /// Returns the settings in the format of the report.
     pub fn as_json(&self, of: &Loop) -> serde_json::Value {
         serde_json::json!({
             "protocol": self.protocol,
@@ -205,7 +206,7 @@ impl LinkOptions {
         })
     }
 
-    /// Returns the first option that was given.
+    /// Returns the name of the first option that was set.
     pub fn given(&self) -> Option<&'static str> {
         [
             ("--delay", self.delay.is_some()),
@@ -226,7 +227,7 @@ pub fn within_an_hour(time: Option<Duration>) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX).min(3_600_000_000_000)
 }
 
-/// Reads the network delays of a run from its folder.
+/// Reads the network delays of a recorded run from its folder.
 fn recorded_in(folder: &std::path::Path) -> Result<Vec<Option<[u64; 2]>>, Failure> {
     let report = ControlReport::read(folder)?;
     // One-way delays are known only if both sides had one clock.

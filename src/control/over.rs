@@ -1,5 +1,5 @@
-//! The network between both sides of `taut control run --over`: functions of a chain or a third-party switch, between
-//! two namespaces of their own.
+//! The network between both sides of `taut control run --over`: functions of a chain or a third-party switch, each
+//! between two network namespaces that are created for the run.
 
 use crate::exit::{self, Failure};
 use crate::transport::medium_of;
@@ -18,7 +18,7 @@ use taut_traffic::probe;
 use taut_transport::{Scenario, Simulated, simulate, simulate_datagrams};
 use tempfile::TempDir;
 
-/// Addresses of plant and controller.
+/// IPv4 addresses of plant and controller.
 const SIDES: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
 
 /// The kind of network to set up.
@@ -28,7 +28,7 @@ pub enum Over {
     Medium(PathBuf),
     /// The functions of a chain file, run as the file says.
     Chain(PathBuf),
-    /// A third-party switch between virtual cables of the kernel.
+    /// A third-party switch between veth pairs of the kernel.
     Device(&'static Baseline),
 }
 
@@ -80,15 +80,15 @@ fn chain_of_medium(file: &Path) -> Result<Chain, ChainError> {
 
 /// Length of a message in virtual time, bytes: that of NCSbench's command, the longer of its two messages.
 const MESSAGE_BYTES: usize = 192;
-/// Time after which a datagram is useless to any loop, ns.
+/// Delay above which a datagram is useless to any control loop, ns.
 const WORTHLESS_NS: u64 = 4_000_000_000;
-/// Number of retries of a side that gets no reply.
+/// Maximum number of attempts of a side that gets no reply.
 const GREETINGS: u64 = 8;
 
 /// A robot and its controller over a medium in virtual time.
 #[derive(Debug, Clone)]
 pub struct Virtual<'a> {
-    /// The transport that carries messages.
+    /// The transport of the messages.
     pub by: &'a probe::Over,
     /// Time from one report to the next, ns.
     pub period_ns: u64,
@@ -99,9 +99,9 @@ pub struct Virtual<'a> {
 }
 
 impl Virtual<'_> {
-    /// Returns the delays of both directions of each round, ns, or `None` if the round is lost. Reports are sent by the
-    /// clock, and each is answered when it is delivered, as if the controller took no time. Contents of messages do not
-    /// matter, so all delays are known before the loop begins.
+    /// Returns the delays of both directions in each round, ns, or `None` if one message of the round is lost. Reports
+    /// are sent periodically, and the reply to each is sent at the moment of its delivery, as if the controller took no
+    /// time. Contents of messages do not matter, so all delays are known before the loop begins.
     pub fn rounds(&self, over: &Over) -> Result<Vec<Option<[u64; 2]>>, Failure> {
         let Over::Medium(file) = over else {
             return Err(Failure::Input(format!(
@@ -157,12 +157,12 @@ impl Virtual<'_> {
     }
 }
 
-/// The path between both sides, which is removed on drop.
+/// The network path between both sides, which is removed on drop.
 pub struct Between {
     path: Laid,
 }
 
-/// The parts of the path; those that use the namespaces end before them.
+/// The elements of the path. Those that use the namespaces are listed first, so that they end before the namespaces.
 enum Laid {
     Chain {
         _deployment: Box<Deployment>,

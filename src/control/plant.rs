@@ -1,4 +1,4 @@
-//! `taut control plant`: the plant's side as a process.
+//! `taut control plant`: runs the plant of a control loop as a process.
 
 use super::live::{Live, TICK};
 use super::options::{LoopOptions, address};

@@ -1,4 +1,4 @@
-//! `taut control run`: both sides, over sockets or in virtual time.
+//! `taut control run`: both sides of a control loop, over sockets or in virtual time.
 
 use super::live::{Event, Live};
 use super::options::{LinkOptions, Loop, LoopOptions, within_an_hour};
@@ -130,7 +130,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     plant::verdict(&report)
 }
 
-/// Explains why no command arrived in virtual time, where the other side always exists.
+/// Explains why no command arrived in virtual time, where the controller always exists.
 fn nobody_answered(too_late_ns: Option<u64>, deadline_ns: u64) -> String {
     match too_late_ns {
         Some(ns) => format!(

@@ -1,4 +1,4 @@
-//! `taut control show`, and the output about a run that all control commands share.
+//! `taut control show`, and the output about a run that is common to all control commands.
 
 use super::options::named;
 use crate::exit::Failure;

@@ -86,7 +86,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Reports whether an option is set that applies to a single worker only.
+    /// Reports whether an option is set that applies to one chain only, and not to several chain files.
     pub(super) fn of_one_worker(&self) -> bool {
         !self.port.is_empty()
             || self.in_kernel

@@ -1,5 +1,5 @@
 //! `taut forward --control`: lines of JSON on standard input. A line replaces the functions of the running worker or of
-//! the programs in the kernel, or requests the counters. Each is answered by a line on standard output.
+//! the programs in the kernel, or requests the counters. The reply to each line is a line on standard output.
 
 use crate::exit::Failure;
 use crate::forward::Arguments;
@@ -9,11 +9,11 @@ use std::sync::Arc;
 use taut_engine::{Chain, Event, Exchange, Order, Replaced, Report};
 use taut_sys::Clock;
 
-/// Chains whose functions can be replaced.
+/// Chains whose functions can be replaced, each with access to its workers.
 pub(crate) type Controlled = Vec<(Chain, Arc<Exchange>)>;
 
-/// Reads standard input on a thread of its own, if requested, and lets `obey` answer each line or refuse it. Returns a
-/// pipe that is closed at the end of input, if the end of input must also end the program.
+/// Reads standard input on a thread of its own, if requested, and calls `obey` for each line, which returns a reply or
+/// rejects the line. Returns a pipe that is closed at the end of input, if the end of input must also end the program.
 pub(crate) fn listen(
     arguments: &Arguments,
     mut obey: impl FnMut(Order) -> Result<Report, String> + Send + 'static,

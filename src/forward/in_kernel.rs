@@ -15,7 +15,8 @@ use taut_port::Link;
 use taut_sys::{Clock, at_death};
 use taut_xdp::forward::KernelCounters;
 
-/// The running programs, shared by the threads that count and exchange them; `None` once they have ended.
+/// The running programs, shared by the threads that count their frames and replace them; `None` once the programs have
+/// ended.
 type Shared = Arc<Mutex<Option<Running>>>;
 
 struct Running {
@@ -139,7 +140,7 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
     Failure::of_dead_threads().map_or(Ok(()), Err)
 }
 
-/// Obeys the commands on standard input until the programs are detached.
+/// Carries out the commands on standard input until the programs are detached.
 fn obey(
     chain: &Chain,
     shared: &Shared,
@@ -171,8 +172,8 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Option<Running>> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the sum of the counters of the programs and of `beside`, the worker that processes punted frames. Counters
-/// that neither has stay 0.
+/// Returns the counters of the programs plus `beside`, those of the worker that processes punted frames. Counters that
+/// neither of them has stay 0.
 fn view(counted: KernelCounters, beside: CountersView) -> CountersView {
     CountersView {
         rx_packets: counted.rx_packets,

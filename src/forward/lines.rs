@@ -22,7 +22,7 @@ pub(super) fn started(chain: &Chain) -> Event {
     })
 }
 
-/// Returns the counters of each worker if there are several, else an empty list.
+/// Returns the counters of each worker if there are several workers, otherwise an empty list.
 pub(super) fn of_several(each: &[CountersView]) -> Vec<CountersView> {
     if each.len() > 1 {
         each.to_vec()
@@ -31,7 +31,7 @@ pub(super) fn of_several(each: &[CountersView]) -> Vec<CountersView> {
     }
 }
 
-/// Adds the number of the chain file to an event if there are several chains.
+/// Adds the index of the chain file to an event if there are several chains.
 pub(super) fn of_chain(chains: &Chains, number: usize, event: Event) -> Report {
     let worker = (chains.len() > 1).then_some(number);
     Report { event, worker }
@@ -129,7 +129,8 @@ pub(super) fn summary(c: &CountersView, seconds: f64, outcomes: &[(&'static str,
     )
 }
 
-/// Describes how many packets arrived and left. More may leave than arrive, as functions and the slow path create some.
+/// Describes how many packets arrived and left. More may leave than arrive, as functions and the slow path create
+/// packets.
 pub(crate) fn passed(c: &CountersView) -> String {
     let (came, sent) = (c.rx_packets, c.tx_packets);
     match c.from_slow_path {

@@ -28,7 +28,7 @@ use taut_live::metrics::{Endpoint, forwarder_metrics};
 use taut_port::Link;
 use taut_sys::{Clock, InterruptionLog};
 
-/// The interval at which a worker without work checks whether its ports may close, if nothing wakes it.
+/// The interval at which a worker without work checks whether it may close its ports, if nothing wakes it.
 const STOP_LOOK: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
@@ -99,7 +99,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     forwarding.finish(teams)
 }
 
-/// Forwards in the kernel, which has no workers and so no per-worker options.
+/// Forwards in the kernel, which has no workers and therefore no per-worker options.
 fn run_in_kernel(
     chain: &Chain,
     arguments: &Arguments,
@@ -191,20 +191,20 @@ fn print_started(arguments: &Arguments, chains: &Chains) {
     }
 }
 
-/// The running chains, for the lines printed about them.
+/// The running chains, and the data from which lines about them are printed.
 struct Forwarding<'a> {
     arguments: &'a Arguments,
     chains: &'a Chains,
     /// The exchange with the workers of each chain.
     exchanges: &'a [Arc<Exchange>],
     clock: Clock,
-    /// Time from which seconds are counted.
+    /// Start of the first second.
     begun: Instant,
 }
 
 impl Forwarding<'_> {
-    /// Prints the activity of a chain's workers in one second; updates `before`, their counters, from the second's
-    /// start to its end.
+    /// Prints the activity of a chain's workers in one second. `before` has their counters at the start of the second,
+    /// and is updated to its end.
     fn print_second(&self, number: usize, second: u32, before: &mut Vec<CountersView>) {
         let exchange = &self.exchanges[number];
         let now = exchange.each();
@@ -264,7 +264,7 @@ impl Forwarding<'_> {
         ));
     }
 
-    /// Waits for the workers, which have been told to stop, and prints the totals of each chain.
+    /// Waits for the workers, whose stop flag is already set, and prints the totals of each chain.
     ///
     /// # Errors
     /// A port failed, a worker panicked, or a helper thread of the workers died.
@@ -295,11 +295,11 @@ impl Forwarding<'_> {
 struct Ending {
     /// The number of workers that have not ended.
     left: AtomicUsize,
-    /// True if workers without further work keep their ports open until they are told to stop.
+    /// True if workers without further work keep their ports open until they are stopped.
     stays: bool,
     /// True if all workers that have ended so far had no work left.
     all_done: AtomicBool,
-    /// True if all workers are out of work.
+    /// True if no worker has further work.
     is_done: AtomicBool,
     stop: Arc<AtomicBool>,
     running: Mutex<Option<PipeWriter>>,
@@ -319,7 +319,7 @@ impl Ending {
         }
     }
 
-    /// Records the end of a worker, on its thread; the worker's ports stay open until this returns.
+    /// Records the end of a worker, on the worker's thread. The worker's ports stay open until this returns.
     fn of_worker(&self, end: &End) {
         let is_done = *end == End::Done;
         self.all_done.fetch_and(is_done, Ordering::AcqRel);
@@ -340,7 +340,7 @@ impl Ending {
     }
 }
 
-/// Starts the metrics endpoint if it is requested; it shows zeros until the workers have started.
+/// Starts the metrics endpoint if an address is given; its counters are zero until the workers have started.
 fn metrics_endpoint(
     arguments: &Arguments,
     shown: Arc<OnceLock<Arc<Exchange>>>,
@@ -354,8 +354,8 @@ fn metrics_endpoint(
     })
 }
 
-/// Calls `report` once a second, unless output is quiet, until the time is over, a signal arrives, or the other side of
-/// one of `ended` is closed.
+/// Calls `report` once a second, unless output is quiet, until the time is over, a signal arrives, or the other end of
+/// one of the pipes `ended` is closed.
 pub(crate) fn each_second(
     arguments: &Arguments,
     signalled: &AtomicBool,
@@ -386,7 +386,8 @@ pub(crate) fn each_second(
     }
 }
 
-/// Waits until `deadline`, a signal, the end of one of `ended`, or (if requested) of standard input; true means stop.
+/// Waits until `deadline`, a signal, the closing of one of the pipes `ended`, or (if requested) the end of standard
+/// input. Returns true if the program must stop.
 pub(crate) fn wait(
     signalled: &AtomicBool,
     ended: &[&PipeReader],

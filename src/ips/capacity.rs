@@ -1,4 +1,5 @@
-//! `taut ips capacity`: the cost of packet inspection on this machine, and the rate at which its queue fills.
+//! `taut ips capacity`: the cost of packet inspection on this machine, and the rate at which the queue in front of it
+//! fills.
 
 use super::variables;
 use crate::exit::Failure;
@@ -51,7 +52,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// The longest time for one kind of traffic, seconds.
+/// The longest measurement of one kind of traffic, seconds.
 const MOST_SECONDS: f64 = 3600.0;
 
 fn seconds(text: &str) -> Result<f64, String> {

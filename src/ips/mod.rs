@@ -19,7 +19,7 @@ use taut_ips::{Answer, Costs, Request, read_files};
 use taut_port::pcap::{Annotated, write_annotated};
 use taut_sys::Clock;
 
-/// Number of errors that are printed; the others are counted.
+/// Number of errors that are printed; further errors are only counted.
 const MOST_SAID: usize = 50;
 
 #[derive(clap::Args)]
@@ -167,7 +167,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Parses names in rules and their values.
+/// Parses the variables of rules: names with values.
 fn variables(texts: &[String]) -> Result<Vec<(&str, &str)>, Failure> {
     let each = texts.iter().map(|text| {
         let wrong = || Failure::Input(format!("--variable {text}: want NAME=TEXT"));
@@ -176,7 +176,7 @@ fn variables(texts: &[String]) -> Result<Vec<(&str, &str)>, Failure> {
     each.collect()
 }
 
-/// Time between two frames of generated traffic in a file.
+/// Time between two frames in a file of generated traffic.
 const FRAME_DISTANCE_NS: u64 = 100_000;
 
 fn write_traffic(path: &Path) -> Result<(), Failure> {

@@ -91,7 +91,7 @@ fn vacations(interrupts: &[Ticking]) -> Result<Vacations, Failure> {
     Ok(vacations)
 }
 
-/// Converts the same options for the model of overload.
+/// Converts the options about interrupts for the overload model.
 fn taken_away(interrupts: &[Ticking]) -> Vec<Interruption> {
     let all = interrupts.iter().map(|Ticking(interrupt)| Interruption {
         name: "given".to_owned(),
@@ -101,7 +101,7 @@ fn taken_away(interrupts: &[Ticking]) -> Vec<Interruption> {
     all.collect()
 }
 
-/// The value of `--io`: cycles, or a port with cycles in the machine file.
+/// The value of `--io`: cycles, or the name of a port whose cycles are in the machine file.
 #[derive(Debug, Clone)]
 enum Io {
     Cycles(f64),
@@ -129,7 +129,7 @@ fn io(text: &str) -> Result<Io, String> {
     not_negative(text).map(Io::Cycles).map_err(wanted)
 }
 
-/// Reads a name and a number: `load_cycles=350`.
+/// Parses an assignment of a number to a name: `load_cycles=350`.
 fn assignment(text: &str) -> Result<(String, f64), String> {
     let (name, value) = text.split_once('=').ok_or("want NAME=NUMBER")?;
     let value: f64 = value.trim().parse().map_err(|_| "want NAME=NUMBER")?;
@@ -139,7 +139,7 @@ fn assignment(text: &str) -> Result<(String, f64), String> {
     Ok((name.trim().to_owned(), value))
 }
 
-/// Reads a number of at least 0.
+/// Parses a number of at least 0.
 fn not_negative(text: &str) -> Result<f64, String> {
     let value = text
         .parse()
@@ -148,7 +148,7 @@ fn not_negative(text: &str) -> Result<f64, String> {
     value.ok_or_else(|| "want a number of at least 0".to_owned())
 }
 
-/// Reads a number above 0.
+/// Parses a number above 0.
 fn positive(text: &str) -> Result<f64, String> {
     let value = not_negative(text).ok().filter(|value| *value > 0.0);
     value.ok_or_else(|| "want a number above 0".to_owned())

@@ -1,5 +1,5 @@
-//! `taut model plan`: cores, batch and flush policy for a rate and a latency, on this machine or one that a file
-//! describes.
+//! `taut model plan`: cores, batch size and flush policy for a rate and a latency, on this machine or on one that a
+//! file describes.
 
 use super::{Io, not_negative, vacations};
 use crate::exit::Failure;
@@ -18,7 +18,7 @@ use taut_model::resource::{Costs, Packets};
 use taut_model::scale::{self, Bound as Bounded, Row};
 use taut_traffic::{Rate, Sizes};
 
-/// Number of choices that are shown.
+/// Maximum number of choices (cores, batch size, flush policy) that are shown.
 const SHOWN: usize = 6;
 
 #[derive(clap::Args)]
@@ -303,7 +303,7 @@ fn show(answer: &Answer, arguments: &Arguments) {
     );
 }
 
-/// Spreads the load over several machines.
+/// Divides the load between several machines.
 fn spread(
     arguments: &Arguments,
     machine: &Described,

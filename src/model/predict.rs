@@ -17,10 +17,10 @@ use taut_model::queueing::{Arrivals, Observer};
 use taut_model::resource::{Carried, Costs, Packets};
 use taut_traffic::Rate;
 
-/// Packets of a simulated run; a longer recording raises the number, up to [`MOST_PACKETS`].
+/// Number of packets of a simulated run; a recording with more packets raises it, up to [`MOST_PACKETS`].
 const PACKETS: u64 = 100_000;
 const MOST_PACKETS: u64 = 10_000_000;
-/// The fraction of the packets that is counted, after the warm-up.
+/// The fraction of the packets that is evaluated; the packets before are the warm-up.
 const COUNTED: f64 = 0.9;
 
 #[derive(clap::Args)]
@@ -202,7 +202,7 @@ pub fn run(arguments: &Arguments, explain: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the costs from the options or the machine file, and the source of a measured c_IO.
+/// Returns the costs from the options or the machine file, and the source of a measured input/output cost c_IO.
 fn given(
     arguments: &Arguments,
     machine: &Described,
@@ -221,7 +221,8 @@ fn given(
     Ok(Some((costs, origin)))
 }
 
-/// Returns the machine: this one's clock, then the file's values, then those of the options.
+/// Returns the machine: the clock of this machine, overridden by the values of the file, and then by those of the
+/// options.
 fn described(arguments: &Arguments) -> Result<Described, Failure> {
     let file = arguments
         .machine
@@ -406,7 +407,7 @@ fn tell(arguments: &Arguments, prediction: &Prediction, what: &str) -> Result<()
     Ok(())
 }
 
-/// Describes errors in words.
+/// Describes prediction errors in words.
 pub(super) fn words(errors: &Errors) -> String {
     let basis = match errors.basis {
         ErrorBasis::HeldOut => "runs held out",

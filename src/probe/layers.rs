@@ -40,8 +40,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns how far the capture clock is ahead of the packet clock, ns. Each of a few attempts reads one clock between
-/// two reads of the other. The closest pair has an error of at most half the time between the two reads.
+/// Returns the difference between the capture clock and the packet clock, ns; positive if the capture clock is ahead.
+/// Each of a few attempts reads one clock between two reads of the other. The closest pair has an error of at most half
+/// the time between the two reads.
 fn ahead_ns() -> i64 {
     let read_ns = |clock| {
         let now = clock_gettime(clock);

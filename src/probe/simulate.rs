@@ -1,4 +1,4 @@
-//! `taut probe simulate`: messages between two sides in virtual time, by the deadline transport or as datagrams.
+//! `taut probe simulate`: messages between two hosts in virtual time, by the deadline transport or as datagrams.
 
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
@@ -10,7 +10,7 @@ use taut_measure::{LatencyHistogram, Summary};
 use taut_traffic::messages::Transport;
 use taut_transport::{Clocks, Delays, Scenario, Simulated, simulate, simulate_datagrams};
 
-/// Names of both directions in JSON.
+/// Names of the two directions in JSON.
 const WAYS: [&str; 2] = ["there", "back"];
 
 /// Names of the stages of a message in JSON and in text.
@@ -129,7 +129,7 @@ fn over_path(
     }
 }
 
-/// Returns the times of the stages of a direction's messages; `None` if no message has any.
+/// Returns the times that the messages of one direction spent in each stage; `None` for a stage without times.
 fn stages(found: &Simulated, way: usize) -> [Option<Summary>; 4] {
     let mut all = [(); 4].map(|()| LatencyHistogram::new());
     for it in found.messages[way].iter().filter_map(|it| it.stages) {

@@ -1,4 +1,4 @@
-//! Results folders below a folder: found, read once, and read again when they have changed.
+//! The results folders below a folder: the index finds them, and reads each again when it has changed.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 use taut_results::{InsidePath, has};
 
-/// Files that identify a results folder; the first one found counts.
+/// Files that identify a results folder; the first existing one is used.
 const HEADS: [&str; 7] = [
     "state.json",
     "experiment.json",
@@ -26,9 +26,9 @@ const HEADS: [&str; 7] = [
 const DEEPEST: usize = 4;
 /// The largest number of results folders that are listed.
 const MOST_FOLDERS: usize = 100_000;
-/// The largest manifest that is read, bytes.
+/// The maximum size of a manifest that is read, bytes.
 const MOST_HEAD_BYTES: u64 = 16 << 20;
-/// Time between two scans.
+/// Time between two scans of the folders.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// The entry of a results folder in the list.
@@ -42,7 +42,7 @@ pub struct Entry {
     /// Start time, RFC 3339, UTC.
     pub started: String,
     pub stage: String,
-    /// Runs that are complete, and runs in total.
+    /// Number of complete runs, and number of planned runs.
     pub done: Option<u64>,
     pub planned: Option<u64>,
     /// Number of claims by verdict.
@@ -54,7 +54,7 @@ pub struct Entry {
     pub problem: Option<String>,
 }
 
-/// Modification times of a folder's manifest and verdicts at the time when they were read.
+/// Modification times of a results folder's manifest and verdicts when they were read.
 type Stamp = [Option<SystemTime>; 3];
 
 /// All results folders below a folder.
@@ -80,7 +80,7 @@ impl Index {
         self.known().len()
     }
 
-    /// Returns the folder of that name, if it is in the list.
+    /// Returns the path of the results folder of that name, if it is in the list.
     pub fn path_of(&self, name: &str) -> Option<PathBuf> {
         self.known().contains_key(name).then(|| match name {
             "." => self.dir.clone(),
@@ -127,7 +127,7 @@ impl Index {
     }
 }
 
-/// Finds the results folders below a folder, by name, with the file that identifies each.
+/// Finds the results folders below a folder. Returns their names, each with the file that identifies the folder.
 fn look_below(dir: &Path, name: String, level: usize, found: &mut Vec<(String, &'static str)>) {
     let is_there = |head: &&&str| fs::symlink_metadata(dir.join(head)).is_ok_and(|it| it.is_file());
     if let Some(head) = HEADS.iter().find(is_there) {
@@ -230,7 +230,7 @@ pub struct Listed {
     pub bytes: u64,
 }
 
-/// Adds the plain files below `dir`, under `below`; false if there are more than `most`.
+/// Adds the plain files below `dir`, with names that begin with `below`; returns false if there are more than `most`.
 pub fn files_below(dir: &Path, below: &Path, files: &mut Vec<Listed>, most: usize) -> bool {
     let Ok(entries) = fs::read_dir(dir.join(below)) else {
         return true;

@@ -10,16 +10,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use taut_results::InsidePath;
 
-/// Number of bytes that are read at the end of the list of runs.
+/// Number of bytes that are read from the end of the list of runs.
 const TAIL_BYTES: u64 = 1 << 20;
-/// Number of runs that are shown, the latest ones.
+/// Maximum number of runs that are shown: the latest ones.
 const MOST_RUNS: usize = 300;
-/// Number of bytes of metrics that are read.
+/// Maximum number of bytes of metrics that are read.
 const MOST_METRICS_BYTES: u64 = 8 << 20;
 /// The timeout of a program's reply with metrics.
 const PATIENCE: Duration = Duration::from_millis(800);
 
-/// Parses the address of a program's metrics, as the program prints it or the user gives it.
+/// Parses the address of a program's metrics, as the program prints it or the user enters it.
 pub fn address(text: &str) -> Result<SocketAddr, Failure> {
     let bare = text.strip_prefix("http://").unwrap_or(text);
     let bare = bare.strip_suffix("/metrics").unwrap_or(bare);
@@ -54,7 +54,7 @@ pub fn experiment(folder: &Path) -> Result<Value, String> {
     }))
 }
 
-/// Reads the last lines of the list of runs, without an incomplete last line.
+/// Reads the last lines of the list of runs, except for an incomplete last line.
 fn latest_runs(folder: &Path) -> io::Result<Vec<Value>> {
     let opened = InsidePath::new("runs.jsonl").map_err(io::Error::other)?;
     let mut file = match opened.open(folder) {
@@ -83,7 +83,7 @@ fn latest_runs(folder: &Path) -> io::Result<Vec<Value>> {
     runs.collect()
 }
 
-/// Returns the metrics that a program serves at that address now, as OpenMetrics.
+/// Returns the current metrics of the program at that address, as OpenMetrics.
 pub fn metrics(address: SocketAddr) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + PATIENCE;
     let mut program = TcpStream::connect_timeout(&address, PATIENCE)?;

@@ -31,10 +31,10 @@ const PAGE: &str = include_str!("page.html");
 const FRAME: &str = include_str!("frame.html");
 /// The placeholder for the frame's address.
 const ADDRESS: &str = "{{address}}";
-/// The placeholder for the secrets.
+/// The placeholders for the nonce and the token.
 const NONCE: &str = "{{nonce}}";
 const TOKEN: &str = "{{token}}";
-/// The placeholder for the addresses that are watched.
+/// The placeholder for the addresses whose metrics are shown.
 const WATCHED: &str = "{{watched}}";
 /// The largest file that is served, bytes.
 const MOST_FILE_BYTES: u64 = 256 << 20;
@@ -110,19 +110,19 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The keys of reports: each opens one report, and does not reveal the key of another.
+/// The keys for addresses of reports: each key opens one report, and does not reveal the keys of others.
 #[derive(Default)]
 struct Keys([RandomState; 2]);
 
 impl Keys {
-    /// Returns the key of the address with these parts after the token.
+    /// Returns the key for the address that has these parts after the token.
     fn of(&self, parts: &[&str]) -> String {
         let [one, other] = self.0.each_ref().map(|keyed| keyed.hash_one(parts));
         format!("{one:016x}{other:016x}")
     }
 }
 
-/// Splits a path after the token into its parts and decodes `%XX`; `None` if a part is not UTF-8.
+/// Splits the path after the token into its parts and decodes `%XX`; `None` if a part is not UTF-8.
 fn parts(path: &str) -> Option<Vec<String>> {
     path.trim_start_matches('/')
         .split('/')
@@ -223,12 +223,12 @@ fn answer(
     }
 }
 
-/// Returns the part of a policy that allows only elements with our page's nonce.
+/// Returns a directive of a content security policy that allows only elements with our page's nonce.
 fn nonce_policy(of: &str, secrets: &Secrets) -> String {
     format!("{of} 'nonce-{}'; ", secrets.nonce)
 }
 
-/// Reports whether there is a page at the address.
+/// Reports whether the address leads to a page.
 fn is_there(index: &Index, parts: &[&str]) -> bool {
     match parts {
         ["report", folder] => index
@@ -258,8 +258,8 @@ fn encoded(part: &str) -> String {
     part.bytes().map(of).collect()
 }
 
-/// Tags that make a browser connect to their target by itself, before it checks whether the policy allows it. Our
-/// reports contain none of them but [`OURS`].
+/// Tags that make a browser connect to their target by itself, before the browser checks the policy. Our reports
+/// contain only [`OURS`] of them.
 const LEADING: [&str; 7] = [
     "<link", "<meta", "<iframe", "<frame", "<object", "<embed", "<portal",
 ];
@@ -268,8 +268,8 @@ const OURS: [&str; 2] = [
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">",
 ];
 
-/// Gives our reports' scripts the nonce of the policy, so that no other script runs. Tags that lead elsewhere are
-/// renamed to meaningless ones.
+/// Inserts the policy's nonce into the scripts of our reports, so that no other script runs. Renames tags that lead
+/// elsewhere to meaningless ones.
 fn tamed(reply: Reply, nonce: &str) -> Reply {
     const BEGIN: &str = "<script>";
     // A browser could read invalid UTF-8 as text in another encoding.
@@ -347,7 +347,7 @@ fn experiment(index: &Index, folder: &str) -> Reply {
     }
 }
 
-/// Returns the metrics of the program of that number, which the page reads.
+/// Returns the metrics of the program with that index, for the page.
 fn metrics(watched: &[SocketAddr], number: &str) -> Reply {
     let Some(address) = number.parse().ok().and_then(|it: usize| watched.get(it)) else {
         return missing();
@@ -412,7 +412,7 @@ fn file(index: &Index, folder: &str, name: &str, is_download: bool) -> Reply {
     }
 }
 
-/// Compares two experiments, as `taut experiment compare` does, and serves the resulting page.
+/// Compares two experiments, as `taut experiment compare` does, and returns the resulting page.
 fn compared(index: &Index, one: &str, other: &str) -> Reply {
     let (Some(one), Some(other)) = (index.path_of(one), index.path_of(other)) else {
         return missing();

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 
-/// Creates a folder of results: a running experiment, one of another kind, a broken one, and unrelated files.
+/// Creates a folder with results: a running experiment, results of another kind, broken results, and unrelated files.
 fn results() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let put = |name: &str, text: &str| {
@@ -81,7 +81,7 @@ impl Asked {
 }
 
 impl Asked {
-    /// Returns the content of the frame of a report or a comparison.
+    /// Returns the content of the frame around a report or a comparison.
     fn framed(&self, path: &str) -> String {
         let around = self.get(path);
         let address = around.split("<iframe src=\"").nth(1).unwrap();

@@ -12,9 +12,9 @@ use std::time::Duration;
 /// The timeout of a reply: another client may be loading millions of entries.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One end of a control socket.
+/// The client's side of a control socket.
 pub struct Conversation {
-    /// The kind of function at the other end, for messages: `gateway`.
+    /// The kind of the function that replies, for messages: `gateway`.
     what: &'static str,
     socket: PathBuf,
     stream: UnixStream,
@@ -44,7 +44,7 @@ impl Conversation {
         &self.stream
     }
 
-    /// Sends a request with its file; returns the line of the reply.
+    /// Sends a request with its file; returns the first line of the reply.
     pub fn ask(&mut self, request: &impl Serialize, file: &[u8]) -> Result<String, Failure> {
         let mut asked = serde_json::to_vec(request).map_err(|e| self.failed(&e.into()))?;
         asked.push(b'\n');
@@ -93,7 +93,7 @@ fn connect(socket: &Path) -> std::io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Reads the file of a `what`, of at most `most_bytes` bytes.
+/// Reads a file of at most `most_bytes` bytes; `what` describes it for messages.
 pub fn read_file(path: &Path, what: &str, most_bytes: u64) -> Result<Vec<u8>, Failure> {
     let wrong = |e: String| Failure::Input(format!("{}: {e}", path.display()));
     let mut text = Vec::new();

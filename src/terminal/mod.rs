@@ -1,4 +1,5 @@
-//! Terminal output shared by commands that measure: exclusive use of the machine, a progress bar, and the final output.
+//! Terminal output common to the commands that measure: exclusive use of the machine, a progress bar, and the final
+//! output.
 
 pub mod conversation;
 pub mod print;
@@ -17,7 +18,7 @@ use taut_lab::benchmark::Observer;
 use taut_results::LeftOut;
 
 /// Measures while no other measurement runs, with a progress bar, and shows the resulting folder. After Ctrl-C, the
-/// folder has the complete part.
+/// folder contains the completed part.
 pub fn measure_alone<E: Into<Failure>>(
     json: bool,
     measure: impl FnOnce(&mut Bar, &AtomicBool) -> Result<PathBuf, E>,
@@ -42,7 +43,7 @@ pub struct Alone {
 }
 
 impl Alone {
-    /// Takes the machine's lock for measuring, with [`Alone::claim_for`].
+    /// Takes the machine's lock for measuring, as [`Alone::claim_for`] does.
     pub fn claim() -> Result<Self, Failure> {
         Self::claim_for(MEASURING)
     }
@@ -71,7 +72,7 @@ impl Alone {
     }
 }
 
-/// The progress bar. It is redrawn only between measurements, as redrawing takes time from one of the two cores.
+/// The progress bar. It is redrawn only between measurements, as redrawing uses one of the two measuring cores.
 pub struct Bar(ProgressBar);
 
 impl Bar {
@@ -85,7 +86,7 @@ impl Bar {
 }
 
 impl Bar {
-    /// Removes it from the terminal.
+    /// Removes the bar from the terminal.
     pub fn clear(&self) {
         self.0.finish_and_clear();
     }

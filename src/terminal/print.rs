@@ -1,4 +1,4 @@
-//! Printing for people and pipes: a closed pipe is no error.
+//! Printing to terminals and pipes: a closed pipe is no error.
 
 use std::borrow::Cow;
 use std::fmt::{Display, Write as _};
@@ -30,7 +30,7 @@ pub fn link(port: &str, link: &Link) {
     }
 }
 
-/// Prints the same as JSON.
+/// Prints a link change as JSON.
 pub fn link_report(port: &str, link: &Link) {
     let down = match link {
         Link::Up => None,

@@ -1,4 +1,5 @@
-//! Numbers as people write them on the command line: times and fractions. The laboratory formats them for output.
+//! Quantities as users write them on the command line: times and fractions. The laboratory crate formats them for
+//! output.
 
 use std::time::Duration;
 pub use taut_measure::quantity::{rate, summary, time};
@@ -25,7 +26,7 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses a fraction, also in per cent: 0.05 or 5%.
+/// Parses a fraction, which may be in per cent: 0.05 or 5%.
 pub fn share(text: &str) -> Result<f64, String> {
     let text = text.trim();
     let (number, factor) = text

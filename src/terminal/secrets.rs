@@ -1,4 +1,4 @@
-//! The secrets that keep a page on this machine for its user.
+//! The secrets that prevent access to a page by anyone but the user.
 
 use std::io::Read;
 
@@ -16,20 +16,20 @@ impl Secrets {
         })
     }
 
-    /// Reports whether `given` is the token.
+    /// Reports whether `given` equals the token.
     pub fn is_token(&self, given: &str) -> bool {
         is_same(given, &self.token)
     }
 }
 
-/// Draws a text that is impossible to guess.
+/// Draws a random text that is impossible to guess.
 pub fn secret() -> std::io::Result<String> {
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes.iter().map(|it| format!("{it:02x}")).collect())
 }
 
-/// Compares a text with a secret, in a time that does not depend on where they differ.
+/// Compares a text with a secret, in a time that does not depend on the position of the first difference.
 pub fn is_same(given: &str, secret: &str) -> bool {
     let pairs = given.bytes().zip(secret.bytes());
     given.len() == secret.len() && pairs.fold(0, |differ, (a, b)| differ | (a ^ b)) == 0

@@ -12,11 +12,11 @@ use taut_live::{Asked, Dashboard, View};
 use taut_results::SampleThread;
 use taut_traffic::{Interval, StreamView};
 
-/// How long to wait for a stream to send the samples of a second.
+/// Timeout for a stream to send the samples of a second.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// The shortest last interval that counts as a second of its own. The last interval ends with the generator, slightly
-/// early.
+/// The shortest last interval that is shown as a second of its own. The last interval ends with the generator, slightly
+/// before a full second.
 const LAST_SECOND: Duration = Duration::from_millis(500);
 
 /// The interval at which a dashboard checks for keys.
@@ -35,7 +35,7 @@ pub enum Look {
 /// The text that the metrics endpoint serves.
 pub type MetricsText = Arc<Mutex<String>>;
 
-/// Serves the output of `render`, if that is requested, and prints the address.
+/// Serves the output of `render`, if an address is given, and prints that address.
 pub fn serve_metrics(
     address: Option<&str>,
     render: impl Fn() -> String + Send + Sync + 'static,
@@ -51,7 +51,7 @@ pub fn serve_metrics(
     Ok(Some(endpoint))
 }
 
-/// Starts the endpoint, if one is requested, and returns the text that it serves.
+/// Starts the endpoint, if an address is given, and returns it with the text that it serves.
 pub fn endpoint(address: Option<&str>) -> Result<(Option<Endpoint>, Option<MetricsText>), Failure> {
     // The text is well-formed before the first update as well.
     let text = MetricsText::new(Mutex::new(Exposition::new().finish()));
@@ -66,7 +66,7 @@ pub fn endpoint(address: Option<&str>) -> Result<(Option<Endpoint>, Option<Metri
     Ok((endpoint, text))
 }
 
-/// The current step of a measurement of several trials, and about how long it still takes.
+/// The current step of a measurement of several trials, and an estimate of the remaining time.
 #[derive(Debug, Default)]
 pub struct Status {
     pub doing: String,
@@ -86,8 +86,8 @@ pub struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Shows every second, from the message of `running` until its other side is closed. No message arrives if the
-    /// generator fails before it starts.
+    /// Shows every second, from the message of `running` until the sender of that channel is dropped. No message
+    /// arrives if the generator fails before it starts.
     pub fn run(&self, streams: &mut [StreamView], running: &Receiver<()>) {
         self.publish(streams);
         if running.recv().is_err() {
@@ -154,7 +154,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Waits until `next`; true if the generator has ended before.
+    /// Waits until `next`; returns true if the generator has ended before that.
     fn wait(
         &self,
         running: &Receiver<()>,

@@ -15,7 +15,7 @@ use taut_traffic::Rate;
 /// Number of intervals for which the worst latency is printed.
 const BINS: usize = 100;
 
-/// The largest number of simulated interrupts, and of delayed packets.
+/// The largest number of simulated interrupts, and the largest number of delayed packets.
 const MOST: f64 = 2e6;
 
 #[derive(clap::Args)]
@@ -48,7 +48,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// An interrupt in the form of the option.
+/// A periodic interrupt in the syntax of the option.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticking(pub(crate) Interrupt);
 
@@ -72,7 +72,7 @@ impl FromStr for Ticking {
     }
 }
 
-/// Builds the scene, if it can be simulated.
+/// Builds the simulated scene from the arguments, if it can be simulated.
 fn scene(arguments: &Arguments) -> Result<Scene, Failure> {
     let input = |text: &str| Failure::Input(text.to_owned());
     let Rate::Packets(rate_pps) = arguments.rate else {

@@ -255,7 +255,7 @@ fn print_finding(finding: &Finding) {
     line("source", &finding.source);
 }
 
-/// Parses a list of CPUs, or returns the one of a device under test.
+/// Parses a list of CPUs; `device` means the CPU that a device under test gets.
 fn cpus_of(root: &Root, list: &str) -> Result<BTreeSet<usize>, Failure> {
     match list {
         "device" => Ok(BTreeSet::from([taut_host::choose_cores().device])),

@@ -43,18 +43,18 @@ pub struct Arguments {
     json: bool,
 }
 
-/// The largest number of rounds of each program in a comparison. A round takes whole seconds.
+/// The largest number of measurements of each program in a comparison. A measurement takes whole seconds.
 const ROUNDS: f64 = 3.0;
-/// Number of causes shown; --json has all.
+/// Number of causes that are shown as text; `--json` has all.
 const SHOWN_CAUSES: usize = 15;
-/// Number of kinds of interrupts shown from the kernel's counters.
+/// Number of kinds of interrupts that are shown from the kernel's counters.
 const SHOWN_COUNTS: usize = 4;
 
 #[derive(Serialize)]
 struct Results<'a> {
     #[serde(flatten)]
     heard: &'a Heard,
-    /// Figures of other programs, in the same run.
+    /// Results of other programs, from the same run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     compared: Vec<PeerFigures>,
 }
@@ -124,7 +124,7 @@ fn write_gaps(file: std::fs::File, heard: &Heard) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Measures alternately with the other programs.
+/// Measures with taut and the other programs alternately.
 fn compare(plan: &Plan, stop: &AtomicBool) -> Result<(Heard, Vec<PeerFigures>), Failure> {
     let cpu = plan.cpus.first().copied().unwrap_or_default();
     let system_cpu = tune::other_cpu(&Root::machine(), &plan.cpus)?.unwrap_or(cpu);
@@ -251,7 +251,7 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
     print::line("");
 }
 
-/// Prints the kernel's own counters over the same time.
+/// Prints the kernel's own counters over the measured time.
 fn print_counted(cpu: usize, heard: &Heard) {
     let Some(core) = heard.counted.cores.iter().find(|core| core.cpu == cpu) else {
         return;

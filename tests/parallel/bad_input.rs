@@ -1,4 +1,4 @@
-//! Errors that are reported in one line with the right exit code, by calls that end before any measurement.
+//! Tests of errors that are reported in one line with the right exit code, by calls that end before any measurement.
 
 use crate::support::program::{Program, run};
 use crate::support::refusals::{INPUT, LIMIT, MISSING, says, table};

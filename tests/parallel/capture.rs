@@ -1,4 +1,4 @@
-//! A capture compared with tcpdump and tshark, and with ordinary hosts.
+//! Tests that compare a capture with tcpdump and tshark, and with ordinary hosts.
 
 use crate::support::hosts::{Hosts, Namespace, Transport, in_namespace, ping, pinged, transfer};
 use crate::support::own_functions::write_capture;
@@ -36,14 +36,14 @@ fn taut_in(host: &Namespace, arguments: &[&str]) -> Command {
     command
 }
 
-/// Sends exactly `count` echo requests, each after the reply to the one before.
+/// Sends exactly `count` echo requests, each after the reply to the previous one.
 fn pings(host: &Namespace, count: usize) {
     for _ in 0..count {
         ping(host, "10.8.0.2", 1, &[], 1);
     }
 }
 
-/// Sends TCP and echo requests between both.
+/// Sends TCP segments and echo requests between both hosts.
 fn traffic(hosts: &Hosts) {
     let [one, other] = [0, 1].map(|at| &hosts.all[at]);
     pings(one, 5);
@@ -327,7 +327,7 @@ fn only_file(folder: &Path) -> PathBuf {
     folder.join(&files[0])
 }
 
-/// Returns the number of packets that tshark reads of a file after zstd decompresses its complete part.
+/// Returns the number of packets that tshark reads from a file after zstd has decompressed the complete part of it.
 fn unpacked(folder: &Path, file: &Path, filter: &str) -> usize {
     let plain = folder.join("unpacked.pcapng");
     let mut unpack = Command::new("zstd");
@@ -602,7 +602,7 @@ fn analysed(
     written.collect()
 }
 
-/// Builds a datagram of a flow, in either direction, with this beginning of its payload.
+/// Builds a datagram of a flow, in either direction, whose payload begins with `payload`.
 fn datagram(port: u16, back: bool, payload: &[u8]) -> Vec<u8> {
     let there = UdpFlow {
         dst_port: port,

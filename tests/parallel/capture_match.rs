@@ -40,7 +40,7 @@ fn names(hosts: &Hosts) -> [&str; 3] {
     [0, 1, 2].map(|at| hosts.all[at].0.as_str())
 }
 
-/// Creates the same with a device that routes between two networks, and has no route to a third one.
+/// Creates the same hosts with a device that routes between two networks, and has no route to a third network.
 fn routed(programs: &[(&str, &str)]) -> Option<Hosts> {
     let hosts = joined(programs)?;
     let [client, device, server] = names(&hosts);
@@ -74,7 +74,7 @@ fn number(of: &Value) -> u64 {
     of.as_u64().unwrap_or_else(|| panic!("{of}"))
 }
 
-/// Checks the sums that hold for every match.
+/// Checks the relations between counts that hold for every match.
 #[track_caller]
 fn assert_sums(report: &Value) {
     let of = |name: &str| number(&report["matching"][name]);
@@ -145,7 +145,7 @@ fn forwarded_packets_are_matched_and_unroutable_ones_are_lost() {
     }
 }
 
-/// Runs `tcpdump` on an interface in both directions, with as much of each packet as `--bytes 40` needs.
+/// Runs `tcpdump` on an interface in both directions, with the number of bytes of each packet that `--bytes 40` needs.
 fn record(device: &str, interface: &str, file: &Path) -> Program {
     let mut command = in_namespace(device, "tcpdump");
     command.args([

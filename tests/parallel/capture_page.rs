@@ -1,4 +1,5 @@
-//! The view of a running capture by curl: the page and its state, triggers, and flows compared with the sent packets.
+//! Tests of a running capture's page with curl: the page and its state, triggers, and flows compared with the sent
+//! packets.
 
 use crate::support::hosts::{Hosts, in_namespace, ping};
 use crate::support::program::{Finished, Program, run};

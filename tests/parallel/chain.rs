@@ -1,5 +1,5 @@
-//! `taut chain`: functions over threads, processes and namespaces carry the packets of unmodified programs, continue
-//! after one of them dies, and leave nothing behind.
+//! `taut chain`: chains over threads, processes and namespaces carry the packets of unmodified programs, continue after
+//! one of their processes dies, and leave nothing behind.
 
 use crate::support::hosts::{Namespace, ip};
 use crate::support::program::{Finished, PATIENCE, Program, run};
@@ -98,7 +98,7 @@ fn socket(namespace: &str, address: &str) -> UdpSocket {
     })
 }
 
-/// Sends numbered datagrams both ways until all of a round have arrived; each that arrives is intact.
+/// Sends numbered datagrams in both directions until all of a round have arrived; checks that each arrives intact.
 fn exchange(stage: &TwoHosts, count: u32) {
     let west = socket(&stage.west.0, "10.9.0.1");
     let east = socket(&stage.east.0, "10.9.0.2");
@@ -124,7 +124,7 @@ fn exchange(stage: &TwoHosts, count: u32) {
     }
 }
 
-/// Waits until `is` is true; fails with `what` otherwise.
+/// Waits until `is` returns true; fails with the message `what` otherwise.
 #[track_caller]
 fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -285,11 +285,11 @@ fn a_killed_segment_restarts_while_its_neighbours_continue() {
     }
 }
 
-/// Sends numbered datagrams from west to east at a steady rate while `action` runs. Returns how many were sent, and how
-/// many of these arrived, each once and in order.
+/// Sends numbered datagrams from west to east at a steady rate while `action` runs. Returns the number of sent
+/// datagrams, and the number of those that arrived, each once and in order.
 fn under_traffic(stage: &TwoHosts, action: impl FnOnce()) -> (u64, u64) {
     const GAP: Duration = Duration::from_micros(500);
-    /// Silence after which datagrams that have not arrived are lost.
+    /// Time without arrivals after which outstanding datagrams count as lost.
     const SILENCE: Duration = Duration::from_secs(1);
     exchange(stage, 1);
     let west = socket(&stage.west.0, "10.9.0.1");
@@ -722,8 +722,9 @@ fn captured(path: &Path) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Runs a chain of that placement from one file of `count` frames to another, until it ends by itself. Every segment
-/// receives what the one before has sent, or that one counts the difference as dropped.
+/// Runs a chain of that placement from one file of `count` frames to another, until the chain ends by itself. Checks
+/// that each segment receives what the previous one has sent, or that the previous one counts the difference as
+/// dropped.
 fn read_to_the_end(placement: &str, count: u32, backwards: bool) {
     // The middle function is slower than the file's reader, so many packets are in flight when the file ends.
     let functions = "[[function]]\nname = \"forward\"\n\

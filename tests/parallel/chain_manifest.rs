@@ -1,4 +1,4 @@
-//! `taut chain manifest`: descriptions for other systems, on standard output or as files.
+//! `taut chain manifest`: descriptions of a chain for other systems, on standard output or as files.
 
 use crate::support::program::run;
 use crate::support::{names, scratch, taut};

@@ -1,4 +1,4 @@
-//! `taut chain plan`: the place of functions, their cost, and whether the budget is met.
+//! `taut chain plan`: the place of functions, their cost, and the verdict on the latency budget.
 
 use crate::support::program::{Finished, run};
 use crate::support::{scratch, taut};

@@ -14,7 +14,7 @@ use taut_deploy::vm::can_run_chains;
 const KEY: u8 = 7;
 const DATAGRAMS: u8 = 50;
 
-/// Two namespaces, named after this process, and the text of a chain file between them.
+/// Two namespaces, named after this process, and the text of a chain file for a chain between them.
 struct Ends {
     client: Namespace,
     server: Namespace,

@@ -5,7 +5,7 @@ use crate::support::program::run;
 use crate::support::{is_installed, scratch, taut};
 use std::process::Command;
 
-/// Settings, the layers that tshark has to find, and fields with their expected values.
+/// A test case: settings, the layers that tshark has to find, and fields with their expected values.
 type Case = (
     &'static [&'static str],
     &'static str,

@@ -1,4 +1,4 @@
-//! `taut doctor`: the report about a machine is right, has one line for each check, and a command for each fix.
+//! `taut doctor`: the report about a machine is correct, and has one line for each check and a command for each fix.
 
 use crate::support::program::{Finished, run};
 use crate::support::{as_nobody, as_nobody_works, is_installed, nobody, taut};

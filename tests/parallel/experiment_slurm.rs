@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const PROGRAMS: [&str; 5] = ["munged", "slurmctld", "slurmd", "sbatch", "srun"];
-/// Names of the machines and their features. The last one is alone in the partition `side`, and does not share the
-/// folder `apart` with the others.
+/// Names of the machines and their features. The last machine is the only one in the partition `side`, and does not
+/// share the folder `apart` with the others.
 const MACHINES: [(&str, &str); 5] = [
     ("n1", "gen"),
     ("n2", "dut"),
@@ -28,7 +28,7 @@ const MACHINES: [(&str, &str); 5] = [
     ("n4", "dut"),
     ("n5", "apart"),
 ];
-/// The largest number of elements of an array.
+/// The largest number of elements of a job array.
 const MOST: usize = 8;
 
 /// A cluster, which is removed on drop with all its processes.
@@ -59,8 +59,8 @@ impl Drop for Cluster {
     }
 }
 
-/// Moves this thread, and the processes it will start, to a network namespace with only the loopback interface. Names
-/// resolve there as well, since it has an address other than loopback.
+/// Moves this thread, and the processes that it will start, to a network namespace with only the loopback interface.
+/// Names can be resolved there, since the interface also has an address other than the loopback address.
 fn network_of_its_own(name: String) -> Namespace {
     ip(&format!("netns add {name}"));
     ip(&format!("-n {name} link set lo up"));
@@ -257,7 +257,7 @@ impl Cluster {
         run(&mut self.slurm("squeue", &[&["--noheader"], arguments].concat())).stdout
     }
 
-    /// Returns the number of all arrays ever submitted.
+    /// Returns the number of all job arrays ever submitted.
     fn arrays(&self) -> usize {
         let all = self.squeue(&["--states=all", "-o", "%F"]);
         all.lines().collect::<BTreeSet<_>>().len()
@@ -274,7 +274,7 @@ impl Cluster {
         Program::start(&mut self.taut(&["experiment", "run", "sweep.toml", "--out", out]))
     }
 
-    /// Starts a run on the machine that is alone in its partition.
+    /// Starts a run on the machine that is the only one in its partition.
     fn start_aside(&self, step: &str, out: &str) -> Program {
         let text = format!(
             "title = \"Aside\"\n[plan]\nrepetitions = 1\nlimit = \"600s\"\n\
@@ -310,7 +310,7 @@ impl Cluster {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Checks that no job of the experiment waits or runs, and that its folder lists none.
+    /// Checks that no job of the experiment waits or runs, and that the experiment's folder lists none.
     #[track_caller]
     fn nothing_is_left(&self, out: &str) {
         assert_eq!(self.queue(), "");

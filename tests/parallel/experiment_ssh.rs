@@ -1,5 +1,5 @@
 //! `taut experiment` on machines reached over SSH: two network namespaces, each with its own `sshd`, connected to each
-//! other and to a third one. The experiment starts from the third.
+//! other and to a third namespace, from which the experiment starts.
 
 use crate::support::hosts::{Namespace, in_namespace, ip};
 use crate::support::program::{Finished, PATIENCE, Program, run};
@@ -14,7 +14,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The names of the far machines; each listens at `ADDRESS`.
+/// The names of the remote machines; each listens at `ADDRESS`.
 const FAR: [&str; 2] = ["gen", "dut"];
 const ADDRESS: [&str; 2] = ["10.0.1.2", "10.0.2.2"];
 
@@ -125,7 +125,7 @@ impl Machines {
         executable(&self.path("bin/ssh"), &ssh);
     }
 
-    /// Writes the known host keys of the machines; none for an empty name.
+    /// Writes the known host keys of the machines; a machine with an empty name gets none.
     fn know(&self, generator: &str, device: &str) {
         let mut known = String::new();
         for (address, key) in ADDRESS.iter().zip([generator, device]) {
@@ -137,7 +137,7 @@ impl Machines {
         fs::write(self.path("known"), known).unwrap();
     }
 
-    /// Starts the server of a far machine.
+    /// Starts the SSH server of a remote machine.
     fn serve(&mut self, number: usize) {
         // The folder for sshd's privilege separation; a machine's own service creates it.
         fs::create_dir_all("/run/sshd").unwrap();
@@ -170,7 +170,7 @@ impl Machines {
         }
     }
 
-    /// Kills the server of a far machine with its connections, and nothing else there.
+    /// Kills the SSH server of a remote machine with its connections, and nothing else on that machine.
     fn cut(&mut self, number: usize) {
         for process in self.processes(number, "sshd") {
             let _ = kill_process(process, Signal::KILL);
@@ -181,7 +181,7 @@ impl Machines {
         }
     }
 
-    /// Returns the number of connections from here that were refused.
+    /// Returns the number of connections from this machine that were refused.
     fn refused_connections(&self) -> u64 {
         let read = run(in_namespace(&self.here.0, "cat").arg("/proc/net/snmp")).success();
         let mut lines = read.stdout.lines().filter(|line| line.starts_with("Tcp: "));
@@ -198,12 +198,12 @@ impl Machines {
         executable(&self.path("path-dut/cat"), &cat);
     }
 
-    /// Returns the processes of this name on a far machine.
+    /// Returns the processes of this name on a remote machine.
     fn processes(&self, number: usize, name: &str) -> Vec<Pid> {
         self.processes_by(number, "comm", &format!("{name}\n"))
     }
 
-    /// Returns the long steps on a far machine; shells have short sleeps of their own.
+    /// Returns the long-running steps on a remote machine; short sleeps of shells are not included.
     fn steps(&self, number: usize) -> Vec<Pid> {
         self.processes_by(number, "cmdline", "sleep\x00600\0")
     }
@@ -270,7 +270,7 @@ impl Machines {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Checks that only the cached program is left on the far machines.
+    /// Checks that only the cached program is left on the remote machines.
     #[track_caller]
     fn nothing_is_left(&self) {
         let deadline = Instant::now() + PATIENCE;
@@ -311,7 +311,7 @@ fn assert_refused(finished: &Finished, parts: &[&str]) {
     }
 }
 
-/// Checks that `check` names the missing part in a line of its own, and the machines found in others.
+/// Checks that `check` names the missing part in one line, and the reachable machines in others.
 #[track_caller]
 fn assert_missing(checked: &Finished, parts: &[&str]) {
     assert_eq!(checked.code(), Some(3), "{checked:?}");

@@ -1,5 +1,5 @@
 //! Functions in the kernel between real interfaces, in native and generic XDP. Their output equals that of the
-//! functions in user space, and other programs reach each other through a translator.
+//! functions in user space, and other programs reach each other through NAT.
 
 #[path = "../../crates/functions/tests/frames/mod.rs"]
 mod frames;
@@ -23,10 +23,10 @@ const FILTER: &str = "default = \"accept\"\nrules = [{ action = \"drop\", source
                       { action = \"drop\", protocol = \"udp\", destination_port = \"50-51\" }]\n";
 const BALANCE: &str =
     "port = 1\nhops = [\"02:00:00:00:00:01\", \"02:00:00:00:00:02\", \"02:00:00:00:00:03\"]\n";
-/// Numbers within this distance of the current time are stamps.
+/// Timestamps are recognised as numbers within this distance of the current time.
 const A_WHILE_NS: u64 = 60_000_000_000;
 
-/// Returns the output in user space of frames that go from one port to the other.
+/// Returns the output of the functions in user space for frames that pass from one port to the other.
 fn in_user_space(
     functions: &mut [Box<dyn Function>],
     frames: &[Vec<u8>],
@@ -61,7 +61,7 @@ fn in_user_space(
         .collect()
 }
 
-/// Returns frames sorted, and without their stamps.
+/// Returns frames sorted, and without their timestamps, so that two outputs can be compared.
 fn comparable(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let now_ns = ClockReading::now(StampClock::Monotonic).unwrap().ns;
     for frame in &mut frames {
@@ -146,7 +146,7 @@ fn xdp_gives_the_same_frames_and_counts_as_user_space() {
     }
 }
 
-/// Replaces the functions of the program; returns its reply.
+/// Replaces the functions of the running program; returns the program's reply.
 fn exchange(program: &mut Program, functions: Value) -> Value {
     let count = |stdout: &str| stdout.matches("\"pause_us\"").count();
     let before = count(&program.stdout());
@@ -208,7 +208,7 @@ fn an_unchanged_nat_keeps_its_mappings_when_functions_are_replaced() {
     assert_eq!(outcome("changed"), 2, "{summary}");
 }
 
-/// Runs `taut forward` with a translator between two hosts, with the outside address 192.0.2.77.
+/// Runs `taut forward` with NAT between two hosts, with the outside address 192.0.2.77.
 fn translator(testbed: &Testbed, place: &str, folder: &tempfile::TempDir) -> Program {
     let backend = if place == "kernel" {
         "af_xdp"

@@ -1,4 +1,4 @@
-//! The gallery of the documentation: each experiment has its figure, with the command and commit of its measurement.
+//! The gallery of the documentation: each experiment has a figure, with the command and commit of the measurement.
 
 use crate::support::names;
 use std::collections::{BTreeMap, BTreeSet};

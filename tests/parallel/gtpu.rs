@@ -1,5 +1,5 @@
-//! The mobile gateway: `taut forward` with the function gtpu, between memif links and veth pairs. Frames
-//! that it sends are decoded by tshark, its tunnels end in Open vSwitch, and its bearers change while packets pass.
+//! The mobile gateway: `taut forward` with the function `gtpu`, between memif links and veth pairs. tshark decodes its
+//! frames, its tunnels end in Open vSwitch, and its bearers change while packets pass.
 
 use crate::support::between::{Between, decoded, write_pcap};
 use crate::support::drivers::{self, group, moved, simple};
@@ -28,7 +28,7 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A gateway between two links to this test.
+/// A gateway with a link to this test on either side.
 struct Gateway {
     between: Between,
     control: PathBuf,
@@ -419,7 +419,7 @@ fn wrong_bearers_are_refused_in_one_line() {
     gateway.between.program.signal(Signal::TERM);
 }
 
-/// Builds a session with an uplink tunnel that the gateway chooses.
+/// Builds a session establishment request with an uplink tunnel that the gateway chooses.
 fn establishment(sequence: u32) -> Vec<u8> {
     let choose = FTeid::Choose {
         v4: true,
@@ -718,7 +718,7 @@ fn an_idle_control_plane_gets_heartbeats_then_loses_its_sessions() {
     gateway.between.program.signal(Signal::TERM);
 }
 
-/// Open vSwitch in a namespace, with its files in a folder; it ends with the test.
+/// Open vSwitch in a namespace, with its files in a folder; it ends when the test ends.
 struct Switch {
     _daemons: Vec<Program>,
     folder: tempfile::TempDir,

@@ -1,5 +1,5 @@
 //! The mobile gateway in the kernel. Its XDP programs handle and count every frame as the function does in user space,
-//! and hold a million bearers. PFCP adds and deletes sessions, and a kernel finds the gateway by ARP.
+//! and hold a million bearers. PFCP adds and deletes sessions, and the kernel of a host finds the gateway by ARP.
 
 #[path = "../../crates/gateway/src/scapy.rs"]
 mod scapy;
@@ -77,7 +77,7 @@ impl Gateway {
         ))
     }
 
-    /// Waits until `count` packets are counted with an outcome.
+    /// Waits until `count` packets are counted under an outcome.
     #[track_caller]
     fn until_counted(&self, outcome: &str, count: u64) {
         let line = format!("  {outcome} {count}\n");
@@ -92,7 +92,7 @@ impl Gateway {
     }
 }
 
-/// The function, called as by a worker in user space.
+/// The gateway function, called as a worker in user space calls it.
 struct InProcess {
     function: Box<dyn Function>,
     slow: Box<dyn Handler>,
@@ -183,7 +183,7 @@ fn tunnelled(outer_v4: bool, inner_v4: bool, teid: u32, len: usize) -> Vec<u8> {
         .unwrap()
 }
 
-/// Builds a packet from a tunnel that ends here, to that address.
+/// Builds a packet in a tunnel that ends at the gateway; `destination` is that of the user packet.
 fn from_user_to(destination: &str) -> Vec<u8> {
     let tunnel = Tunnel {
         teid: 0x11,
@@ -230,7 +230,7 @@ fn message(bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Builds a user packet or end marker with a sequence number and that many extension headers of a kind.
+/// Builds a user packet or end marker with a sequence number and `extensions` extension headers of one kind.
 fn extended(message_type: MessageType, teid: u32, kind: u8, extensions: usize) -> Vec<u8> {
     let user = plain("198.19.0.1", "10.45.0.9", 60)[14..].to_vec();
     let mut chain = Vec::new();
@@ -254,7 +254,7 @@ fn extended(message_type: MessageType, teid: u32, kind: u8, extensions: usize) -
     message(&bytes)
 }
 
-/// Adds an outer UDP checksum.
+/// Adds a correct outer UDP checksum.
 fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
     let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
     let mut ip = Ipv4::new(ethernet.payload_mut()).unwrap();
@@ -264,7 +264,7 @@ fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Sets a byte of the outer IPv4 header, with a right checksum.
+/// Sets a byte of the outer IPv4 header, and the correct checksum.
 fn in_header(mut frame: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
     frame[14 + at] = byte;
     let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
@@ -566,7 +566,7 @@ fn one_chain_file_serves_four_kinds_of_ports() {
     }
 }
 
-/// The other end of PFCP, in the gateway's namespace; its messages are created by scapy.
+/// The control plane's side of PFCP, in the gateway's namespace; scapy creates its messages.
 struct Core {
     socket: UdpSocket,
     seid: u64,
@@ -583,7 +583,7 @@ impl Core {
         Self { socket, seid: 0 }
     }
 
-    /// Sends a message of that name, with changes; checks the cause of the response and returns it.
+    /// Sends a message of that name, modified by `change`; checks the cause in the response and returns the response.
     #[track_caller]
     fn ask(&self, name: &str, change: impl Fn(&mut Vec<u8>), cause: Cause) -> Vec<u8> {
         self.ask_of("pfcp/", name, change, cause)
@@ -608,7 +608,7 @@ impl Core {
         self.send(&message, cause)
     }
 
-    /// Sends a message; checks the cause of the response and returns it.
+    /// Sends a message; checks the cause in the response and returns the response.
     #[track_caller]
     fn send(&self, message: &[u8], cause: Cause) -> Vec<u8> {
         self.socket.send_to(message, "127.0.0.1:8805").unwrap();
@@ -622,7 +622,8 @@ impl Core {
         response
     }
 
-    /// Establishes the session, with changes; returns the identifier that the gateway chose for its tunnel.
+    /// Establishes the session with a request modified by `change`; returns the TEID that the gateway chose for its
+    /// tunnel.
     fn establish(&mut self, change: impl Fn(&mut Vec<u8>)) -> u32 {
         self.establish_of("pfcp/", change)
     }

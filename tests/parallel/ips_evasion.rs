@@ -1,5 +1,5 @@
 //! Attacks that are hidden from an inspection, and harmless streams through it, checked by the bytes that receivers
-//! were handed.
+//! get.
 
 use crate::support::evasion::moves::Case;
 use crate::support::evasion::{Oracle, Outcome, Table, harmed, inspection, known, line, prove};
@@ -35,7 +35,7 @@ fn no_receiver_is_handed_what_a_rule_forbids() {
     assert_eq!(got_through, 0, "known evasions got through: see above");
 }
 
-/// Without an inspection most attacks arrive: the moves that hide them do not break them.
+/// Without an inspection most attacks arrive: the evasions that hide them do not break them.
 #[test]
 fn attacks_arrive_where_nobody_inspects() {
     let Some(mut oracle) = Oracle::new(|_| "[[function]]\nname = \"forward\"\n".to_string()) else {

@@ -1,11 +1,11 @@
-//! The crates as libraries for other projects: each can be packaged, and the public ones have a description.
+//! The crates as libraries for other projects: each can be packaged, and the public crates have a description.
 
 use crate::support::program::{PATIENCE, Program};
 use crate::support::{names, scratch};
 use std::fs;
 use std::process::Command;
 
-/// Crates with examples, on their front pages or beside them.
+/// Crates with examples, in the documentation of the crate or in its folder `examples`.
 const FOR_OTHERS: [&str; 5] = ["port", "wire", "measure", "traffic", "engine"];
 
 #[test]

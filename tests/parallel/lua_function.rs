@@ -1,4 +1,4 @@
-//! Functions in Lua: the example does the same as taut's own function, and errors in a script are reported in a line.
+//! Functions in Lua: the example does the same as the built-in function, and errors in a script are reported in a line.
 
 use crate::support::own_functions::{Passage, outcome, refused};
 use crate::support::program::Finished;

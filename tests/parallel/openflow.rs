@@ -1,4 +1,4 @@
-//! A switch with rules from other programs: Open vSwitch's `ovs-ofctl`, and a controller that works on raw bytes.
+//! A switch with rules from other programs: Open vSwitch's `ovs-ofctl`, and a controller that sends raw bytes.
 
 use crate::support::drivers::ofctl;
 use crate::support::hosts::{Hosts, Namespace, ping, pinged};
@@ -7,7 +7,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-/// Starts a switch between hosts with 10.9.0.1 and so on, with these settings of its function.
+/// Starts a switch between hosts, which have the addresses 10.9.0.1, 10.9.0.2, ..., with these settings of the
+/// function.
 fn switch(hosts: &Hosts, settings: &str) -> Program {
     let ports = hosts.all.iter().zip(1..);
     let ports =
@@ -19,7 +20,7 @@ fn switch(hosts: &Hosts, settings: &str) -> Program {
     hosts.up("openflow.toml", &chain)
 }
 
-/// Reports whether the second host answers the first one.
+/// Reports whether the second host replies to the first one.
 fn answers(host: &Namespace) -> bool {
     let words = ["-c", "2", "-i", "0.1", "-W", "1", "10.9.0.2"];
     pinged(host, &words).code() == Some(0)

@@ -1,5 +1,5 @@
 //! Packages that `./run package` builds from the program under test: their contents, and the Debian package in a root
-//! of its own.
+//! file system of its own.
 
 use crate::support::program::{Finished, PATIENCE, Program, run};
 use crate::support::{is_installed, is_root, json, names, scratch};
@@ -211,8 +211,8 @@ fn installed() -> (BTreeMap<String, Installed>, BTreeMap<String, Vec<String>>) {
     (all, stand_ins)
 }
 
-/// Fills `root` with a system and returns how. It uses debootstrap if that is installed and reaches a mirror. Otherwise
-/// it copies the installed files of all essential packages and of those `wanted`.
+/// Fills `root` with a Debian system and returns by which method. It uses debootstrap if that is installed and reaches
+/// a mirror. Otherwise it copies the installed files of all essential packages and of the packages `wanted`.
 fn fill(root: &Path, wanted: &[String]) -> &'static str {
     // The package runs on this release and later ones.
     let about = fs::read_to_string("/etc/os-release").unwrap_or_default();
@@ -322,7 +322,7 @@ fn listing(root: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// Runs a script as root of `root`; its devices and processes end with it.
+/// Runs a script as root with `root` as root file system; its devices and processes end with the script.
 fn inside(root: &Path, script: &str) -> Finished {
     let around = "mount --rbind /dev \"$1/dev\" && mount -t proc proc \"$1/proc\" && chroot \"$1\" /bin/sh -ec \"$2\"";
     let mut command = Command::new("unshare");
@@ -451,8 +451,8 @@ impl Drop for ControlGroup {
     }
 }
 
-/// The script that makes a root the root of a container, in namespaces of its own. It cannot write to shared kernel
-/// settings.
+/// The script that makes a folder the root file system of a container, in namespaces of its own. The container cannot
+/// write to shared kernel settings.
 const INTO_ROOT: &str = r#"
 cd "$1"
 mount --bind . .
@@ -475,8 +475,8 @@ umount -l .
 exec chroot . /lib/systemd/systemd --unit=check.service --log-target=null
 "#;
 
-/// The unit that runs the check as a service of the root's systemd, with output to a file; the system shuts down after
-/// it.
+/// The unit that runs the check as a service of the container's systemd, with output to a file; the system shuts down
+/// after the check.
 const CHECK: &str = "[Unit]
 DefaultDependencies=no
 SuccessAction=exit-force
@@ -603,7 +603,7 @@ fn units_of_the_package_run_under_systemd() {
     assert!(!left.iter().any(|it| it.starts_with("taut")), "{left:?}");
 }
 
-/// Returns the file of a layout that a descriptor names, and checks its digest and size.
+/// Returns the path of the file that a descriptor in an image layout names, after checking the file's digest and size.
 #[track_caller]
 fn blob(layout: &Path, descriptor: &Value, kind: &str) -> PathBuf {
     assert_eq!(

@@ -169,8 +169,8 @@ fn script(blocks: &[Block], folder: &Path) -> String {
     script
 }
 
-/// Makes the capture of all pages in `folder`. The generator waits seconds for packets to come back, so no page makes
-/// its own.
+/// Makes the capture that all pages use, in `folder`. The generator waits for seconds until packets come back, so no
+/// page makes its own capture.
 fn capture(folder: &Path) -> PathBuf {
     let file = folder.join("in.pcap");
     let port = format!("pcap:{},role=write", file.display());
@@ -183,7 +183,7 @@ fn capture(folder: &Path) -> PathBuf {
     file
 }
 
-/// Prepares a folder like the reader's: the repository's files, a capture, and space for new ones.
+/// Prepares a folder like the reader's: the repository's files, a capture, and write access for new files.
 fn place(folder: &Path, capture: &Path) -> PathBuf {
     let (place, programs) = (folder.join("place"), folder.join("programs"));
     fs::create_dir(&place).unwrap();
@@ -217,8 +217,8 @@ fn every_block_that_is_not_run_says_why() {
     assert_eq!(ways, [Directive::NotRun, Directive::Run]);
 }
 
-/// Pages that keep both cores busy for a long time, which would disturb other tests and be disturbed by them. `./run
-/// test` runs them separately.
+/// Pages whose commands use both cores for a long time, and would disturb other tests and be disturbed by them. `./run
+/// test` runs these pages separately.
 const MEASURING: [&str; 16] = [
     "docs/how-to/an-encrypted-loss-protected-chain.md",
     "docs/how-to/benchmark-a-device.md",
@@ -252,7 +252,7 @@ fn pages_that_measure_work_as_they_are_typed() {
     }
 }
 
-/// Reports whether the page ended as commands do on a machine that preempts them; the text is right then.
+/// Reports whether the page failed with the error for a preempted loop, which is no fault of the page.
 fn is_kept_from_its_core(finished: &Finished) -> bool {
     finished.code() == Some(1) && finished.stderr.contains("kept the generator from its core")
 }

@@ -1,5 +1,5 @@
-//! Functions in shared libraries. The examples do the same as taut's own function, and errors in a library are reported
-//! in a line. A faulty library costs its packets, or its process, and nothing else.
+//! Functions in shared libraries. The examples do the same as the built-in function, and errors in a library are
+//! reported in a line. A faulty library loses its packets, or its process, and affects nothing else.
 
 use crate::support::leftovers::Watch;
 use crate::support::own_functions::{
@@ -51,7 +51,7 @@ fn the_examples_swap_as_the_function_of_taut_does() {
     }
 }
 
-/// A library with its parts defined by these macros; parts without one do nothing.
+/// A library whose parts are defined by macros; parts without a macro do nothing.
 const PARTS: &str = "#include <taut_function.h>\n#include <stddef.h>\n\
     #ifndef ABI\n#define ABI TAUT_FUNCTION_ABI\n#endif\n\
     #ifndef MAKE\n#define MAKE\n#endif\n\

@@ -9,7 +9,7 @@ use crate::support::{scratch, taut};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Returns the interface of a router, in the form of a chain file.
+/// Returns the table of one router interface in the format of a chain file.
 fn interface(mac: u8, addresses: &str, more: &str) -> String {
     format!(
         "[[function.interface]]\nmac = \"02:00:00:00:00:{mac:02x}\"\naddresses = [{addresses}]\n{more}"
@@ -296,7 +296,7 @@ fn routes_are_listed_shown_and_changed_while_packets_pass() {
     assert!(!std::path::Path::new(&socket).exists());
 }
 
-/// Waits until the router answers.
+/// Waits until the router replies to requests.
 fn router_is_up(route: &dyn Fn(&[&str]) -> Finished) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while route(&["status"]).code() != Some(0) {

@@ -1,4 +1,4 @@
-//! A router compared with Linux for the same routes, and a router whose peer dies.
+//! A router compared with Linux for the same routes, and a router after the death of a memif peer.
 
 use crate::support::hosts::{Hosts, Namespace, in_namespace, ip, ping};
 use crate::support::program::{Finished, Program, run};
@@ -14,7 +14,7 @@ use taut_router::Detached;
 
 const ROUTES: [usize; 2] = [5_000, 2_000];
 const INTERFACES: usize = 4;
-/// Number of requests in flight at a time: their replies fit into a socket's buffer.
+/// Number of requests in flight at a time, small enough for their replies to fit into a socket's buffer.
 const AT_A_TIME: usize = 100;
 
 /// A prefix with its first and last address, as integers of the address length.
@@ -27,7 +27,7 @@ struct Range {
 }
 
 impl Range {
-    /// Draws one of few first bytes, so that many prefixes contain others.
+    /// Draws a random prefix. Its first byte is one of few, so that many prefixes contain others.
     fn random(random: &mut fastrand::Rng, is_v4: bool) -> Self {
         let (bits, start, shortest) = match is_v4 {
             true => (32, u128::from(random.u32(20..28)) << 24, 8),
@@ -63,7 +63,8 @@ impl Range {
         }
     }
 
-    /// Returns the addresses where a route may go wrong: both ends of the prefix, those next to them, and one within.
+    /// Returns the addresses for which a lookup is most likely wrong: first and last address of the prefix, their
+    /// neighbours outside of it, and one within.
     fn addresses(&self, random: &mut fastrand::Rng) -> [IpAddr; 5] {
         let within = self.first + random.u128(..=self.last - self.first);
         let numbers = [self.first - 1, self.first, within, self.last, self.last + 1];

@@ -39,7 +39,7 @@ fn wait_until(what: &str, mut seen: impl FnMut() -> bool) -> Duration {
     begun.elapsed()
 }
 
-/// A router between host a and host b, with the kernel's side in a namespace of its own.
+/// A router between host a and host b, and the namespace whose kernel has the router's routes.
 struct Kernels<'a> {
     hosts: &'a Hosts,
     chain: Program,
@@ -49,7 +49,7 @@ struct Kernels<'a> {
 }
 
 impl<'a> Kernels<'a> {
-    /// Uses host 0 as a, host 1 as b, and host 2 as the kernel's side.
+    /// Uses host 0 as host a, host 1 as host b, and host 2 for the kernel's routes.
     fn new(hosts: &'a Hosts, ports: &str, interfaces: &str) -> Self {
         for host in &hosts.all {
             ip(&format!("-n {} link set lo up", host.0));
@@ -142,7 +142,8 @@ impl<'a> Kernels<'a> {
         answer["status"][name].as_u64().unwrap_or_default()
     }
 
-    /// Reports whether this is the best route to the first address of its network. (A list of all would be long.)
+    /// Reports whether `route` is the best route to the first address of its network. (A list of all routes would be
+    /// long.)
     fn has(&self, route: &str) -> bool {
         let mut words = route.split(' ');
         let network = words.find_map(|word| word.split_once('/'));
@@ -186,7 +187,7 @@ fn has_way_back(kernels: &Kernels<'_>) -> bool {
     routes.stdout.contains("via 10.8.2.1")
 }
 
-/// Checks that routes arrive by BGP and OSPF, that packets follow them, and that a link failure removes them.
+/// Checks that routes arrive by BGP and OSPF, that packets follow the routes, and that a link failure removes them.
 fn routes_come_and_go(kernels: &Kernels<'_>, count: u32) {
     let before = kernels.status("routes_v4");
     let most = u64::from(count);
@@ -388,7 +389,7 @@ fn tables_that_bird_writes_are_read() {
     assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
 }
 
-/// Returns the counts of `iperf3` at the receiver of UDP flows: datagrams, lost ones, and reordered ones.
+/// Returns the counts of `iperf3` at the receiver of UDP flows: datagrams, lost datagrams, and reordered datagrams.
 fn counted(server: &Namespace, client: &Namespace, to: &str) -> [u64; 3] {
     let mut command = in_namespace(&server.0, "iperf3");
     command.args(["--server", "--one-off", "--forceflush", "--bind", to]);

@@ -1,5 +1,5 @@
 //! Frames with errors or anomalies in a router, each with its expected outcome, in user space and in the kernel. tshark
-//! finds no error in the replies to their senders.
+//! finds no error in the router's replies.
 
 use crate::support::between::{decoded, is_about_neighbours};
 use crate::support::in_kernel::InKernel;
@@ -57,7 +57,7 @@ const PUZZLE: &str = "slow path: not understood";
 const IS_CUT: &str = "slow path: cut, and forwarded";
 const UNTOLD: &str = "slow path: senders not told, beside the above";
 
-/// A received frame, its counter, and type and code of the ICMP reply to its sender.
+/// A test case: a received frame, the counter of its outcome, and type and code of the ICMP reply to its sender.
 struct Case {
     name: &'static str,
     frame: Vec<u8>,
@@ -87,7 +87,7 @@ fn datagram(to: &str, size: usize) -> Vec<u8> {
     flow.frame(size + 4).unwrap()
 }
 
-/// Sets the right checksum of an IPv4 header of any length field.
+/// Sets the correct checksum of an IPv4 header, whatever its length field.
 fn right(mut frame: Vec<u8>) -> Vec<u8> {
     let end = 14 + usize::from(frame[14] & 15) * 4;
     frame[24..26].fill(0);
@@ -96,14 +96,14 @@ fn right(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Builds a usual packet with other bytes at a position, and a right IPv4 checksum.
+/// Builds a normal packet, overwrites bytes at a position, and corrects the IPv4 checksum.
 fn with(to: &str, at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut frame = datagram(to, 100);
     frame[at..at + bytes.len()].copy_from_slice(bytes);
     if frame[12] == 8 { right(frame) } else { frame }
 }
 
-/// Builds an IPv6 packet with extension headers before UDP, the first of which has that type.
+/// Builds an IPv6 packet with extension headers before UDP; `first` is the type of the first extension header.
 fn extended(first: u8, headers: &[u8]) -> Vec<u8> {
     let frame = datagram("2001:db8:9::1", 100);
     let mut frame = [&frame[..54], headers, &frame[54..]].concat();
@@ -256,7 +256,7 @@ fn cases() -> Vec<Case> {
     all
 }
 
-/// Builds a neighbour's request for the router's address on a port.
+/// Builds a neighbour's request for the MAC address of the router on a port.
 fn question(port: usize, who: IpAddr, at: Mac) -> Vec<u8> {
     let mut frame = [0; resolution::LONGEST_BYTES];
     let header = |destination, ethertype| EthernetRepr {
@@ -316,7 +316,8 @@ fn message(frame: &[u8]) -> ((u8, u8), usize) {
     ((frame[at], frame[at + 1]), at + 8)
 }
 
-/// Sends frames and receives those of each port, without neighbour discovery, until there are enough.
+/// Sends frames and receives the frames that leave each port, without neighbour discovery, until there are as many as
+/// expected.
 fn pass(
     router: &mut InKernel,
     frames: &[Vec<u8>],

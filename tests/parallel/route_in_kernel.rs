@@ -1,5 +1,5 @@
-//! A router in the kernel between unmodified hosts, in native and generic XDP: the chain file is that of user space
-//! except for its place.
+//! A router in the kernel between unmodified hosts, in native and generic XDP. Its chain file differs from one for user
+//! space only in the place.
 
 use crate::support::hosts::{Hosts, Transport, hops, in_namespace, ip, ping, pinged, transfer};
 use crate::support::program::{Finished, Program, run};
@@ -14,7 +14,7 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("ethtool", "ethtool"),
 ];
 
-/// A router in a namespace of its own, and three hosts, each with the number of its network, from 1.
+/// A router in a namespace of its own, and three hosts, each with the index of its network, from 1.
 struct Routed {
     program: Program,
     socket: String,

@@ -22,7 +22,7 @@ const NO_HOPS: &str = "slow path: no hops left";
 const UNTOLD: &str = "slow path: senders not told, beside the above";
 const ECHO: &str = "slow path: echo answered";
 
-/// The outcome of packets, type and code of the ICMP error to their senders, and their names.
+/// An outcome: its name, type and code of the ICMP error to the sender, and the names of the packets with this outcome.
 type Fate = (&'static str, Option<(u8, u8)>, &'static [&'static str]);
 
 #[rustfmt::skip]
@@ -104,7 +104,7 @@ const FATES: &[Fate] = &[
     ("slow path: not understood", None, &["echo request with a wrong checksum"]),
 ];
 
-/// A frame of scapy's, and the frame that is forwarded.
+/// A frame made by scapy, and the frame that the router forwards for it.
 struct Frame {
     name: String,
     bytes: Vec<u8>,

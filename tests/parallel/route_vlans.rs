@@ -3,8 +3,8 @@
 use crate::support::hosts::{Hosts, Transport, ip, ping, received, transfer};
 use crate::support::program::Program;
 
-/// Starts a router at one end of the link. It has a port for each of two hosts, and the link with two VLANs, one of
-/// which has its own table.
+/// Starts a router at one side of the link. The router has a port for each of two hosts, and the link with two VLANs,
+/// one of which has its own routing table.
 fn router(hosts: &Hosts, number: usize, role: &str) -> Program {
     let far = 3 - number;
     let veth = |host: usize| {

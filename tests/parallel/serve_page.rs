@@ -1,5 +1,5 @@
-//! The page of `taut serve` in a browser: a running experiment, a forwarder, a comparison of two results, and a list of
-//! ten thousand.
+//! The page of `taut serve` in a browser: a running experiment, a forwarder, a comparison of two results folders, and a
+//! list of ten thousand folders.
 
 use crate::support::browser::Browser;
 use crate::support::program::{Program, run};
@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Starts `taut serve` over a folder, and returns its address.
+/// Starts `taut serve` for a folder, and returns the program and the address of its page.
 fn serve(folder: &Path, more: &[&str]) -> (Program, String) {
     let mut command = taut(&["serve", "--listen", "0", "--json", "--until-stdin-closes"]);
     let mut server = Program::start(command.args(more).arg(folder));
@@ -205,7 +205,7 @@ fn ten_thousand_results_are_listed_and_searched_in_no_time() {
     server.interrupt().success();
 }
 
-/// Returns a page that tries everything to reach an address.
+/// Returns a hostile page that uses every known method to make the browser connect to an address.
 fn stranger(at: &str) -> String {
     format!(
         r##"<!doctype html>

@@ -1,4 +1,4 @@
-//! The documentation as a site: its contents list every page, links of pages have targets, and mdBook builds it.
+//! The documentation as a website: its contents list every page, links lead to existing targets, and mdBook builds it.
 
 use crate::support::program::{PATIENCE, Program};
 use crate::support::{is_installed, scratch};
@@ -57,7 +57,7 @@ fn name_of(heading: &str) -> String {
         .collect()
 }
 
-/// Returns the anchors of a page's headings; repeated ones are numbered.
+/// Returns the anchors of a page's headings; repeated anchors are numbered.
 fn headings(page: &str) -> BTreeSet<String> {
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
     let mut names = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Packets that a function's slow path has buffered, fragmented or created pass all later functions: tests on real
-//! wires.
+//! Packets that a function's slow path has buffered, fragmented or created pass all later functions: tests on veth
+//! links.
 
 use crate::support::between::{Between, decoded};
 use crate::support::scratch;
@@ -11,10 +11,10 @@ use std::time::Duration;
 use taut_wire::{Ethernet, Mac, Protocol, UdpFlow, resolution};
 
 const OWN: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 0xa0]), Mac([2, 0, 0, 0, 0, 0xa1])];
-/// A station at each port.
+/// MAC addresses of the host at each port.
 const STATIONS: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 7]), Mac([2, 0, 0, 0, 0, 9])];
 const ADDRESSES: [&str; 2] = ["10.0.0.7", "10.0.1.9"];
-/// The source address that the witness sets in passing packets.
+/// The source address that `mac-rewrite` sets in every packet that passes it, as a witness.
 const WITNESS: Mac = Mac([2, 0, 0, 0, 0, 0xee]);
 const SECRET: &[u8] = b"SECRETSECRET";
 const SILENCE: Duration = Duration::from_millis(200);
@@ -42,7 +42,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Builds a packet from the station at a port to an address, with this length and protocol.
+/// Builds a packet from the host at a port to an address, with this length and protocol.
 fn packet(port: usize, to: &str, protocol: Protocol, ttl: u8, size: usize) -> Vec<u8> {
     let flow = UdpFlow {
         src_mac: STATIONS[port],
@@ -56,7 +56,7 @@ fn packet(port: usize, to: &str, protocol: Protocol, ttl: u8, size: usize) -> Ve
     flow.frame_as(protocol, None, size + 4).unwrap()
 }
 
-/// Builds a datagram from the station at a port to the one at the other, with the secret in it.
+/// Builds a datagram from the host at a port to the host at the other port; its payload contains the secret.
 fn datagram(port: usize, size: usize) -> Vec<u8> {
     let mut frame = packet(port, ADDRESSES[1 - port], Protocol::Udp, 64, size);
     frame[42..42 + SECRET.len()].copy_from_slice(SECRET);
@@ -91,8 +91,8 @@ fn answer(between: &mut Between, port: usize, came: &[Vec<u8>]) -> bool {
     length.is_some()
 }
 
-/// Sends three datagrams to a station without a known address, and, once the address is known, a long one that has to
-/// be fragmented. Returns all frames that leave the port. If none leaves, the wait ends after a while.
+/// Sends three datagrams to a host whose MAC address is unknown, and, once the address is known, a long datagram that
+/// has to be fragmented. Returns all frames that leave the port; waits for them for a limited time.
 fn held_and_cut(functions: &str, to: usize) -> Vec<Vec<u8>> {
     let mut between = Between::start(functions);
     between.send(1 - to, &vec![datagram(1 - to, 100); 3]);
@@ -267,7 +267,7 @@ fn echo_requests_of_a_gateway_get_the_configured_mac_addresses() {
     }
 }
 
-/// Sends the ARP request of the station at a port for the port's address.
+/// Sends the ARP request of the host at a port for the port's MAC address.
 fn question(port: usize) -> Vec<u8> {
     use taut_wire::arp::Operation;
     use taut_wire::{ArpRepr, EtherType, EthernetRepr, Vlan};

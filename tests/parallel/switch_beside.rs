@@ -1,5 +1,5 @@
-//! taut's switch and Open vSwitch get the same rules from `ovs-ofctl` and the same packets, and send and count the
-//! same. A second test checks the memory of a switch while a million rules are added and removed.
+//! A comparison of taut's switch and Open vSwitch: both get the same rules from `ovs-ofctl` and the same packets, and
+//! send and count the same. A second test checks the memory of a switch while a million rules are added and removed.
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::{by_scapy, bytes_of, is_installed, is_listened_on, scratch, taut};
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The cookie of the lowest rule, which matches everything and counts packets without another rule.
 const LAST: u64 = 9_999;
 
-/// A frame that left through a port, counted from 1.
+/// A frame that left, with the index of its egress port, from 1.
 type Left = (usize, Vec<u8>);
 /// Packets and bytes of each rule, by its cookie.
 type Counts = BTreeMap<u64, (u64, u64)>;
@@ -119,7 +119,7 @@ struct Theirs {
     folder: tempfile::TempDir,
     control: UnixStream,
     target: String,
-    /// The position up to which each port's file was read.
+    /// Offset up to which each port's file was read.
     read: [usize; PORTS],
 }
 
@@ -258,7 +258,7 @@ const MACS: [&str; 5] = [
 ];
 const TRANSPORT_PORTS: [u16; 3] = [42, 43, 1000];
 
-/// Draws a rule's match, and the fields that may be changed in packets that match.
+/// Draws a rule's match, and the fields whose values may vary in packets that match.
 fn asked(random: &mut Rng) -> (Vec<String>, Vec<String>) {
     let (mut asked, mut changes) = (Vec::new(), Vec::new());
     if random.bool() {
@@ -529,7 +529,7 @@ fn rules_that_come_and_go_leave_no_memory_behind() {
             }
         }
     };
-    /// Number of rules that exist at a time.
+    /// Number of rules that are installed at a time.
     const AT_ONCE: u32 = 5_000;
     let rounds = churn() / AT_ONCE;
     let mut after_first = 0;

@@ -1,6 +1,6 @@
 //! Messages over transports. Probes arrive in time over the deadline transport, and through a chain that models a radio
-//! link. Errors are a peer that dies, a wrong key, and an impossible medium. A control loop uses the transport as well,
-//! also in virtual time.
+//! link. A peer that dies, a wrong key and an impossible medium are reported. A control loop uses the transport as
+//! well, also in virtual time.
 
 use crate::support::hosts::{Hosts, in_namespace, ping};
 use crate::support::program::{Program, run};
@@ -18,7 +18,7 @@ fn server(options: &[&str]) -> (Program, String) {
     (server, started["address"].as_str().unwrap().to_string())
 }
 
-/// Options with a target that even a busy machine meets.
+/// Options with a target delay that even a busy machine meets.
 const PATIENT: [&str; 4] = ["--transport", "deadline", "--target", "3s"];
 
 #[test]

@@ -1,7 +1,7 @@
 //! Other measurement programs agree with `taut generate` about the same device.
 //!
-//! sockperf and irtt use kernel sockets at both ends, taut packet sockets at one. The test therefore
-//! compares the delay that a device adds to the same path without it, not the figures themselves.
+//! sockperf and irtt use kernel sockets on both sides, taut packet sockets on one. The test therefore compares the
+//! delay that a device adds to the same path without it, not the absolute delays.
 
 use crate::support::hosts::{FAR, in_namespace, two_hosts};
 use crate::support::program::{Program, run};
@@ -13,10 +13,10 @@ use std::time::Duration;
 use taut_host::{Testbed, choose_cores};
 use taut_sys::Clock;
 
-/// The largest difference of socket delays on a busy shared machine from one minute to the next, µs.
+/// The largest change of socket delays between two successive minutes on a busy shared machine, µs.
 const NOISE_US: f64 = 40.0;
 
-/// Median time from one end to the other, µs, by each installed program: taut first.
+/// Median one-way time, µs, by each installed program; taut is the first.
 #[derive(Debug, Clone)]
 struct Medians(Vec<(&'static str, f64)>);
 
@@ -25,7 +25,7 @@ impl Medians {
         self.0[0].1
     }
 
-    /// Returns the delay in addition to `base`, by program.
+    /// Returns the delay in excess of `base`, by program.
     fn above(&self, base: &Self) -> Vec<(&'static str, f64)> {
         let pairs = self.0.iter().zip(&base.0);
         pairs
@@ -77,7 +77,7 @@ fn start_sockperf(near: &str, far: &str) -> (Program, Program) {
     (Program::start(&mut command), server)
 }
 
-/// Returns the one-way time of sockperf, which prints half of the round trip.
+/// Returns the one-way time that sockperf reports, which is half of the round trip.
 fn sockperf_us((client, server): (Program, Program)) -> Result<f64, String> {
     let finished = client.finish();
     server.kill();
@@ -108,8 +108,8 @@ fn irtt_us(near: &str, far: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("{summary}"))
 }
 
-/// Measures from gen0 to `far_interface`, in namespace `from`. `device` is restarted for the other programs, as the
-/// interface moves to a host of its own.
+/// Measures from gen0 to `far_interface`, in namespace `from`. `device` is restarted for the programs other than taut,
+/// as the interface moves to a host of its own.
 fn medians(
     testbed: &Testbed,
     from: &str,
@@ -149,7 +149,7 @@ fn bridge() -> Result<Medians, String> {
     medians(&testbed, testbed.generator_namespace(), "gen1", || None)
 }
 
-/// Measures `taut forward` with this many extra cycles on every packet.
+/// Measures `taut forward` with `cycles` additional cycles for every packet.
 fn forwarder(cycles: u64) -> Result<Medians, String> {
     let testbed = Testbed::builder().build().map_err(|e| e.to_string())?;
     let start = || {

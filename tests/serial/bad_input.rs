@@ -1,4 +1,4 @@
-//! Refused input is reported in one line with the right exit code: never a panic, never a hang.
+//! Invalid input is reported in one line with the right exit code: never a panic, never a hang.
 
 use crate::support::leftovers::Watch;
 use crate::support::program::{Finished, Program, run};

@@ -1,5 +1,5 @@
-//! The third-party forwarders as `taut demo` runs them: each installed one forwards packets both ways without loss, and
-//! leaves nothing behind.
+//! The third-party forwarders as `taut demo` runs them: each installed forwarder forwards packets in both directions
+//! without loss, and leaves nothing behind.
 
 use crate::support::leftovers::Watch;
 use crate::support::program::{PATIENCE, Program, run};
@@ -19,7 +19,7 @@ use taut_port::{Batch, Link, Port, PortCounters, PortError, PortSpec};
 use taut_sys::Clock;
 use taut_traffic::{Instrument, Stream, Summaries, Trial};
 
-/// The rate that all of them forward, also on a busy machine.
+/// The rate that every forwarder can forward, also on a busy machine, packets per second.
 const RATE_PPS: f64 = 5_000.0;
 
 fn named(id: &str) -> &'static Baseline {
@@ -38,7 +38,7 @@ fn installed(id: &str) -> Option<&'static Baseline> {
     None
 }
 
-/// A port of the generator that has the place of the other one while the direction is turned.
+/// A port of the generator that is exchanged with the other port when the direction is reversed.
 struct Turning {
     /// Both open ports.
     ports: Rc<RefCell<Vec<Box<dyn Port>>>>,
@@ -128,7 +128,8 @@ fn pass(baseline: &Baseline, folder: &Path) -> Result<(), String> {
     outcome
 }
 
-/// Works like [`pass`] in one direction, with the generator in another process: DPDK keeps its resources in this one.
+/// Works like [`pass`] in one direction, with the generator in another process, because DPDK keeps its resources in the
+/// process of the test.
 fn pass_from_outside(baseline: &Baseline, folder: &Path, back: bool) -> Result<(), String> {
     let cores = choose_cores();
     let mut running = baseline.start(None, cores.device, folder).unwrap();

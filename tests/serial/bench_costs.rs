@@ -1,5 +1,5 @@
-//! `taut bench costs`, as short as possible: the files and output, not how fast anything is or how well it is
-//! predicted.
+//! `taut bench costs`, as short as possible: checks the files and output, but not the measured values or the quality of
+//! predictions.
 
 use crate::support::program::{Program, run};
 use crate::support::{alone, json, names, scratch, taut};

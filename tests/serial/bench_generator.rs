@@ -1,5 +1,5 @@
-//! `taut bench generator` and `taut generate --rate max`, as short as possible: the files and output, not how fast or
-//! even anything is.
+//! `taut bench generator` and `taut generate --rate max`, as short as possible: checks the files and output, but not
+//! the measured values.
 
 use crate::support::program::{Program, run};
 use crate::support::{Sockets, alone, is_installed, json, names, scratch, taut};
@@ -20,7 +20,8 @@ fn arguments(out: &Path, only: &[&str]) -> Vec<String> {
     arguments
 }
 
-/// Returns a generator of taut and an installed third-party one, and whether that one paces.
+/// Returns the names of one of taut's generators and of an installed third-party generator, and whether the latter
+/// paces packets.
 fn pair() -> Option<([&'static str; 2], bool)> {
     if taut_host::permissions::is_root() && is_installed("tcpreplay") {
         Some((["taut-af-packet", "tcpreplay"], true))

@@ -1,4 +1,4 @@
-//! `taut bench io`, as short as possible: the files and output, not how fast anything is.
+//! `taut bench io`, as short as possible: checks the files and output, but not the measured values.
 
 use crate::support::program::{Program, run};
 use crate::support::{alone, json, names, scratch, taut};

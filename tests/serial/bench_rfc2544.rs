@@ -1,4 +1,4 @@
-//! `taut bench rfc2544` and its parts, as short as possible: the files and output, not how fast anything is.
+//! `taut bench rfc2544` and its parts, as short as possible: checks the files and output, but not the measured values.
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::{alone, alone_and_root, json, scratch, taut};
@@ -14,7 +14,7 @@ fn measure<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Finished {
     run(&mut taut(arguments))
 }
 
-/// Checks for `code` and one line with `part` in it.
+/// Checks that the program exited with `code` and printed one line that contains `part`.
 fn fails_with(finished: &Finished, code: i32, part: &str) {
     assert_eq!(finished.code(), Some(code), "{finished:?}");
     assert!(
@@ -31,7 +31,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Builds `taut bench WORDS`, shortened.
+    /// Builds `taut bench WORDS`, with options that shorten it.
     fn new(words: &str) -> Self {
         let folder = scratch();
         let line = format!(

@@ -1,4 +1,4 @@
-//! `taut bench switch`, as short as possible: the files and output, not how fast anything is.
+//! `taut bench switch`, as short as possible: checks the files and output, but not the measured values.
 
 use crate::support::program::{Program, run};
 use crate::support::{alone, alone_and_root, is_root, json, names, scratch, taut};
@@ -118,8 +118,9 @@ fn wrong_wishes_say_what_there_is() {
     }
 }
 
-/// Starts `taut forward` as a switch on the network; returns its OpenFlow port, and the topology file with the cabling
-/// of its ports. The first and the last lead to the generator, and cables join those between.
+/// Starts `taut forward` as a switch on the network; returns the program, its OpenFlow port, and the topology file with
+/// the cabling of the switch's ports. The first and the last port lead to the generator, and cables connect the others
+/// in pairs.
 fn elsewhere(folder: &Path, cables: usize, rules: &str) -> (Program, u16, PathBuf) {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let openflow = free.local_addr().unwrap().port();

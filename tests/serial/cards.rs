@@ -1,4 +1,5 @@
-//! DPDK ports and AF_XDP on network cards: on QEMU's in a virtual machine, and on a real one if `TAUT_CARD` names it.
+//! DPDK ports and AF_XDP on NICs: on those that QEMU emulates in a virtual machine, and on a real NIC if `TAUT_CARD`
+//! names it.
 
 use crate::support::guest::{self, Card, Far, Guest, address};
 use crate::support::program::Program;
@@ -7,19 +8,19 @@ use serde_json::{Value, json};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The variable that names the card of a real machine by its PCI address, bound as for any DPDK port.
+/// The variable with the PCI address of a real NIC, which is bound as for any DPDK port.
 const CARD: &str = "TAUT_CARD";
-/// The variable that names the other end of its cable: any port of this machine, such as `af_packet:eth5`.
+/// The variable with the port at the other end of the NIC's cable: any port of this machine, such as `af_packet:eth5`.
 const FAR: &str = "TAUT_CARD_FAR";
 
-/// The timeout on an emulated machine.
+/// The timeout for emulated machines.
 const EMULATED: Duration = Duration::from_secs(120);
 
 const E1000E: usize = 0;
 const VMXNET3: usize = 1;
-/// A card with two queues, and a hash that spreads over them.
+/// Index of a NIC with two queues, and a hash that spreads flows over them.
 const VIRTIO: usize = 2;
-/// A card that stays with the kernel, for AF_XDP.
+/// Index of a NIC that stays with the kernel's driver, for AF_XDP.
 const KERNELS: usize = 3;
 
 const CARDS: [Card; 4] = [
@@ -41,7 +42,7 @@ const CARDS: [Card; 4] = [
     },
 ];
 
-/// The machine that runs taut on the card, one program at a time.
+/// The machine that runs taut on the NIC, one program at a time.
 enum Place {
     Machine(Box<Guest>),
     Here(Option<Program>),
@@ -55,7 +56,7 @@ impl Place {
         }
     }
 
-    /// Starts a forwarder with these ports, which wait asleep, and waits until their links are up.
+    /// Starts a forwarder with these ports, which sleeps while it waits for packets, and waits until its links are up.
     fn forward(&mut self, more: &[&str], ports: &[&str]) {
         let mut arguments = vec!["forward", "--json", "--wait", "sleep(50us)"];
         arguments.extend(more);
@@ -77,7 +78,7 @@ impl Place {
         }
     }
 
-    /// Waits until `seen` is true of its standard error.
+    /// Waits until `seen` is true of the program's standard error.
     #[track_caller]
     fn wait_until(&mut self, what: &str, mut seen: impl FnMut(&str) -> bool) {
         let deadline = Instant::now() + EMULATED;
@@ -98,7 +99,7 @@ impl Place {
         }
     }
 
-    /// Ends it; returns its summary.
+    /// Ends the program; returns its summary.
     #[track_caller]
     fn end(&mut self) -> Value {
         let stdout = match self {
@@ -127,7 +128,7 @@ fn count(summary: &Value, name: &str) -> u64 {
     summary["counters"][name].as_u64().unwrap()
 }
 
-/// Builds a frame to an address, of a kind that nothing else sends.
+/// Builds a frame to an address, with an EtherType that nothing else sends.
 fn frame(to: [u8; 6], number: u16, length: usize) -> Vec<u8> {
     let mut frame = [
         &to[..],
@@ -143,7 +144,8 @@ fn frame(to: [u8; 6], number: u16, length: usize) -> Vec<u8> {
 
 const OTHERS: [u8; 6] = [2, 0, 0, 0, 0x99, 0x99];
 
-/// Builds frames of all lengths to all kinds of addresses, most of them other stations'; the last one has a VLAN tag.
+/// Builds frames of all lengths to all kinds of addresses, most of them addresses of other hosts; the last frame has a
+/// VLAN tag.
 fn frames() -> Vec<Vec<u8>> {
     let group = [1, 0, 0x5e, 1, 2, 3];
     let addresses = [OTHERS, OTHERS, [0xff; 6], group];
@@ -185,7 +187,8 @@ fn flows(number: u8, each: u16) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Sends frames to `from`, a few at a time, and returns as many from `to`, or from the same.
+/// Sends frames through `from`, a few at a time, and receives as many from `to`, or from `from` if `to` is none.
+/// Returns the received frames.
 #[track_caller]
 fn carried(from: &mut Far, mut to: Option<&mut Far>, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let (mut sent, mut came) = (0, Vec::new());
@@ -219,7 +222,7 @@ fn pass(from: &mut Far, to: Option<&mut Far>, frames: &[Vec<u8>]) {
     }
 }
 
-/// Checks that a single port returns all frames, whatever their destination, and counts them.
+/// Checks that a forwarder with a single port returns all frames, whatever their destination, and counts them.
 fn gives_back(place: &mut Place, port: &str, far: &mut Far) {
     let frames = frames();
     place.forward(&[], &[port]);
@@ -242,7 +245,7 @@ fn gives_back(place: &mut Place, port: &str, far: &mut Far) {
     }
 }
 
-/// Checks that longer frames pass if they are configured.
+/// Checks that frames longer than the default pass if long frames are configured.
 fn takes_long_frames(place: &mut Place, port: &str, far: &mut Far) {
     place.forward(&[], &[&format!("{port},mtu=2022")]);
     // The longest frame that the far end sends.
@@ -251,7 +254,7 @@ fn takes_long_frames(place: &mut Place, port: &str, far: &mut Far) {
     place.end();
 }
 
-/// Checks that flows spread over the queues of two workers, and over two queues of one.
+/// Checks that flows spread over the queues of two workers, and over two queues of one worker.
 fn spreads(place: &mut Place, card: &str, far: &mut Far) {
     let packets = flows(32, 4);
     let sorted = |mut packets: Vec<Vec<u8>>| {
@@ -292,7 +295,7 @@ fn machine(place: &mut Place) -> &mut Guest {
     }
 }
 
-/// Binds a card to the driver for user space.
+/// Binds a NIC to the driver for user space.
 fn bind(place: &mut Place, card: usize, driver: &str) {
     machine(place).run(&format!("bind {} {driver}", address(card)));
 }
@@ -312,7 +315,7 @@ fn tells_its_link(place: &mut Place, card: usize, far: &mut Far) {
     place.end();
 }
 
-/// Checks that taut releases a card that is unplugged while packets flow, reports that, and continues.
+/// Checks that taut releases a NIC that is unplugged while packets flow, reports the removal, and continues.
 fn is_unplugged(place: &mut Place, more: &[&str], card: usize, far: &mut Far) {
     let port = dpdk(card);
     place.forward(more, &[&port]);
@@ -333,7 +336,8 @@ fn is_unplugged(place: &mut Place, more: &[&str], card: usize, far: &mut Far) {
     assert!(count(&summary, "rx_packets") >= 8, "{summary}");
 }
 
-/// Returns the driver of a card. Each has a card of its own: QEMU's vmxnet3 never comes up behind its IOMMU.
+/// Returns the user-space driver of a NIC. vmxnet3 needs a different one, as QEMU's vmxnet3 never comes up behind its
+/// IOMMU.
 fn driver(card: usize) -> &'static str {
     if card == VMXNET3 {
         "uio_pci_generic"
@@ -396,7 +400,7 @@ fn cards_of_a_virtual_machine_do_what_ports_promise() {
     is_unplugged(&mut place, &["--workers", "2"], VIRTIO, &mut fars[VIRTIO]);
 }
 
-/// A real card passes those of the above checks that need no unplugging.
+/// A real NIC passes those of the checks above that do not unplug it.
 #[test]
 fn a_real_card_does_what_ports_promise() {
     let named = |variable: &str| {

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use syn::visit::{self, Visit};
 
-/// Names from the crate's root to a module or an item in it.
+/// Path of names from the crate's root to a module or to an item in a module.
 type Place = Vec<String>;
 
 /// The imports of one file within its crate.
@@ -60,7 +60,7 @@ fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// Reports whether a condition is `test`, or requires it among others.
+/// Reports whether a `cfg` condition is `test`, or a combination that requires `test`.
 fn names_test(meta: &syn::Meta) -> bool {
     let syn::Meta::List(list) = meta else {
         return meta.path().is_ident("test");

@@ -1,4 +1,4 @@
-//! The pages that compare taut with other tools claim only what exists.
+//! The pages that compare taut with other tools: every command and file that they name for taut exists.
 
 use crate::support::program::run;
 use crate::support::taut;
@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 const PAGE: &str = "docs/explanation/compared-with-other-generators.md";
 
-/// Returns the code spans of the page's second column, which is taut's.
+/// Returns the code spans in the second column of each page's tables, which is about taut.
 fn claims() -> Vec<(String, Vec<String>)> {
     let text = fs::read_to_string(PAGE).unwrap();
     let rows = text
@@ -168,9 +168,9 @@ fn every_cell_of_the_comparison_has_a_source() {
     assert!(idle.is_empty(), "sources that nothing is from: {idle:?}");
 }
 
-/// Checks that the subcommand has all options named, and that a named file exists.
+/// Checks that the subcommand has all options that the span names, and that a named file exists.
 fn command_is_there(span: &str) {
-    /// Help by subcommand, as many spans name the same one.
+    /// Help texts by subcommand, as many spans name the same subcommand.
     static HELPS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
     let words: Vec<&str> = span.split(' ').skip(1).collect();
     let subcommand: Vec<&str> = words

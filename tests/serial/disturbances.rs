@@ -1,4 +1,4 @@
-//! Disturbances of a running generator: the receiver ends, the device stops and continues, the time of day jumps. Each
+//! Disturbances of a running generator: the receiver ends, the device stops and continues, the system time jumps. Each
 //! is reported correctly, and nothing hangs.
 
 use crate::support::program::{Program, run};
@@ -99,7 +99,7 @@ fn a_paused_device_raises_latency_and_loses_no_accepted_packet() {
     forward.interrupt().success();
 }
 
-/// A library that shifts the time of day by a day, forwards or back, at each read, and counts the reads.
+/// A library that shifts the system time by a day, forwards or back, at each read, and counts the reads.
 const JUMPING_CLOCK: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>

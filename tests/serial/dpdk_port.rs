@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 use taut_host::{Testbed, allowed_cpus, choose_cores};
 
-/// Slots of a ring of `net_memif` by default.
+/// Default number of slots of a ring of `net_memif`.
 const RING: u64 = 1024;
 
 /// Reports whether DPDK ports can be opened; prints a line if not.
@@ -42,7 +42,7 @@ fn start_forward(ports: &[String]) -> Program {
     forward
 }
 
-/// Builds the generator's command. All of its packets fit into a ring of 1024 at once, so that no stall of the machine
+/// Builds the generator's command. All of its packets fit together into a ring of 1024, so that no stall of the machine
 /// loses any.
 fn generate(ports: &[String], sizes: &str) -> Command {
     let mut command = taut(&["generate", "--json", "--rate", "2k", "--seconds", "0.4"]);

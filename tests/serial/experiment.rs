@@ -1,4 +1,4 @@
-//! `taut experiment` on this machine: the files of a run and of an interrupted one, and error messages.
+//! `taut experiment` on this machine: the files of a complete run and of an interrupted one, and error messages.
 
 use crate::support::leftovers::Watch;
 use crate::support::program::{Finished, Program, run};
@@ -59,7 +59,7 @@ impl Study {
     }
 }
 
-/// Metrics that depend on a variable, so that verdicts are known in advance.
+/// Metrics that are computed from a variable, so that verdicts are known in advance.
 const NUMBERS: &str = r#"
 title = "Numbers"
 [variables]

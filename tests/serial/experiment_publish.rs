@@ -1,4 +1,5 @@
-//! Published experiments: published, unpacked, run again, compared; with secrets, pseudonyms, and malicious archives.
+//! Published experiments: they are published, unpacked, repeated and compared; with secrets, pseudonyms, and malicious
+//! archives.
 
 use crate::support::program::{Finished, Program};
 use crate::support::{alone, scratch, taut};

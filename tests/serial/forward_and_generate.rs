@@ -1,4 +1,4 @@
-//! `taut forward` and `taut generate` at each other's ends over memif: no packet is lost, and all are counted.
+//! `taut forward` and `taut generate` connected by memif: no packet is lost, and all are counted.
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::undisturbed::undisturbed;
@@ -205,7 +205,7 @@ fn json_has_the_fields_that_programs_read() {
     );
 }
 
-/// The test itself is at the other end and compares the raw frames that return.
+/// The test itself is the peer of the port, and compares the raw frames that return.
 #[test]
 fn a_chain_file_swaps_the_mac_addresses_of_one_port() {
     use taut_port::{Batch, PortSpec, Resources};

@@ -1,4 +1,4 @@
-//! `taut generate --cores`: several workers that send together, each over its share of the ports.
+//! `taut generate --cores`: several workers that send at the same time, each through its own ports.
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::undisturbed::undisturbed;
@@ -43,7 +43,7 @@ fn number(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// Returns the summary of two workers, after checks that hold on a busy machine as well.
+/// Returns the summary of a run with two workers, after checks that hold on a busy machine as well.
 fn summary(finished: &Finished) -> Value {
     let summary = finished.last_json();
     assert_eq!(summary["workers"], 2, "{summary}");

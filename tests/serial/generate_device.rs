@@ -37,7 +37,7 @@ fn start(watch: &Watch, words: &str) -> Program {
     }
 }
 
-/// Checks for `code` and one line with `part` in it.
+/// Checks that the program exited with `code` and printed one line that contains `part`.
 fn fails_with(finished: &Finished, code: i32, part: &str) {
     assert_eq!(finished.code(), Some(code), "{finished:?}");
     assert_eq!(finished.stdout, "", "{finished:?}");

@@ -39,7 +39,7 @@ fn files_in(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Runs against `taut forward` over memif.
+/// Runs the generator against `taut forward` over memif.
 fn against_forward(more: &str, out: &Path) -> Finished {
     let sockets = Sockets::new();
     let mut arguments = vec!["forward".to_string()];

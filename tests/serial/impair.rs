@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Reads the log: packet number to action. Fails if a packet is of another flow or logged twice.
+/// Reads the log of `impair`, as a map from packet number to action. Fails if a packet belongs to another flow or is
+/// logged twice.
 fn log_of(path: &Path) -> BTreeMap<u64, String> {
     let text = fs::read_to_string(path).unwrap();
     let mut lines = text.lines();
@@ -51,8 +52,8 @@ fn number(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// Runs once through `impair` with `settings`, and compares its log with the samples, and both with the programs'
-/// counts. Returns an error if the machine itself lost packets.
+/// Runs the generator once through `impair` with `settings`. Compares the log with the samples, and both with the
+/// programs' counts. Returns an error if the machine itself lost packets.
 fn compare(settings: &str) -> Result<BTreeMap<u64, String>, String> {
     let sockets = Sockets::new();
     let folder = scratch();

@@ -1,4 +1,5 @@
-//! The causes of the slowest packets' delays: the device's loop logs its preemptions, and the measurement finds them.
+//! The causes for the delays of the slowest packets: the device's loop logs when it is preempted, and the measurement
+//! finds these times.
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::undisturbed::undisturbed;

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The exit code that a shell reports for a program ended by Ctrl-C.
 const INTERRUPTED: i32 = 130;
 
-/// A quick demo, shortened further.
+/// The arguments of a quick demo, shortened further.
 const DEMO: [&str; 4] = ["demo", "--quick", "--seconds", "0.1"];
 
 /// Starts a demo of all devices.
@@ -24,7 +24,7 @@ fn start_demo(watch: &Watch, out: &Path) -> Program {
     Program::start(watch.over(&mut command))
 }
 
-/// Starts the same with one device over veth, whose namespaces are created first, and one over memif.
+/// Starts a demo with one device over veth, whose namespaces are created first, and one over memif.
 fn start_short_demo(watch: &Watch, out: &Path) -> Program {
     let mut command = taut(&DEMO);
     command.args(["--devices", "veth-bridge,memif-idle", "--out"]);

@@ -14,7 +14,7 @@ use taut_wire::{ArpRepr, EtherType, EthernetRepr, Mac, UdpFlow, Vlan, arp};
 /// Offset of the payload of an untagged UDP datagram over IPv4.
 const PAYLOAD: usize = 42;
 
-/// Long enough for packets in flight on a busy machine.
+/// A timeout that is long enough for packets in flight on a busy machine.
 const SILENCE: Duration = Duration::from_millis(400);
 
 /// Builds frames of three flows and of different sizes, with right checksums.
@@ -44,7 +44,8 @@ fn distinct(count: usize) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Builds an ARP request that every payload function passes: earlier packets are processed before it.
+/// Builds an ARP request that every payload function passes unchanged: when it arrives, all earlier packets are
+/// processed.
 fn marker() -> Vec<u8> {
     let header = EthernetRepr {
         destination: Mac::BROADCAST,
@@ -69,8 +70,8 @@ fn write_key(path: &Path, digit: char) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-/// Returns the function aes with a key made of this digit. All ends share one clock, so a receiver accepts packets at
-/// once.
+/// Returns the function `aes` with a key that repeats this digit. Both sides use one clock, so a receiver accepts
+/// packets immediately.
 fn aes(folder: &Path, encrypt: usize, digit: char, more: &str) -> String {
     let path = folder.join(format!("{digit}.key"));
     write_key(&path, digit);

@@ -1,4 +1,4 @@
-//! Folders, locks and names that another user has taken before: they are neither used nor damaged, and they cannot
+//! Folders, locks and names that another user has created before: they are neither used nor damaged, and they cannot
 //! prevent a measurement.
 
 use crate::support::program::{Finished, Program, run};
@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// The user `nobody`, who plants files.
+/// User ID of `nobody`, the attacker who creates files in advance.
 const ATTACKER: u32 = 65534;
-/// Another user without root rights.
+/// User ID of another user without root privileges.
 const VICTIM: u32 = 12345;
 const PRECIOUS: &str = "precious";
 

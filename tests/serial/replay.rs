@@ -29,7 +29,7 @@ fn frames(n: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Writes a capture as a big-endian machine does, in microseconds, 10 us from frame to frame.
+/// Writes a capture in the format of a big-endian machine with timestamps in microseconds, 10 us apart.
 fn write_capture(path: &Path, frames: &[Vec<u8>]) {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0002_0004, 0, 0, 65535, 1] {
@@ -64,7 +64,7 @@ fn read_capture(path: &Path) -> (Vec<Vec<u8>>, bool) {
     (frames, at == file.len())
 }
 
-/// One worker's ports and memory, driven by the test on one thread, so that nothing depends on scheduling.
+/// The ports and memory of a worker that the test runs on its own thread, so that nothing depends on scheduling.
 struct HandDriven {
     from: Box<dyn Port>,
     to: Box<dyn Port>,
@@ -103,8 +103,8 @@ struct Replay {
     testbed: Option<Testbed>,
 }
 
-/// The specs of a port and of the other end of the same link, and whether that end is in the namespace of the testbed's
-/// generator. There is no other end if the port uses a file itself.
+/// The specs of a port and of the port at the other side of its link, and whether the latter is in the namespace of the
+/// testbed's generator. A port that uses a file has no other side.
 type Ends = (String, Option<(String, bool)>);
 
 impl Replay {
@@ -112,7 +112,7 @@ impl Replay {
         self.folder.path().join(name)
     }
 
-    /// Returns both ends; `place` is 0 for the port that receives and 1 for the one that sends.
+    /// Returns the specs for a kind of port; `place` is 0 for the port that receives and 1 for the port that sends.
     fn ends(&self, kind: &str, place: usize) -> Option<Ends> {
         let unique = self.file(&format!("{kind}-{place}").replace([',', '='], "-"));
         let unique = unique.display();
@@ -157,14 +157,14 @@ impl Replay {
         }
     }
 
-    /// Returns the file that is read (0) or written (1).
+    /// Returns the path of the file that is read (0) or written (1).
     fn capture(&self, place: usize) -> String {
         let name = ["in.pcap", "out.pcap"][place];
         let role = ["read", "write"][place];
         format!("pcap:{},role={role}", self.file(name).display())
     }
 
-    /// Replays the capture from the far end of one port through both to the far end of the other, and into a file.
+    /// Replays the capture from the peer of one port through both ports to the peer of the other, and into a file.
     /// Returns false if this machine lacks one of the ports.
     fn through(&self, from: &str, to: &str, frames: &[Vec<u8>]) -> bool {
         let (Some(source), Some(sink)) = (self.ends(from, 0), self.ends(to, 1)) else {

@@ -1,5 +1,5 @@
-//! The list of crates in docs/ARCHITECTURE.md is complete, and each crate is listed before its dependencies. The tests
-//! of crates replay every corpus of fuzz targets.
+//! The list of crates in docs/ARCHITECTURE.md is complete, and lists each crate before its dependencies. The tests of
+//! the crates replay every corpus of the fuzz targets.
 
 use std::collections::BTreeSet;
 use std::fs;

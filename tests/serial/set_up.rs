@@ -26,7 +26,7 @@ fn with_functions(names: &[&str], folder: &Path, script: &str) -> String {
     finished.success().stdout
 }
 
-/// Writes a `dpkg-query` that lists these packages.
+/// Writes a program `dpkg-query` that lists these packages.
 fn knows(folder: &Path, states: &[(&str, &str)]) {
     let program = folder.join("dpkg-query");
     let lines: String = states

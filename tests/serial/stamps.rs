@@ -1,4 +1,4 @@
-//! Receive timestamps of ports: one for every packet, and earlier than the generator's own.
+//! Receive timestamps of ports: every packet has one, and it is earlier than the generator's own.
 
 use crate::support::program::run;
 use crate::support::undisturbed::undisturbed;
@@ -26,8 +26,8 @@ fn bridge() -> Testbed {
     testbed.build().unwrap()
 }
 
-/// Checks that every packet received has a timestamp, and that at every quantile it is earlier than the generator's.
-/// The attempt fails if more than a few packets are stamped late.
+/// Checks that every received packet has a timestamp, and that at every percentile it is earlier than the generator's.
+/// Fails the attempt if more than a few packets are stamped late.
 fn stamps_lie_within_the_round_trip(testbed: &Testbed, spec: &str) {
     undisturbed(|| {
         let generated = run(&mut generate(testbed, spec, &["--json"]));

@@ -60,14 +60,15 @@ fn latencies_ns(samples: &Path) -> BTreeMap<u64, Option<u64>> {
     rows.collect()
 }
 
-/// Reads the samples of the only flow that entered through this side.
+/// Reads the samples of the only flow that entered through the side `side`.
 fn tap_samples(folder: &Path, side: &str) -> BTreeMap<u64, Option<u64>> {
     let mut flows = std::fs::read_dir(folder.join(side)).unwrap().flatten();
     let flow = flows.find(|entry| entry.path().is_dir()).unwrap();
     latencies_ns(&flow.path().join("samples.csv"))
 }
 
-/// Checks that the tap's packets are the generator's, and that each was inside for less than its round trip.
+/// Checks that the tap has recorded exactly the generator's packets, and that the time of each inside the device is
+/// shorter than its round trip.
 fn compare(testbed: &Testbed, options: &str) {
     undisturbed(|| {
         let folder = scratch();
@@ -206,7 +207,8 @@ fn times(folder: &Path, interface: &str) -> BTreeMap<String, f64> {
 
 #[test]
 fn another_programs_time_stamps_agree() {
-    /// tshark's timestamps are taken some hundred nanoseconds from the tap's; this bound allows for a noisy machine.
+    /// Maximum difference between tshark's timestamps and the tap's, ns. They are usually some hundred nanoseconds
+    /// apart; the limit allows for a noisy machine.
     const BOUND_NS: f64 = 5_000.0;
     let Some(_turn) = alone_and_root() else {
         return;
@@ -330,7 +332,7 @@ samples = "latency/inside"
     assert!(!found(&out, "inside.svg").is_empty());
 }
 
-/// Returns the files below a folder with this end of their path.
+/// Returns the files below a folder whose path ends with `end`.
 fn found(folder: &Path, end: &str) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -374,7 +376,8 @@ fn an_invalid_wiretap_is_refused_and_creates_no_folder() {
     );
 }
 
-/// Runs generate, tap, forward through `impair`, tap, generate once. Returns an error if the machine spoiled it.
+/// Runs generator, tap, a forwarder with `impair`, tap and generator in a line, once. Returns an error if the machine
+/// disturbed the run.
 fn compare_in_line() -> Result<(), String> {
     let (outer, inner) = (Sockets::new(), Sockets::new());
     let folder = scratch();

@@ -1,4 +1,4 @@
-//! DPDK's `dpdk-testpmd` at the other end of memif: taut forwards for it, and it forwards for taut.
+//! DPDK's `dpdk-testpmd` as the memif peer: taut forwards its packets, and it forwards taut's.
 
 use crate::support::program::{PATIENCE, Program};
 use crate::support::testpmd::Testpmd;
@@ -31,7 +31,7 @@ fn wait_for_links(forward: &mut Program, ups: usize) {
     });
 }
 
-/// Waits for a second with packets, after the first `lines` lines.
+/// Waits for a second in which packets passed, after the first `lines` lines.
 fn wait_for_packets(forward: &mut Program, lines: usize) {
     forward.wait_until("packets", |stdout, _| {
         stdout

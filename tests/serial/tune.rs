@@ -35,7 +35,7 @@ impl Drop for Restored {
     }
 }
 
-/// Returns the CPU for tests that change the machine, or prints why there is none.
+/// Returns the CPU for tests that change settings of the machine, or prints why there is none.
 fn changeable() -> Option<usize> {
     if !taut_host::permissions::is_root() {
         println!("skipped: needs root (settings of the kernel)");
@@ -304,7 +304,7 @@ fn the_kernel_arguments_say_where_they_go() {
     assert!(!said.contains("mitigations"), "{said}");
 }
 
-/// Bursts of a task on the CPU: start and end on the monotonic clock, ns.
+/// Times at which a task was busy on the CPU: start and end on the monotonic clock, ns.
 type Bursts = Arc<Mutex<Vec<(u64, u64)>>>;
 
 fn now_ns() -> u64 {
@@ -312,7 +312,7 @@ fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Runs a task of this process on `cpu` that sleeps, works for 2 us or more, and records when.
+/// Runs a task of this process on `cpu` that sleeps, works for 2 us or more, and records these times.
 fn disturb(cpu: usize, end: Arc<AtomicBool>, bursts: Bursts) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         taut_host::pin_current_thread(cpu).unwrap();

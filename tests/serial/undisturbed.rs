@@ -1,4 +1,4 @@
-//! Repeated attempts detect that other programs use the machine.
+//! Repeated attempts of a measurement detect whether other programs use the machine.
 
 use crate::support::alone;
 use crate::support::program::run;

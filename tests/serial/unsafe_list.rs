@@ -4,7 +4,7 @@ use crate::support::rust_files;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Counts the places where code uses what the compiler does not check.
+/// Counts the operations in the source that the compiler does not check.
 fn unsafe_places(text: &str) -> usize {
     let code = text
         .lines()

@@ -1,4 +1,4 @@
-//! Several workers of one chain, each with its share of the ports.
+//! Several workers of one chain, each with its part of every port.
 
 use crate::support::hosts::{FAR, Hosts, Transport, in_namespace, ip, ping, transfer, two_hosts};
 use crate::support::program::{Program, run};

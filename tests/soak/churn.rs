@@ -1,5 +1,5 @@
-//! Half an hour at 80 % of the loss-free rate, while bearers, mappings of addresses and the functions of the chain change:
-//! memory stays flat, and every packet is counted.
+//! Half an hour at 80 % of the loss-free rate, while bearers, mappings of addresses and the functions of the chain
+//! change: memory stays flat, and every packet is counted.
 
 use super::packets::{dropped, number};
 use super::{held_by, loss_free_rate, sending, share_of};
@@ -9,11 +9,11 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 const SECONDS: u64 = 1800;
-/// Bearers created again each second.
+/// Number of bearers that are deleted and created again each second.
 const BEARERS_PER_SECOND: &str = "20000";
 /// The interval at which the functions of the chain are replaced.
 const UPDATE: Duration = Duration::from_millis(500);
-/// The growth of memory allowed after the first tenth, kilobytes: noise of the allocator.
+/// The allowed growth of memory after the first tenth of the run, kilobytes, for noise of the allocator.
 const GROWTH_KB: u64 = 2048;
 
 /// Returns the functions for users behind one gateway: packets from their tunnels get an outside address.

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const KILLS: u64 = 1000;
-/// The first kills, after which memory is stable.
+/// Number of first kills after which memory must not grow.
 const SETTLING: u64 = 20;
 const GROWTH_KB: u64 = 1024;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Kills the sender or receiver of `ports` this many times, at any moment of its life. Sometimes, and at the last kill,
-/// packets have to return before. `watched` are processes that must not grow.
+/// Kills the sender or receiver of `ports` `kills` times, each at a random time after its start. Sometimes, and at the
+/// last kill, packets have to return before the kill. `watched` are processes whose resources must not grow.
 fn kill_often(what: &str, ports: &[String], kills: u64, watched: &[u32]) {
     let mut random = fastrand::Rng::with_seed(1);
     let mut settled = Vec::new();

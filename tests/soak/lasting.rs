@@ -21,20 +21,20 @@ use taut_wire::pfcp::{Cause, ElementType as E, FTeid, Message, MessageType as M,
 
 /// Length of each soak.
 const SECONDS: u64 = 4 * PIECE_SECONDS;
-/// The longest piece, each with a forwarder of its own.
+/// Length of a piece of a soak; each piece has a forwarder of its own.
 const PIECE_SECONDS: u64 = 1800;
 /// The fraction of the loss-free rate at which packets are sent. TAUT_SOAK_RATE sets the rate in packets per second
 /// instead, where others need the machine.
 const LOAD: f64 = 0.5;
 /// The interval at which the forwarder's memory and files are sampled.
 const SAMPLE: Duration = Duration::from_secs(1);
-/// The fraction of a piece, one in `SETTLING`, after which memory is stable.
+/// Divisor: memory must be stable after the first `1 / SETTLING` of a piece.
 const SETTLING: u32 = 3;
 const LEAST_SECONDS: u64 = 180;
-/// The largest rise of a least-squares line through resident memory from there to the end, kilobytes: noise of the
-/// allocator.
+/// The largest allowed rise, from that time to the end of the piece, of the least-squares line through resident memory,
+/// kilobytes, for noise of the allocator.
 const RISE_KB: f64 = 512.0;
-/// The confidence level of the interval of that line's slope.
+/// The confidence level of the interval for the slope of that least-squares line.
 const CONFIDENCE: f64 = 0.95;
 
 /// The timeout of a driver, which runs at the lowest priority.
@@ -52,7 +52,7 @@ struct Soak<'a> {
     name: &'a str,
     functions: &'a str,
     traffic: &'a [&'a str],
-    /// Prepares the forwarder that has just started, in this folder, for the first packet.
+    /// Prepares the forwarder, which has just started, for the first packet; the argument is its folder.
     begin: &'a dyn Fn(&Path) -> Change<'a>,
     /// Checks that every packet is counted, from the forwarder's summary and the generator's sent and received counts.
     account: fn(&Value, u64, u64),
@@ -144,7 +144,7 @@ fn seen(counts: &Value, beginning: &str) -> Value {
 /// The resources of a process, sampled over time.
 #[derive(Default)]
 struct Held {
-    /// The terms of the fitted line: a one, then the hours since packets began to be sent.
+    /// The terms of the fitted line for each sample: 1, and the hours since the first packet was sent.
     terms: Vec<Vec<f64>>,
     kilobytes: Vec<f64>,
     descriptors: Vec<usize>,
@@ -186,7 +186,7 @@ impl Held {
 const SESSIONS: u32 = 1000;
 const BETWEEN_REQUESTS: Duration = Duration::from_millis(2);
 const RESPONSE_TIME: Duration = Duration::from_secs(1);
-/// How often a request is sent before the gateway is considered dead.
+/// Number of attempts to send a request before the gateway counts as dead.
 const MOST_REQUESTS: usize = 60;
 
 /// A control plane that creates, changes and deletes sessions.
@@ -220,7 +220,7 @@ impl ControlPlane {
         plane
     }
 
-    /// Repeats a request until it is answered; returns the response, which reports success.
+    /// Repeats a request until a response arrives; returns the response, which must report success.
     fn ask(&mut self, request: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
         self.sequence += 1;
         let request = request(self.sequence);
@@ -350,7 +350,7 @@ const BETWEEN_ROUTES: Duration = Duration::from_millis(500);
 /// The timeout for routes, which do not arrive while the port has no link.
 const ROUTES_TIME: Duration = Duration::from_secs(5);
 
-/// A BIRD beside the router, which learns routes by BGP from a second one over a separate cable.
+/// A BIRD on the router's host, which learns routes by BGP from a second BIRD over a separate cable.
 struct Announcer {
     control: PathBuf,
     router: PathBuf,
@@ -390,7 +390,7 @@ impl Announcer {
         number(&status["status"]["routes_v4"])
     }
 
-    /// Announces or withdraws the routes; returns by how many the router's table changed.
+    /// Announces or withdraws the routes; returns the number of routes that the router's table changed by.
     fn change(&mut self) -> u64 {
         let before = self.routes();
         self.announces = !self.announces;
@@ -451,7 +451,7 @@ const ROOM: u64 = 1024;
 /// How long rules stay installed and removed.
 const BETWEEN_RULES: Duration = Duration::from_millis(500);
 
-/// Rules as `ovs-ofctl` reads them; half of the packets match the first ones.
+/// Rules in the syntax of `ovs-ofctl`; half of the packets match the first ones.
 fn rules() -> String {
     (0..RULES).fold(String::new(), |mut text, number| {
         let actions = ["drop", "output:2", "meter:1,output:2", "group:1"][number as usize % 4];

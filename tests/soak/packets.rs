@@ -10,24 +10,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The number of packets of all chains together.
+/// The number of packets, summed over all chains.
 const PACKETS: u64 = 10_000_000_000;
 /// The generator's rate, as fast as the rings accept. A chain that resolves addresses needs replies from the generator,
 /// which sends those at a fixed rate.
 const RATE: &str = "max";
 const RATE_WITH_ANSWERS: &str = "2M";
 const SECONDS: u64 = 20;
-/// The timeout at the lowest priority, beside other programs.
+/// The timeout for programs that run at the lowest priority.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 struct Case {
     name: &'static str,
-    /// The percentage of all packets; chains with cheaper packets get more.
+    /// The percentage of all packets that this chain gets; chains with cheaper packets get more.
     share: u64,
     functions: &'static str,
     /// Fields of the traffic.
     set: &'static [&'static str],
-    /// Concurrent work in the chain's folder, until it is told to stop; it returns the number of changes.
+    /// Work that runs while packets pass, in the chain's folder, until its flag is set; it returns the number of
+    /// changes.
     beside: Option<fn(&Path, &AtomicBool) -> u64>,
 }
 
@@ -98,7 +99,7 @@ pub fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value}"))
 }
 
-/// Returns a worker's drops by all causes.
+/// Returns the number of packets that a worker dropped, summed over all causes.
 pub fn dropped(counters: &Value) -> u64 {
     let counters = counters.as_object().unwrap();
     let causes = counters
@@ -179,7 +180,8 @@ fn soak(case: &Case, packets: u64) -> u64 {
     sent
 }
 
-/// Checks that every packet of a chain was sent by the generator, and has arrived there or has a cause.
+/// Checks that every packet that entered a chain was sent by the generator, and was either received by it or dropped
+/// with a cause.
 pub fn passed(summary: &Value, sent: u64, received: u64) {
     let counters = &summary["counters"];
     assert_eq!(number(&counters["rx_packets"]), sent, "{summary}");
@@ -255,7 +257,7 @@ pub fn routed(summary: &Value, sent: u64, received: u64) {
     );
 }
 
-/// Sends this chain's percentage of all packets.
+/// Sends the packets of the chain called `name`: its percentage of all packets.
 fn every_packet_through(name: &str) {
     let _turn = alone();
     let case = CASES.iter().find(|case| case.name == name).unwrap();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use taut_port::{Batch, PoolHandle, Port, PortSpec, Resources};
 use taut_wire::{EtherType, Ethernet, resolution};
 
-/// A forwarder whose ports 0 and 1 a test sends to and receives from.
+/// A forwarder; a test sends to its ports 0 and 1 and receives from them.
 pub struct Between {
     pub program: Program,
     pub ports: Vec<Box<dyn Port>>,
@@ -64,7 +64,7 @@ impl Between {
         send(&mut *self.ports[port], &self.resources.pool(), frames);
     }
 
-    /// Receives at a port until there are `count` frames, or none arrives any more.
+    /// Receives at a port until there are `count` frames, or no more frames arrive.
     pub fn receive(&mut self, port: usize, count: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -134,7 +134,8 @@ pub fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
     std::fs::write(path, file).unwrap();
 }
 
-/// Protocols that tshark guesses from the bytes of a datagram: encrypted bytes sometimes look like a malformed one.
+/// Protocols that tshark guesses from the payload of a datagram: encrypted bytes sometimes look like a malformed packet
+/// of such a protocol.
 static GUESSED_OVER_UDP: LazyLock<Vec<String>> = LazyLock::new(|| {
     let guesses = run(Command::new("tshark").args(["-G", "heuristic-decodes"])).success();
     let of_udp = guesses.stdout.lines().filter_map(|line| {

@@ -1,5 +1,5 @@
-//! Chromium without a window, controlled by the protocol of its developer tools. Tests see a page's own actions, and
-//! the results of clicks, as a user does.
+//! Chromium without a window, controlled through the protocol of its developer tools. Tests observe a page's own
+//! actions, and the results of clicks, as a user does.
 
 use super::program::Program;
 use super::{is_installed, scratch};
@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The timeout for a page, on a machine that is busy with other things.
+/// The timeout for a page, on a machine on which other programs run.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A browser with one page, closed on drop.

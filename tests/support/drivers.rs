@@ -20,8 +20,7 @@ pub fn group(elements: &[(E, &[u8])]) -> Writer {
     group
 }
 
-/// Builds a session with this uplink tunnel and this user's downlink address, as a session management function requests
-/// it.
+/// Builds a session establishment request with this uplink tunnel and this user's downlink address, as an SMF sends it.
 pub fn establishment(sequence: u32, tunnel: FTeid, user: [u8; 4]) -> Vec<u8> {
     let seid = Seid {
         seid: 0x77,
@@ -58,7 +57,7 @@ pub fn establishment(sequence: u32, tunnel: FTeid, user: [u8; 4]) -> Vec<u8> {
     message.finish().unwrap()
 }
 
-/// Builds the request that sets the downlink's tunnel, and ends the previous one.
+/// Builds the session modification request that sets the tunnel for the downlink, and ends the previous one.
 pub fn moved(sequence: u32, seid: u64, teid: u32, remote: [u8; 4]) -> Vec<u8> {
     let creation = OuterHeaderCreation {
         teid,
@@ -83,7 +82,8 @@ pub fn simple(kind: M, seid: Option<u64>, sequence: u32, elements: &[(E, &[u8])]
     message.finish().unwrap()
 }
 
-/// Starts BIRD on a host, with files of this name in `folder`; `birdc` connects to the one that ends in `.ctl`.
+/// Starts BIRD on a host, with files called `name` in `folder`; `birdc` connects to the socket whose name ends in
+/// `.ctl`.
 pub fn bird(host: &Namespace, folder: &Path, name: &str, config: &str) -> Program {
     let [file, control, pid] =
         ["conf", "ctl", "pid"].map(|end| folder.join(format!("{name}.{end}")));

@@ -1,5 +1,5 @@
-//! A virtual machine for tests: Debian's kernel and, in memory only, a shell, taut, and DPDK with its drivers. Its
-//! network cards are emulated by QEMU; their other ends are tap interfaces in a namespace of the test.
+//! A virtual machine for tests: Debian's kernel and, in memory only, a shell, taut, and DPDK with its drivers. QEMU
+//! emulates its NICs; the other ends of their cables are tap interfaces in a namespace of the test.
 
 use super::program::Program;
 use super::scratch;
@@ -17,7 +17,7 @@ use taut_host::{Namespace, is_installed};
 use taut_port::{Batch, Port, PortSpec, Resources};
 use tempfile::TempDir;
 
-/// The timeout of any step: the machine is emulated, on cores that others keep busy.
+/// The timeout of any step: the machine is emulated, on cores that other programs use.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const EMULATOR: &str = "qemu-system-x86_64";
@@ -39,7 +39,7 @@ const MODULES: [&str; 8] = [
     "vmxnet3",
 ];
 
-/// Parts of DPDK that are loaded when it starts: buses, memory, and drivers of the cards.
+/// Parts of DPDK that are loaded when it starts: buses, memory, and drivers of the NICs.
 const PARTS: [&str; 6] = [
     "bus_pci",
     "bus_vdev",
@@ -94,13 +94,14 @@ while read -r line <&3; do
 done
 "#;
 
-/// A card of the machine: QEMU's name of its kind, with options.
+/// A NIC of the machine: QEMU's name for its model, with options.
 pub struct Card {
     pub kind: &'static str,
     pub queues: usize,
 }
 
-/// Returns the PCI address of a card by its index. Each has its own port, as only such cards can be unplugged.
+/// Returns the PCI address of the NIC with this index. Each NIC has its own PCI port, as only such NICs can be
+/// unplugged.
 pub fn address(number: usize) -> String {
     format!("0000:{:02x}:00.0", 1 + number)
 }
@@ -116,7 +117,7 @@ pub struct Guest {
     _folder: TempDir,
 }
 
-/// The far end of a card: a port on its tap interface.
+/// The other end of a NIC's cable: a port on its tap interface.
 pub struct Far {
     pub port: Box<dyn Port>,
     pub resources: Resources,
@@ -130,7 +131,7 @@ impl Far {
         Self { port, resources }
     }
 
-    /// Sends a frame, if there is room.
+    /// Sends a frame; returns false if there is no space for it.
     pub fn send(&mut self, frame: &[u8]) -> bool {
         let mut batch = Batch::new();
         self.resources
@@ -151,7 +152,7 @@ impl Far {
     }
 }
 
-/// Returns the missing requirement of a machine, as the reason to skip a test.
+/// Returns the requirement of a virtual machine that this host lacks, as the reason to skip a test.
 pub fn why_not() -> Option<String> {
     if !super::is_root() {
         return Some("root (network namespaces)".to_string());
@@ -369,7 +370,7 @@ impl Guest {
         guest
     }
 
-    /// Reads lines of the machine up to one that begins with `begins`, which is returned.
+    /// Reads lines from the machine up to one that begins with `begins`. Returns the lines before it, and that line.
     fn heard(&mut self, begins: &str) -> (String, String) {
         let mut before = String::new();
         loop {
@@ -410,7 +411,7 @@ impl Guest {
         fs::read_to_string(&self.console).unwrap_or_default()
     }
 
-    /// Starts taut in the background. The methods below concern the last one started.
+    /// Starts taut in the background. The following methods refer to the last taut that was started.
     pub fn start(&mut self, arguments: &[&str]) {
         self.started += 1;
         let files = format!("/tmp/{}", self.started);
@@ -421,19 +422,19 @@ impl Guest {
         ));
     }
 
-    /// Returns its output so far: standard output and standard error.
+    /// Returns the output of that taut up to now: standard output and standard error.
     pub fn said(&mut self) -> [String; 2] {
         let number = self.started;
         ["out", "err"].map(|end| self.ask(&format!("cat /tmp/{number}.{end}")).1)
     }
 
-    /// Returns its exit code, if it has ended.
+    /// Returns the exit code of that taut, if it has ended.
     pub fn code(&mut self) -> Option<i32> {
         let (failed, code) = self.ask(&format!("cat /tmp/{}.code", self.started));
         code.trim().parse().ok().filter(|_| failed == 0)
     }
 
-    /// Sends it SIGINT, as Ctrl-C does.
+    /// Sends that taut SIGINT, as Ctrl-C does.
     pub fn interrupt(&mut self) {
         self.run(
             "for p in /proc/[0-9]*; do \
@@ -469,7 +470,7 @@ impl Guest {
         }
     }
 
-    /// Returns the far end of a card.
+    /// Returns the other end of a NIC's cable.
     pub fn far(&self, card: usize) -> Far {
         let _inside = self.namespace.enter().unwrap();
         Far::open(&format!("af_packet:card{card}"))

@@ -1,4 +1,4 @@
-//! Two hosts with addresses at the ends of a testbed, for programs that are not taut's.
+//! Two hosts with addresses at the ends of a testbed, for third-party programs.
 
 use super::program::{Finished, Program, run};
 use super::{is_installed, is_root, scratch, taut};
@@ -12,7 +12,7 @@ use taut_wire::Gtpu;
 use taut_wire::gtpu::emit_echo_request;
 use tempfile::TempDir;
 
-/// Address of the far host.
+/// Address of the second host.
 pub const FAR: &str = "192.0.2.2";
 
 /// Builds the command that runs `program` in `namespace`.
@@ -45,8 +45,8 @@ pub enum Transport {
     Udp,
 }
 
-/// Runs `iperf3` from the namespace `client` to a server in the namespace `server`, at its `port`. The client reaches
-/// it by the address and port `at`. Handshake, checksums and windows have to be right.
+/// Runs `iperf3` from the namespace `client` to a server in the namespace `server`, at the server's `port`. The client
+/// uses the address and port `at` for the server. Handshake, checksums and windows have to be correct.
 #[track_caller]
 pub fn transfer(transport: Transport, (server, port): (&str, u16), client: &str, at: (&str, u16)) {
     let mut command = in_namespace(server, "iperf3");
@@ -95,7 +95,7 @@ impl Drop for Namespace {
     }
 }
 
-/// Hosts that run no taut.
+/// Hosts on which no taut runs.
 pub struct Hosts {
     pub all: Vec<Namespace>,
     /// The folder for files.
@@ -127,7 +127,7 @@ impl Hosts {
         })
     }
 
-    /// Connects the first two by a cable, `eth0` at both, and assigns the addresses 10.8.0.1 and 10.8.0.2.
+    /// Connects the first two hosts by a cable, `eth0` at both, and assigns the addresses 10.8.0.1 and 10.8.0.2.
     pub fn join_two(&self) {
         let [one, other] = [0, 1].map(|at| &self.all[at].0);
         ip(&format!(
@@ -165,7 +165,7 @@ pub fn received(namespace: &str, interface: &str) -> u64 {
     read.stdout.trim().parse().unwrap()
 }
 
-/// Sends echo requests from a host, as `ping`'s arguments say, and expects `count` replies.
+/// Sends echo requests from a host, with these arguments of `ping`, and expects `count` replies.
 #[track_caller]
 pub fn ping(host: &Namespace, to: &str, count: usize, arguments: &[&str], answers: usize) {
     let mut command = in_namespace(&host.0, "ping");

@@ -1,4 +1,4 @@
-//! `taut forward`, in the kernel or in user space, between two interfaces with their other ends in the test.
+//! `taut forward`, in the kernel or in user space, between two veth interfaces whose peers the test opens.
 
 use super::between::send;
 use super::program::Program;
@@ -19,7 +19,7 @@ pub fn backlog_drops() -> u64 {
     dropped.sum()
 }
 
-/// The running program, and ports at the far ends.
+/// The running program, and ports on the peers of its interfaces.
 pub struct InKernel {
     pub program: Program,
     ports: Vec<Box<dyn Port>>,
@@ -29,15 +29,15 @@ pub struct InKernel {
 }
 
 impl InKernel {
-    /// Starts the program with functions in the form of a chain file, which is stored in `folder`. Its XDP programs are
-    /// native if the far ends accept redirected frames, else generic. The program accepts other functions on its
-    /// standard input.
+    /// Starts the program with functions in the syntax of a chain file, which is stored in `folder`. Its XDP programs
+    /// are native if the peer interfaces accept redirected frames, otherwise generic. The program accepts other
+    /// functions on its standard input.
     pub fn start(redirects: bool, functions: &str, folder: TempDir) -> Self {
         let head = "place = \"kernel\"\nports = [\"af_xdp:dut0\", \"af_xdp:dut1\"]\n";
         Self::start_as(head, redirects, functions, folder)
     }
 
-    /// Starts it like [`InKernel::start`], with another beginning of the chain file, such as for user space.
+    /// Starts the program like [`InKernel::start`], with another beginning of the chain file, such as for user space.
     pub fn start_as(head: &str, redirects: bool, functions: &str, folder: TempDir) -> Self {
         let testbed = Testbed::builder().redirects(redirects).build().unwrap();
         let path = folder.path().join("chain.toml");

@@ -32,17 +32,17 @@ impl Watch {
         self.temporary.path()
     }
 
-    /// Gives `command` the temporary folder.
+    /// Sets the temporary folder for `command`.
     pub fn over<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.env("TMPDIR", self.temporary())
     }
 
-    /// Returns the running processes that were given the folder.
+    /// Returns the running processes that use the temporary folder.
     pub fn processes(&self) -> Vec<String> {
         processes_with(&self.temporary().display().to_string())
     }
 
-    /// Returns the number of namespaces of testbeds that are new, whoever created them.
+    /// Returns the number of testbed namespaces that were created since this watch began, whoever created them.
     pub fn new_namespaces(&self) -> usize {
         namespaces()
             .filter(|name| !self.namespaces.contains(name))
@@ -80,10 +80,9 @@ impl Watch {
     }
 }
 
-/// Lists things that no folder identifies: namespaces of testbeds with a dead process, and links of testbeds in the
+/// Lists leftovers that no folder identifies: namespaces of testbeds with a dead process, and links of testbeds in the
 /// wrong place. It also lists XDP programs, run-time files in the default folders of baselines, and files on huge
-/// pages.
-/// Anonymous memory ends with its process, and the number of free pages depends on all programs.
+/// pages. Anonymous memory ends with its process, and the number of free pages depends on all programs.
 fn shared_things() -> BTreeSet<String> {
     let mut things = BTreeSet::new();
     for name in namespaces() {
@@ -153,7 +152,7 @@ fn names(folder: &str) -> impl Iterator<Item = String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
 }
 
-/// Returns the processes that were given the folder `own`, in their environment or on their command line.
+/// Returns the processes that have the folder `own` in their environment or on their command line.
 fn processes_with(own: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     entries

@@ -115,7 +115,7 @@ pub fn scratch() -> TempDir {
         .unwrap()
 }
 
-/// The options with which a forwarder sleeps while no packets arrive, as others need its core.
+/// The options with which a forwarder sleeps while no packets arrive, because other programs need its core.
 pub const RESTING: [&str; 2] = ["--wait", "sleep(50us)"];
 
 /// Builds the command of the program under test with `arguments`.
@@ -170,7 +170,7 @@ impl Sockets {
         ["west.sock", "east.sock"].map(|name| self.folder.path().join(name))
     }
 
-    /// Returns `--port SPEC` for both, with `role` on this side, then `options` (",key=value").
+    /// Returns `--port SPEC` for both sockets, with `role` on this side, then `options` (",key=value").
     pub fn ports(&self, role: &str, options: &str) -> Vec<String> {
         let spec = |path: PathBuf| format!("memif:{},role={role}{options}", path.display());
         self.paths()
@@ -180,12 +180,13 @@ impl Sockets {
     }
 }
 
-/// Returns the role of the other end.
+/// Returns the role of the peer.
 pub fn other(role: &str) -> &'static str {
     if role == "server" { "client" } else { "server" }
 }
 
-/// Reports whether a program of this network listens on the socket. Its file exists a moment before that.
+/// Reports whether a program in this network namespace listens on the socket. The socket's file exists a moment before
+/// that.
 pub fn is_listened_on(socket: &Path) -> bool {
     const ACCEPTS: &str = "00010000";
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();

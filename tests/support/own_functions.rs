@@ -126,7 +126,7 @@ impl Passage {
         Self { folder, frames }
     }
 
-    /// Passes the capture through a chain of these functions, in the form of a chain file; returns the frames that
+    /// Passes the capture through a chain of these functions, in the syntax of a chain file. Returns the frames that
     /// leave, and the command's output.
     pub fn through(&self, functions: &str) -> (Vec<Vec<u8>>, Finished) {
         let path = |name: &str| self.folder.path().join(name);
@@ -155,7 +155,7 @@ pub fn outcome(finished: &Finished, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("no {name} in {summary}"))
 }
 
-/// Returns the line with which a command refuses its input.
+/// Returns the line with which a command rejects its input.
 pub fn refused(finished: &Finished) -> &str {
     assert_eq!(finished.code(), Some(2), "{finished:?}");
     assert_eq!(finished.stderr.lines().count(), 1, "{finished:?}");

@@ -1,4 +1,4 @@
-//! A program started by a test: its output is kept, and it always ends.
+//! A program started by a test: its output is stored, and it always ends.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -45,7 +45,7 @@ impl Finished {
             .unwrap_or_else(|e| panic!("not JSON ({e}): {line:?} of {self:?}"))
     }
 
-    /// Checks that it succeeded and returns it.
+    /// Checks that the program succeeded; returns its output.
     #[track_caller]
     pub fn success(self) -> Self {
         assert_eq!(self.code(), Some(0), "{self:?}");
@@ -92,7 +92,7 @@ impl Program {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Writes a line to its standard input.
+    /// Writes a line to the program's standard input.
     pub fn say(&mut self, line: &str) {
         let input = self.input.as_mut().unwrap();
         writeln!(input, "{line}")
@@ -100,7 +100,7 @@ impl Program {
             .unwrap();
     }
 
-    /// Writes bytes without a line end.
+    /// Writes bytes to the program's standard input, without a line end.
     pub fn type_bytes(&mut self, bytes: &[u8]) {
         let input = self.input.as_mut().unwrap();
         input.write_all(bytes).and_then(|()| input.flush()).unwrap();
@@ -110,7 +110,7 @@ impl Program {
         self.input = None;
     }
 
-    /// Waits until `seen` is true of its standard output and standard error.
+    /// Waits until `seen` is true of the program's standard output and standard error.
     #[track_caller]
     pub fn wait_until(&mut self, what: &str, mut seen: impl FnMut(&str, &str) -> bool) {
         let deadline = Instant::now() + PATIENCE;

@@ -1,4 +1,4 @@
-//! Refused input is reported in one line with the right exit code: never a panic, never a hang.
+//! Invalid input is reported in one line with the right exit code: never a panic, never a hang.
 
 use super::program::{Finished, run};
 use super::{scratch, taut};
@@ -8,7 +8,7 @@ pub const LIMIT: i32 = 1;
 pub const INPUT: i32 = 2;
 pub const MISSING: i32 = 3;
 
-/// Checks for one line on standard error with `fragment` in it, and for `code`.
+/// Checks that the program exited with `code` and printed one line on standard error that contains `fragment`.
 #[track_caller]
 pub fn says(finished: &Finished, code: i32, fragment: &str) {
     assert_eq!(finished.code(), Some(code), "{finished:?}");
@@ -27,7 +27,8 @@ pub fn says(finished: &Finished, code: i32, fragment: &str) {
     assert!(!said.contains("panicked"), "{finished:?}");
 }
 
-/// Runs each command line in a folder of its own, and compares the results.
+/// Runs each command line in a temporary folder with `files`, and compares exit code and message with the expected
+/// ones.
 #[track_caller]
 pub fn table(files: &[(&str, &[u8])], rows: &[(&str, i32, &str)]) {
     let folder = scratch();

@@ -6,10 +6,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 
-/// The memory options. Its main thread shares the generator's core; the forwarding thread has the device's.
+/// The memory options. testpmd's main thread runs on the generator's core, its forwarding thread on the device's core.
 const MEMORY: &[&str] = &["--no-huge", "-m", "256"];
 
-/// Memory that can be lent to the peer, as zero copy requires.
+/// The options for memory that the peer can map, as zero copy requires.
 const LENT_MEMORY: &[&str] = &["-m", "64", "--in-memory", "--single-file-segments"];
 
 /// A running `dpdk-testpmd`, killed on drop.
@@ -19,14 +19,14 @@ pub struct Testpmd {
     _folder: TempDir,
 }
 
-/// The counters of a port, or of all ports together.
+/// The counters of a port, or the sums over all ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
     pub rx: u64,
     pub tx: u64,
 }
 
-/// Reports whether it is installed with its memif driver; prints a line if not.
+/// Reports whether testpmd is installed with its memif driver; prints a line if not.
 pub fn is_here() -> bool {
     let driver = ["/usr/lib", "/usr/local/lib"]
         .iter()
@@ -68,15 +68,16 @@ fn has_driver(folder: &Path, depth: u32) -> bool {
 }
 
 impl Testpmd {
-    /// Starts it with a memif port of `role` on each socket, and waits for its prompt. A client gives up on a socket
-    /// without a listener: start the other side first.
+    /// Starts testpmd with a memif port of `role` on each socket, and waits for its prompt. A client gives up on a
+    /// socket without a listener: start the other side first.
     pub fn start(role: &str, sockets: &[impl AsRef<Path>]) -> Self {
         let mut testpmd = Self::launch(MEMORY, role, "", sockets, &[]);
         testpmd.program.wait_for_stdout("testpmd> ");
         testpmd
     }
 
-    /// Starts a client that forwards in `mode` from the beginning. With `zero_copy` its frames are in its own memory.
+    /// Starts a memif client that forwards in `mode` from the beginning. With `zero_copy`, its frames are in its own
+    /// memory.
     pub fn start_forwarding_client(
         mode: &str,
         zero_copy: bool,
@@ -100,8 +101,8 @@ impl Testpmd {
         testpmd
     }
 
-    /// Starts it on these devices (`net_vhost0,iface=PATH`), forwarding from one to the other in `mode`. Its memory can
-    /// be lent, which needs huge pages ([`has_huge_pages`]).
+    /// Starts testpmd on these devices (`net_vhost0,iface=PATH`), forwarding from one to the other in `mode`. The peer
+    /// can map its memory, which needs huge pages ([`has_huge_pages`]).
     pub fn start_devices(mode: &str, devices: &[String]) -> Self {
         // Packets that arrived before are not discarded.
         let arguments = [
@@ -170,12 +171,12 @@ impl Testpmd {
         }
     }
 
-    /// Sends it a command.
+    /// Sends testpmd a command.
     pub fn say(&mut self, command: &str) {
         self.program.say(command);
     }
 
-    /// Starts forwarding in `mode` (`io`, `macswap`, `txonly`, ...), and waits until it does.
+    /// Starts forwarding in `mode` (`io`, `macswap`, `txonly`, ...), and waits until testpmd forwards.
     pub fn forward(&mut self, mode: &str) {
         self.begin(mode, "start");
     }
@@ -222,17 +223,17 @@ impl Testpmd {
         }
     }
 
-    /// Reports whether it still runs.
+    /// Reports whether testpmd still runs.
     pub fn is_running(&mut self) -> bool {
         self.program.is_running()
     }
 
-    /// Returns its output so far.
+    /// Returns testpmd's output up to now.
     pub fn output(&self) -> String {
         self.program.stdout() + &self.program.stderr()
     }
 
-    /// Sends it SIGKILL.
+    /// Sends testpmd SIGKILL.
     pub fn kill(self) -> Finished {
         self.program.kill()
     }

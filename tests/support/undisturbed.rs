@@ -1,5 +1,5 @@
-//! Attempts that are repeated only if the machine spoiled them: other processes ran on its cores, its host took a core
-//! away, or the generator reports that it sent late.
+//! Attempts that are repeated only if the machine disturbed them: other processes ran on its cores, its hypervisor took
+//! a core away, or the generator reports that it sent late.
 
 use super::program::Finished;
 use serde_json::Value;
@@ -9,14 +9,14 @@ use std::fs;
 use std::time::Duration;
 use taut_host::CpuReading;
 
-/// Attempts before a test gives up on a busy machine.
+/// Number of attempts before a test gives up on a busy machine.
 const ATTEMPTS: usize = 8;
 /// A tick of `/proc/PID/stat`: the kernel shows hundredths of a second on all of Linux's platforms.
 const TICK: Duration = Duration::from_millis(10);
-/// Processor time of others from which an attempt counts as disturbed: two ticks, as the kernel rounds each process's
-/// time.
+/// Threshold of the processor time of other processes at or above which an attempt counts as disturbed: two ticks, as
+/// the kernel rounds each process's time.
 const OTHERS: Duration = Duration::from_millis(20);
-/// The delay from which a generator counts as preempted.
+/// Threshold of the send delay at or above which a generator counts as preempted.
 const SENT_LATE: Duration = Duration::from_millis(2);
 /// The parent process of all kernel threads.
 const KERNEL_THREADS: u32 = 2;
@@ -43,11 +43,11 @@ impl From<String> for Complaint {
 }
 
 thread_local! {
-    /// The longest send delay of the generators that have ended in this thread's attempt.
+    /// The longest send delay of the generators that have ended in the current attempt of this thread.
     static SEND_DELAY: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// Stores the send delay of a generator that has ended, for the attempt that it belongs to.
+/// Stores the send delay of a generator that has ended, for the current attempt.
 pub fn note_send_delay(finished: &Finished) {
     let last = finished.stdout.lines().last().unwrap_or_default();
     let summary: Value = serde_json::from_str(last).unwrap_or_default();
@@ -93,10 +93,10 @@ pub fn undisturbed<C: Into<Complaint>>(mut attempt: impl FnMut() -> Result<(), C
     println!("not measured: machine busy in each of {ATTEMPTS} attempts");
 }
 
-/// Processor time used on this machine up to now by processes outside of this test program.
+/// Processor time used on this machine until now by processes outside of this test program.
 pub struct Machine {
     cpus: CpuReading,
-    /// Time of each process that this one did not start, including its children that have ended.
+    /// Time of each process that this test program did not start, including the process's children that have ended.
     others: HashMap<u32, Duration>,
 }
 

@@ -1,7 +1,7 @@
-//! The cost of a table of flows. The result is packets per second on one core for 1000 to ten million flows, drawn
-//! uniformly and by Zipf's law, with a table that has space for all. It is measured for packets whose flow is known,
-//! and for frames, whose headers are parsed as well. A map of the standard library is the comparison.
-//! `cargo bench -p taut-capture --bench flows`.
+//! Measures packets per second of a flow table on one core, for 1000 to ten million flows, all of which fit into the
+//! table. Flows are drawn uniformly or by Zipf's law. Packets are passed as parsed flows, and as frames whose headers
+//! are parsed as well. A `HashMap` of the standard library is measured for comparison. `cargo bench -p taut-capture
+//! --bench flows`.
 //!
 //! Published figures exist for FlowScope's tracker with four threads (Gallenmüller's artifact of 2021; a later version
 //! of it). They are 13.3, 14.1, 14.5, 9.05 and 8.62 million for 1000, 10,000, 100,000, one million and ten million
@@ -17,7 +17,7 @@ use taut_capture::record::{Facts, Record};
 use taut_sys::{Clock, ticks};
 
 const REPETITIONS: usize = 15;
-/// Number of packets of a repetition, a third of each kind.
+/// Number of packets of a repetition: a third each for parsed flows, for frames, and for the `HashMap`.
 const PACKETS: usize = 6_000_000;
 /// Numbers of flows, with the published millions of packets per second of four threads.
 const COUNTS: [(usize, f64); 5] = [
@@ -83,7 +83,7 @@ fn seen(frame: &[u8; 64], time_ns: u64) -> Seen {
     Seen::of(&Record { facts, frame }).unwrap()
 }
 
-/// Returns the median, and the range of the middle half.
+/// Formats the median of `values`, and the first and third quartile.
 fn shown(mut values: Vec<f64>) -> String {
     values.sort_by(f64::total_cmp);
     let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];

@@ -1,5 +1,5 @@
-//! The cost of matching a packet between two places: two identities and two calls of the matcher, with 32, a thousand
-//! and a hundred thousand packets in flight. `cargo bench -p taut-capture --bench matching`.
+//! Measures the cost of matching a packet between two places: two identities and two calls of the matcher, with 32, a
+//! thousand and a hundred thousand packets in flight. `cargo bench -p taut-capture --bench matching`.
 #![allow(clippy::unwrap_used)]
 
 use etherparse::PacketBuilder;
@@ -29,7 +29,7 @@ fn frames(len: usize) -> Vec<Vec<u8>> {
     (0..FRAMES).map(frame).collect()
 }
 
-/// Returns the cycles of an identity.
+/// Returns the cycles that computing the identity of one frame takes.
 fn identities(frames: &[Vec<u8>]) -> f64 {
     let identify = Identify::default();
     let begun = ticks();
@@ -40,8 +40,8 @@ fn identities(frames: &[Vec<u8>]) -> f64 {
     (ticks() - begun) as f64 / PACKETS as f64
 }
 
-/// Returns the cycles of a search for the timestamp of a measurement packet, as a trigger `late` does it, in frames
-/// with or without one.
+/// Returns the cycles per frame to search the timestamp of a measurement packet, as a trigger `late` does it. The
+/// frames contain one if `stamped`.
 fn stamps(frames: &[Vec<u8>], stamped: bool) -> f64 {
     let mut frames = frames.to_vec();
     if stamped {
@@ -57,7 +57,7 @@ fn stamps(frames: &[Vec<u8>], stamped: bool) -> f64 {
     (ticks() - begun) as f64 / PACKETS as f64
 }
 
-/// Returns the cycles of a packet at both places together, with this number of packets in flight.
+/// Returns the cycles to match one packet, both places together, with `under_way` packets in flight.
 fn matches(under_way: usize) -> f64 {
     let identities: Vec<_> = (0..PACKETS + under_way)
         .map(|at| Identity([(at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15), at as u64]))

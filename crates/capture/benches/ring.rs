@@ -33,7 +33,7 @@ fn packets(len: usize) -> usize {
     (RING_BYTES as usize * 3 / 2 / (len + 16)).min(PACKETS)
 }
 
-/// Puts packets; returns the cycles per packet.
+/// Puts packets into the ring; returns the cycles per packet.
 fn produce(ring: &Arc<Ring>, len: usize, port: u8) -> f64 {
     let frames: Vec<_> = (0..BATCH).map(|at| vec![at as u8; len]).collect();
     let mut producer = ring.producer(65_535);
@@ -54,7 +54,8 @@ fn produce(ring: &Arc<Ring>, len: usize, port: u8) -> f64 {
     (ticks() - begun) as f64 / (batches * BATCH) as f64
 }
 
-/// Does the same with readers on the other core.
+/// Measures [`produce`] with readers on the other core; returns the cycles per packet, and the packets that readers
+/// missed.
 fn with_readers(ring: &Arc<Ring>, len: usize, readers: usize) -> (f64, u64) {
     let done = Arc::new(AtomicBool::new(false));
     let threads: Vec<_> = (0..readers)
@@ -66,7 +67,8 @@ fn with_readers(ring: &Arc<Ring>, len: usize, readers: usize) -> (f64, u64) {
                 let mut bytes = 0;
                 while !done.load(Ordering::Relaxed) {
                     let read = reader.read(u64::MAX, 4096, |it| bytes += u64::from(it.frame[0]));
-                    // A reader without a pause takes away the cache line in which the producer publishes.
+                    // Reading without a pause would take the cache line into which the producer publishes away from its
+                    // core.
                     for _ in read..64 {
                         std::hint::spin_loop();
                     }
@@ -82,8 +84,8 @@ fn with_readers(ring: &Arc<Ring>, len: usize, readers: usize) -> (f64, u64) {
     (cost, threads.into_iter().map(|it| it.join().unwrap()).sum())
 }
 
-/// Does the same with a thread on the other core that reads as many bytes from its own memory: the other core may be a
-/// hyperthread of the same core.
+/// Measures [`produce`] with a thread on the other core that reads as many bytes from its own memory: the other core
+/// may be a hyperthread of the same core.
 fn with_other_work(ring: &Arc<Ring>, len: usize) -> f64 {
     let done = Arc::new(AtomicBool::new(false));
     let thread = {
@@ -141,7 +143,7 @@ fn copied(memory: &mut [u8], len: usize) -> f64 {
 /// Returns the nanoseconds from the timestamp of a packet until it is readable on the other core, and until the reader
 /// has it. The reader gets the first packet of a batch; a batch of 32 arrives every 32 µs.
 fn until_readable(clock: &Clock, classic: bool) -> [Vec<f64>; 2] {
-    // Times are cycles here.
+    // The ring gets times in cycles instead of nanoseconds here.
     let hold = Duration::from_nanos(clock.to_ticks(0.3e9) as u64);
     let ring = match classic {
         true => Ring::classic(RING_BYTES, 0, BUCKET_BYTES, hold),
@@ -197,7 +199,7 @@ fn until_readable(clock: &Clock, classic: bool) -> [Vec<f64>; 2] {
     waits
 }
 
-/// Returns the median, and the range of the middle half.
+/// Formats the median of `values`, and the first and third quartile.
 fn shown(mut values: Vec<f64>) -> String {
     values.sort_by(f64::total_cmp);
     let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];

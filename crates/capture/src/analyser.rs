@@ -21,9 +21,9 @@ use taut_sys::filled_on_huge_pages;
 
 /// Maximum number of flows of an analyser.
 pub const MOST_FLOWS: usize = 10_000_000;
-/// Maximum number of packets that an analyser gets at once.
+/// Maximum number of packets that an analyser accepts before each call of [`Analyser::look`].
 pub const TOGETHER: usize = 64;
-/// Pause of the thread when it has nothing to do.
+/// Pause of the thread while there are no packets to process.
 const PAUSE: Duration = Duration::from_micros(200);
 /// Interval at which the thread publishes the state of its analyser.
 const TELL: Duration = Duration::from_millis(50);
@@ -35,7 +35,7 @@ pub trait Analyser {
 
     /// Accepts a packet; up to [`TOGETHER`] packets are passed before each call of [`Analyser::look`]. `flow` is the
     /// row with the numbers of the packet's flow, and the index (0 or 1) of the endpoint that sent the packet. It is
-    /// none for other packets than IP.
+    /// `None` for packets that are not IP.
     fn take(&mut self, record: &Record<'_>, flow: Option<(usize, u8)>);
 
     /// Processes the accepted packets, and changes the numbers in `rows`. Each row has [`Analyser::numbers`] numbers.
@@ -45,7 +45,7 @@ pub trait Analyser {
     /// Returns the failure. All accepted packets are discarded in that case too.
     fn look(&mut self, rows: &mut [f64], fire: &mut dyn FnMut(Fired)) -> Result<(), Trouble>;
 
-    /// Returns its own counters, by name.
+    /// Returns the counters that the analyser itself defines, by name.
     fn counts(&self) -> BTreeMap<String, u64> {
         BTreeMap::new()
     }
@@ -56,7 +56,7 @@ pub trait Analyser {
 pub struct Fired {
     /// Index of the trigger.
     pub trigger: usize,
-    /// Time of the packet for which it fires, nanoseconds since 1970; 0 stands for now.
+    /// Time of the packet for which the trigger fires, nanoseconds since 1970; 0 stands for the current time.
     pub time_ns: u64,
     /// Cause in words.
     pub cause: String,
@@ -76,11 +76,11 @@ pub type Make = Box<dyn FnOnce() -> Result<Box<dyn Analyser>, String> + Send>;
 
 /// The settings of an analyser.
 pub struct Settings {
-    /// Name for users.
+    /// Name that the status shows.
     pub name: String,
-    /// Packets that it receives.
+    /// Filter of the packets that the analyser receives.
     pub filter: Filter,
-    /// Maximum number of flows that it stores.
+    /// Maximum number of flows in the analyser's table.
     pub flows: usize,
     /// Constructor of the analyser.
     pub make: Make,
@@ -104,21 +104,21 @@ pub fn bytes_for(flows: usize, numbers: usize) -> usize {
 pub struct AnalyserStatus {
     /// Name of the analyser.
     pub name: String,
-    /// Packets that it has processed.
+    /// Packets that the analyser has processed.
     pub packets: u64,
-    /// Packets that were overwritten before it could read them.
+    /// Packets that were overwritten before the analyser could read them.
     pub missed: u64,
-    /// Packets that were discarded because the analyser failed on them, or had failed for good.
+    /// Packets that were discarded because the analyser failed while it processed them, or had failed for good before.
     pub failed: u64,
     /// Maximum number of flows.
     pub room: u64,
     /// Number of flows in the table.
     pub known: u64,
-    /// Flows that were replaced by others.
+    /// Flows that newer flows have replaced in the table.
     pub forgotten: u64,
-    /// Triggers that it has fired.
+    /// Number of times that the analyser has fired a trigger.
     pub fired: u64,
-    /// Its own counters, by name.
+    /// Counters that the analyser itself defines, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
     /// Last failure.
@@ -126,10 +126,10 @@ pub struct AnalyserStatus {
     pub error: Option<String>,
 }
 
-/// The state of an analyser that other threads read.
+/// The state of an analyser, as other threads read it.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    /// Time up to which it has processed all packets.
+    /// Time up to which the analyser has processed all packets.
     analysed_ns: AtomicU64,
     status: Mutex<AnalyserStatus>,
 }
@@ -137,7 +137,7 @@ pub(crate) struct Shown {
 impl Shown {
     pub(crate) fn new(settings: &Settings) -> Self {
         Self {
-            // Nothing waits for it before it has begun.
+            // No dump waits for the analyser before it has begun.
             analysed_ns: AtomicU64::new(u64::MAX),
             status: Mutex::new(AnalyserStatus {
                 name: settings.name.clone(),
@@ -147,7 +147,8 @@ impl Shown {
         }
     }
 
-    /// Returns the time up to which all packets were processed. Triggers for these packets were sent before (acquire).
+    /// Returns the time up to which the analyser has processed all packets. The acquire load makes the triggers that it
+    /// has requested for these packets visible.
     pub(crate) fn analysed_ns(&self) -> u64 {
         self.analysed_ns.load(Ordering::Acquire)
     }
@@ -157,14 +158,14 @@ impl Shown {
     }
 }
 
-/// The numbers of flows.
+/// The numbers that an analyser stores for flows.
 struct States {
     flows: Flows,
-    /// Count of numbers per flow.
+    /// Number of values per flow.
     each: usize,
-    /// Numbers of all entries.
+    /// Values of all table entries, `each` for every entry.
     numbers: Vec<f64>,
-    /// Entries of the flows by row; none if the entry was reassigned to another flow during the batch.
+    /// Table entry of each row's flow; none if the entry was reassigned to another flow during the batch.
     rows: Vec<Option<usize>>,
     row_numbers: Vec<f64>,
 }
@@ -197,7 +198,7 @@ impl States {
             (Some(row), false) => row,
             (there, _) => {
                 if let Some(row) = there {
-                    // The row belongs to a flow that this one has replaced.
+                    // The row's flow was replaced in the table by the flow of this packet.
                     self.rows[row] = None;
                 }
                 self.rows.push(Some(place));
@@ -230,7 +231,7 @@ pub(crate) struct Analysing<'a> {
     pub(crate) shown: &'a Shown,
     pub(crate) reader: Reader,
     pub(crate) clock: PacketClock,
-    /// Time after its timestamp at which a packet is assumed to be readable.
+    /// Time from a packet's timestamp until the packet is assumed to be readable.
     pub(crate) slack: Duration,
     pub(crate) filter: Filter,
     pub(crate) room: usize,
@@ -323,7 +324,7 @@ impl Analysing<'_> {
 pub(crate) struct Looking<'a>(&'a Shown);
 
 impl<'a> Looking<'a> {
-    /// Delays the end of all dumps until that analyser has processed their packets.
+    /// Marks the analyser as active: dumps then end only after the analyser has processed their packets.
     pub(crate) fn at(shown: &'a Shown) -> Self {
         shown.analysed_ns.store(0, Ordering::Release);
         Self(shown)

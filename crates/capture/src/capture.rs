@@ -1,4 +1,4 @@
-//! A running capture: the ring, a thread that evaluates triggers (`reader.rs`), and one that writes dumps
+//! A running capture: the ring, a thread that evaluates triggers (`reader.rs`), and a thread that writes dumps
 //! (`dump_writer.rs`).
 //!
 //! Producers run in other threads, and share only the ring with these two. The trigger thread is the only one that
@@ -37,7 +37,7 @@ use taut_sys::{Clock, spawn_background};
 
 /// Number of buckets that a ring has from the start; the others are added while packets arrive.
 const FIRST_BUCKETS: u64 = 16;
-/// Number of flows in the status.
+/// Maximum number of flows that the status lists.
 const FLOWS_SHOWN: usize = 20;
 
 /// A capture that runs until it is dropped. All producers must be dropped before it.
@@ -122,7 +122,7 @@ impl Capture {
         Ok(capture)
     }
 
-    /// Starts the thread of an analyser, and waits until it is ready.
+    /// Starts the thread of an analyser, and waits until the analyser is ready.
     fn start_analyser(
         &mut self,
         number: usize,
@@ -169,8 +169,8 @@ impl Capture {
         self.together.ring.producer(self.snap_bytes)
     }
 
-    /// Creates a clock for the packets of one producer. All clocks created soon after the start agree to a fraction of
-    /// a microsecond.
+    /// Creates a clock that timestamps the packets of one producer. The times of clocks created soon after the start of
+    /// the capture differ by a fraction of a microsecond.
     pub fn clock(&self) -> PacketClock {
         self.clock_of_packets.clone()
     }
@@ -191,7 +191,7 @@ impl Capture {
         self.together.ring.resize(bytes)
     }
 
-    /// Returns the triggers about counts: their numbers, and the names of the counts.
+    /// Returns the index of each trigger that fires on the growth of a count, and the name of the count.
     pub fn counts(&self) -> impl Iterator<Item = (usize, &str)> {
         self.together.counts()
     }
@@ -203,7 +203,7 @@ impl Capture {
         }
     }
 
-    /// Fires a trigger, with the cause of the request.
+    /// Fires the trigger `name`; `cause` says why it was requested.
     ///
     /// # Errors
     /// Returns the existing names if there is no trigger of that name.
@@ -337,7 +337,8 @@ impl Capture {
         }
     }
 
-    /// Returns the flows with the highest rates at the moment; none if there is no flow table.
+    /// Returns up to `most` flows with the highest rates at the moment, sorted by `by`; none if there is no flow
+    /// table.
     pub fn flows(&self, most: usize, by: By) -> Option<FlowsStatus> {
         let flows = self.together.flows.as_ref()?;
         Some(flows.status_now(most, by))

@@ -8,14 +8,14 @@ use taut_sys::{Clock, ClockReading, StampClock, ticks};
 
 /// Interval at which the kernel's clock is read.
 const LOOK: Duration = Duration::from_secs(1);
-/// Maximum correction of the clock, per nanosecond.
+/// Maximum correction of the clock's rate, as a fraction.
 const MOST_SLEW: f64 = 500e-6;
 
 /// The clock for the packets of one thread.
 #[derive(Debug, Clone)]
 pub struct PacketClock {
     clock: Clock,
-    /// Start of the current rate, in cycles and as a time.
+    /// Moment from which on the current rate applies: in cycles, and in nanoseconds since 1970.
     base_ticks: u64,
     base_ns: u64,
     ns_per_tick: f64,
@@ -52,7 +52,7 @@ impl PacketClock {
         self.at(ticks())
     }
 
-    /// Returns the lead of the kernel's clock over this one at the last comparison, ns.
+    /// Returns the lead of the kernel's clock over the packet clock at the last comparison, ns.
     pub fn ahead_ns(&self) -> i64 {
         self.ahead_ns
     }
@@ -84,7 +84,7 @@ impl PacketClock {
     }
 }
 
-/// Returns cycles and the kernel's time at one moment.
+/// Returns a cycle count and the kernel's time at the same moment.
 fn realtime() -> (u64, u64) {
     match ClockReading::now(StampClock::Realtime { unit_ns: 1 }) {
         Some(reading) => (reading.ticks, reading.ns),

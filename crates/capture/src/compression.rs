@@ -8,7 +8,7 @@ use zstd::zstd_safe::{
     CParameter, compress_bound, find_frame_compressed_size, get_frame_content_size,
 };
 
-/// Suffix of files of frames.
+/// Suffix of compressed files.
 pub(crate) const ENDING: &str = ".zst";
 /// The fastest of zstd's usual levels: captured packets have to be written as fast as they arrive.
 const LEVEL: i32 = 1;
@@ -35,7 +35,7 @@ impl Packer {
     /// Returns an error if there is no memory.
     pub(crate) fn new() -> io::Result<Self> {
         let mut compressor = Compressor::new(LEVEL)?;
-        // The checksum detects damage, as nothing else in a capture does.
+        // The checksum detects damage; nothing else in a capture file does.
         compressor.set_parameter(CParameter::ChecksumFlag(true))?;
         Ok(Self {
             compressor,
@@ -43,7 +43,7 @@ impl Packer {
         })
     }
 
-    /// Compresses all bytes into one frame, whose header states how many they are.
+    /// Compresses all bytes into one frame, whose header contains the number of bytes.
     ///
     /// # Errors
     /// Returns an error if there is no memory.

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Binary logarithm of the parts of each octave: the error of a delay is at most 1.6 %.
+/// Binary logarithm of the number of slots for each octave of delays: the error of a counted delay is at most 1.6 %.
 const PARTS_SHIFT: u32 = 5;
 const PARTS: u64 = 1 << PARTS_SHIFT;
-/// Bits of the longest delay that is counted exactly: 18 minutes.
+/// Number of bits of the longest delay that has a slot: 18 minutes. Longer delays share the last slot.
 const BITS: u32 = 40;
 const PLACES: usize = ((BITS - PARTS_SHIFT + 1) as usize) << PARTS_SHIFT;
 
@@ -53,7 +53,7 @@ fn place(ns: u64) -> usize {
     }
 }
 
-/// Returns the middle of the delays of a slot.
+/// Returns the delay in the middle of a slot's range, ns.
 fn middle(place: usize) -> u64 {
     let place = place as u64;
     match place >> PARTS_SHIFT {

@@ -1,7 +1,7 @@
 //! Dumps: the packets that a trigger stores, in pcapng files or into a pipe.
 //!
-//! A dump has a reader of its own, which begins the configured time before the trigger fired. It ends when all packets
-//! up to its end were processed, so that a trigger that fires again in this time continues the same file.
+//! Each dump has a reader of its own, which begins the configured time before the trigger fired. The dump ends when all
+//! packets up to its end time were processed. A trigger that fires again before then extends the same file.
 
 use crate::compression::{self, Packer};
 use crate::flow::Flow;
@@ -33,12 +33,12 @@ pub enum Target {
     Output,
 }
 
-/// The limits at which a file ends and the next one begins.
+/// The limits at which a file ends and the next file begins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Roll {
-    /// Size of a file in bytes.
+    /// Size in bytes at which a file ends; none for no limit.
     pub bytes: Option<u64>,
-    /// Time span of its packets.
+    /// Time span of a file's packets at which the file ends; none for no limit.
     pub time: Option<Duration>,
 }
 
@@ -47,9 +47,9 @@ pub struct Roll {
 pub struct Dumped {
     /// Name of the trigger.
     pub trigger: String,
-    /// Time at which it first fired, nanoseconds since 1970.
+    /// Time at which the trigger fired and began the dump, nanoseconds since 1970.
     pub fired_ns: u64,
-    /// File, if the dump has one of its own.
+    /// Path of the file, if the dump has a file of its own.
     pub file: Option<PathBuf>,
     /// Packets that were written. A power failure may lose those that the file system has not written to the disk yet.
     pub packets: u64,
@@ -76,12 +76,12 @@ pub(crate) struct Tally {
     written: AtomicU64,
     lost: AtomicU64,
     error: Mutex<Option<String>>,
-    /// Tally that this one is part of.
+    /// Larger tally that counts the packets of this tally as well.
     all: Option<Arc<Self>>,
 }
 
 impl Tally {
-    /// Creates a tally whose packets are counted in another one as well.
+    /// Creates a tally whose packets are counted in `all` as well.
     fn part_of(all: &Arc<Self>) -> Arc<Self> {
         Arc::new(Self {
             all: Some(Arc::clone(all)),
@@ -121,7 +121,7 @@ impl Tally {
 
 /// The destination of an output.
 pub(crate) trait Sink: Write {
-    /// Truncates the file after that byte, and continues there.
+    /// Truncates the file to `bytes` bytes; the next write begins there.
     fn cut(&mut self, bytes: u64) -> io::Result<()>;
 
     /// Releases the page cache of the file, so that it displaces no other pages; bytes that are not on the disk yet are
@@ -140,7 +140,7 @@ impl Sink for File {
     }
 }
 
-/// True if a file ends with a complete block.
+/// The state of a file's last block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tail {
     /// The file ends with a complete block.
@@ -157,11 +157,11 @@ enum Tail {
 #[derive(Debug)]
 pub(crate) struct Output<F = File> {
     file: F,
-    /// Name during writing, and final name.
+    /// Name of the file while it is written, and its final name.
     names: Option<(PathBuf, PathBuf)>,
     is_regular: bool,
     pending: Vec<u8>,
-    /// Packets in `pending`: their tallies and numbers.
+    /// Number of packets in `pending`, for each tally that counts them.
     waiting: Vec<(Arc<Tally>, u64)>,
     /// Length of the file header at the start of `pending`, in bytes: the file cannot be read without it.
     head_bytes: usize,
@@ -171,7 +171,7 @@ pub(crate) struct Output<F = File> {
     /// Number of bytes of complete blocks or frames in the file.
     written: u64,
     tail: Tail,
-    /// Time of its first packet.
+    /// Time of the first packet in the file.
     first_ns: Option<u64>,
     /// Number of packets written.
     packets: u64,
@@ -252,7 +252,7 @@ impl<F: Sink> Output<F> {
         }
     }
 
-    /// Returns the length of the file, as far as it is known: the next frame is not included.
+    /// Returns the current length of the file. Pending bytes are included, except in a compressed file.
     fn bytes(&self) -> u64 {
         match self.packer {
             None => self.written + self.pending.len() as u64,
@@ -272,8 +272,8 @@ impl<F: Sink> Output<F> {
         }
     }
 
-    /// Writes the pending bytes. Packets that cannot be written are lost. Only the head is kept, as a file without it
-    /// could not be read.
+    /// Writes the pending bytes. If that fails, the pending packets are lost, but a file header stays pending, as the
+    /// file cannot be read without it.
     pub(crate) fn flush(&mut self) {
         if self.pending.is_empty() {
             return;
@@ -349,7 +349,7 @@ impl<F: Sink> Output<F> {
         }
     }
 
-    /// Ends the file, and gives it its final name; an empty one is removed. Returns the name.
+    /// Closes the file and renames it to its final name, which is returned; an empty file is removed.
     fn finish(&mut self) -> Option<PathBuf> {
         self.flush();
         let (part, whole) = self.names.take()?;
@@ -367,7 +367,7 @@ impl<F: Sink> Output<F> {
     }
 }
 
-/// Returns two unused names in the folder: one for the file while it is written, and its final one.
+/// Returns two unused names in the folder: one for the file while it is written, and its final name.
 fn free_name(folder: &Path, name: &str, zstd: bool) -> (PathBuf, PathBuf) {
     let ending = if zstd { compression::ENDING } else { "" };
     let mut number = 0;
@@ -420,7 +420,7 @@ pub(crate) struct Begin {
     pub fired_ns: u64,
     pub from_ns: u64,
     pub until_ns: u64,
-    /// End of the trigger's previous dump.
+    /// Time at which the trigger's previous dump ends.
     pub ended_ns: u64,
     pub cause: String,
 }
@@ -431,7 +431,7 @@ pub(crate) struct Dump {
     pub trigger: usize,
     reader: Reader,
     output: Option<Output>,
-    /// Counts of its packets; the rest of its status is in `result`.
+    /// Counts of the dump's packets; the rest of its status is in `result`.
     tally: Arc<Tally>,
     result: Dumped,
     /// True if no file could be created, and the next retry is not due yet.
@@ -439,10 +439,10 @@ pub(crate) struct Dump {
     cause: String,
     from_ns: u64,
     until_ns: u64,
-    /// True if its trigger has begun another dump.
+    /// True if the dump cannot be extended, as its trigger has begun another dump.
     has_end: bool,
     flows: HashMap<Flow, u64>,
-    /// True if it has put a packet into the output that it shares with others.
+    /// True if the dump has put a packet into the output that it shares with other dumps.
     has_said: bool,
     /// Bytes of the earlier files, and the packets that were missed and lost before the current file.
     bytes_before: u64,
@@ -481,14 +481,14 @@ impl Dump {
         }
     }
 
-    /// Ends the dump at `until_ns`, because its trigger has begun another one.
+    /// Ends the dump at `until_ns`, because its trigger has begun another dump.
     pub(crate) fn ends(&mut self, until_ns: u64) {
         if !self.has_end {
             (self.until_ns, self.has_end) = (until_ns, true);
         }
     }
 
-    /// Extends the dump to `until_ns`, unless its trigger has begun another one. Returns the end of the dump.
+    /// Extends the dump to `until_ns`, unless its trigger has begun another dump. Returns the dump's end time.
     pub(crate) fn goes_on(&mut self, until_ns: u64) -> u64 {
         if !self.has_end {
             self.until_ns = self.until_ns.max(until_ns);
@@ -632,7 +632,7 @@ impl Dump {
         self.so_far()
     }
 
-    /// Returns the result so far.
+    /// Returns the current result of the dump.
     pub(crate) fn so_far(&self) -> Dumped {
         let mut result = self.result.clone();
         (result.packets, result.lost) = (self.tally.written(), self.tally.lost());
@@ -696,7 +696,7 @@ impl QueryOutput {
         self.0.error()
     }
 
-    /// Ends the file; returns its packets and bytes.
+    /// Completes the file; returns its number of packets and its size in bytes.
     pub(crate) fn finish(mut self) -> Result<(u64, u64), String> {
         self.0.flush();
         if let Some(error) = self.0.error.take() {

@@ -32,7 +32,7 @@ pub const BYTES_PER_FLOW: usize = (size_of::<Line>() + 1) * PLACES / FLOWS;
 pub const fn places_for(flows: usize) -> usize {
     flows * PLACES / FLOWS
 }
-/// Maximum number of flows of each kind that are shown.
+/// Maximum number of flows that are listed by bytes, and that are listed by packets.
 pub const MOST_SHOWN: usize = 1000;
 
 /// Slots for every [`FLOWS`] flows of capacity. At full capacity, one flow in a thousand finds no slot.
@@ -46,9 +46,9 @@ const TOGETHER: usize = 32;
 const SAMPLES: usize = 1 << 16;
 /// Target for the time that the samples reach back.
 const WINDOW_NS: u64 = 2_000_000_000;
-/// Number of samples after which their rate is checked.
+/// Number of samples after which the sampling rate is checked.
 const CHUNK: u64 = SAMPLES as u64 / 8;
-/// Target for the time of those samples.
+/// Target for the time in which [`CHUNK`] samples are taken.
 const CHUNK_NS: u64 = WINDOW_NS / 8;
 /// Low bits that times in a line omit: the unit is 1.024 µs, and 48 bits last nine years.
 const UNIT_SHIFT: u32 = 10;
@@ -83,7 +83,7 @@ struct Line {
     protocol: u8,
     tcp_flags: u8,
     packets: Number,
-    /// Times since the table began.
+    /// Times of the first and the last packet, counted from the table's start.
     first: Number,
     last: Number,
 }
@@ -113,9 +113,9 @@ impl Line {
 pub struct Seen {
     /// Flow of the packet.
     pub flow: Flow,
-    /// Flags of its TCP header, 0 if it has none.
+    /// Flags of the packet's TCP header, 0 if it has none.
     pub tcp_flags: u8,
-    /// Length of its frame on the wire, bytes.
+    /// Length of the packet's frame on the wire, bytes.
     pub bytes: u32,
     /// Timestamp of the packet.
     pub time_ns: u64,
@@ -159,13 +159,13 @@ struct Sample {
 pub struct FlowStatus {
     /// IP protocol.
     pub protocol: u8,
-    /// Addresses of both ends.
+    /// Addresses of both endpoints.
     pub addresses: [IpAddr; 2],
-    /// Ports of both ends, 0 if there are none.
+    /// Ports of both endpoints, 0 if there are none.
     pub ports: [u16; 2],
     /// Packets in both directions.
     pub packets: u64,
-    /// Bytes of their frames on the wire.
+    /// Sum of the lengths of the packets' frames on the wire, bytes.
     pub bytes: u64,
     /// Time of the first packet, to a microsecond, nanoseconds since 1970.
     pub first_ns: u64,
@@ -179,7 +179,7 @@ pub struct FlowStatus {
     pub bits_per_second: u64,
 }
 
-/// Writes both ends and the protocol.
+/// Writes both endpoints and the protocol.
 impl fmt::Display for FlowStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.protocol {
@@ -201,9 +201,9 @@ impl fmt::Display for FlowStatus {
 /// The flows with the highest rates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Top {
-    /// By bytes.
+    /// Flows with the most bytes, in descending order.
     pub by_bytes: Vec<FlowStatus>,
-    /// By packets.
+    /// Flows with the most packets, in descending order.
     pub by_packets: Vec<FlowStatus>,
 }
 
@@ -214,7 +214,7 @@ pub struct FlowsStatus {
     pub room: u64,
     /// Number of flows in the table.
     pub known: u64,
-    /// Flows that were replaced by others.
+    /// Flows that newer flows have replaced in the table.
     pub forgotten: u64,
     /// Flows with the highest rates at the moment.
     pub top: Vec<FlowStatus>,
@@ -254,13 +254,14 @@ struct Samples {
     kept: Vec<Sample>,
     next: usize,
     weight: u32,
-    /// Number of packets left in the group of which one is sampled, and the number that are left after that one.
+    /// Packets left in the group of `weight` packets of which one is sampled, and the value of `left` at which a packet
+    /// is sampled.
     left: u32,
     pick: u32,
     random: u64,
     chunk_began_ns: u64,
     taken: u64,
-    /// Memory for a reply.
+    /// Memory that each reply reuses.
     order: Vec<u32>,
     sums: Vec<Sum>,
 }
@@ -273,7 +274,7 @@ struct Sum {
     bytes: u64,
 }
 
-/// Multiplies to 128 bits and folds the result.
+/// Returns the exclusive or of both halves of the 128-bit product.
 #[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -304,7 +305,7 @@ impl Flows {
         }
     }
 
-    /// Accepts a packet. It is counted with others, or by [`Flows::settle`].
+    /// Accepts a packet. It is counted when a batch of packets is complete, or by [`Flows::settle`].
     #[inline]
     pub fn see(&mut self, seen: Seen) {
         let hash = hash(&self.seeds, &seen.flow);
@@ -356,7 +357,7 @@ impl Flows {
         self.waiting = waiting;
     }
 
-    /// Returns the number of slots: flows have slots from 0 to this, exclusive.
+    /// Returns the number of slots. Slots have indices from 0 to one less than this number.
     pub fn places(&self) -> usize {
         self.lines.len()
     }
@@ -451,7 +452,7 @@ impl Flows {
         self.known
     }
 
-    /// Returns the number of flows that were replaced by others.
+    /// Returns the number of flows that newer flows have replaced.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
@@ -479,8 +480,8 @@ impl Flows {
         }
     }
 
-    /// Returns the flows that have sent most in the last two seconds, up to `most` of each kind; replaced flows are
-    /// missing.
+    /// Returns the flows of the last two seconds with the highest rates: up to `most` by bytes, and up to `most` by
+    /// packets. Replaced flows are missing.
     pub fn top(&mut self, most: usize, now_ns: u64) -> Top {
         self.settle();
         let from_ns = now_ns.saturating_sub(WINDOW_NS).max(self.begun_ns);
@@ -629,7 +630,7 @@ impl Samples {
         }
     }
 
-    /// Returns the sums of the samples of each flow from that time on.
+    /// Returns the sum of each flow's samples since `from_ns`.
     fn sums(&mut self, from_ns: u64, is_there: impl Fn(usize, u32) -> bool) -> Vec<Sum> {
         let kept = &self.kept;
         self.order.clear();
@@ -660,7 +661,7 @@ impl Samples {
     }
 }
 
-/// The status of a table that other threads read.
+/// The status of a flow table, as other threads read it.
 #[derive(Debug, Default)]
 pub struct Shown {
     room: u64,
@@ -697,7 +698,7 @@ impl Shown {
         }
     }
 
-    /// Returns the current status, or the last one if the thread does not reply in time.
+    /// Returns the current status, or the previous status if the table's thread does not reply in time.
     pub fn status_now(&self, most: usize, by: By) -> FlowsStatus {
         let before = self.answers.load(Ordering::Acquire);
         let deadline = Instant::now() + PATIENCE;

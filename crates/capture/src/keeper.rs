@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use taut_sys::{Clock, spawn_background};
 
-/// Maximum number of packets that are read at once.
+/// Maximum number of packets per read call.
 const AT_ONCE: usize = 4096;
 const PAUSE: Duration = Duration::from_millis(1);
 /// Timeout of a query for a requested flush.
@@ -66,7 +66,7 @@ pub struct Keeper {
 struct Asked {
     stop: AtomicBool,
     flush: AtomicBool,
-    /// Number of times that all packets read so far were written.
+    /// Counter that grows each time that all packets read by then are written.
     flushed: AtomicU64,
 }
 
@@ -257,7 +257,7 @@ pub fn query<E>(
     Ok((found, ended))
 }
 
-/// Returns the keys of packets that match a filter: all keys of one of these lists.
+/// Returns lists of keys: a packet that matches the filter has all keys of at least one list.
 fn wanted(filter: &Filter) -> Vec<Vec<Key>> {
     let alternatives = filter.needs().addresses();
     alternatives

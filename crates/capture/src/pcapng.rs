@@ -29,7 +29,7 @@ const PADDING: u32 = 0x8000_0000 | u32::from_le_bytes(*b"taut");
 /// Options of a section header (section 4.1): hardware, and application.
 const SHB_HARDWARE: u16 = 2;
 const SHB_USERAPPL: u16 = 4;
-/// Option of an interface description (section 4.2): its name.
+/// Option of an interface description (section 4.2): the interface's name.
 const IF_NAME: u16 = 2;
 /// Options of a statistics block (section 4.6): received, dropped by the interface, dropped by the operating system.
 const ISB_IFRECV: u16 = 4;
@@ -45,7 +45,7 @@ const FLAGS: [(u16, &str); 2] = [(DROPPED, "dropped"), (PUNTED, "punted")];
 /// The texts in the header of a section; empty ones are omitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Section {
-    /// Text for users.
+    /// Comment for readers of the file.
     pub comment: String,
     /// Hardware that captured the packets.
     pub hardware: String,
@@ -54,7 +54,7 @@ pub struct Section {
 }
 
 impl Section {
-    /// Returns the texts of this program, with a comment for users.
+    /// Returns the texts that name this program, with a comment for readers of the file.
     pub fn ours(comment: &str) -> Self {
         Self {
             comment: comment.to_string(),
@@ -67,7 +67,7 @@ impl Section {
 /// The packet counts of an interface since the capture began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
-    /// Packets received, including the dropped ones.
+    /// Packets received, including the packets dropped later.
     pub received: u64,
     /// Packets that the interface dropped for lack of space.
     pub dropped_by_interface: u64,
@@ -102,7 +102,7 @@ pub fn interface(to: &mut Vec<u8>, name: &str, snap_bytes: u32) {
     end(to, at);
 }
 
-/// Returns the comments of a record for its flags, and one more; unused ones are empty.
+/// Returns the comments that state a record's flags, and `comment` as the last one; unused entries are empty.
 #[inline]
 fn comments<'a>(record: &Record<'_>, comment: &'a str) -> [&'a str; FLAGS.len() + 1] {
     let [dropped, punted] = FLAGS.map(|(flag, said)| match record.facts.flags & flag {
@@ -242,7 +242,7 @@ fn enhanced(block: &[u8]) -> Option<Record<'_>> {
     })
 }
 
-/// Returns the flags in comments.
+/// Returns the record's flags that the comments among these options state.
 fn flags(mut options: &[u8]) -> u16 {
     let mut flags = 0;
     while let Some(&[a, b, c, d]) = options.first_chunk() {

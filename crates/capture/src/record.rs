@@ -14,9 +14,9 @@ pub struct Facts {
     pub time_ns: u64,
     /// Length of the frame on the wire, bytes.
     pub wire_bytes: u32,
-    /// Number of its ingress port.
+    /// Index of the packet's ingress port.
     pub port: u8,
-    /// Flags ([`DROPPED`]).
+    /// Flags of the packet: [`DROPPED`], [`PUNTED`].
     pub flags: u16,
 }
 

@@ -15,7 +15,7 @@ use taut_sys::{Bucket, Buckets, Lease, Look, TAGS, Taken};
 
 /// Size of a bucket in bytes: eight huge pages.
 pub const BUCKET_BYTES: usize = 16 << 20;
-/// Minimum number of buckets of a ring: the one that is written, and the one before.
+/// Minimum number of buckets of a ring: one that is being written, and a complete one.
 const FEWEST_BUCKETS: usize = 2;
 
 /// The header that a producer writes for a bucket.
@@ -25,13 +25,13 @@ pub struct Content {
     pub first_ns: u64,
     /// Time of the last packet.
     pub last_ns: u64,
-    /// Number of packets in it.
+    /// Number of packets in the bucket.
     pub packets: u64,
-    /// Number of the producer.
+    /// Index of the producer.
     pub producer: u16,
-    /// Bytes of its packets on the wire.
+    /// Sum of the packets' lengths on the wire, bytes.
     pub wire_bytes: u64,
-    /// Number of packets of its producer before it.
+    /// Number of packets that the same producer wrote into earlier buckets.
     pub before: u64,
 }
 
@@ -59,7 +59,7 @@ impl Content {
     }
 }
 
-/// The number of packets, and of their bytes on the wire.
+/// The number of packets, and the sum of their lengths on the wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Count {
     /// Packets.
@@ -106,9 +106,9 @@ impl Counter {
 /// The counts of written packets.
 #[derive(Debug, Default)]
 struct Written {
-    /// Count of each producer that existed when the last one was created.
+    /// Counts of the producers that existed when the newest producer was created.
     by: Vec<Arc<Counter>>,
-    /// Sum over the producers that had been dropped by that time.
+    /// Sum of the counts of producers that had been dropped before then.
     before: Count,
 }
 
@@ -119,11 +119,11 @@ impl Written {
         sum
     }
 
-    /// Adds the count of a new producer.
+    /// Adds a counter for a new producer, and returns it.
     fn with_one_more(&mut self) -> Arc<Counter> {
         let before = &mut self.before;
         self.by.retain_mut(|it| {
-            // The producer that shared it was dropped, and its count is final.
+            // The producer that shared the counter was dropped, so the count is final.
             let gone = Arc::get_mut(it).map(|it| it.get());
             gone.into_iter().for_each(|it| *before += it);
             gone.is_none()
@@ -142,9 +142,9 @@ pub struct Ring {
     written: Mutex<Written>,
     /// Packets that were overwritten, or removed when the ring was shrunk.
     overwritten: Counter,
-    /// Packets for which no bucket was free, as all were being written or read.
+    /// Packets for which no bucket was free, as all buckets were being written or read.
     lost: Counter,
-    /// Longest time for which a producer keeps a bucket, if readers see only complete buckets.
+    /// Maximum age at which a producer closes its bucket in a classic ring; none if readers see incomplete buckets.
     hold_ns: Option<u64>,
 }
 
@@ -239,28 +239,28 @@ impl Ring {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the packets that were written.
+    /// Returns the count of packets that were written into the ring.
     pub fn kept(&self) -> Count {
         self.written().count()
     }
 
-    /// Returns the packets that were overwritten since, or removed when the ring was shrunk.
+    /// Returns the count of written packets that were overwritten since, or removed when the ring was shrunk.
     pub fn overwritten(&self) -> Count {
         self.overwritten.get()
     }
 
-    /// Returns the packets for which there was no bucket, as all were being written or read.
+    /// Returns the count of packets for which there was no bucket, as all buckets were being written or read.
     pub fn lost(&self) -> Count {
         self.lost.get()
     }
 
-    /// Returns the longest time from when a packet is put until readers see it; none if readers see it when it is
-    /// published.
+    /// Returns the maximum time for which a classic ring hides a packet from readers; none if readers see packets as
+    /// soon as they are published.
     pub fn hold(&self) -> Option<Duration> {
         self.hold_ns.map(Duration::from_nanos)
     }
 
-    /// Returns how often a bucket was not overwritten because a reader used it.
+    /// Returns how many times a producer skipped a bucket because a reader used it.
     pub fn passed_over(&self) -> u64 {
         self.buckets.passed_over()
     }
@@ -310,7 +310,7 @@ impl Ring {
             Start::At(from_ns) => {
                 reader.from_ns = from_ns;
                 reader.pass_over_before(from_ns);
-                // The reader holds the first buckets at once.
+                // The reader protects the first bucket of each producer from the start.
                 reader.deal();
             }
             Start::Now => reader.pass_over_all(),
@@ -338,21 +338,21 @@ pub enum Start {
 pub struct Producer {
     ring: Arc<Ring>,
     bucket: Option<Bucket>,
-    /// Content of the bucket, published or not.
+    /// Header of the current bucket, including packets that are not published yet.
     content: Content,
-    /// Published content of the bucket.
+    /// Header of the current bucket as it was last published.
     published: Content,
     snap_bytes: usize,
     /// Lost packets that are not published yet.
     lost: Count,
-    /// Counts of stored and lost packets, without the unpublished ones.
+    /// Counts of stored and of lost packets, as last published.
     counts: (Count, Count),
-    /// Published count of stored packets.
+    /// Counter in which other threads read the number of stored packets.
     told: Arc<Counter>,
 }
 
 impl Producer {
-    /// Stores a packet. Others see it after the next [`Producer::publish`].
+    /// Stores a packet. Readers see it after the next [`Producer::publish`].
     #[inline(always)]
     pub fn put(&mut self, facts: Facts, frame: &[u8]) {
         let kept = &frame[..frame.len().min(self.snap_bytes)];
@@ -375,7 +375,8 @@ impl Producer {
         content.wire_bytes += u64::from(facts.wire_bytes);
     }
 
-    /// Closes the bucket and claims another one; returns false if there is none, or the record is longer than a bucket.
+    /// Closes the bucket and puts the record into a newly claimed one. Returns false if no bucket is free, or the
+    /// record is longer than a bucket.
     #[cold]
     fn put_into_next(&mut self, head: [u64; 2], kept: &[u8]) -> bool {
         self.close();
@@ -413,7 +414,7 @@ impl Producer {
         }
     }
 
-    /// Returns the packets that the producer has stored and published, and those that it has lost.
+    /// Returns the counts of packets that the producer has published, and that it has lost.
     pub fn counts(&self) -> (Count, Count) {
         self.counts
     }
@@ -452,11 +453,11 @@ impl Drop for Producer {
 #[derive(Debug)]
 struct Line {
     producer: u16,
-    /// Current bucket, and the offset in it.
+    /// Current bucket, and the offset of the next record in it.
     bucket: Option<(Lease, usize)>,
-    /// Numbers of the next buckets.
+    /// Numbers of the producer's next buckets.
     later: VecDeque<u64>,
-    /// Number of packets of the producer before the next one; none before the first.
+    /// Number of the producer's packets before its next bucket if none is missed; none before the first bucket.
     expected: Option<u64>,
 }
 
@@ -473,7 +474,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Returns the number of packets that were overwritten before it has read them.
+    /// Returns the number of packets that were overwritten before the reader could read them.
     pub fn missed(&self) -> u64 {
         self.missed
     }
@@ -620,8 +621,8 @@ impl Line {
         missed
     }
 
-    /// Advances to the next bucket if all of this one is read; returns the number of packets that were missed between
-    /// both.
+    /// Advances to the next bucket if the current one is closed and read completely. Returns the number of packets that
+    /// were missed between the two buckets.
     fn go_on(&mut self, buckets: &Arc<Buckets>) -> u64 {
         let mut missed = 0;
         loop {
@@ -643,7 +644,7 @@ impl Line {
         }
     }
 
-    /// Returns the time of its next packet.
+    /// Returns the time of the producer's next packet.
     fn next_ns(&self) -> Option<u64> {
         let (lease, at) = self.bucket.as_ref()?;
         let (record, _) = record_at(lease.bytes().0, *at)?;
@@ -651,7 +652,7 @@ impl Line {
     }
 }
 
-/// Returns the record at that offset, and its size; none at the end.
+/// Returns the record at that offset, and its size; none at the end of the bucket's records.
 #[inline(always)]
 fn record_at(bytes: &[u8], at: usize) -> Option<(Record<'_>, usize)> {
     let rest = bytes.get(at..)?;
@@ -905,8 +906,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 
-        /// For any behaviour of producers and a reader: packets arrive once, in the order of time among those
-        /// available, and missing ones are counted.
+        /// For any behaviour of producers and a reader: packets arrive once, in the order of time among the available
+        /// packets, and missing packets are counted.
         #[test]
         fn packets_come_once_in_order_or_are_counted(
             steps in prop::collection::vec((0..4u8, 1..6usize, 0..120usize), 1..300),

@@ -1,4 +1,5 @@
-//! Triggers: conditions on packets, each with the packets and the time span that are stored when it holds.
+//! Triggers: conditions on packets. Each has a filter and a time span for the packets that are stored when the
+//! condition holds.
 
 use crate::clock::PacketClock;
 use crate::filter::Filter;
@@ -10,41 +11,41 @@ use std::time::Duration;
 pub enum When {
     /// Any packet that matches the filter.
     Packet(Filter),
-    /// More than `packets` that match the filter within `over`.
+    /// More than `packets` packets that match the filter within the time `over`.
     Rate {
-        /// Filter of the packets that count.
+        /// Filter of the packets that are counted.
         filter: Filter,
         /// Highest number of packets for which the trigger does not fire.
         packets: u64,
-        /// Time in which they are counted.
+        /// Time in which the packets are counted.
         over: Duration,
     },
     /// No packet that matches the filter for the time `over`, after there was one: an active source has become idle.
     Silence {
-        /// Filter of the packets that count.
+        /// Filter of the packets whose absence fires the trigger.
         filter: Filter,
         /// Time without any packet.
         over: Duration,
     },
     /// A measurement packet that arrives later than `over` after its timestamp (`taut generate` on this machine).
     Late {
-        /// Filter of the packets that count.
+        /// Filter of the packets whose latency is checked.
         filter: Filter,
         /// Maximum latency.
         over: Duration,
     },
     /// A packet that a function before the capture has dropped, or punted to the slow path.
     Fate {
-        /// Filter of the packets that count.
+        /// Filter of the packets whose flags are checked.
         filter: Filter,
-        /// Flags, at least one of which is required.
+        /// Flags of which the packet must have at least one.
         flags: u16,
     },
     /// The growth of a count with this name, reported by the capturing program ([`crate::capture::Capture::grew`]).
     Count(String),
     /// A request through the control socket or the page, or by an analyser.
     Asked,
-    /// The begin of the capture: packets are stored until it ends.
+    /// The start of the capture: packets are stored until the capture ends.
     Always,
 }
 
@@ -53,17 +54,17 @@ pub enum When {
 pub struct Trigger {
     /// Name, also used in the names of files.
     pub name: String,
-    /// Condition on which it fires.
+    /// Condition on which the trigger fires.
     pub when: When,
-    /// Filter of the packets that are stored when it fires.
+    /// Filter of the packets that are stored when the trigger fires.
     pub keep: Filter,
-    /// Time span before it fires whose packets are stored.
+    /// Length of the period before the trigger fires; packets of this period are stored.
     pub before: Duration,
-    /// Time span after it fires whose packets are stored.
+    /// Length of the period after the trigger fires; packets of this period are stored.
     pub after: Duration,
     /// Cutoff: number of bytes on the wire that are stored of each flow; none for all.
     pub cutoff_bytes: Option<u64>,
-    /// Maximum number of dumps that it begins per minute.
+    /// Maximum number of dumps that the trigger begins per minute.
     pub most_per_minute: u32,
 }
 
@@ -79,15 +80,15 @@ pub fn flags_of(fate: &str) -> Option<u16> {
 /// The state of a trigger while packets are processed.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// Number of packets that count, and the start of the time in which they are counted.
+    /// Number of packets counted, and the start of the time in which they are counted.
     counted: u64,
     since_ns: u64,
-    /// Time of the last packet that counts, for silence; 0 before the first, and after the trigger has fired.
+    /// Time of the last packet that matches, for silence; 0 before the first, and after the trigger has fired.
     last_ns: u64,
 }
 
 impl When {
-    /// Returns the filter of the condition; none if it is not about packets.
+    /// Returns the filter of the condition; none if the condition has no filter.
     pub fn filter(&self) -> Option<&Filter> {
         match self {
             Self::Packet(filter)

@@ -1,6 +1,6 @@
 //! AES in counter mode at the speed of the processor's vectors. (FIPS 197; NIST SP 800-38A section 6.5.) No I/O.
 //!
-//! There is one type, [`CounterMode`]: a key of 16 or 32 bytes, which adds its stream to a text in place
+//! There is one type, [`CounterMode`]: a key of 16 or 32 bytes. It adds the key stream to a text in place
 //! ([`CounterMode::add_key_stream`]), from any block on. [`CounterMode::name`] returns the implementation in use.
 //!
 //! A new key gets the fastest implementation for the processor. It is either a kernel (`kernel/`), written once and

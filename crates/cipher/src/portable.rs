@@ -20,7 +20,7 @@ impl Portable {
         }
     }
 
-    /// Adds the stream from block `first` on.
+    /// Adds the key stream from block `first` on to `text`.
     pub(crate) fn add_key_stream(&self, first: u128, text: &mut [u8]) {
         let mut counter = first;
         for some in text.chunks_mut(16 * AT_ONCE) {

@@ -13,7 +13,7 @@ const PAIRS: usize = 9;
 const DURATION: Duration = Duration::from_millis(300);
 const BYTES: usize = 1400;
 
-/// Returns the time of the fastest block of rounds, ns per round: interruptions only make a block slower.
+/// Returns the time per round in the fastest block of rounds, ns: interruptions only make a block slower.
 fn fastest(rounds: u32, mut round: impl FnMut()) -> f64 {
     let mut best = f64::INFINITY;
     let begun = Instant::now();
@@ -36,7 +36,7 @@ fn symbols(count: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Returns the time for all repairs of all sources, ns.
+/// Returns the time in which this crate computes all repairs of all sources, ns.
 fn ours(sources: usize, repairs: usize) -> f64 {
     let symbols = symbols(sources);
     let symbols: Vec<&[u8]> = symbols.iter().map(Vec::as_slice).collect();

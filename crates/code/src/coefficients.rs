@@ -2,11 +2,11 @@
 
 use fastrand::Rng;
 
-/// Draws coefficients: the fraction `density` is not 0, and all values other than 0 are equally probable.
+/// A source of random coefficients: a fraction `density` of them is not 0, and all other values are equally probable.
 #[derive(Debug, Clone)]
 pub struct Coefficients {
     random: Rng,
-    /// Density out of 2^32: a draw above it gives 0.
+    /// Density in units of 2^-32: a 32-bit draw of at least this value gives 0.
     density: u64,
 }
 

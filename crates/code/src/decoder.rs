@@ -18,10 +18,10 @@ pub fn reach(span: usize) -> u64 {
 /// Combinations that contain further given-up symbols are discarded, which costs no arithmetic.
 const MOST_TAKEN_OUT: usize = 8;
 
-/// Reason why a packet is rejected.
+/// Reason why the decoder rejects a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// A symbol longer than the decoder's.
+    /// The packet's symbol is longer than those of the decoder.
     #[error("longer than a symbol")]
     TooLong,
     /// The packet has no coefficients, too many, or invalid numbers.
@@ -61,15 +61,15 @@ pub struct Account {
 #[derive(Debug, Clone)]
 pub struct Decoder {
     size: usize,
-    /// Number of stored source symbols; older ones are given up.
+    /// Number of source symbols that are stored; older symbols are given up.
     span: usize,
-    /// Number of the oldest stored symbol, and the number after the newest symbol in any packet.
+    /// Index of the oldest stored symbol, and index after the newest symbol in any packet.
     base: u64,
     end: u64,
-    /// True if each symbol is known, by number modulo span.
+    /// For each symbol, by index modulo span: true if it is known.
     known: Vec<bool>,
     symbols: Symbols,
-    /// Rows: their column with 1, none for a free row; coefficients by number modulo span; sums.
+    /// Rows: the column in which a row has 1, none for a free row; coefficients by index modulo span; sums.
     pivots: Vec<Option<u64>>,
     coefficients: Vec<u8>,
     sums: Symbols,
@@ -135,7 +135,8 @@ impl Decoder {
             .then(|| self.symbols.get(place, self.symbols.length(place)))
     }
 
-    /// Processes a source symbol; `recovered` gets others that are recovered by it. Returns true if it was unknown.
+    /// Processes a source symbol; `recovered` gets other symbols that this one allows to recover. Returns true if the
+    /// symbol was unknown.
     ///
     /// # Errors
     /// It is invalid; nothing changes then.
@@ -160,8 +161,8 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Processes a combination; `recovered` gets source symbols that are recovered by it. Returns true if it had new
-    /// information.
+    /// Processes a combination; `recovered` gets source symbols that the combination allows to recover. Returns true if
+    /// it had new information.
     ///
     /// # Errors
     /// It is invalid; nothing changes then.
@@ -230,7 +231,7 @@ impl Decoder {
         (number % self.span as u64) as usize
     }
 
-    /// Extends the range up to `end`, if that is new.
+    /// Extends the range up to index `end`, if that is after its current end; gives up symbols that no longer fit.
     fn make_room(&mut self, first: u64, end: u64) -> Result<(), Refused> {
         if first < self.base {
             return Err(Refused::TooOld);
@@ -256,8 +257,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Gives up the symbol of this number. With `takes_out` the symbol is eliminated from the rows that contain it;
-    /// otherwise those rows are freed. Returns true if it was eliminated.
+    /// Gives up the symbol with this index. With `takes_out` the symbol is eliminated from the rows that contain it;
+    /// otherwise those rows are freed. Returns true if a row was used for the elimination.
     fn give_up(&mut self, number: u64, takes_out: bool) -> bool {
         let place = self.place(number);
         if number >= self.end {
@@ -358,7 +359,7 @@ impl Decoder {
         true
     }
 
-    /// Removes rows with one symbol left: that symbol is known now. Its column is in no other row.
+    /// Removes each row with only one symbol left: that symbol is known now. Its column is in no other row.
     fn take_out(&mut self, mut recovered: impl FnMut(u64, &[u8])) {
         for row in 0..self.span {
             let Some(number) = self.pivots[row] else {

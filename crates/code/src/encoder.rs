@@ -5,15 +5,15 @@ use crate::{Coefficients, Combination, MOST_COMBINED, kernel};
 /// The source symbols that repairs combine, and the number of repairs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scheme {
-    /// Blocks of `symbols` source symbols; each is followed by its repairs, which combine all of it. The work is spread
-    /// over the source symbols, so that the end of a block takes no longer than its middle.
+    /// Blocks of `symbols` source symbols. The repairs after a block combine all of its symbols. The work is spread
+    /// over the source symbols, so that the last symbol of a block takes no longer than the others.
     Block {
         /// Source symbols of a block, 1 to 255.
         symbols: usize,
         /// Repairs per source symbol: 0.25 is 25 % redundancy.
         redundancy: f64,
     },
-    /// Evenly spread repairs, each of the latest source symbols.
+    /// Evenly spread repairs, each of which combines the latest source symbols.
     Window {
         /// Source symbols that a repair combines, 1 to 255.
         symbols: usize,
@@ -25,13 +25,13 @@ pub enum Scheme {
 /// A scheme is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum WrongScheme {
-    /// The number of symbols.
+    /// The number of symbols is out of range.
     #[error("a repair combines 1 to {MOST_COMBINED} source symbols, not {0}")]
     Symbols(usize),
     /// The redundancy is out of range.
     #[error("redundancy is repairs per source packet, more than 0 and at most 4, not {0}")]
     Redundancy(f64),
-    /// The redundancy gives blocks of this length no repair.
+    /// The redundancy is too low for a single repair per block of this length.
     #[error("a block of {symbols} with redundancy {redundancy} has no repair: make either larger")]
     NoRepair {
         /// Source symbols of a block.
@@ -45,7 +45,7 @@ pub enum WrongScheme {
 const MOST_REDUNDANCY: f64 = 4.0;
 
 impl Scheme {
-    /// Returns the number of source symbols of a repair.
+    /// Returns the number of source symbols that a repair combines.
     pub fn symbols(&self) -> usize {
         match self {
             Self::Block { symbols, .. } | Self::Window { symbols, .. } => *symbols,
@@ -87,7 +87,7 @@ impl Scheme {
 pub(crate) struct Symbols {
     size: usize,
     bytes: Vec<u8>,
-    /// Used bytes of each.
+    /// Used length of each symbol, bytes.
     lengths: Vec<usize>,
 }
 
@@ -104,7 +104,7 @@ impl Symbols {
         self.lengths[index]
     }
 
-    /// Returns the first `length` bytes of a symbol, which may be more than are used.
+    /// Returns the first `length` bytes of a symbol; bytes after its used length are zeros.
     pub(crate) fn get(&self, index: usize, length: usize) -> &[u8] {
         &self.bytes[index * self.size..][..length]
     }
@@ -157,19 +157,19 @@ pub struct Encoder {
     scheme: Scheme,
     size: usize,
     coefficients: Coefficients,
-    /// Number of the next source symbol.
+    /// Index of the next source symbol.
     next: u64,
     /// Number of source symbols in the current block, or in the window.
     held: usize,
-    /// For blocks, the sums of the current block. For a window, the latest source symbols, each at its number modulo
-    /// the window, and the sum.
+    /// For blocks, the sums of the current block. For a window, the latest source symbols, each at its index modulo the
+    /// window length, and the sum.
     symbols: Symbols,
     /// For blocks, a row of coefficients for each sum. For a window, one row.
     rows: Vec<u8>,
-    /// Number of due repairs, and how many of them were returned.
+    /// Number of due repairs, and number of those that were already returned.
     due: usize,
     out: usize,
-    /// For a window, fractions of a repair that source symbols have earned.
+    /// For a window, the fraction of a repair that has become due since the last repair.
     credit: f64,
 }
 
@@ -208,13 +208,13 @@ impl Encoder {
         self.size
     }
 
-    /// Returns the number of the next source symbol.
+    /// Returns the index of the next source symbol.
     pub fn next_number(&self) -> u64 {
         self.next
     }
 
-    /// Adds a source symbol and returns its number. Before the next call, repeat [`Self::next_repair`] until it returns
-    /// none: pending repairs are discarded.
+    /// Adds a source symbol and returns its index. Before the next call, repeat [`Self::next_repair`] until it returns
+    /// none: repairs that are still due are discarded.
     ///
     /// # Panics
     /// The symbol is too long.
@@ -270,8 +270,8 @@ impl Encoder {
         }
     }
 
-    /// Limits repairs of a window to the latest `symbols` source symbols, at least one. Older ones have arrived or are
-    /// useless, and would only make a repair harder to decode. New symbols widen the window again.
+    /// Limits the window of repairs to the latest `symbols` source symbols, at least one. Older symbols have arrived or
+    /// are useless, and would only make a repair harder to decode. New symbols widen the window again.
     pub fn narrow(&mut self, symbols: usize) {
         if matches!(self.scheme, Scheme::Window { .. }) {
             self.held = self.held.min(symbols.max(1));

@@ -20,7 +20,7 @@ const fn slow_product(a: u8, b: u8) -> u8 {
     product
 }
 
-/// Returns the powers of 2, which generates the field, twice over, and the logarithms.
+/// Returns the powers of 2, an element that generates the field, in two consecutive cycles, and the logarithms.
 const fn powers() -> ([u8; 512], [u8; 256]) {
     let (mut powers, mut logarithms) = ([0; 512], [0; 256]);
     let mut element = 1;
@@ -55,7 +55,7 @@ pub fn inverse(a: u8) -> u8 {
     POWERS[255 - usize::from(LOGARITHMS[usize::from(a)])]
 }
 
-/// Products of each coefficient with every low and every high half of a byte, for lookup by a shuffle.
+/// For each coefficient, its products with every low half and every high half of a byte, for lookup by a shuffle.
 pub(crate) static HALVES: [[u8; 32]; 256] = {
     let mut all = [[0; 32]; 256];
     let mut coefficient = 0;

@@ -10,8 +10,8 @@
 //! stores source symbols and [`Combination`]s until it can solve for the missing symbols. [`Recoder`] combines the
 //! packets that pass a hop, without decoding them.
 //!
-//! The function `rlnc` in `taut-functions` uses them, and defines how packets carry combinations. Below them, [`kernel`]
-//! has the two expensive operations, by vector instructions, and [`field`] the arithmetic and its tables.
+//! The function `rlnc` in `taut-functions` uses them, and defines how packets carry combinations. Below them,
+//! [`kernel`] has the two expensive operations, by vector instructions, and [`field`] the arithmetic and its tables.
 //!
 //! Begin with `encoder.rs`, then `decoder.rs`.
 

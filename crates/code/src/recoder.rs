@@ -10,13 +10,13 @@ use fastrand::Rng;
 #[derive(Debug, Clone)]
 pub struct Recoder {
     size: usize,
-    /// First number and length of each stored packet's range; length 0 for none.
+    /// Index of the first source symbol and number of symbols of each stored packet's range; length 0 for a free slot.
     ranges: Vec<(u64, usize)>,
     /// Coefficients of each packet, [`MOST_COMBINED`] bytes apart.
     coefficients: Vec<u8>,
     /// Sums of the stored packets, and one more for the result.
     sums: Symbols,
-    /// Slot of the next packet.
+    /// Slot in which the next packet is stored.
     next: usize,
     made: Vec<u8>,
     random: Rng,
@@ -44,7 +44,7 @@ impl Recoder {
         self.next = 0;
     }
 
-    /// Adds a source symbol.
+    /// Adds a source symbol to the stored packets.
     ///
     /// # Errors
     /// It is longer than a symbol.
@@ -56,7 +56,7 @@ impl Recoder {
         })
     }
 
-    /// Adds a combination.
+    /// Adds a combination to the stored packets.
     ///
     /// # Errors
     /// It is longer than a symbol or has an invalid range; nothing changes then.

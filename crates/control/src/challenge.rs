@@ -1,9 +1,9 @@
-//! Searches for the limits of a loop: the largest delay, jitter, loss, loss burst and push with which the plant still
-//! balances.
+//! Searches for the limits of a control loop: the largest delay, jitter, loss, loss burst and push with which the plant
+//! still balances.
 //!
-//! Gallenmüller's dissertation (section 6.1) calls it the challenge, and the push's figures disturbance indicators; it
-//! defines both and measures neither. Each seed draws its own sensors and network and gets its own search; an interval
-//! is that of the median over the seeds.
+//! Gallenmüller's dissertation (section 6.1) calls the search the challenge, and the measures of a push disturbance
+//! indicators; it defines both and measures neither. Each seed draws its own sensor errors and network behaviour and
+//! gets its own search; intervals are those of the median over the seeds.
 
 use crate::kpi::{Recovered, recovered};
 use crate::model::ModelError;
@@ -15,20 +15,20 @@ use taut_measure::{Interval, median_interval};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Axis {
-    /// Constant delay of both directions together, ms.
+    /// Constant delay, the sum of both directions, ms.
     Delay,
-    /// Largest delay that is added to both directions together, drawn uniformly, ms.
+    /// Largest random additional delay, the sum of both directions, drawn uniformly, ms.
     Jitter,
     /// Percentage of the rounds that are lost, each independently at random.
     Loss,
-    /// Number of consecutive rounds that are lost, every 60 rounds.
+    /// Number of consecutive rounds that are lost in each burst; a burst begins every 60 rounds.
     Burst,
-    /// Change of the rate of the balanced state by one push, in units per second.
+    /// Change of the rate of the balanced state by one push, in the unit of the plant's results per second.
     Push,
 }
 
 impl Axis {
-    /// All axes.
+    /// All quantities that can be searched.
     pub const ALL: [Self; 5] = [
         Self::Delay,
         Self::Jitter,
@@ -37,7 +37,8 @@ impl Axis {
         Self::Push,
     ];
 
-    /// Returns the largest value that a search tries with this sampling period, and the resolution of the search.
+    /// Returns the largest value that a search tries for a plant with this sampling period, and the resolution of the
+    /// search.
     fn range(self, period_ns: u64) -> (f64, f64) {
         match self {
             Self::Delay | Self::Jitter => {
@@ -51,7 +52,7 @@ impl Axis {
         }
     }
 
-    /// Returns the unit of the values; that of a push begins with the unit of the plant's results.
+    /// Returns the unit of the values; for a push it is the unit of the plant's results per second.
     pub fn unit(self) -> &'static str {
         match self {
             Self::Delay | Self::Jitter => "ms",
@@ -61,7 +62,7 @@ impl Axis {
         }
     }
 
-    /// Returns the scenario with `value` of this quantity added.
+    /// Returns a copy of `scenario` to which `value` of this quantity is added.
     fn applied(self, scenario: &Scenario, value: f64) -> Scenario {
         let mut scenario = scenario.clone();
         let each_ns = (value / 2.0 * 1e6) as u64;
@@ -83,36 +84,36 @@ impl Axis {
     }
 }
 
-/// Rounds from the beginning of a burst to that of the next.
+/// Number of rounds from the beginning of a burst to the beginning of the next.
 const BETWEEN_BURSTS: u32 = 60;
-/// Periods before a push, in which the loop settles.
+/// Number of periods before a push, in which the loop settles.
 const PUSH_AFTER_PERIODS: u64 = 100;
 /// The first value of a search, in steps of its resolution; the search doubles it.
 const FIRST_STEPS: f64 = 4.0;
 /// Probability with which intervals cover the median.
 const CONFIDENCE: f64 = 0.95;
-/// Fraction of the bound within which a pushed plant counts as recovered: one degree for the robot.
+/// Largest deviation of a recovered plant, as a fraction of the bound: one degree for the robot.
 const BAND: f64 = 1.0 / 45.0;
 
 /// The limit that was found for one quantity.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Found {
-    /// The quantity.
+    /// The quantity that was searched.
     pub axis: Axis,
     /// Unit of the values.
     pub unit: String,
-    /// Largest value with which the plant balanced, by seed; -1 where it fell without any.
+    /// Largest value with which the plant balanced, one per seed; -1 if the plant fell even without any.
     pub values: Vec<f64>,
-    /// Median of the values and its interval.
+    /// Median of the values over the seeds, with its interval.
     pub largest: Option<Interval>,
-    /// True if the plant balanced with the largest value that was tried, for all seeds: the limit may be higher.
+    /// True if the plant balanced for all seeds with the largest value that was tried: the limit may be higher.
     pub at_least: bool,
-    /// Time to recover from half of the largest push, by seed, s; only for pushes.
+    /// Time to recover from half of the largest push, s, one per seed; empty for other quantities.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recovery_s: Vec<f64>,
-    /// Energy of the recovery from half of the largest push: the integral of the inputs' square, minus that of the same
-    /// run without a push.
+    /// Energy of the recovery from half of the largest push, one per seed: the time integral of the inputs' square,
+    /// minus that of the same run without a push.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recovery_energy: Vec<f64>,
 }
@@ -129,7 +130,7 @@ impl Found {
     }
 }
 
-/// Searches the largest value with which a scenario balances to its end, for each seed.
+/// Searches, for each seed, the largest value with which the plant of a scenario balances until the run ends.
 ///
 /// # Errors
 /// The controller does not support this plant.
@@ -162,7 +163,7 @@ pub fn largest(scenario: &Scenario, axis: Axis, seeds: &[u64]) -> Result<Found, 
                 let parts = scenario.model.parts();
                 BAND * parts.bound * parts.scale[0]
             };
-            // Simulations begin a millisecond after the stamp of 0.
+            // A simulation begins at 1 ms, because a timestamp of 0 means unknown.
             let push_ns = pushed.push.map_or(0, |(ns, _)| ns + 1_000_000);
             if let Some(Recovered { seconds, .. }) = recovered(&with.records, push_ns, band) {
                 found.recovery_s.push(seconds);

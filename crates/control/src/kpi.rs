@@ -1,8 +1,9 @@
-//! Computes the indicators of a run: delays by stage, late and lost commands, and how well the plant was balanced.
+//! Computes the indicators of a run: delays by stage, late and lost commands, and the deviation of the plant from
+//! balance.
 //!
 //! Gallenmüller, dissertation, section 6.1.7 and tables 6.3 and 6.4. Where the printed text differs from the
-//! computation behind its numbers, this module follows the computation. Half of the network's delay is half of the
-//! round trip minus the controller's own time, which equation 6.1 omits. The period is from reading to applying. The
+//! computation behind its numbers, this module follows the computation. The network's delay is half of the round trip
+//! without the controller's own time, which equation 6.1 does not subtract. The period is from reading to applying. The
 //! last column of table 6.3, printed as the 99.9th percentile, is the 99th.
 
 use crate::protocol::Stage;
@@ -15,13 +16,13 @@ use taut_measure::{Interval, quantile_interval};
 /// Probability with which intervals cover the median.
 const CONFIDENCE: f64 = 0.95;
 
-/// A delay, ms, as table 6.3 shows it.
+/// The distribution of a delay, ms, with the columns of table 6.3.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Delay {
-    /// Rounds for which the delay is known.
+    /// Number of rounds in which the delay is known.
     pub count: usize,
-    /// Median and its interval; none with too few rounds for an interval.
+    /// Median and its interval; `None` with too few rounds for an interval.
     pub median_ms: Option<Interval>,
     /// Lower quartile.
     pub q25_ms: f64,
@@ -34,7 +35,7 @@ pub struct Delay {
 }
 
 impl Delay {
-    /// Summarises delays in ms; none without delays.
+    /// Summarises delays in ms; `None` without delays.
     pub fn of(mut values_ms: Vec<f64>) -> Option<Self> {
         values_ms.sort_by(f64::total_cmp);
         let at = |q: f64| {
@@ -56,51 +57,52 @@ impl Delay {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kpis {
-    /// Rounds from the first command on.
+    /// Number of rounds from the first command on.
     pub rounds: usize,
-    /// Rounds in which the command arrived after the bound.
+    /// Number of rounds in which the command arrived after the bound.
     pub late: usize,
-    /// Rounds without a command.
+    /// Number of rounds without a command.
     pub lost: usize,
-    /// Number of sequences of consecutive late or lost rounds, by length.
+    /// Number of sequences of consecutive late or lost rounds, keyed by their length in rounds.
     pub runs: BTreeMap<usize, usize>,
-    /// `d_P,S`: from reading sensors to sending the report.
+    /// `d_P,S`: time from reading the sensors to sending the report.
     pub sensing: Option<Delay>,
-    /// `d_N`: half of the round trip without the controller's time.
+    /// `d_N`: half of the round trip from sending the report to receiving the command, without the controller's time.
     pub network: Option<Delay>,
-    /// `d_P,C`: from receiving the report to sending the command.
+    /// `d_P,C`: time from receiving the report to sending the command.
     pub controller: Option<Delay>,
-    /// `d_P,A`: from receiving the command to applying it.
+    /// `d_P,A`: time from receiving the command to applying it.
     pub actuating: Option<Delay>,
-    /// From reading sensors to receiving the command.
+    /// Time from reading the sensors to receiving the command.
     pub round_trip: Option<Delay>,
-    /// From reading sensors to applying.
+    /// Time from reading the sensors to applying the command.
     pub period: Option<Delay>,
-    /// From one reading to the next.
+    /// Time from one reading of the sensors to the next.
     pub cycle: Option<Delay>,
-    /// Delay of the report in the network; only where both sides have one clock.
+    /// Delay of the report in the network; `None` unless both sides have one clock.
     pub there: Option<Delay>,
-    /// Delay of the command in the network; only where both sides have one clock.
+    /// Delay of the command in the network; `None` unless both sides have one clock.
     pub back: Option<Delay>,
     /// Absolute difference between the round trips of successive rounds, without the controller's time.
     pub jitter: Option<Delay>,
     /// Sum over the rounds of the magnitude of the balanced state (equation 6.2; for the robot the pitch in degrees).
     pub sum_balance: f64,
-    /// Sum of the distances of the plant from its start (equation 6.3; for the robot the wheels' angle in degrees).
+    /// Sum over the rounds of the plant's distance from its start (equation 6.3; for the robot the wheels' angle in
+    /// degrees).
     pub sum_travel: f64,
-    /// Sum of the mean magnitude of the inputs (equation 6.4; for the robot in volts).
+    /// Sum over the rounds of the inputs' mean magnitude (equation 6.4; for the robot in volts).
     pub sum_inputs: f64,
     /// Greatest magnitude of the balanced state.
     pub most_balance: f64,
     /// True if the plant fell.
     pub has_fallen: bool,
-    /// Time of the fall, seconds after the first command's reading.
+    /// Time of the fall, seconds after the reading that the first command replies to.
     pub fallen_s: Option<f64>,
 }
 
 impl Kpis {
-    /// Summarises rounds of a plant with `inputs` inputs; `one_clock` is true if the timestamps of both sides can be
-    /// compared.
+    /// Computes the indicators of the rounds of a plant with `inputs` inputs; `one_clock` is true if plant and
+    /// controller have the same clock.
     pub fn of(records: &[Record], inputs: usize, one_clock: bool, fallen_ns: Option<u64>) -> Self {
         let ms = |ns: u64| ns as f64 / 1e6;
         let between = |from: Stage, to: Stage| {
@@ -166,14 +168,15 @@ impl Kpis {
     }
 }
 
-/// Half of the time over which [`pitch_of_rates`] averages to estimate the drift, ns.
+/// Half of the window over which [`pitch_of_rates`] averages to estimate the drift, ns.
 const DRIFT_NS: u64 = 1_000_000_000;
 
-/// Returns the pitch, computed from the rates that a gyroscope read at these times, for recordings without the pitch.
-/// The rates are integrated by trapezoids. The mean of all values within a second is subtracted from each, as a
-/// balancing robot is upright on average and the integral drifts. The unit is that of the rates times seconds.
+/// Returns the pitch, computed from pairs of time (ns) and gyroscope rate, for recordings without the pitch. The rates
+/// are integrated by trapezoids. From each value, the mean of all values within a second before and after is
+/// subtracted, because a balancing robot is upright on average and the integral drifts. The unit is that of the rates
+/// times seconds.
 ///
-/// The filter behind table 6.4 is not published; this one is our own.
+/// The filter behind table 6.4 is not published; this filter is taut's own.
 pub fn pitch_of_rates(readings: &[(u64, f64)]) -> Vec<f64> {
     let mut angle = 0.0;
     let mut angles: Vec<f64> = Vec::with_capacity(readings.len());
@@ -216,18 +219,18 @@ fn runs(missed: impl Iterator<Item = bool>) -> BTreeMap<usize, usize> {
     runs
 }
 
-/// The recovery from a push: the time until the plant was quiet again, and the largest deviation.
+/// The recovery from a push: the time until the plant balanced again, and the largest deviation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recovered {
-    /// From the push until the balance stays within the band, s.
+    /// Time from the push until the balanced state stays within the band, s.
     pub seconds: f64,
-    /// Greatest magnitude of the balance after the push.
+    /// Greatest magnitude of the balanced state after the push.
     pub most_balance: f64,
 }
 
-/// Returns the recovery of a plant that was pushed at `push_ns`: the time from which its balance stayed within `band`
-/// for a second. Returns none if it did not recover.
+/// Returns the recovery of a plant that was pushed at `push_ns`: it ends when the balanced state begins to stay within
+/// `band` for a second. Returns `None` if the plant did not recover.
 pub fn recovered(records: &[Record], push_ns: u64, band: f64) -> Option<Recovered> {
     let after = records.iter().filter_map(|it| {
         let read_ns = it.stamps.at(Stage::Read)?;

@@ -4,9 +4,10 @@
 //! The types to know:
 //!
 //! - [`Model`]: a plant as matrices, with sensors, limits and weights; [`plant::Plant`] simulates one.
-//! - [`Station`]: the plant's side of the loop, which reads sensors and applies commands that arrive in time.
-//! - [`Controller`]: computes inputs from the plant's reports, for now and for the case that nothing more arrives.
-//! - [`Format`]: the messages between both, NCSbench's and our own.
+//! - [`Station`]: the plant's side of the loop, which reads sensors and applies commands that arrive before the
+//!   deadline.
+//! - [`Controller`]: computes inputs from the plant's reports: current inputs, and predictions for lost commands.
+//! - [`Format`]: the formats of the messages between plant and controller, NCSbench's and taut's own.
 //! - [`Kpis`]: the indicators of a run. [`simulate`] produces a run in virtual time.
 //!
 //! Neither side reads a clock or a socket: the caller passes the time and the received messages. The real loop over

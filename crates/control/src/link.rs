@@ -1,25 +1,25 @@
-//! A network between plant and controller in virtual time: delay, jitter, and lost rounds, single or in bursts, or all
-//! of these replayed from a recording.
+//! A network between plant and controller in virtual time, with delay, jitter and lost rounds, single or in bursts.
+//! Delays and losses can also be replayed from a recording.
 
 use crate::protocol::Stage;
 use crate::station::Record;
 use serde::Serialize;
 
-/// A link in both directions.
+/// Settings of a link, for both directions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LinkSettings {
-    /// Delay of each direction, ns.
+    /// Delay of each direction, ns; additional to recorded delays.
     pub delay_ns: u64,
-    /// Largest additional delay, drawn uniformly, ns.
+    /// Largest additional delay of each direction, drawn uniformly, ns.
     pub jitter_ns: u64,
     /// Fraction of the rounds that are lost, 0..1.
     pub loss: f64,
-    /// Number of consecutive rounds of each loss.
+    /// Number of consecutive rounds that each loss affects.
     pub burst: u32,
-    /// Number of rounds between losses; if it is not 0, losses are periodic instead of random, and `loss` is ignored.
+    /// Number of rounds from one loss to the next, if losses are periodic; `loss` is then ignored. 0 for random losses.
     pub every: u32,
-    /// Recorded delays of both directions, ns, one pair per round and none for a lost round, replayed in a loop; the
-    /// delays above are added.
+    /// Recorded delays of both directions, ns, replayed in a loop: one pair per round, `None` for a lost round.
+    /// `delay_ns` and `jitter_ns` are added.
     #[serde(skip)]
     pub recorded_ns: Vec<Option<[u64; 2]>>,
 }
@@ -37,8 +37,9 @@ impl Default for LinkSettings {
     }
 }
 
-/// Returns the delays of both directions in a run, ns, as [`LinkSettings::recorded_ns`] expects them. Where the clocks
-/// of both sides differ, each direction gets half of the sum; rounds whose command never arrived count as lost.
+/// Returns the delays of both directions in a run, ns, in the format of [`LinkSettings::recorded_ns`]. If the clocks of
+/// plant and controller differ, each direction gets half of their sum. Rounds whose command never arrived count as
+/// lost.
 pub fn recorded(records: &[Record], one_clock: bool) -> Vec<Option<[u64; 2]>> {
     let each = records.iter().map(|it| {
         let stamps = &it.stamps;
@@ -68,7 +69,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Makes a link; the same seed loses and delays the same rounds.
+    /// Makes a link; links with the same settings and seed lose and delay the same rounds.
     pub fn new(settings: &LinkSettings, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let phase = random.u64(0..u64::from(settings.every.max(1)));
@@ -80,12 +81,12 @@ impl Link {
         }
     }
 
-    /// Returns the delays of the next round, to the controller and back; none if it is lost.
+    /// Returns the delays of the next round, to the controller and back, ns; `None` if the round is lost.
     pub fn round(&mut self) -> Option<[u64; 2]> {
         let settings = &self.settings;
         let number = self.round;
         self.round += 1;
-        // A burst is followed by as many good rounds as keep the configured loss ratio.
+        // The probability of a burst is such that the lost rounds have the configured ratio.
         let burst = settings.burst.max(1);
         let begins = if settings.every > 0 {
             self.round.is_multiple_of(u64::from(settings.every))

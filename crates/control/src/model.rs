@@ -9,26 +9,26 @@ pub const MOST_SENSORS: usize = 6;
 /// Largest number of states of a plant, without the integral.
 pub const MOST_STATES: usize = 12;
 
-/// Inputs of a plant; unused ones are 0.
+/// Inputs of a plant; entries beyond its number of inputs are 0.
 pub type Inputs = [f64; MOST_INPUTS];
-/// Readings of the sensors of a plant; unused ones are 0.
+/// Readings of the sensors of a plant; entries beyond its number of sensors are 0.
 pub type Readings = [f64; MOST_SENSORS];
 
 /// A sensor: a weighted sum of states, with the sensor's rounding, noise and offset.
 #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sensor {
-    /// Name in messages.
+    /// Name of the sensor in error messages.
     pub name: String,
-    /// Factor of each state.
+    /// Weight of each state in the reading.
     pub row: Vec<f64>,
-    /// Smallest step of a reading, in its unit; 0 for none.
+    /// Smallest step of a reading, in the reading's unit; 0 if readings are not rounded.
     #[serde(default)]
     pub resolution: f64,
     /// Standard deviation of the noise of a reading, before it is rounded.
     #[serde(default)]
     pub noise: f64,
-    /// Standard deviation of the offset, which is drawn once.
+    /// Standard deviation of the sensor's constant offset, which is drawn once per run.
     #[serde(default)]
     pub bias: f64,
 }
@@ -40,19 +40,19 @@ pub struct Parts {
     pub name: String,
     /// Names of the states.
     pub states: Vec<String>,
-    /// Rows of A, 1/s.
+    /// Rows of A in x' = A x + B u, 1/s.
     pub a: Vec<Vec<f64>>,
-    /// Rows of B.
+    /// Rows of B in x' = A x + B u.
     pub b: Vec<Vec<f64>>,
     /// The sensors.
     pub sensors: Vec<Sensor>,
-    /// State of which the controller also weighs the integral.
+    /// Index of the state whose integral the controller also weighs; `None` for no integral.
     pub integral: Option<usize>,
-    /// State that has to stay within `bound`.
+    /// Index of the state that has to stay within `bound`, the balanced state.
     pub balance: usize,
-    /// Magnitude of that state beyond which the plant has fallen.
+    /// Magnitude of the balanced state beyond which the plant has fallen.
     pub bound: f64,
-    /// State that measures the distance of the plant.
+    /// Index of the state that measures the plant's distance from its start.
     pub travel: usize,
     /// Factors from the states `balance` and `travel` to the values in results, such as degrees per radian.
     pub scale: [f64; 2],
@@ -62,17 +62,17 @@ pub struct Parts {
     pub start: Vec<f64>,
     /// Greatest magnitude of an input.
     pub limit: f64,
-    /// Smallest step of an input; 0 for none.
+    /// Smallest step of an input; 0 if inputs are not rounded.
     pub step: f64,
     /// Sampling period, ns.
     pub period_ns: u64,
-    /// Weights of the states in the controller's cost, that of the integral first.
+    /// Weights of the states in the controller's cost. If there is an integral, its weight is the first.
     pub weights: Vec<f64>,
     /// The weight of each control input in the quadratic cost.
     pub input_weight: f64,
 }
 
-/// Reason why a plant or controller cannot be made.
+/// Reason why a plant or a controller cannot be made.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ModelError {
     /// A list or matrix is too long or too short.
@@ -80,7 +80,7 @@ pub enum ModelError {
     Shape {
         /// Name of the list or matrix.
         what: String,
-        /// Length of the list or matrix.
+        /// Its actual length.
         found: usize,
         /// The required length, in words.
         needed: String,
@@ -115,16 +115,16 @@ pub enum ModelError {
     /// The request is only valid for some plants.
     #[error("{what}: not for {plant}: {reason}")]
     NotForPlant {
-        /// The request.
+        /// The request that this plant does not support.
         what: &'static str,
         /// Name of the plant.
         plant: String,
-        /// Reason, and what to do instead.
+        /// Reason why the plant does not support the request, and what to do instead.
         reason: &'static str,
     },
 }
 
-/// A plant as a checked linear model: shapes fit and values are finite.
+/// A plant as a linear model whose shapes match and whose values are finite.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
     parts: Parts,
@@ -204,7 +204,7 @@ impl Model {
         &self.b
     }
 
-    /// Returns the rows of the sensors.
+    /// Returns the sensors' weights as a matrix, a row for each sensor (C in y = C x).
     pub fn c(&self) -> &DMatrix<f64> {
         &self.c
     }
@@ -239,8 +239,8 @@ impl Model {
         (a, self.b.clone().insert_row(0, 0.0))
     }
 
-    /// Returns the state that is the rate of the balanced state: the other state with the largest coefficient in its
-    /// row of A.
+    /// Returns the index of the state that is the rate of the balanced state. In the balanced state's row of A, it is
+    /// the other state with the largest coefficient.
     pub(crate) fn rate_of_balance(&self) -> Option<usize> {
         let row = self.a.row(self.parts.balance);
         let others = (0..self.states()).filter(|state| *state != self.parts.balance);
@@ -258,7 +258,7 @@ impl Model {
         Self::new(parts)
     }
 
-    /// Returns the inputs as an actuator applies them: within the limit and in whole steps; NaN becomes 0.
+    /// Returns the inputs as an actuator applies them: clipped to the limit and rounded to whole steps; NaN becomes 0.
     pub fn actuated(&self, inputs: &Inputs) -> Inputs {
         let (limit, step) = (self.parts.limit, self.parts.step);
         inputs.map(|input| {
@@ -331,7 +331,7 @@ fn value(what: &str, found: f64, right: bool, needed: &'static str) -> Result<()
     })
 }
 
-/// Magnitude above which numbers of a plant are rejected, because computations with them would overflow.
+/// Magnitude above which values of a plant are rejected, because computations with them would overflow.
 const MOST: f64 = 1e9;
 
 fn finite(what: &str, found: f64) -> Result<(), ModelError> {

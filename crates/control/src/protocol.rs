@@ -1,4 +1,4 @@
-//! Messages between plant and controller: those of NCSbench, and our own, which carry the timestamps of every stage.
+//! Messages between plant and controller: NCSbench's, and taut's own, which carry the timestamps of every stage.
 //!
 //! NCSbench (`packet.py`, MIT): numbers of 64 bits in the byte order of the machines that it ran on, little-endian. A
 //! report is eleven numbers (88 bytes). First are the sequence number and four times of the previous round in units of
@@ -6,7 +6,7 @@
 //! voltages follow, times a million. A command is 24 numbers (192 bytes): sequence number, time, and eleven pairs of
 //! voltages in microvolts, the first for now and the others predicted.
 //!
-//! Our own format begins with a mark and a version; extensions are only appended. All numbers are little-endian.
+//! Taut's own format begins with a mark and a version; extensions are only appended. All numbers are little-endian.
 //!
 //! | Bytes | Both |
 //! |---|---|
@@ -20,7 +20,7 @@
 //!
 //! The rest of a report is the round whose inputs are in force (sequence, read, applied), the offset of the first
 //! sensor, the inputs in force, and the readings. The rest of a command is the inputs for eleven periods. A farewell
-//! has no further fields: the controller exits, and the plant applies 0.
+//! has no further fields: it announces that the controller exits, and the plant applies 0.
 
 use crate::model::{Inputs, MOST_INPUTS, MOST_SENSORS, Readings};
 
@@ -32,7 +32,7 @@ pub const COMMAND_PORT: u16 = 34544;
 pub const NCSBENCH_REPORT_BYTES: usize = 88;
 /// Length of NCSbench's command, in bytes.
 pub const NCSBENCH_COMMAND_BYTES: usize = 192;
-/// Number of inputs in a command: those for now and ten predictions.
+/// Number of input sets in a command: the current inputs and ten predictions.
 pub const SLOTS: usize = 11;
 /// Longest message of either format, in bytes.
 pub const MOST_BYTES: usize = 512;
@@ -79,7 +79,7 @@ pub const STAGES: usize = 10;
 pub struct Stamps(pub [u64; STAGES]);
 
 impl Stamps {
-    /// Returns the time of a stage, if it is known.
+    /// Returns the time of a stage, ns; `None` if it is unknown.
     pub fn at(&self, stage: Stage) -> Option<u64> {
         Some(self.0[stage as usize]).filter(|ns| *ns > 0)
     }
@@ -89,14 +89,14 @@ impl Stamps {
         self.0[stage as usize] = ns;
     }
 
-    /// Returns the time from one stage to a later one, ns. Returns none if one is unknown, or the timestamps go
+    /// Returns the time from one stage to a later one, ns; `None` if the time of either is unknown or the timestamps go
     /// backwards.
     pub fn between(&self, from: Stage, to: Stage) -> Option<u64> {
         self.at(to)?.checked_sub(self.at(from)?)
     }
 }
 
-/// A round in a plant's report.
+/// The times of a round, as a plant's report states them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Round {
     /// Sequence number of the round's report.
@@ -116,18 +116,18 @@ pub struct Round {
 pub struct Report {
     /// Number of the period, from 1.
     pub sequence: u64,
-    /// Time at which the sensors were read, ns of the plant's clock; NCSbench does not send it, so it is one nominal
-    /// period after that of the previous round.
+    /// Time at which the sensors were read, ns of the plant's clock. NCSbench's reports lack it; it is then one nominal
+    /// period after the reading of the previous round.
     pub read_ns: u64,
-    /// Timestamps in the message; our own format only.
+    /// Timestamps in the message; empty with NCSbench's format.
     pub stamps: Stamps,
-    /// The round whose inputs are in force; with NCSbench the previous round.
+    /// The round whose inputs are in force; with NCSbench's format, the previous round.
     pub previous: Option<Round>,
-    /// Offset of the first sensor.
+    /// Estimated offset of the first sensor.
     pub offset: f64,
-    /// Inputs in force.
+    /// The inputs in force.
     pub applied: Inputs,
-    /// Readings.
+    /// Readings of the sensors.
     pub readings: Readings,
 }
 
@@ -138,18 +138,18 @@ pub struct Command {
     pub sequence: u64,
     /// Time at which the command was sent, ns of the controller's clock.
     pub time_ns: u64,
-    /// Inputs for now and for the periods to come.
+    /// The current inputs, then the predicted inputs for the following periods.
     pub inputs: [Inputs; SLOTS],
 }
 
-/// A message of either side.
+/// A message of the plant or of the controller.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
     /// A report.
     Report(Report),
     /// A command and its timestamps; NCSbench's commands have none.
     Command(Command, Stamps),
-    /// The controller exits.
+    /// The controller's announcement that it exits.
     Farewell,
 }
 
@@ -160,7 +160,7 @@ pub enum Format {
     /// NCSbench's format.
     #[default]
     Ncsbench,
-    /// Our own format.
+    /// Taut's own format.
     Taut,
 }
 
@@ -170,10 +170,10 @@ pub enum ProtocolError {
     /// The datagram's length is not that of any message of this format.
     #[error("{0} bytes: no message of this format is that long")]
     Length(usize),
-    /// The datagram does not begin with the mark.
+    /// The datagram does not begin with the format's mark.
     #[error("no message of taut: both sides need --protocol taut")]
     Mark,
-    /// The datagram has another version.
+    /// The datagram has another version of the format.
     #[error(
         "version {0} of the protocol, and this is version {VERSION}: use the same taut on both sides"
     )]
@@ -183,17 +183,17 @@ pub enum ProtocolError {
     Value(&'static str),
 }
 
-/// Numbers of sensors and inputs that the messages of a plant carry.
+/// Numbers of sensors and inputs in the messages of a plant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Sensors of the plant.
+    /// Number of sensors of the plant.
     pub sensors: usize,
-    /// Inputs of the plant.
+    /// Number of inputs of the plant.
     pub inputs: usize,
 }
 
 impl Format {
-    /// Returns true if messages of this format have space for a plant's numbers.
+    /// Returns true if messages of this format have enough space for a plant of this shape.
     pub fn carries(self, shape: Shape) -> bool {
         match self {
             Self::Ncsbench => shape.sensors <= 3 && shape.inputs <= 2,
@@ -217,7 +217,7 @@ impl Format {
         }
     }
 
-    /// Writes a report, and returns its length.
+    /// Writes a report to `bytes`; returns the length of the message.
     pub fn emit_report(self, report: &Report, shape: Shape, bytes: &mut [u8; MOST_BYTES]) -> usize {
         let mut to = Writer { bytes, at: 0 };
         match self {
@@ -262,7 +262,7 @@ impl Format {
         to.at
     }
 
-    /// Writes a command, and returns its length.
+    /// Writes a command to `bytes`; returns the length of the message.
     pub fn emit_command(
         self,
         command: &Command,
@@ -292,7 +292,7 @@ impl Format {
         to.at
     }
 
-    /// Writes a farewell, and returns its length. Returns 0 for NCSbench, which has none.
+    /// Writes a farewell to `bytes`; returns the length of the message, or 0 for NCSbench, which has no farewell.
     pub fn emit_farewell(self, shape: Shape, bytes: &mut [u8; MOST_BYTES]) -> usize {
         let mut to = Writer { bytes, at: 0 };
         if self == Self::Taut {
@@ -313,7 +313,7 @@ fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Returns a number as NCSbench writes it: truncated, not rounded, as its Python does.
+/// Returns a number in millionths as NCSbench writes it: truncated, not rounded.
 fn millionths(value: f64) -> i64 {
     // The conversion saturates, and NaN becomes 0.
     (value * 1e6) as i64
@@ -408,7 +408,7 @@ fn taut(bytes: &[u8], shape: Shape) -> Result<Message, ProtocolError> {
     }
 }
 
-/// The common header of both messages of our own format.
+/// The header that reports and commands of taut's own format share.
 struct Head {
     kind: u8,
     /// Count of the message's own numbers: sensors of a report, inputs of a command.
@@ -453,7 +453,8 @@ impl Head {
         })
     }
 
-    /// Rejects a message with another count of numbers, or with another length after the header than `rest` bytes.
+    /// Rejects a message that has another count of numbers than `numbers`, or another length after the header than
+    /// `rest` bytes.
     fn check(&self, bytes: &[u8], rest: usize, numbers: usize) -> Result<(), ProtocolError> {
         if self.numbers != numbers {
             return Err(ProtocolError::Value(

@@ -1,4 +1,4 @@
-//! Plant, controller and network in virtual time: the same code as the real loop, a thousand times faster.
+//! Plant, controller and network in virtual time: the same code as in the real loop, a thousand times faster.
 
 use crate::controller::{self, Controller};
 use crate::link::{Link, LinkSettings};
@@ -13,19 +13,19 @@ use std::collections::BTreeMap;
 pub struct Scenario {
     /// The plant.
     pub model: Model,
-    /// Settings of its controller.
+    /// Settings of the controller.
     pub controller: controller::Settings,
-    /// The plant's side.
+    /// Settings of the plant's side.
     pub station: station::Settings,
-    /// The network.
+    /// Settings of the network.
     pub link: LinkSettings,
-    /// Time from reading to sending, ns.
+    /// Time from reading the sensors to sending the report, ns.
     pub sensing_ns: u64,
     /// Time from receiving a report to sending its command, ns.
     pub processing_ns: u64,
-    /// A push: its time, ns, and its rate, in the unit of the results per second.
+    /// A push: its time in ns, and the change of the balanced state's rate, in the unit of the results per second.
     pub push: Option<(u64, f64)>,
-    /// Seed of sensors and network.
+    /// Seed of the sensors' errors and of the network.
     pub seed: u64,
 }
 
@@ -52,18 +52,18 @@ impl Scenario {
 /// The results of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Simulated {
-    /// Rounds from the first command on.
+    /// The rounds from the first command on.
     pub records: Vec<Record>,
-    /// Shortest time from a reading to the arrival of its command, ns, if all commands that arrived were late; otherwise
-    /// `None`.
+    /// Shortest time from a reading to the arrival of its command, ns, if all commands that arrived were late;
+    /// otherwise `None`.
     pub too_late_ns: Option<u64>,
-    /// Time of the fall, ns.
+    /// Time of the fall, ns; `None` if the plant did not fall.
     pub fallen_ns: Option<u64>,
-    /// Integral over time of the mean square of the inputs.
+    /// Time integral of the inputs' mean square.
     pub energy: f64,
 }
 
-/// Pending events, by time and then by order.
+/// Pending events, ordered by time, and by insertion for equal times.
 #[derive(Debug, Default)]
 struct Events {
     queue: BTreeMap<(u64, u64), Event>,
@@ -76,7 +76,7 @@ impl Events {
         self.queue.insert((ns, self.count), event);
     }
 
-    /// Returns the next event, if its time is at most `by_ns`.
+    /// Removes and returns the earliest event if its time is at most `by_ns`.
     fn next(&mut self, by_ns: u64) -> Option<(u64, Event)> {
         let next = self.queue.first_entry().filter(|it| it.key().0 <= by_ns)?;
         let ((ns, _), event) = next.remove_entry();
@@ -92,7 +92,7 @@ enum Event {
     Pushed(f64),
 }
 
-/// Simulates until all periods are over or the plant has fallen.
+/// Simulates a scenario until all periods are over or the plant has fallen.
 ///
 /// # Errors
 /// The controller does not support this plant.

@@ -1,10 +1,10 @@
-//! The plant's side of the loop: it reads the sensors each period, and applies commands that arrive in time, or
-//! predictions.
+//! The plant's side of the loop. It reads the sensors each period, and applies commands that arrive before the bound,
+//! or predictions in their place.
 //!
-//! The discipline is that of NCSbench's robot (Gallenmüller, dissertation, section 6.2) with a period of 35 ms. It
-//! waits for a command until 29 ms after the reading and applies it at 32 ms. If none arrived, it applies the next
-//! prediction of the last command at 29 ms. The caller passes the time, so that the same code runs over sockets in real
-//! time and in a simulation.
+//! The timing is that of NCSbench's robot (Gallenmüller, dissertation, section 6.2) with a period of 35 ms. It waits
+//! for a command until 29 ms after the reading and applies it at 32 ms. If none arrived, it applies the next prediction
+//! of the last command at 29 ms. The caller passes the time, so that the same code runs over sockets in real time and
+//! in a simulation.
 
 use crate::model::{Inputs, MOST_INPUTS, Readings};
 use crate::plant::Plant;
@@ -15,22 +15,22 @@ use std::collections::VecDeque;
 pub const BOUND_NS: u64 = 29_000_000;
 /// Time after a reading at which its command is applied.
 pub const APPLY_NS: u64 = 32_000_000;
-/// Number of rounds that stay open for late commands.
+/// Number of recent rounds whose records late commands can still update.
 const OPEN_ROUNDS: usize = 128;
-/// Rates at which a robot is lifted, degrees/s, and number of periods of the first; together they lift from -1.0325 rad
-/// just past upright.
+/// The two rates at which a robot is lifted, degrees/s. The first applies for `FAST_PERIODS` periods; together they
+/// lift it from -1.0325 rad to just past upright.
 const LIFT_RATES: [f64; 2] = [200.0, 10.0];
 const FAST_PERIODS: u64 = 8;
 
-/// The time at which commands are applied.
+/// The rule that determines when commands are applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Discipline {
-    /// Commands that arrived by the bound are applied at a fixed time after the reading, so that the delay is constant.
+    /// Commands that arrived by the bound are applied at a fixed time after the reading, so the delay is constant.
     #[default]
     Deadline,
-    /// Commands are applied on arrival; the newest wins. A command counts as missing after one and a half periods
-    /// without any.
+    /// Commands are applied on arrival; only newer commands replace the inputs in force. After one and a half periods
+    /// without a command, it counts as missing.
     Arrival,
 }
 
@@ -38,10 +38,10 @@ pub enum Discipline {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnLoss {
-    /// The next prediction of the last command; after ten, 0.
+    /// The next prediction of the last command; inputs of 0 after ten predictions.
     #[default]
     Predict,
-    /// The inputs in force; after ten periods, 0.
+    /// The inputs in force; inputs of 0 after ten periods.
     Hold,
     /// Inputs of 0.
     Zero,
@@ -50,24 +50,26 @@ pub enum OnLoss {
 /// Settings of a plant's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Settings {
-    /// The time at which commands are applied.
+    /// The rule that determines when commands are applied.
     pub discipline: Discipline,
     /// The inputs that are applied when no command arrives.
     pub on_loss: OnLoss,
-    /// Time after a reading until which its command is in time, ns.
+    /// Latest time after a reading at which its command may arrive, ns: the bound.
     pub bound_ns: u64,
     /// Time after a reading at which its command is applied with [`Discipline::Deadline`], ns.
     pub apply_ns: u64,
     /// True if the first prediction repeats the command (a fault of NCSbench's robot).
     pub repeated_slot: bool,
-    /// True if the plant lies and is lifted first; NCSbench's controller begins when it has detected that.
+    /// True if the plant lies at first and is lifted; NCSbench's controller begins when it detects the end of the
+    /// lifting.
     pub lifted: bool,
     /// Number of periods, counted from the first command, after which the plant stops.
     pub periods: u64,
 }
 
 impl Settings {
-    /// Returns NCSbench's settings, with 1,400 periods. Times are scaled to the period if it is not 35 ms.
+    /// Returns NCSbench's settings, with 1,400 periods. For periods other than 35 ms, its times are scaled in
+    /// proportion.
     pub fn for_period(period_ns: u64) -> Self {
         let share = |of: u64| (u128::from(period_ns) * u128::from(of) / 35_000_000) as u64;
         Self {
@@ -91,28 +93,28 @@ pub enum Outcome {
     Lost,
     /// The command arrived after the bound.
     Late,
-    /// The command arrived in time.
+    /// The command arrived before the bound.
     InTime,
 }
 
-/// A finished round.
+/// The record of a finished round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// Number of the period.
     pub sequence: u64,
-    /// Known timestamps of the round.
+    /// Timestamps of the round; 0 where unknown.
     pub stamps: Stamps,
     /// Outcome of the round's command.
     pub outcome: Outcome,
     /// The balanced state when the sensors were read, in the unit of the plant's results.
     pub balance: f64,
-    /// Distance of the plant.
+    /// Distance of the plant from its start when the sensors were read, in the unit of the plant's results.
     pub travel: f64,
     /// Inputs that were applied in this round.
     pub inputs: Inputs,
-    /// Readings.
+    /// Readings of the sensors.
     pub readings: Readings,
-    /// Number of the applied prediction, from 1; none if the command was in time.
+    /// Number of the prediction that was applied, from 1; `None` if the command arrived before the bound.
     pub prediction: Option<usize>,
 }
 
@@ -123,17 +125,17 @@ pub struct Standing {
     pub sequence: u64,
     /// The balanced state, in the unit of the plant's results.
     pub balance: f64,
-    /// Distance of the plant.
+    /// Distance of the plant from its start, in the unit of the plant's results.
     pub travel: f64,
     /// Inputs in force.
     pub inputs: Inputs,
-    /// Time from reading to the arrival of the command, ns, for the newest command.
+    /// Time from reading to the arrival of the command, ns, for the newest command; `None` before the first.
     pub round_trip_ns: Option<u64>,
-    /// Number of commands that arrived in time.
+    /// Number of commands that arrived before the bound.
     pub in_time: u64,
     /// Number of commands that arrived after the bound.
     pub late: u64,
-    /// Number of earlier rounds, counted from the first command, that got no command.
+    /// Number of rounds before the current one, counted from the first command, whose command never arrived.
     pub missing: u64,
     /// True if the plant has fallen.
     pub has_fallen: bool,
@@ -142,11 +144,11 @@ pub struct Standing {
 /// The outcome of [`Station::receive`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Receipt {
-    /// The command is applied, now or later.
+    /// The command was accepted: it is applied now or later.
     Taken,
-    /// The command is older than the applied one, or arrived after the bound.
+    /// The command was ignored: it is older than the applied one, or arrived after the bound.
     TooLate,
-    /// The command replies to a report that was not sent: it is forged, or from another run.
+    /// The command was ignored: it replies to a report that was not sent, so it is forged or from another run.
     NotAsked,
 }
 
@@ -159,13 +161,13 @@ pub struct Station {
     read_ns: u64,
     next_read_ns: u64,
     sequence: u64,
-    /// First round whose command was accepted.
+    /// First round whose command was accepted; `None` before.
     first: Option<u64>,
-    /// True while a command waits until it is applied.
+    /// True while an accepted command waits for the time at which it is applied.
     pending: bool,
-    /// True if the last reading's command has arrived, or its time has passed.
+    /// True if the command for the last reading has arrived, or the time for it has passed.
     settled: bool,
-    /// Time after which a command counts as missing, with [`Discipline::Arrival`].
+    /// Time after which a command counts as missing with [`Discipline::Arrival`], ns.
     overdue_ns: u64,
     newest: u64,
     last_command: Option<Command>,
@@ -239,8 +241,8 @@ impl Station {
         own_ns.min(self.next_read_ns)
     }
 
-    /// Returns true if messages that arrive before [`Station::due_ns`] change nothing, because a command waits until it
-    /// is applied.
+    /// Returns true if a command is already waiting to be applied, so messages that arrive before [`Station::due_ns`]
+    /// change nothing.
     pub fn awaits_nothing(&self) -> bool {
         self.pending
     }
@@ -250,12 +252,12 @@ impl Station {
         self.stopped
     }
 
-    /// Returns true if a command has arrived.
+    /// Returns true once a command has been accepted.
     pub fn is_controlled(&self) -> bool {
         self.first.is_some()
     }
 
-    /// Returns the time of the plant's fall, ns.
+    /// Returns the time of the plant's fall, ns; `None` if it has not fallen.
     pub fn fallen_ns(&self) -> Option<u64> {
         self.fallen_ns
     }
@@ -266,12 +268,12 @@ impl Station {
         self.energy
     }
 
-    /// Returns the number of periods without a reading because the process was late.
+    /// Returns the number of periods that had no reading because the process was late.
     pub fn missed(&self) -> u64 {
         self.missed
     }
 
-    /// Returns the state of the plant.
+    /// Returns the plant's state at its last reading.
     pub fn standing(&self) -> Standing {
         // The command of the last reading may still arrive.
         let earlier = self.first.map_or(0, |first| self.sequence - first);
@@ -293,7 +295,8 @@ impl Station {
         self.plant.as_ref()
     }
 
-    /// Applies inputs that are due, and reads the sensors at the end of a period; returns the report to send.
+    /// Applies inputs whose time has come. At the end of a period it also reads the sensors, and returns the report to
+    /// send.
     pub fn step(&mut self, now_ns: u64) -> Option<Report> {
         if self.stopped {
             return None;
@@ -315,7 +318,7 @@ impl Station {
         }
     }
 
-    /// Accepts a command that has arrived, with its timestamps.
+    /// Processes a command that has arrived, with its timestamps.
     pub fn receive(&mut self, now_ns: u64, command: &Command, stamps: &Stamps) -> Receipt {
         if self.stopped || command.sequence > self.sequence || command.sequence == 0 {
             return Receipt::NotAsked;
@@ -384,14 +387,14 @@ impl Station {
         self.plant.push(rate);
     }
 
-    /// Applies 0 and ends, because the controller has exited.
+    /// Applies inputs of 0 and ends the run, because the controller has exited.
     pub fn stop(&mut self, now_ns: u64) {
         self.advance(now_ns);
         self.in_force = self.plant.apply(&[0.0; MOST_INPUTS]);
         self.stopped = true;
     }
 
-    /// Returns the rounds from the first command on; rounds at the end whose command may still arrive are omitted.
+    /// Returns the rounds from the first command on, without the last rounds, whose commands may still arrive.
     pub fn into_records(mut self) -> Vec<Record> {
         // Reports of readings at the end of the run get no reply.
         while self
@@ -454,7 +457,7 @@ impl Station {
         });
     }
 
-    /// Applies the inputs that are due, if any.
+    /// Applies the inputs whose time has come, if any.
     fn act(&mut self, now_ns: u64) {
         match self.settings.discipline {
             Discipline::Deadline if self.pending => {
@@ -482,7 +485,7 @@ impl Station {
         }
     }
 
-    /// Returns the inputs to apply when no command has arrived, and the number of the prediction, from 1.
+    /// Returns the number of the applied prediction, from 1, and the inputs to apply when no command has arrived.
     fn without_command(&mut self) -> (usize, Inputs) {
         self.since_command += 1;
         let slot = self.since_command;

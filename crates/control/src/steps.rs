@@ -1,14 +1,14 @@
 //! Exact discretisation: solves x' = A x + B u for constant u over any whole number of nanoseconds.
 //!
-//! The matrix exponential of [A B; 0 0] t has both matrices of a step of length t (Van Loan, Computing integrals
-//! involving the matrix exponential, 1978). Steps of 2^k ns are computed once; any other step is a sequence of those.
+//! The matrix exponential of [A B; 0 0] t contains both matrices of a step of length t (Van Loan, Computing integrals
+//! involving the matrix exponential, 1978). Steps of 2^k ns are computed once; any other step is composed of them.
 
 use nalgebra::{DMatrix, DVector};
 
-/// Limit on the powers: the longest step is below 2^36 ns, 68 s; longer times take several steps.
+/// Number of powers of two: the longest single step is below 2^36 ns, 68 s; longer times take several steps.
 const POWERS: usize = 36;
 
-/// The steps of a plant.
+/// The discretised steps of a plant.
 #[derive(Debug, Clone)]
 pub struct Steps {
     a: DMatrix<f64>,
@@ -45,13 +45,13 @@ impl Steps {
         }
     }
 
-    /// Returns both matrices of a step of `ns`.
+    /// Returns the matrices of the states and of the inputs for a step of `ns`.
     pub fn matrices(&self, ns: u64) -> (DMatrix<f64>, DMatrix<f64>) {
         discrete(&self.a, &self.b, ns as f64 * 1e-9)
     }
 }
 
-/// Returns both matrices of a step of `seconds`.
+/// Returns the matrices of the states and of the inputs for a step of `seconds`.
 pub(crate) fn discrete(
     a: &DMatrix<f64>,
     b: &DMatrix<f64>,
@@ -66,7 +66,7 @@ pub(crate) fn discrete(
     )
 }
 
-/// Returns [A B; 0 0].
+/// Returns the block matrix [A B; 0 0].
 pub(crate) fn with_inputs(a: &DMatrix<f64>, b: &DMatrix<f64>) -> DMatrix<f64> {
     let (states, inputs) = (a.nrows(), b.ncols());
     let mut both = DMatrix::zeros(states + inputs, states + inputs);
@@ -88,8 +88,8 @@ pub fn spectral_radius(matrix: &DMatrix<f64>) -> f64 {
 /// Limit on the iterations for eigenvalues; a matrix takes a few for each row.
 const ITERATIONS: usize = 10_000;
 
-/// Returns the eigenvalues, real and imaginary part; those of A are the poles of a plant, 1/s. Returns none if they
-/// cannot be found.
+/// Returns the eigenvalues as pairs of real and imaginary part; those of A are the poles of a plant, 1/s. Returns
+/// `None` if they cannot be found.
 pub fn eigenvalues(matrix: &DMatrix<f64>) -> Option<Vec<[f64; 2]>> {
     if matrix.iter().any(|value| !value.is_finite()) {
         return None;

@@ -100,7 +100,7 @@ pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError>
     }
 }
 
-/// Explains why a segment in the kernel cannot be at an end of the chain; none if it can.
+/// Explains why a segment in the kernel cannot be the first or last of the chain; none if it can.
 fn beside(number: usize, chain: &Chain) -> Option<String> {
     let first = (number == 0).then(|| chain.ports.first()).flatten();
     let is_last = number + 1 == chain.functions.len();
@@ -111,7 +111,7 @@ fn beside(number: usize, chain: &Chain) -> Option<String> {
     Some(format!("port \"{}\" beside it is no interface", end.text()))
 }
 
-/// Explains why a placement has no segments in the kernel.
+/// Explains why a placement can have no segments in the kernel.
 fn between(placement: Placement) -> &'static str {
     match placement {
         Placement::Compact => "one worker has the whole chain",

@@ -13,7 +13,7 @@ use taut_sys::listen_privately;
 
 /// Timeout for a supervisor's reply: it may be changing functions, or stopping a chain.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Timeout for the exit of a dying supervisor, which ends its processes first.
+/// Timeout for the exit of a supervisor that was stopped, which first ends its processes.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 /// Longest request, in bytes: a chain file.
 const LONGEST: u64 = 1 << 20;
@@ -45,7 +45,7 @@ pub struct Answer {
     pub status: Option<Status>,
 }
 
-/// A request, and the channel for its reply.
+/// A request, with the channel for its reply.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub request: Request,
@@ -174,7 +174,7 @@ fn exchange(socket: &Path, request: &Request) -> std::io::Result<Answer> {
     Ok(serde_json::from_str(&answer)?)
 }
 
-/// Waits until no supervisor runs the chain; returns false after the timeout.
+/// Waits until no supervisor runs the chain; returns false if one still runs after the timeout.
 fn has_ended(name: &str, patience: Duration) -> Result<bool, DeployError> {
     let deadline = Instant::now() + patience;
     while run_folder::of_running(name)?.is_some() {
@@ -205,7 +205,7 @@ pub fn down(name: &str) -> Result<Option<Status>, DeployError> {
     Ok(last)
 }
 
-/// Removes the namespaces and links of dead processes, as far as this user may.
+/// Removes the namespaces and links of dead processes, as far as this user's permissions allow.
 pub fn sweep() {
     // The rest can only be removed by root.
     let _ = sweep_stale();

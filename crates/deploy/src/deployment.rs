@@ -26,13 +26,13 @@ use std::time::{Duration, Instant, SystemTime};
 use taut_engine::{Chain, Count, CountKind, CountersView, Event, Order, Place, Placement, Report};
 use taut_port::{PortCounters, PortSpec};
 
-/// Timeout for processes until packets pass; a machine under load takes seconds.
+/// Timeout for processes to start passing packets; a machine under load takes seconds.
 const START_DEADLINE: Duration = Duration::from_secs(20);
-/// Timeout for virtual machines: several that are emulated on few cores take tens of seconds.
+/// Timeout for virtual machines to start passing packets: several emulated ones on few cores take tens of seconds.
 const BOOT_DEADLINE: Duration = Duration::from_secs(120);
 /// Timeout for a process to end by itself.
 const END_DEADLINE: Duration = Duration::from_secs(3);
-/// Delay before a process that died is restarted: the first and the longest; doubled each time.
+/// Delay before a process that died is restarted: the first delay and the longest; it doubles with each failed start.
 const BACK_OFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 /// Running time after which the death of a process no longer counts as a failed start.
 const SETTLED: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Longest name of a chain, so that the paths of its sockets fit.
 const LONGEST_NAME: usize = 40;
 
-/// An event for the supervisor.
+/// An event that the supervisor processes.
 enum Heard {
     Word(Word),
     Asked(Asked),
@@ -63,19 +63,19 @@ impl From<Asked> for Heard {
 /// A segment, and its reported state.
 struct Running {
     segment: Segment,
-    /// Indices of its process, and of its worker in that process.
+    /// Index of its process, and index of its worker in that process.
     process: usize,
     worker: usize,
     namespace: Option<String>,
     condition: Condition,
-    /// Reason, by port, for each link that is down.
+    /// Reason for each link that is down, by port.
     links: BTreeMap<String, Option<String>>,
-    /// Counters of all starts, including this one.
+    /// Counters summed over all starts, including the current one.
     before: CountersView,
     now: CountersView,
-    /// Counters of this start, as last reported.
+    /// Counters of the current start, as last reported.
     told: CountersView,
-    /// Counters of its functions in this start.
+    /// Counts of its functions in the current start.
     counts: Vec<Count>,
     /// Counters of the segment's ports at the time when it had read all of its files.
     at_end: Vec<PortCounters>,
@@ -83,7 +83,7 @@ struct Running {
 }
 
 impl Running {
-    /// Adds the reported counters of this start, if no later ones are known.
+    /// Takes over the last reported counters of the current start, if they are later than the known ones.
     fn count_as_told(&mut self) {
         let told = std::mem::take(&mut self.told);
         if told.rx_packets > self.now.rx_packets || told.tx_packets > self.now.tx_packets {
@@ -100,10 +100,10 @@ struct Kept {
     starts: u32,
     since: Instant,
     since_time: SystemTime,
-    /// Time of the next start.
+    /// Time of the next start, if the process waits for a restart.
     due: Option<Instant>,
     back_off: Duration,
-    /// Last line of the process's standard error, including that of earlier starts.
+    /// Last line of the process's standard error, also if an earlier start printed it.
     said: String,
     last_words: String,
 }
@@ -125,11 +125,11 @@ pub struct Deployment {
     gaps: Vec<Gap>,
     /// The drain of the last packets, once an end of the chain has read its file.
     drain: Option<Drain>,
-    /// Reply of the worker that was ordered to replace its functions; there is one order at a time.
+    /// Reply of the worker that was commanded to replace its functions; at most one command is pending.
     answer: Option<Result<(), String>>,
     /// The events that arrived while a command waited for its reply.
     later: VecDeque<Heard>,
-    /// Channel for the reply to the peer that requested the end, and waits for it.
+    /// Channel for the reply to the peer that requested the end of the chain, and waits for the reply.
     ended_by: Option<Reply>,
 }
 
@@ -156,8 +156,8 @@ pub fn name_of(chain: &Chain, file: &Path) -> Result<String, DeployError> {
     Ok(name)
 }
 
-/// Returns the cores for a chain's workers, the first one's first: those of the file, or those that measurements would
-/// use.
+/// Returns the cores for a chain's workers, in the order of the workers: the cores in the file, or those that
+/// measurements would use.
 pub(crate) fn cores(chain: &Chain) -> Result<Vec<usize>, DeployError> {
     let allowed: Vec<usize> = taut_host::allowed_cpus().into_iter().collect();
     let first = chain
@@ -336,7 +336,8 @@ impl Deployment {
         Ok(())
     }
 
-    /// Returns a segment that does not pass packets yet. The peers beyond the chain's own ends may come up later.
+    /// Returns the name of a segment that does not pass packets yet. The peers beyond the chain's own ends may come up
+    /// later.
     fn late(&self) -> Option<String> {
         let is_started = |running: &&Running| self.processes[running.process].running.is_some();
         let late = self.segments.iter().filter(is_started).find(|running| {
@@ -346,7 +347,7 @@ impl Deployment {
         late.map(|running| running.segment.name.clone())
     }
 
-    /// Returns true if the links of a segment are connected at the other end.
+    /// Returns true if the links of a segment to other segments are connected on both sides.
     fn is_joined(&self, running: &Running) -> bool {
         let chain = &running.segment.chain;
         let mut wires = chain
@@ -684,7 +685,7 @@ impl Deployment {
         self.gaps = gaps;
     }
 
-    /// Processes the counters of a neighbour of gaps.
+    /// Processes the counters of a segment next to a dead one.
     fn fill_gaps(&mut self, neighbour: usize, ports: &[PortCounters]) {
         let segments = &mut self.segments;
         self.gaps.retain_mut(|gap| {
@@ -760,7 +761,7 @@ impl Deployment {
         }
     }
 
-    /// Writes the state for readers that find the supervisor dead.
+    /// Writes the state to a file, for readers that find the supervisor dead.
     fn write_state(&self) -> Result<(), DeployError> {
         let path = self.folder.path().join("state.json");
         let new = path.with_extension("new");

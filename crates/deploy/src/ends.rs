@@ -19,7 +19,7 @@ pub(crate) struct Laid {
     pub wires: Wires,
     /// The namespace of each segment that has its own.
     pub namespaces: Vec<Namespace>,
-    /// Ends of the chain with links that were created here.
+    /// Names of the chain's outer ports whose links were created here.
     made_ends: Vec<String>,
     // Both ends of a link must be removed at once, which removing a namespace does not ensure.
     veths: Vec<Veth>,
@@ -31,7 +31,7 @@ pub(crate) struct Laid {
 }
 
 impl Laid {
-    /// Returns true if the other side of a port is also part of the chain: then it must come up soon.
+    /// Returns true if the peer of a port is also part of the chain: then its link must come up soon.
     pub(crate) fn is_ours(&self, port: &str) -> bool {
         let mut ours = self.wires.joints.iter().flatten().chain(&self.made_ends);
         ours.any(|own| own == port)
@@ -96,7 +96,7 @@ pub(crate) fn check(chain: &Chain) -> Result<(), DeployError> {
     Ok(())
 }
 
-/// Returns the exclusive resource of a port, in words; none if ports do not conflict.
+/// Returns the resource that a port needs exclusively, in words; none if the port can be shared.
 fn what_it_takes(port: &PortSpec) -> Option<String> {
     match port.backend() {
         "memif" => Some(format!(

@@ -15,12 +15,12 @@ pub enum DeployError {
     /// The chain's file cannot be read, or a function cannot be made.
     #[error(transparent)]
     File(#[from] ChainError),
-    /// A function cannot run in its place.
+    /// A function cannot run in the requested place.
     #[error("function \"{function}\": {reason}")]
     Function {
         /// Name of the function.
         function: String,
-        /// Reason, and the alternatives.
+        /// Reason why it cannot, and the alternatives.
         reason: String,
     },
     /// A port is invalid, or cannot be used here.
@@ -31,7 +31,7 @@ pub enum DeployError {
         "chain \"{0}\" is up already: `taut chain down {0}` first, or give the file another `name`"
     )]
     NameTaken(String),
-    /// No chain has that name.
+    /// No running chain has that name.
     #[error("no chain \"{name}\" is up; {known}")]
     Unknown {
         /// The requested name.
@@ -63,7 +63,7 @@ pub enum DeployError {
     Segment {
         /// Name of the segment.
         segment: String,
-        /// Last output of the segment.
+        /// Last output of the segment's process.
         reason: String,
     },
     /// The system reported an error.
@@ -74,7 +74,7 @@ pub enum DeployError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A value that no cost can have.
+    /// A cost with an invalid value.
     #[error(transparent)]
     Value(#[from] WrongValue),
     /// The program was stopped before the chain was running.

@@ -21,8 +21,8 @@ use taut_model::link::propagation::Medium;
 use taut_model::resource::{Costs, Machine, Packets};
 use taut_sys::Clock;
 
-/// Cycles of receiving and sending a packet where this process cannot measure them. They were measured once, on virtual
-/// Ethernet and a virtual machine (docs/runs/measured/io-costs.toml); the value for DPDK is published.
+/// Assumed cycles of receiving and sending a packet, for backends that this process cannot measure. They were measured
+/// once, on virtual Ethernet and a virtual machine (docs/runs/measured/io-costs.toml); the value for DPDK is published.
 const ASSUMED_IO_CYCLES: [(&str, f64); 6] = [
     ("af_xdp", 5_900.0),
     ("af_packet", 15_000.0),
@@ -43,7 +43,7 @@ pub enum Basis {
     Measured,
     /// Measured in this run, by the kernel, on frames of this process.
     InKernel,
-    /// Measured in this run, with the user-space version of a function that runs in the kernel.
+    /// Measured in this run, with the user-space version of a function that runs in the kernel in this chain.
     StandIn,
     /// Measured before, by `taut bench io`.
     Bench,
@@ -72,14 +72,14 @@ impl Basis {
 pub struct Settings {
     /// UDP payloads, bytes.
     pub payloads_bytes: Vec<usize>,
-    /// Length of each block of a measurement.
+    /// Length of each block of a measurement, as time.
     pub block: Duration,
     /// Number of measured wakeups.
     pub wake_ups: usize,
     /// Fibre between the chain and its peer, one way, kilometres.
     pub distance_km: f64,
-    /// Costs of ports from an earlier measurement. They take precedence over a measurement in this run, which has both
-    /// ends on one core.
+    /// Costs of ports from an earlier measurement. They take precedence over a measurement in this run, which runs both
+    /// ports of a link on one core.
     pub io: Option<IoCosts>,
 }
 
@@ -106,7 +106,7 @@ pub struct FunctionRow {
     pub placed: Placed,
     /// Origin of the costs.
     pub basis: Basis,
-    /// Costs by payload, in the requested order.
+    /// Costs by payload, in the order of `Settings::payloads_bytes`.
     pub costs: Vec<BothWays>,
 }
 
@@ -115,15 +115,15 @@ pub struct FunctionRow {
 pub struct Part {
     /// Name of the part.
     pub what: String,
-    /// Typical time, ns.
+    /// Typical time of this part, ns.
     pub typical_ns: f64,
-    /// Longest time, without interruptions of the machine, ns.
+    /// Longest time of this part, without interruptions of the machine, ns.
     pub longest_ns: f64,
-    /// Origin of these figures.
+    /// Origin of both times.
     pub basis: Basis,
 }
 
-/// Time that one packet and its reply need for the chain, without the ends.
+/// Time that one packet and its reply spend in the chain, without the hosts at its ends.
 #[derive(Debug, Clone, Serialize)]
 pub struct RoundTrip {
     /// UDP payload, bytes.
@@ -149,7 +149,7 @@ pub struct Rate {
     pub one_way: Figure,
     /// The rate in each direction with its interval.
     pub both_ways: Figure,
-    /// Name of the bottleneck.
+    /// Name of the busiest segment or port, which is the bottleneck.
     pub busiest: String,
 }
 
@@ -157,11 +157,11 @@ pub struct Rate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Holds {
-    /// The budget is met even by the slowest packets.
+    /// The slowest packets meet the budget, and therefore all do.
     Yes,
-    /// The budget is met by most packets, but not by the slowest.
+    /// Most packets meet the budget, but the slowest do not.
     Mostly,
-    /// The budget is met by no packets.
+    /// No packet meets the budget.
     No,
 }
 
@@ -170,7 +170,7 @@ pub enum Holds {
 pub struct Estimate {
     /// Name of the chain; none if its file has none.
     pub name: Option<String>,
-    /// Ticks of the time-stamp counter per second, the unit of cycles.
+    /// Frequency of the time-stamp counter, which counts cycles, Hz.
     pub tsc_hz: f64,
     /// Packets in a full batch.
     pub batch: usize,
@@ -180,9 +180,9 @@ pub struct Estimate {
     pub round_trips: Vec<RoundTrip>,
     /// Rates by payload.
     pub rates: Vec<Rate>,
-    /// Budget of the file, ns.
+    /// Latency budget in the file, ns.
     pub budget_ns: Option<f64>,
-    /// The verdict on the budget, for the slowest payload.
+    /// The verdict on the latency budget, for the payload with the slowest round trip.
     pub holds: Option<Holds>,
     /// Notes about the values.
     pub notes: Vec<String>,
@@ -372,7 +372,7 @@ fn notes(functions: &[FunctionRow], parts: &[Segment], was_woken: bool) -> Vec<S
     notes
 }
 
-/// Returns the links of the placement, without creating them.
+/// Returns the links that the placement needs, without creating them.
 fn plan_wires(chain: &Chain) -> Result<Wires, DeployError> {
     let joint = |at: usize| match chain.placement {
         Placement::Threads => ["", ""].map(|_| format!("pair:plan{at}")),
@@ -397,7 +397,7 @@ const XDP: &str = "XDP";
 struct Ios<'a> {
     /// Costs from an earlier measurement.
     bench: Option<&'a IoCosts>,
-    /// Other costs, by backend.
+    /// Costs measured in this run or assumed, by backend.
     known: BTreeMap<&'static str, (Cost, Basis)>,
 }
 
@@ -510,7 +510,7 @@ struct Sums<'a> {
     hz: f64,
     payload_bytes: usize,
     goes_back: bool,
-    /// Distance one way, km.
+    /// Length of fibre in one direction, km.
     distance_km: f64,
 }
 
@@ -618,7 +618,7 @@ impl Sums<'_> {
         })
     }
 
-    /// Returns the time that a packet waits for a sleeping worker, in each direction.
+    /// Returns the time that a packet waits for a sleeping worker to wake up, in each direction.
     fn wait(&self, part: &Segment) -> Option<Part> {
         if part.chain.place == Place::Kernel {
             return None;

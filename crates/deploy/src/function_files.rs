@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use taut_engine::Stage;
 
-/// Returns the texts among the functions' settings with a matching key.
+/// Returns the texts in the functions' settings whose key matches.
 fn settings<'a>(
     functions: &'a [Stage],
     fits: impl Fn(&str) -> bool + 'a,
@@ -22,7 +22,7 @@ pub(crate) fn files(functions: &[Stage]) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns files under keys with other names.
+/// Returns the files in those settings whose key depends on the function.
 fn by_function(stage: &Stage) -> Vec<&str> {
     let key = match stage.name.as_str() {
         "lua" | "plugin" => "file",

@@ -15,7 +15,7 @@ use taut_wire::UdpFlow;
 
 const CONFIDENCE: f64 = 0.95;
 
-/// Number of blocks, over which the median is computed.
+/// Number of blocks of a measurement, of which the median is computed.
 const BLOCKS: usize = 15;
 
 /// Bytes around a UDP payload: Ethernet, IPv4, UDP, frame check sequence.
@@ -32,13 +32,13 @@ const SLOTS: u32 = 1024;
 pub struct Measured {
     /// Median of the blocks.
     pub median: f64,
-    /// Lower end of its interval.
+    /// Lower limit of the median's confidence interval.
     pub low: f64,
-    /// Upper end of its interval.
+    /// Upper limit of the median's confidence interval.
     pub high: f64,
     /// Number of blocks.
     pub n: usize,
-    /// Probability that such an interval covers the median, 0..1.
+    /// Probability that such an interval covers the true median, 0..1.
     pub coverage: f64,
 }
 
@@ -75,7 +75,7 @@ impl Measured {
 /// Cycles of the time-stamp counter per packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Cost {
-    /// Cost of a single packet. It is none if no packet reached this function.
+    /// Cost of a single packet. It is none if no packet reached the function.
     pub alone: Option<Measured>,
     /// Cost of a packet in a full batch.
     pub full: Option<Measured>,
@@ -90,7 +90,7 @@ pub struct BothWays {
     pub back: Cost,
 }
 
-/// Settings of a measurement: its time per size and batch.
+/// Settings of a measurement: its time per packet size and batch size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     pub(crate) block: Duration,
@@ -102,7 +102,7 @@ pub(crate) struct Effort {
 /// function is divided by the difference in length.
 const HANDING_OVER: usize = 9;
 
-/// Passes of a batch through such a chain between two readings of the counter.
+/// Passes of a batch through the chain of [`HANDING_OVER`] functions between two readings of the counter.
 const PASSES: u64 = 64;
 
 /// Measures the cost of passing a packet from one function of a worker to the next, as the worker does it. The result
@@ -156,7 +156,8 @@ pub(crate) fn hand_over(chain: &Chain, effort: Effort) -> Result<Cost, DeployErr
     Ok(cost)
 }
 
-/// Settings by which a function has effects outside of its process, which a measurement must not have.
+/// Pairs of a function and one of its settings that has effects outside of the process. A measurement omits these
+/// settings.
 const REACHING_OUT: [(&str, &str); 3] = [("impair", "log"), ("gtpu", "control"), ("gtpu", "pfcp")];
 
 fn kept_inside(stage: &Stage) -> Stage {
@@ -169,8 +170,8 @@ fn kept_inside(stage: &Stage) -> Stage {
     stage
 }
 
-/// Measures the cost of each function of the chain for UDP packets of a payload, in both directions, as they arrive
-/// from the functions before.
+/// Measures the cost of each function of the chain for UDP packets of a payload, in both directions. Each function gets
+/// the packets as the functions before it change them.
 pub(crate) fn functions(
     chain: &Chain,
     payload_bytes: usize,
@@ -235,7 +236,7 @@ impl Block {
 struct Rounds {
     functions: Vec<Box<dyn Function>>,
     pool: PoolHandle,
-    /// True if packets that leave the last function come back as replies.
+    /// True if packets that leave the last function return through the chain as replies.
     answers: bool,
     /// Cost of reading the counter.
     overhead_ticks: u64,
@@ -307,7 +308,8 @@ impl Rounds {
 
 /// Number of repetitions of a packet in a timed run of a kernel program; each run has an overhead of some 10 ms.
 const KERNEL_REPEATS: u32 = 1000;
-/// Number of repetitions for a program that lengthens packets, as it gets its own output again.
+/// Number of repetitions for a program that lengthens packets, since each repetition processes the output of the
+/// previous one.
 const LENGTHENING_REPEATS: u32 = 16;
 
 /// Measures the cost of a function in the kernel, if it can run without an interface; `hz` converts the kernel's
@@ -371,8 +373,9 @@ fn turn_around(frame: &mut [u8]) {
     }
 }
 
-/// Measures the cost of receiving and sending a packet for a worker with such ports, for backends that allow both ends
-/// in this process; none for others. Both ends are on one core: passing packets between two cores costs more.
+/// Measures the cost of receiving and sending a packet for a worker with such ports. Returns none for backends that do
+/// not allow both sides of a link in this process. Both sides are on one core: passing packets between two cores costs
+/// more.
 pub(crate) fn io(
     backend: &str,
     payload_bytes: usize,
@@ -412,12 +415,12 @@ pub(crate) fn io(
     Ok(Some(cost))
 }
 
-/// The ends of a link: two connected ports.
+/// The two sides of a link: two connected ports.
 struct Ends {
     ports: [Box<dyn Port>; 2],
     /// Resources of each port, as in two processes.
     resources: [Resources; 2],
-    /// Number of directions of packets.
+    /// Number of directions in which packets pass.
     ways: usize,
 }
 
@@ -465,8 +468,8 @@ impl Ends {
     }
 }
 
-/// Measures the time from waking a sleeping thread through a file until it runs, ns. Returns the median, and the
-/// largest of `times` as the longest.
+/// Measures the time, ns, from waking a sleeping thread through a file descriptor until it runs. Returns the median,
+/// and the longest of `times` wakeups.
 pub(crate) fn wake_up(clock: &Clock, times: usize) -> Result<(Measured, f64), DeployError> {
     let failed = |e: std::io::Error| DeployError::system("cannot measure a wake-up", e);
     let (mut asleep, mut waker) = std::io::pipe().map_err(failed)?;

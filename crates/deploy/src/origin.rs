@@ -8,7 +8,7 @@ use taut_results::{MOST_TAKEN, moment};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Returns time, machine and noise of a measurement, as the end of a sentence.
+/// Returns date, machine and noise of a measurement, as text for the end of a sentence.
 pub fn origin(costs: &IoCosts) -> String {
     let here = Machine::read().cpu_model.map(|fact| fact.value);
     origin_at(costs, SystemTime::now(), here.as_deref())

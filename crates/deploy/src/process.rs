@@ -1,4 +1,4 @@
-//! A process of a chain: one `taut forward`, which is monitored, and ends with its owner.
+//! A process of a chain: one `taut forward`, which is monitored, and ends when its owner drops it.
 
 use crate::DeployError;
 use crate::lines::next_line;
@@ -12,14 +12,14 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use taut_engine::Order;
 
-/// A message of one process, with the number of its start.
+/// A message of one process, with the number of earlier starts.
 #[derive(Debug)]
 pub(crate) struct Word {
     /// Index of the process in its chain.
     pub process: usize,
     /// Number of earlier starts of the process.
     pub start: u32,
-    /// The message.
+    /// Content of the message.
     pub what: Said,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts it; its messages are sent to `words`.
+    /// Starts the process; its messages are sent to `words`.
     pub(crate) fn start<E: From<Word> + Send + 'static>(
         launch: &Launch,
         process: usize,
@@ -138,19 +138,19 @@ impl Process {
         self.child.id()
     }
 
-    /// Writes a line to its standard input.
+    /// Writes a command as a line to the process's standard input.
     pub(crate) fn order(&mut self, order: &Order) -> std::io::Result<()> {
         let line = serde_json::to_string(order)?;
         let input = self.input.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
         writeln!(input, "{line}").and_then(|()| input.flush())
     }
 
-    /// Requests its end by closing its standard input.
+    /// Requests the end of the process by closing its standard input.
     pub(crate) fn tell_to_end(&mut self) {
         self.input = None;
     }
 
-    /// Ends it if it still runs, and returns its exit status.
+    /// Kills the process if it still runs, and returns its exit status.
     pub(crate) fn end(&mut self) -> Option<ExitStatus> {
         if let Ok(Some(status)) = self.child.try_wait() {
             return Some(status);
@@ -160,7 +160,7 @@ impl Process {
         self.child.wait().ok()
     }
 
-    /// Waits for the end of a process with a closed output, and returns its exit status.
+    /// Waits for the exit of a process that has closed its output, and returns its exit status.
     pub(crate) fn status(&mut self) -> Option<ExitStatus> {
         self.child.wait().ok()
     }

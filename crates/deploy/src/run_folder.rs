@@ -1,4 +1,4 @@
-//! The folder of a running chain, in which others find it: its state, its control socket, its segments' files.
+//! The folder of a running chain, in which other processes find its state, its control socket and its segments' files.
 
 use crate::DeployError;
 use std::fs::{self, File};
@@ -10,8 +10,8 @@ use taut_sys::Locked;
 /// Name of the log file of a supervisor without a terminal.
 const LOG: &str = "supervisor.log";
 
-/// The folder of one chain, locked by its supervisor. Dropping this removes the folder, unless the folder must remain
-/// because of its log.
+/// The folder of one chain, locked by its supervisor. Dropping this value removes the folder, unless the folder must
+/// remain because of its log.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
@@ -52,7 +52,7 @@ fn cannot_use(path: &Path, e: io::Error) -> DeployError {
 }
 
 impl RunFolder {
-    /// Takes the folder for a chain of that name; the remains of a dead one are removed.
+    /// Creates and locks the folder for a chain of that name, and removes the remains of a dead chain.
     ///
     /// # Errors
     /// [`DeployError::NameTaken`] while a chain of that name is running; [`DeployError::System`].
@@ -87,7 +87,8 @@ impl RunFolder {
         })
     }
 
-    /// Sets whether the folder remains after this is dropped, if it contains a log that explains the end of the chain.
+    /// Sets whether the folder remains after this value is dropped, because of a log in it that explains the end of the
+    /// chain.
     pub(crate) fn leave(&mut self, is_left: bool) {
         self.is_left = is_left;
     }
@@ -120,7 +121,7 @@ pub fn of_running(name: &str) -> Result<Option<PathBuf>, DeployError> {
     Ok(is_up.then_some(path))
 }
 
-/// Returns true if a chain of that name has a folder, even if its supervisor is dead.
+/// Returns true if a chain of that name has a folder, also if its supervisor is dead.
 ///
 /// # Errors
 /// The errors are those of [`all_chains`].

@@ -11,11 +11,11 @@ pub struct Status {
     pub name: String,
     /// Path of its file.
     pub file: String,
-    /// Placement of its functions, by its name in chain files.
+    /// Placement of its functions, as named in chain files.
     pub placement: String,
     /// Process number of its supervisor.
     pub supervisor: u32,
-    /// Start of the chain, seconds since 1970.
+    /// Start of the chain, seconds since 1970-01-01.
     pub up_since: u64,
     /// Segments of the chain, west first.
     pub segments: Vec<SegmentStatus>,
@@ -42,9 +42,9 @@ pub struct SegmentStatus {
     pub name: String,
     /// Functions of the segment.
     pub functions: Vec<String>,
-    /// `user` or `kernel`.
+    /// Place of the functions: `user` or `kernel`.
     pub place: String,
-    /// Its namespace, if it has its own.
+    /// Network namespace of the segment, if it has its own.
     pub namespace: Option<String>,
     /// Accelerator of its virtual machine, if it has one: `kvm`, or `emulated`.
     #[serde(default)]
@@ -62,20 +62,21 @@ pub struct SegmentStatus {
     pub condition: Condition,
     /// Process number of the segment, while it has one.
     pub pid: Option<u32>,
-    /// Start of that process, seconds since 1970.
+    /// Start of the segment's process, seconds since 1970-01-01.
     pub up_since: Option<u64>,
-    /// Number of restarts.
+    /// Number of restarts of the process.
     pub restarts: u32,
-    /// Last output before it ended by itself; empty if it never did.
+    /// Last line that the process printed before it exited unrequested; empty if that never happened.
     pub last_words: String,
     /// Counters of its workers over all starts, at most a second old; the last counters of a process that died are
     /// lost.
     pub counters: CountersView,
-    /// Counters of its functions, by function and outcome, of its current start, at most a second old.
+    /// Counts by function and outcome, since the current start of the process, at most a second old.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<Count>,
-    /// Packets lost on its links while its process was dead: those that its neighbours sent to it, or could not send.
+    /// Packets lost on the segment's links while its process was dead: those that its neighbours sent to it, or could
+    /// not send.
     pub lost_while_down: u64,
-    /// Packets lost in it, by cause.
+    /// Packets lost in the segment, by cause.
     pub dropped: BTreeMap<String, u64>,
 }

@@ -10,7 +10,8 @@ use taut_port::{Batch, PoolHandle, PortSpec};
 
 /// Steps per packet: enough to make the cost of reading the counter small, even where a step takes a few cycles.
 const STEPS: i64 = 256;
-/// Multiple of the typical time of a packet in the block above which a packet counts as interrupted and is ignored.
+/// Threshold for interrupted packets, as a multiple of the typical time of a packet in the block. Packets above it are
+/// ignored.
 const INTERRUPTED: f64 = 4.0;
 /// Packets per block: some milliseconds for a list in memory.
 const BLOCK_PACKETS: usize = 64;
@@ -18,16 +19,16 @@ const BLOCK_PACKETS: usize = 64;
 const LEAST_BLOCKS: usize = 8;
 /// Steps that load a list into the caches, as far as it fits, before the measurement.
 const WARM_UP_STEPS: u64 = 1 << 22;
-/// Bytes of a step: a cache line.
+/// Bytes that a step reads: a cache line.
 const STEP_BYTES: u64 = 64;
 
-/// Cycles of an access to a list of a size.
+/// Cycles of one memory access, for a list of one size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AccessCost {
     /// Size of the list, bytes.
     pub bytes: u64,
-    /// Cycles of the time-stamp counter per access, in the fastest block: interruptions and other users of caches and
-    /// memory only add cycles.
+    /// Cycles of the time-stamp counter per access, in the fastest block. The fastest counts because interruptions and
+    /// other users of caches and memory only add cycles.
     pub cycles: f64,
     /// Difference between the lower quartile of the blocks and the fastest one, as a fraction of the fastest.
     pub scatter: f64,
@@ -35,7 +36,8 @@ pub struct AccessCost {
     pub blocks: usize,
 }
 
-/// Measures lists of these sizes on a core, each for `each` plus the preparation. `stop` is checked between them.
+/// Measures lists of the given sizes on a core, each for the time `each` plus the preparation. `stop` is checked
+/// between two lists.
 ///
 /// # Errors
 /// `walk` does not support a size, or the machine lacks the memory.

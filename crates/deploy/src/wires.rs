@@ -1,13 +1,13 @@
-//! Links: the ports of a chain's segments, at the chain's ends and at the joints between segments.
+//! Links of a chain: the outer ports of the chain, and the ports that join its segments.
 
 use crate::error::DeployError;
 
 /// The ports of a chain's segments, as specs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wires {
-    /// The chain's own ends, in the order of its file.
+    /// Specs of the chain's outer ports, in the order of its file.
     pub ends: Vec<String>,
-    /// Joints between each segment and the next: the ports on both sides.
+    /// The two connected ports between each segment and the next.
     pub joints: Vec<[String; 2]>,
 }
 

@@ -1,6 +1,6 @@
-//! Benchmark of the cost of one more function. It measures the cycles per packet and hop of compact chains of 1 to 10
-//! functions, by regression. It also compares a worker of its own behind memif with the cost of its ports alone.
-//! Interleaved. `cargo bench -p taut-engine`
+//! Benchmark of the cost of one more function. It measures, by regression, the cycles per packet and hop of compact
+//! chains of 1 to 10 functions. It also compares a worker of its own behind memif with the cost of its ports alone. The
+//! variants run interleaved. `cargo bench -p taut-engine`
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ const DURATION: Duration = Duration::from_millis(20);
 const MEMIF_PAIRS: usize = 25;
 const MEMIF_DURATION: Duration = Duration::from_millis(100);
 const LONGEST: usize = 10;
-/// The published cost of a hop (Snabb), cycles per packet.
+/// The published cost of a hop in Snabb, in cycles per packet.
 const WANTED_CYCLES: f64 = 35.0;
 
 fn main() {

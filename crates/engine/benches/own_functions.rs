@@ -178,7 +178,7 @@ fn main() {
     show(&contenders, &rates);
 }
 
-/// Returns the results of `measure` for each variant, run in a random order in each repetition.
+/// Returns the results of `measure` for each variant; the variants run in a random order in each repetition.
 fn in_turns(repetitions: usize, mut measure: impl FnMut(usize) -> Option<f64>) -> [Vec<f64>; 3] {
     let mut rates = [const { Vec::new() }; 3];
     let mut seed = fastrand::Rng::with_seed(1);
@@ -220,7 +220,7 @@ fn show(contenders: &[Contender; 3], rates: &[Vec<f64>; 3]) {
     }
 }
 
-/// Returns the rate at which a worker forwards packets now.
+/// Returns the current forwarding rate of a worker, packets per second.
 fn rate_pps(worker: &mut Worker, clock: &Clock) -> f64 {
     let counters = worker.counters();
     let stop = Arc::new(AtomicBool::new(false));

@@ -133,13 +133,13 @@ fn worker(percent: Option<u32>, slow: bool, core: usize, clock: &Clock) -> (f64,
 enum Removal {
     /// Packets are marked in place, skipped by later functions, and removed once at the end, as in a worker.
     DropOut,
-    /// Packets are removed at once, and the rest is compacted.
+    /// Packets are removed by each function that marks them, and the remaining packets are compacted.
     Rebatch,
     /// Packets are marked in place, but later functions still process all packets.
     FlagOnly,
 }
 
-/// Returns the cycles per packet without a worker; `slow` takes the place of the ring to the slow path.
+/// Returns the cycles per packet without a worker; the list `slow` replaces the ring to the slow path.
 fn cycles(way: Removal, percent: u32, pool: &PoolHandle, slow: &mut Vec<u8>) -> f64 {
     const BATCHES: usize = 20_000;
     let mut punts = Punts::new(percent, false);

@@ -15,14 +15,14 @@ use taut_sys::{Clock, ticks};
 
 const ENTRIES: usize = 1_000_000;
 const SWAPS: usize = 1000;
-/// The time around a swap that counts as part of it.
+/// The time around a swap in which a pause is attributed to the swap.
 const WINDOW: Duration = Duration::from_millis(1);
 /// The timeout for the control plane.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The limit of the 99th percentile of a pause, us.
 const MOST_US: f64 = 100.0;
 
-/// Looks up an address from all over the table for each packet.
+/// Looks up one address of the table for each packet; the addresses are spread over the whole table.
 struct LooksUp {
     table: InUse<Vec<u64>>,
     random: fastrand::Rng,

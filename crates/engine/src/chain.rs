@@ -27,8 +27,8 @@ use taut_function::{EmptyBatches, Function, Member, Needs, PortNames, Shared, Sp
 use taut_port::{PortSpec, backends};
 use taut_settings::{SettingsFileError, duration, place_in};
 
-/// The default number of packets that one receive call takes: 32, DPDK's burst. With larger bursts the wait for the
-/// batch becomes visible in the latency.
+/// The default maximum number of packets that one receive call takes: 32, as in DPDK. With larger bursts, the time in
+/// which a burst is collected becomes visible in the latency.
 pub const DEFAULT_BURST: usize = 32;
 
 /// The largest burst. A burst above 64 packets takes several batches.
@@ -37,7 +37,7 @@ pub const MOST_BURST: usize = 256;
 /// A checked description of a worker's ports, functions and policies.
 #[derive(Debug, Clone)]
 pub struct Chain {
-    /// One port, or pairs of ports.
+    /// Port specs: one port, or several in pairs.
     pub ports: Vec<PortSpec>,
     /// Names of the ports, in their order, if the file gives names.
     pub port_names: Vec<String>,
@@ -55,8 +55,8 @@ pub struct Chain {
     pub core: Option<usize>,
     /// Number of workers that run the chain. Each opens its own part of every port.
     pub workers: usize,
-    /// Cores of several workers. If empty, the program that runs the chain chooses the cores. Cores beyond the number
-    /// of workers are for workers that join later.
+    /// Cores of several workers. If empty, the program that runs the chain chooses the cores. Cores in excess of the
+    /// number of workers are reserved for workers that join later.
     pub cores: Vec<usize>,
     /// Place where packets are forwarded: user space or kernel.
     pub place: Place,
@@ -110,7 +110,7 @@ struct File {
 /// An error in a chain file: the position in its text, and the reason.
 type Wrong = (usize, String);
 
-/// Returns the parsed value of a text in the file, or the default if the text is missing.
+/// Parses a text from the file; returns the default if the file has no such text.
 fn parsed<T: Default + FromStr<Err: Display>>(
     text: &Option<toml::Spanned<String>>,
 ) -> Result<T, Wrong> {
@@ -370,7 +370,7 @@ impl Chain {
         }
     }
 
-    /// Checks everything that does not depend on the number of workers.
+    /// Checks all settings that do not depend on the number of workers.
     fn check_rest(&self) -> Result<(), String> {
         let made: Vec<_> = self.functions.iter().map(Stage::made).collect();
         let mut functions = made.iter().flatten();
@@ -499,7 +499,7 @@ impl Chain {
         self.cores.len() > self.workers
     }
 
-    /// Checks that workers can join while others run.
+    /// Checks that workers can join while others run, if the chain has cores for them.
     fn check_room(&self) -> Result<(), String> {
         let most = self.cores.len();
         let all = Self {

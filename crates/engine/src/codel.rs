@@ -6,13 +6,13 @@
 pub(crate) struct Codel {
     target: u64,
     interval: u64,
-    /// Time at which the waiting time will have exceeded the target for a complete interval; None while it is below the
-    /// target.
+    /// Time at which the waiting time will have exceeded the target for a complete interval; None while the waiting
+    /// time is below the target.
     above_until: Option<u64>,
     is_dropping: bool,
     /// Time at which the next packet is dropped.
     drop_next: u64,
-    /// Packets dropped in this dropping state, and the same number for the previous dropping state.
+    /// Number of packets dropped in the current dropping state, and the number dropped in the previous one.
     count: u64,
     last_count: u64,
 }

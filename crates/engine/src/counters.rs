@@ -1,4 +1,4 @@
-//! Counters of a worker, published from time to time and readable from any thread.
+//! Counters of a worker, which it publishes periodically and any thread can read.
 
 use crate::{QueueCounters, Stage};
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,7 @@ macro_rules! counters {
                 ports.map(|it| PortCounters::of(read(it))).collect()
             }
 
-            /// Publishes the counters of the port with index `number`; the worker has `of` ports.
+            /// Publishes the counters of the port with index `number`, out of `of` ports of the worker.
             pub(crate) fn publish_port(&self, number: usize, of: usize, counted: &PortCounters) {
                 let none = || (0..of).map(|_| Default::default()).collect();
                 if let Some(port) = self.ports.get_or_init(none).get(number) {
@@ -62,7 +62,7 @@ macro_rules! counters {
                 ports.map(|queues| queues.iter().map(read).collect()).collect()
             }
 
-            /// Allocates the counters of `queues` queues at each of `ports` ports.
+            /// Allocates counters for `queues` queues at each of `ports` ports.
             pub(crate) fn have_queues(&self, ports: usize, queues: usize) {
                 let of_port = |_| (0..queues).map(|_| Default::default()).collect();
                 self.queues.get_or_init(|| (0..ports).map(of_port).collect());
@@ -168,7 +168,8 @@ impl std::fmt::Debug for OfFunctions {
 struct Outcomes {
     /// Names of the functions, in the order of the chain; empty if they were not set.
     names: Vec<String>,
-    /// Index of the function, name of the outcome, true if the outcome is a drop, and count.
+    /// One entry per outcome: index of the function, name of the outcome, true if the outcome is a drop, and count of
+    /// packets.
     each: Vec<(usize, &'static str, bool, u64)>,
 }
 
@@ -237,7 +238,7 @@ counters! {
     from_slow_path,
     /// Packets handed off to another worker of the chain, their owner.
     handed_over,
-    /// Packets dropped because the ring to their owner was full.
+    /// Packets dropped because the handoff ring to their owner was full.
     dropped_handoff,
     /// Packets dropped because the ring to the slow path was full, or because there is no slow path.
     dropped_punted,
@@ -257,7 +258,7 @@ counters! {
     dropped_malformed,
     /// Packets too long for a buffer or the egress link.
     dropped_too_long,
-    /// Packets refused by the kernel or the peer.
+    /// Packets that the kernel or the peer refused.
     dropped_tx_failed,
     /// Bursts received: receive calls that returned packets.
     batches,
@@ -275,8 +276,8 @@ counters! {
     interruptions,
     /// Cycles spent in interrupted iterations.
     interrupted_ticks,
-    /// The part of `busy_ticks` that interruptions took: the time of interrupted iterations beyond the average for the
-    /// same number of packets.
+    /// The part of `busy_ticks` that interruptions took: the cycles of interrupted iterations in excess of the average
+    /// for the same number of packets.
     taken_busy_ticks,
 }
 

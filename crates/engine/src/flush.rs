@@ -21,7 +21,7 @@ pub enum Flush {
     },
     /// `each`: sends every packet separately and immediately (DPDK's l2fwd with a buffer of 1).
     Each,
-    /// `every(t)`: sends all buffered packets every `t`, or earlier if a batch is full.
+    /// `every(t)`: sends all buffered packets every `t`, or earlier if the buffer is full.
     Every {
         /// Period of the flush timer.
         period: Duration,
@@ -34,7 +34,7 @@ pub enum Flush {
     },
 }
 
-/// The reason why a flush policy cannot be parsed.
+/// The reason why the text of a flush policy cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("flush \"{text}\": {reason}")]
 pub struct FlushError {
@@ -90,7 +90,7 @@ impl FromStr for Flush {
     }
 }
 
-/// Formats a time as the parser reads it.
+/// Formats a time in the syntax that the parser accepts.
 pub(crate) fn short(t: Duration) -> String {
     let ns = t.as_nanos() as f64;
     match ns {

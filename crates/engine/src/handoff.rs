@@ -12,7 +12,8 @@ use taut_sys::Alarm;
 /// The capacity of the ring between two workers, in each direction, packets.
 const SLOTS: u32 = 512;
 
-/// The note bit that marks a packet from the slow path; such a packet continues after the function that sent it.
+/// The note bit that marks a packet from the slow path; such a packet continues after the function that made or
+/// released it.
 const IS_MADE: u64 = 1 << 48;
 
 /// The point in the chain at which a packet of another worker continues.
@@ -58,13 +59,14 @@ impl TeamName {
 pub(crate) struct Handoff {
     /// Lanes by worker; None for the worker itself.
     lanes: Vec<Option<Lane>>,
-    /// The worker whose lane is read first; it advances with each call.
+    /// Index of the worker whose lane is read first; the index advances with each call.
     first: usize,
     arrived: Batch,
 }
 
 impl Handoff {
-    /// Opens the lanes of a worker on its own thread. Packets pass once the other worker has done the same.
+    /// Opens the lanes of a worker, on the worker's own thread. Packets can pass through a lane once the worker on its
+    /// other side has opened it too.
     pub(crate) fn open(TeamName(team): TeamName, member: Member) -> Result<Self, PortError> {
         let Member { number, of } = member;
         let lane = |other: usize| {
@@ -81,8 +83,8 @@ impl Handoff {
         })
     }
 
-    /// Sends packets to their owners, as determined by `function`, and marks them as dropped in this batch. At their
-    /// owner they continue at `from`. A packet for a full ring is lost and counted.
+    /// Sends packets to their owners, as determined by `function`, and marks them as dropped in this batch. Their owner
+    /// continues with them at `from`. A packet for a full ring is lost and counted.
     pub(crate) fn send(
         &mut self,
         function: &dyn Function,
@@ -178,7 +180,7 @@ mod tests {
             .collect()
     }
 
-    /// Returns port and second byte of each packet that the worker received by handoff.
+    /// Returns the ingress port and second byte of each packet that the worker received by handoff.
     fn taken(worker: &mut Handoff) -> Vec<(usize, u8)> {
         let (mut batch, mut all) = (Batch::limited(16), Vec::new());
         while worker.has_come() {

@@ -10,13 +10,13 @@ use taut_function::Function;
 use taut_port::Port;
 use taut_sys::{Alarm, Clock};
 
-/// A [`Wait`] policy in cycles, and the worker's progress in it.
+/// A [`Wait`] policy, with times in cycles, and the worker's state in it.
 pub(crate) struct Idle {
     policy: Policy,
     clock: Clock,
     time: Time,
     before_sleep_ticks: u64,
-    /// Time at which the worker last had packets or last woke up.
+    /// Time at which the worker last had packets or last woke up, whichever is later.
     looks_since_ticks: u64,
     /// Number of sleeps, and cycles spent asleep.
     pub(crate) sleeps: u64,
@@ -82,7 +82,7 @@ impl Idle {
     }
 
     /// Sleeps or yields after an iteration that ended at `now_ticks`, if the policy requires it. Returns the start of
-    /// the next iteration; if that is later than `now_ticks`, the worker has rested as intended.
+    /// the next iteration; if that is later than `now_ticks`, the worker was idle in between on purpose.
     #[inline(always)]
     pub(crate) fn after_round(
         &mut self,
@@ -196,18 +196,18 @@ fn nanoseconds(clock: &Clock, ticks: u64) -> Duration {
     Duration::from_nanos(clock.to_ns(ticks) as u64)
 }
 
-/// The initial and the maximum number of iterations between two sleeps on a machine that wakes up too late. Each such
-/// sleep may take a millisecond.
+/// The initial and the maximum number of iterations between two sleeps, on a machine that wakes up later than the
+/// policy allows. Each such sleep may take a millisecond.
 const LOOKS_BEFORE_NEXT_TRY: (u32, u32) = (512, 1 << 15);
 
-/// An estimate of how much longer sleeps take than requested. It rises fast and falls slowly, so that few sleeps exceed
-/// it.
+/// An estimate of how much longer sleeps take than requested. The estimate rises fast and falls slowly, so that few
+/// sleeps exceed it.
 #[derive(Debug)]
 struct Lateness {
     ticks: u64,
     /// Iterations until a sleep is tried again, if the machine wakes up too late for any sleep.
     looks_left: u32,
-    /// The previous number of these iterations; it doubles each time a sleep is late again.
+    /// The number of iterations between the last two sleeps; the number doubles each time a sleep ends late again.
     looks_before: u32,
 }
 

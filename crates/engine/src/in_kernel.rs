@@ -27,12 +27,12 @@ pub enum InKernel {
     Functions {
         /// The functions in their form for the kernel.
         functions: Box<KernelFunctions>,
-        /// Names of the functions' counts, by number of the function.
+        /// Names of the outcomes that a function counts, by index of the function.
         outcomes: Vec<Vec<&'static str>>,
     },
 }
 
-/// Programs that pass undecided frames up to a worker with the same functions ([`crate::UpcallWorker`]).
+/// Programs that pass undecided frames to a worker with the same functions ([`crate::UpcallWorker`]).
 #[derive(Debug, Clone)]
 pub struct Upcall {
     /// Name of the function that the programs belong to.
@@ -62,7 +62,7 @@ impl InKernel {
         }
     }
 
-    /// Returns the programs that need a worker in addition, because they pass frames up; None if no program does.
+    /// Returns the programs that need a worker in addition, because they pass frames to it; None if no program does.
     pub fn upcall(&self) -> Option<&Upcall> {
         match self {
             Self::Upcall(upcall, _) => Some(upcall),

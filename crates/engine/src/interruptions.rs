@@ -8,7 +8,7 @@ use taut_sys::{Clock, Interruption, InterruptionLog, RoundWatch, Work};
 pub(crate) struct Interrupted {
     watch: RoundWatch,
     log: Option<InterruptionLog>,
-    /// Packets and cycles of iterations with packets, at the last update of the estimate.
+    /// Sums of packets and cycles of iterations with packets, at the last update of the estimate.
     learnt: [u64; 2],
     ticks_per_packet: u64,
 }

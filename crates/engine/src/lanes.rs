@@ -1,5 +1,5 @@
-//! The rings through which a worker exchanges packets other than its ports: with its slow path, and with other workers
-//! of the chain.
+//! The rings, in addition to its ports, through which a worker exchanges packets: with its slow path, and with other
+//! workers of the chain.
 
 use crate::handoff::Handoff;
 use crate::slow::SlowPath;
@@ -7,7 +7,7 @@ use taut_sys::Alarm;
 
 #[derive(Default)]
 pub(crate) struct Lanes {
-    /// Slow path, which receives punted packets; None if no function punts.
+    /// Slow path, which receives punted packets; None if no function punts packets.
     pub(crate) slow: Option<SlowPath>,
     /// Lanes to the other workers; None if the worker is the only one.
     pub(crate) handoff: Option<Handoff>,

@@ -59,8 +59,8 @@
 //! interface, the division of its queues) is made first. Then each worker opens its own part on its own thread, with
 //! its own pool. If packets have owners (`Function::homes`), the worker asks the function once per batch for the
 //! owners. It sends packets of other workers through a ring between the two, before any function sees them
-//! (`handoff.rs`). Therefore the state of a flow has one owner and needs no lock, whichever queue a NIC chooses, and the
-//! packets of a flow stay in order. A handoff costs a copy, and the headers are parsed twice.
+//! (`handoff.rs`). Therefore the state of a flow has one owner and needs no lock, whichever queue a NIC chooses, and
+//! the packets of a flow stay in order. A handoff costs a copy, and the headers are parsed twice.
 //!
 //! # Changes while packets flow
 //!

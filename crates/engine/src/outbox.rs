@@ -9,15 +9,15 @@ use taut_sys::Clock;
 /// dropped and counted, or queued if there are queues.
 pub(crate) struct Outbox {
     held: Batch,
-    /// Packets that the policy flushed but the port refused; only used if `patient`.
+    /// Packets that the policy flushed but the port refused; only used for a `patient` ingress port.
     refused: Batch,
     policy: Policy,
     /// Time of the last flush of a timed policy.
     last_flush_ticks: u64,
-    /// Number of packets dropped because the port was full.
+    /// Number of packets dropped because the egress port was full.
     full: u64,
     queues: Option<Box<Queues>>,
-    /// Priorities that functions gave to the buffered packets.
+    /// Priorities that functions assigned to the buffered packets.
     priorities: [u8; BATCH_CAPACITY],
 }
 
@@ -65,7 +65,7 @@ impl Outbox {
         self.full
     }
 
-    /// Returns the counters of its queues; the last one has the highest priority.
+    /// Returns the counters of the port's queues; the last queue has the highest priority.
     pub(crate) fn queue_counters(&self) -> impl Iterator<Item = QueueCounters> {
         self.queues.iter().flat_map(|queues| queues.counters())
     }
@@ -107,7 +107,7 @@ impl Outbox {
         }
     }
 
-    /// Sends the buffered packets.
+    /// Sends the buffered packets, or queues those that the port does not accept.
     #[inline(always)]
     fn send_held(&mut self, port: &mut dyn Port) {
         match &mut self.queues {
@@ -127,7 +127,7 @@ impl Outbox {
         }
     }
 
-    /// Returns the number of packets at which the buffer is sent.
+    /// Returns the number of buffered packets that triggers a flush.
     #[inline(always)]
     fn most(&self) -> usize {
         match self.policy {
@@ -187,12 +187,12 @@ impl Outbox {
         self.refused.is_empty()
     }
 
-    /// Returns true if no packet waits here.
+    /// Returns true if the transmit buffer and its queues contain no packet.
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty() && self.refused.is_empty() && !self.queues_hold()
     }
 
-    /// Returns true if packets wait in its queues.
+    /// Returns true if the queues contain packets.
     #[inline(always)]
     fn queues_hold(&self) -> bool {
         self.queues
@@ -200,7 +200,7 @@ impl Outbox {
             .is_some_and(|queues| !queues.is_empty())
     }
 
-    /// Returns the cycles until the next action for the waiting packets; None if none waits.
+    /// Returns the cycles until the buffered packets need the next action; None if there are none.
     pub(crate) fn due_in(&self, now_ticks: u64) -> Option<u64> {
         if self.is_empty() {
             return None;
@@ -272,7 +272,7 @@ impl Outbox {
         true
     }
 
-    /// Returns true if its timer sent packets in the iteration that started at `round_start_ticks`.
+    /// Returns true if the flush timer sent packets in the iteration that started at `round_start_ticks`.
     pub(crate) fn timer_fired_in(&self, round_start_ticks: u64) -> bool {
         self.last_flush_ticks == round_start_ticks
     }

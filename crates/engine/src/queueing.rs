@@ -40,7 +40,7 @@ pub enum DropPolicy {
     Codel {
         /// Acceptable waiting time of packets.
         target: Duration,
-        /// Time for which waiting times may exceed the target before the first packet is dropped.
+        /// Time for which waiting times may exceed the target before CoDel drops the first packet.
         interval: Duration,
     },
 }

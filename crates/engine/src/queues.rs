@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use taut_port::{BATCH_CAPACITY, Batch, NO_PRIORITY, Packet, PoolHandle, Port, PortError};
 use taut_sys::Clock;
 
-/// The number of packets offered to the port at a time.
+/// The maximum number of packets offered to the port in one call.
 const AT_A_TIME: usize = 32;
 /// The length of the largest packet (RFC 8289): CoDel drops nothing while the queue has no more bytes than this.
 const LARGE_PACKET_BYTES: u64 = 1514;
@@ -79,7 +79,7 @@ pub(crate) struct Queues {
     waiting: usize,
     pool: PoolHandle,
     time: Time,
-    /// Packets being offered to the port, and the time at which each was queued.
+    /// Packets being offered to the port, with the time at which each packet was queued.
     out: Batch,
     since: [u64; BATCH_CAPACITY],
 }
@@ -142,8 +142,8 @@ impl Queues {
         })
     }
 
-    /// Sends the packets of a batch until the port is full, unless older packets wait. Queues the rest by priority: the
-    /// given one, or else the one in the packet's headers.
+    /// Sends the packets of a batch until the port is full, unless earlier packets are still queued. Queues the rest by
+    /// priority: the assigned priority, or otherwise the one in the packet's headers.
     pub(crate) fn offer(
         &mut self,
         batch: &mut Batch,
@@ -169,7 +169,7 @@ impl Queues {
         }
     }
 
-    /// Drops all queued packets, because the port will not take them any more.
+    /// Drops all queued packets, because the port accepts no more packets.
     pub(crate) fn drop_all(&mut self) {
         for queue in &mut self.queues {
             queue.counts.dropped_full += queue.waiting.len() as u64;
@@ -227,7 +227,7 @@ impl Queues {
 }
 
 impl Queue {
-    /// Moves packets from the front to `out`, without those that CoDel drops.
+    /// Moves packets from the front of the queue to `out`, except those that CoDel drops.
     fn take(&mut self, now: u64, out: &mut Batch, since: &mut [u64; BATCH_CAPACITY]) {
         // Packets taken in this loop still count as queued.
         let is_little = self.bytes <= LARGE_PACKET_BYTES;
@@ -247,7 +247,7 @@ impl Queue {
         }
     }
 
-    /// Puts packets that the port refused back to the front, with the times at which they were queued.
+    /// Puts packets that the port refused back to the front of the queue, with the times at which they were queued.
     fn put_back(&mut self, out: &mut Batch, since: &[u64]) {
         let count = out.len();
         let mut since = since.iter();

@@ -13,7 +13,7 @@ pub struct Report {
     /// Event that the line reports.
     #[serde(flatten)]
     pub event: Event,
-    /// Number of the chain file that the line reports on. Without it, the line reports on the first chain file.
+    /// Index of the chain file to which the line refers. Without an index, the line refers to the first chain file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<usize>,
 }
@@ -42,11 +42,11 @@ pub enum Event {
     },
     /// Functions have been replaced.
     Updated {
-        /// Functions that stay.
+        /// Number of functions that stay.
         kept: usize,
-        /// Functions that are new.
+        /// Number of functions that are new.
         made: usize,
-        /// Time in which the worker did not poll its ports, us.
+        /// Longest time in which a worker did not poll its ports, us.
         pause_us: f64,
     },
     /// A worker has joined the running ones.
@@ -59,7 +59,7 @@ pub enum Event {
         /// Reason for the rejection.
         reason: String,
     },
-    /// All files have been read and their packets sent; the ports stay open until standard input closes.
+    /// All input files have been read and their packets sent; the ports stay open until standard input closes.
     Done {
         /// Counters since the start.
         counters: CountersView,
@@ -86,7 +86,7 @@ pub struct Started {
     /// Place where packets are forwarded, if not in a worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
-    /// Descriptions for display of how the kernel forwards each direction.
+    /// For each direction, a description for display of how the kernel forwards packets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub directions: Vec<String>,
     /// The flush policy.
@@ -95,7 +95,7 @@ pub struct Started {
     /// The waiting policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
-    /// The core of a single worker, if one is set.
+    /// The core of the only worker, if one is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core: Option<usize>,
     /// Number of workers, if there are several.
@@ -109,7 +109,7 @@ pub struct Started {
 /// Counts of one second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Second {
-    /// Number of the second, from 1.
+    /// Index of the second since the start, from 1.
     pub second: u32,
     /// Counters of this second.
     pub counters: CountersView,
@@ -119,7 +119,7 @@ pub struct Second {
     /// Counters of each worker, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<CountersView>,
-    /// Counts of the functions that report while they run, since the start.
+    /// Counts since the start, for the functions that report while they run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<Count>,
 }
@@ -154,17 +154,17 @@ impl Shares {
 pub struct Summary {
     /// Time from the start to the end, s.
     pub seconds: f64,
-    /// Counters of that time.
+    /// Counters of the whole run.
     pub counters: CountersView,
     /// Packets dropped for any reason.
     pub dropped: u64,
     /// Fractions of the time that workers were busy, asleep and interrupted.
     #[serde(flatten)]
     pub shares: Option<Shares>,
-    /// Counts of packets by cause, summed over the functions that count causes.
+    /// Counts of packets by cause, summed over the functions that count packets by cause.
     #[serde(default)]
     pub outcomes: BTreeMap<String, u64>,
-    /// The same counts by function, since each function started.
+    /// Counts of packets by function and cause, since each function started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<Count>,
     /// Cycles of the worker per sent packet, in iterations with packets.
@@ -202,7 +202,7 @@ pub struct AtPort {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
-    /// Number of the chain file, if there are several.
+    /// Index of the chain file, if there are several.
     #[serde(default)]
     pub worker: usize,
     /// New functions; without them, the counters are requested.

@@ -11,10 +11,10 @@ use taut_port::pair::Lane;
 use taut_port::{Batch, PortError, Punt};
 use taut_sys::{Alarm, spawn_background, ticks};
 
-/// The capacity of the ring in each direction, packets.
+/// The capacity of the ring in each direction between worker and thread, packets.
 const SLOTS: u32 = 1024;
 
-/// The number of polls without packets after which the thread requests wakeups. A wakeup costs the worker a system
+/// The number of polls without packets after which the thread sleeps until a wakeup. A wakeup costs the worker a system
 /// call, at most one in the time of these polls.
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
@@ -22,23 +22,23 @@ const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 /// The longest sleep of the thread, after which it checks for new handlers.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// The number of low bits of a cycle count that a note omits, and the number that it stores. A note has times up to a
-/// second, with a resolution of some ten microseconds.
+/// The number of low bits of a cycle count that a note omits, and the number of bits that it stores. The stored time
+/// covers up to a second, with a resolution of some ten microseconds.
 const AT_OMITTED: u32 = 16;
 const AT_DIGITS: u32 = 16;
-/// The number of bits of a cause.
+/// The number of bits in which a note stores a cause.
 const CAUSE_DIGITS: u32 = 20;
-/// The port number that marks a frame as made by a function instead of received.
+/// The port index that marks a frame as made by a function instead of received.
 const MADE: u8 = u8::MAX;
 
 /// The note that accompanies a frame into the slow path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Note {
-    /// Number of the ingress port.
+    /// Index of the ingress port.
     port: u8,
     /// Reason why the worker did not forward the frame.
     cause: Punt,
-    /// Number of the function that punted it.
+    /// Identifier of the function that punted the frame.
     function: u8,
     /// Time at which the worker received the frame, as [`at`] encodes it.
     at: u32,
@@ -52,7 +52,7 @@ impl Note {
             | u64::from(self.at) << (16 + CAUSE_DIGITS)
     }
 
-    /// Returns the cycles since that time.
+    /// Returns the cycles since the worker received the frame.
     fn age(self, now_ticks: u64) -> u64 {
         let age = at(now_ticks).wrapping_sub(self.at) & ((1 << AT_DIGITS) - 1);
         u64::from(age) << AT_OMITTED
@@ -68,11 +68,11 @@ impl Note {
     }
 }
 
-/// The note that accompanies a frame back to the worker: its path, and the function that made or released it.
+/// The note that accompanies a frame back to the worker: the frame's path, and the function that made or released it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Made {
     pub(crate) way: Passage,
-    /// Number by which the worker identifies the function.
+    /// Identifier of the function in the worker.
     pub(crate) function: u8,
 }
 
@@ -111,7 +111,7 @@ fn at(ticks: u64) -> u32 {
 /// The number of lanes created in this process; it makes their names unique.
 static LANES: AtomicU64 = AtomicU64::new(0);
 
-/// Handlers, each with the number by which the worker identifies its function.
+/// Handlers, each with the identifier of its function in the worker.
 type Handlers = Vec<(u8, Box<dyn Handler>)>;
 
 /// The worker's side of the slow path. Dropping it ends the thread after the thread has handled its packets.
@@ -121,14 +121,14 @@ pub(crate) struct SlowPath {
     register: mpsc::Sender<Handlers>,
     waited_ticks: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
-    /// Frames received from the lane, and how many of them the worker has taken.
+    /// Frames received from the lane, and the number of them that the worker has already processed.
     arrived: Batch,
     taken: usize,
 }
 
 impl SlowPath {
-    /// Adds handlers to the slow path, each with the number by which the worker identifies its function. Starts the
-    /// slow path if necessary. Without handlers nothing changes.
+    /// Adds handlers to the slow path, each with the identifier of its function in the worker. Starts the slow path if
+    /// it does not run yet. An empty list changes nothing.
     pub(crate) fn provide(
         slow: &mut Option<Self>,
         handlers: impl Iterator<Item = (u8, Box<dyn Handler>)>,

@@ -21,10 +21,11 @@ use taut_sys::{Clock, DeathWatch, InterruptionLog, at_death};
 /// The callback for messages to the user. It gets one line at a time.
 pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The callback for link changes. It gets a port, as the chain has it, and its new link state.
+/// The callback for link changes. It gets the spec of a port, as in the chain, and the port's new link state.
 pub type TellLink = Arc<dyn Fn(&str, &Link) + Send + Sync>;
 
-/// The callback for the end of a worker, called on its thread. The worker's ports are open until it returns.
+/// The callback for the end of a worker, called on the worker's thread. The worker's ports stay open until the callback
+/// returns.
 pub type AtEnd = Arc<dyn Fn(&End) + Send + Sync>;
 
 /// The parameters for starting workers, other than their chain.
@@ -34,7 +35,7 @@ pub struct Start {
     pub clock: Clock,
     /// Flag that ends the workers.
     pub stop: Arc<AtomicBool>,
-    /// Flag that cancels the slow preparation of functions.
+    /// Flag that cancels slow preparations of functions.
     pub given_up: &'static AtomicBool,
     /// Callback for messages about opened ports, slow preparation, and workers that die.
     pub tell: Tell,
@@ -62,7 +63,7 @@ pub struct Team {
 
 /// Access from any thread to running workers: replaces their functions, adds a worker, and reads their counters.
 pub struct Exchange {
-    /// Workers in the order of their numbers; workers are never removed.
+    /// Workers, by index; workers are never removed.
     running: RwLock<Vec<Running>>,
     /// Locked while functions are replaced, and while a worker joins.
     present: Mutex<Present>,
@@ -197,7 +198,8 @@ impl Team {
         Arc::clone(&self.exchange)
     }
 
-    /// Waits for all workers to end. Returns the end of each, and the summed counts of packets by cause.
+    /// Waits for all workers to end. Returns the result of each worker, and the counts of packets by cause, summed over
+    /// all workers.
     pub fn join(self) -> (Vec<Ended>, Outcomes) {
         let (mut ends, mut sums) = (Vec::new(), Outcomes::new());
         let threads = {
@@ -452,7 +454,7 @@ impl Links {
         }
     }
 
-    /// Adds a worker without link state; reports stay the same until it has checked its links.
+    /// Adds a worker without link state. Reported link states do not change until this worker has checked its links.
     fn expect_another(&self) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter_mut().for_each(|it| it.by_worker.push(None));
@@ -466,7 +468,7 @@ impl Links {
         });
     }
 
-    /// Records a worker's link state. A port is up if it is up for all workers.
+    /// Records the link state of one worker's port, and reports a change. A port is up if it is up for all workers.
     fn hear(&self, worker: usize, port: usize, link: &Link) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let it = &mut known[port];
@@ -510,7 +512,8 @@ impl Drop for EndAll<'_> {
 }
 
 impl Work {
-    /// Starts the thread. It is ready when this returns, and starts its loop after a message on the returned channel.
+    /// Starts the thread. The worker is ready when this returns, and starts its loop after a message on the returned
+    /// channel.
     fn start(self, name: &str) -> Result<(Running, Thread, mpsc::Sender<()>), ChainError> {
         let (tell, told) = mpsc::channel();
         let (begin, may_begin) = mpsc::channel::<()>();

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub(crate) struct Time {
     /// Returns the current time, cycles.
     pub(crate) now: fn() -> u64,
-    /// Sleeps for the given time, or longer.
+    /// Sleeps for at least the given time.
     pub(crate) sleep: fn(Duration),
     /// Yields the core to other tasks.
     pub(crate) make_way: fn(),
@@ -58,7 +58,7 @@ pub(crate) mod made_up {
         NOW.set(NOW.get() + by.as_nanos() as u64);
     }
 
-    /// Makes sleeps end later than requested, by this time.
+    /// Makes sleeps end later than requested, by the time `by`.
     pub(crate) fn wake_late(by: Duration) {
         LATE_NS.set(by.as_nanos() as u64);
     }

@@ -1,11 +1,11 @@
-//! Timing of functions and ports without a worker. All callers share this code, so that their results agree; it is
-//! compiled like the worker.
+//! Timing of functions and ports without a worker. All measurements use this code, so that their results are
+//! comparable; it is compiled with the same options as the worker.
 
 use taut_function::{Context, Function};
 use taut_port::{Batch, Port};
 use taut_sys::ticks;
 
-/// The number of pairs of TSC reads from which the median is taken.
+/// The number of pairs of TSC reads of which the median is computed.
 const LOOKS: usize = 1001;
 
 /// Returns the cycles that functions take for `passes` passes of a batch through all of them. The cost of reading the

@@ -1,5 +1,5 @@
-//! The worker for programs in the kernel: it has the same functions, and processes the frames that the programs pass
-//! up.
+//! The worker for programs in the kernel: it has the same functions as the programs, and processes the frames that they
+//! pass up.
 
 use crate::chain::Making;
 use crate::in_kernel::Upcall;
@@ -17,7 +17,7 @@ use taut_sys::{Clock, spawn_background};
 /// that the kernel needs for its own work.
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// The number of buffers in addition to those for frames from the programs.
+/// The number of buffers for copies, in addition to the buffers for frames from the programs.
 const COPIES: u32 = 256;
 
 /// A running worker thread. Dropping it ends the thread.
@@ -68,7 +68,7 @@ impl UpcallWorker {
         self.counters.read()
     }
 
-    /// Returns the counts by outcome of its functions, including packets that the kernel forwarded.
+    /// Returns the counts of packets by function and outcome, including packets that the kernel forwarded.
     pub fn functions(&self) -> Vec<Count> {
         self.counters.outcomes()
     }

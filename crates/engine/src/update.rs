@@ -1,5 +1,5 @@
 //! Replacement of the functions of a running worker between two iterations: the request, the unchanged functions, and
-//! the packets that removed functions still hold.
+//! the packets that replaced functions have not released yet.
 
 use crate::chain::{ChainError, Making, Stage, build};
 use crate::slow::SlowPath;
@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use taut_function::{Context, Function, Shared};
 use taut_port::{Batch, Direction};
 
-/// The longest time for which replaced functions may release the packets they still hold. Packets left after that are
-/// lost.
+/// The time limit for replaced functions to release their packets. Packets that are not released by then are lost.
 pub const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 
 /// A mailbox for requests to replace a worker's functions. The worker checks it once per iteration.
@@ -44,7 +43,7 @@ pub struct Replaced {
     /// Number of new functions.
     pub made: usize,
     /// Time in which the worker did not poll its ports, in cycles of [`taut_sys::ticks`]. Packets that arrive in this
-    /// time wait in the ports' rings.
+    /// time are buffered in the ports' rings.
     pub pause_ticks: u64,
 }
 
@@ -133,9 +132,9 @@ impl Updates {
 /// Replaced functions that still hold packets.
 pub(crate) struct Leaving {
     functions: Vec<Box<dyn Function>>,
-    /// Numbers by which the worker identifies these functions.
+    /// Identifiers of the replaced functions in the worker.
     numbers: Vec<u8>,
-    /// Steps of a packet through the old list of functions.
+    /// Path of a packet through the old list of functions.
     route: Vec<Step>,
     until: Instant,
     /// Number of new functions that replaced them.
@@ -145,9 +144,9 @@ pub(crate) struct Leaving {
 /// One step of a packet's path: one function of an old list.
 #[derive(Clone, Copy)]
 enum Step {
-    /// The function leaves; this is its index among the leaving ones.
+    /// The function is replaced; the value is its index among the replaced functions.
     Leaves(usize),
-    /// The function stays, at this position of the new list.
+    /// The function stays; the value is its position in the new list.
     Stays(usize),
 }
 
@@ -182,7 +181,7 @@ impl Leaving {
         self.functions.iter().map(|f| f.held()).sum()
     }
 
-    /// Returns true if the replaced functions hold no packets any more, or the time is over.
+    /// Returns true if the replaced functions have released all packets, or the time limit has expired.
     pub(crate) fn is_over(&self) -> bool {
         self.held() == 0 || Instant::now() >= self.until
     }
@@ -193,8 +192,8 @@ impl Leaving {
     }
 }
 
-/// The numbers by which the slow path identifies a worker's functions. A function that stays keeps its number when
-/// others are replaced.
+/// The identifiers of a worker's functions for its slow path. A function that stays keeps its identifier when others
+/// are replaced.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     all: Vec<u8>,
@@ -202,26 +201,26 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Assigns numbers to `count` new functions.
+    /// Assigns identifiers to `count` new functions.
     pub(crate) fn of(count: usize) -> Self {
         let mut numbers = Self::default();
         numbers.all = (0..count).map(|_| numbers.fresh()).collect();
         numbers
     }
 
-    /// Returns the numbers, by position of the function.
+    /// Returns the identifiers, by position of the function.
     #[inline(always)]
     pub(crate) fn all(&self) -> &[u8] {
         &self.all
     }
 
-    /// Returns the position of the function of that number; None if it was removed.
+    /// Returns the position of the function with that identifier; None if the function was removed.
     pub(crate) fn place(&self, number: u8) -> Option<usize> {
         self.all.iter().position(|it| *it == number)
     }
 
-    /// Returns an unused number. The one unused for the longest time is best, because frames of a removed function may
-    /// still be in a ring.
+    /// Returns the identifier that has been unused for the longest time, because frames of a removed function may still
+    /// be in a ring.
     fn fresh(&mut self) -> u8 {
         for _ in 0..u8::MAX {
             self.next = self.next.wrapping_add(1);
@@ -287,8 +286,8 @@ pub(crate) fn replace(
     Ok(leaving)
 }
 
-/// Returns, for each new function, the index of an old one with the same settings. Each old function is assigned at
-/// most once; None if there is none left.
+/// Returns, for each new function, the index of an old one with the same settings, or None if no such function is left.
+/// Each old function is assigned at most once.
 pub(crate) fn kept(old: &[Stage], new: &[Stage]) -> Vec<Option<usize>> {
     let mut free: Vec<bool> = old.iter().map(|_| true).collect();
     let find = |stage: &Stage| {

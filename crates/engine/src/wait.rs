@@ -18,7 +18,7 @@ pub enum Wait {
     /// `sleep(t)`: polls for [`BEFORE_SLEEP`], then alternates sleeps and polls. A packet waits at most `t` if the
     /// machine wakes up in time.
     Sleep {
-        /// Time from falling asleep to the next poll.
+        /// Maximum time from falling asleep to the next poll.
         at_most: Duration,
     },
     /// `interrupt`: polls for [`BEFORE_SLEEP`], then sleeps until a port signals packets.
@@ -32,7 +32,7 @@ pub const BEFORE_SLEEP: Duration = Duration::from_micros(10);
 /// The longest sleep of `interrupt`, for peers that fail to signal packets.
 pub const LONGEST_INTERRUPT_SLEEP: Duration = Duration::from_millis(10);
 
-/// The reason why a waiting policy cannot be parsed.
+/// The reason why the text of a waiting policy cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("wait \"{text}\": {reason}")]
 pub struct WaitError {

@@ -1,5 +1,5 @@
-//! The worker: one thread that runs receive -> functions -> send to completion. The loop is here; what happens beside
-//! it, and rarely, is in the files of `worker/`.
+//! The worker: one thread that runs receive -> functions -> send to completion. The loop is in this file; tasks outside
+//! the loop, and rare ones, are in the files of `worker/`.
 
 mod change;
 mod fan_out;
@@ -44,7 +44,7 @@ pub enum End {
 struct Egress {
     /// Index of the egress port.
     to: usize,
-    /// True if packets wait in the ingress port without loss: no more are received than the egress port accepts.
+    /// True if packets must not be lost: the ingress port delivers no more packets than the egress port accepts.
     patient: bool,
     /// True if the egress port's link was up at the last check; only for a patient ingress port.
     open: bool,
@@ -59,21 +59,21 @@ type TellLink = Box<dyn FnMut(usize, &Link)>;
 /// of its own, unless its [`Wait`] policy makes it sleep.
 pub struct Worker {
     ports: Vec<Box<dyn Port>>,
-    /// Egress of the packets of each port.
+    /// Egress of the packets of each ingress port.
     ways: Vec<Egress>,
     functions: Vec<Box<dyn Function>>,
-    /// The needs of the functions, in their order.
+    /// Properties that each function requires of the worker, in the order of the functions.
     needs: Vec<Needs>,
-    /// Numbers by which the slow path identifies the functions.
+    /// Identifiers of the functions for the slow path.
     numbers: Numbers,
-    /// Stages of the functions, if they may be replaced.
+    /// Stages of the functions, if the functions may be replaced.
     stages: Vec<Stage>,
     updates: Arc<Updates>,
-    /// Replaced functions, as long as they hold packets.
+    /// Replaced functions that have not released all packets yet.
     leaving: Option<Leaving>,
     /// Counts of packets by cause in functions that were removed.
     past_outcomes: Vec<(&'static str, u64)>,
-    /// True if a function delays packets, and so is also called without packets.
+    /// True if a function delays packets, and therefore is also called without packets.
     holds_packets: bool,
     /// True if a function chooses egress ports.
     sends: bool,
@@ -84,7 +84,7 @@ pub struct Worker {
     /// Pool for copies of packets.
     copies: Option<PoolHandle>,
     lanes: Lanes,
-    /// Number of the worker in its chain.
+    /// Index of the worker in its chain.
     member: Member,
     /// Index of the function that determines the owners of packets; None if this worker is the only one.
     knows_homes: Option<usize>,
@@ -155,7 +155,7 @@ impl Worker {
         worker
     }
 
-    /// Updates the settings that depend on the functions.
+    /// Updates the worker's fields that depend on the functions.
     fn suit_functions(&mut self) {
         self.needs = self.functions.iter().map(|f| f.needs()).collect();
         self.holds_packets = self
@@ -258,7 +258,7 @@ impl Worker {
         Arc::clone(&self.updates)
     }
 
-    /// Sets a callback for link changes, which gets the port's index within 100 ms of the change.
+    /// Sets a callback for link changes. It gets the port's index and link state within 100 ms of the change.
     pub fn on_link_change(&mut self, tell: impl FnMut(usize, &Link) + 'static) {
         self.on_link_change = Box::new(tell);
     }
@@ -352,7 +352,8 @@ impl Worker {
     }
 
     /// Receives a full burst from one port, passes it to each function, and sends it, so that rings and caches handle
-    /// it as one. A burst is one batch unless it exceeds [`BATCH_CAPACITY`]. Returns the number of received packets.
+    /// the burst as a unit. A burst is one batch unless it exceeds [`BATCH_CAPACITY`]. Returns the number of received
+    /// packets.
     #[inline(always)]
     fn round(
         &mut self,
@@ -416,7 +417,7 @@ impl Worker {
         received
     }
 
-    /// Passes all batches to each function. Usually there is only the first one.
+    /// Passes all batches of a burst to each function. Usually there is only the first batch.
     #[inline(always)]
     fn process(&mut self, first: &mut Batch, more: &mut [Batch], context: &Context) {
         let holds_packets = self.holds_packets;
@@ -483,8 +484,8 @@ impl Worker {
         }
     }
 
-    /// Returns true if a patient ingress port may receive: its egress link is up and that port has accepted all earlier
-    /// packets. If functions choose egress ports, all ports must have accepted theirs.
+    /// Returns true if a patient ingress port may receive: its egress link is up and the egress port has accepted all
+    /// earlier packets. If functions choose egress ports, all ports must have accepted their packets.
     fn may_take(&mut self, from: usize) -> bool {
         let Egress { to, open, .. } = self.ways[from];
         let mut outboxes = self.outboxes.iter_mut().zip(&mut self.ports).enumerate();

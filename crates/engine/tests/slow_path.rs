@@ -89,7 +89,7 @@ impl Near {
     }
 }
 
-/// Runs a worker whose one port is a pair of that name, and `beside` at its other end.
+/// Runs a worker whose one port is a pair of that name, and `beside` with the port at the other side of the pair.
 fn with_worker(
     name: &str,
     wait: Wait,

@@ -11,16 +11,16 @@ use taut_sys::Clock;
 const WORKERS: usize = 4;
 const DIES: usize = 2;
 const FRAME_BYTES: u16 = 60;
-/// A number of packets below the slots of any ring on the path.
+/// A number of packets that is below the number of slots of any ring on the path.
 const MOST_UNDER_WAY: u64 = 100;
-/// The packets that each worker has to pass: several times as many.
+/// The number of packets that each worker has to pass: several times [`MOST_UNDER_WAY`].
 const EACH: u64 = 400;
 /// A timeout longer than any pause of a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// The peer's ends of a worker's ports.
+/// The peer's sides of the links to a worker's ports.
 struct Far {
     west: Box<dyn Port>,
     /// Peer of the east port; None once it has died.

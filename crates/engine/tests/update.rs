@@ -10,10 +10,10 @@ use taut_engine::{Chain, CountersView, End, Replaced, Updates, Worker};
 use taut_port::{Batch, Port, PortSpec, Resources};
 use taut_sys::Clock;
 
-/// A number of packets below the slots of any ring on the path, so that none can overflow.
+/// A number of packets that is below the number of slots of any ring on the path, so that no ring can overflow.
 const MOST_UNDER_WAY: u64 = 300;
 const FRAME_BYTES: u16 = 60;
-/// Offset of the number within a frame.
+/// Offset of the sequence number within a frame.
 const NUMBER_AT: usize = 40;
 /// A timeout longer than any pause of a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,13 +26,13 @@ fn chain(functions: &[&str], ports: &[String; 2], burst: usize) -> Chain {
     chain
 }
 
-/// The test's ends of the two links.
+/// The test's sides of the two links.
 struct Far {
     west: Box<dyn Port>,
     east: Box<dyn Port>,
     resources: Resources,
     sent: u64,
-    /// Numbers and first bytes of received packets, in order.
+    /// Sequence numbers and first bytes of received packets, in order.
     seen: Vec<(u64, u8)>,
 }
 

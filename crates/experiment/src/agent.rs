@@ -1,4 +1,4 @@
-//! Agent that runs one step of a run on a local or remote node, and ensures that no process of it outlives the
+//! Agent that runs one step of a run on a local or remote node, and ensures that no process of the step outlives the
 //! experiment.
 
 use crate::node::parcel;
@@ -21,14 +21,14 @@ use taut_host::{Awake, Machine, Snapshot};
 use taut_results::hex;
 use taut_sys::Locked;
 
-/// Exit code of a step that exceeded its time limit, as from `timeout`.
+/// Exit code of a step that exceeded its time limit, as `timeout` returns it.
 pub const TIMED_OUT: i32 = 124;
-/// Exit code of a step that was asked to end, as shells report SIGTERM.
+/// Exit code of a step that was requested to end, as shells return it for SIGTERM.
 pub const STOPPED: i32 = 143;
 
-/// Maximum time that it takes to end a step by signals: its own processes, and those that it has lost track of.
+/// Maximum time for ending a step by signals: its own processes, and descendants that it no longer tracks.
 pub(crate) const STEPS_END: Duration = Duration::from_secs(16);
-/// Time between two heartbeats of a reserved machine.
+/// Interval at which a reserved machine sends heartbeats over the connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 enum Event {
@@ -36,13 +36,13 @@ enum Event {
     InputClosed,
 }
 
-/// Runs `script` in `folder` until the script ends, standard input closes, or `limit` expires, then ends all its
-/// processes. With `secrets`, the first line of standard input holds the experiment's secrets, which the script finds
-/// in its environment. With `awake`, no core of this machine halts during the step, if the kernel accepts such
-/// requests. The machine's activity is written to `activity/<name>.json` in the folder. Returns the exit code.
+/// Runs `script` in `folder` until the script ends, standard input closes, or `limit` expires, then ends all processes
+/// of the script. With `secrets`, the first line of standard input contains the experiment's secrets, which the script
+/// gets in its environment. With `awake`, no core of this machine halts during the step, if the kernel accepts such
+/// requests. Writes the machine's activity to `activity/<name>.json` in the folder. Returns the exit code.
 ///
 /// # Errors
-/// The folder or the shell cannot be used, or secrets do not arrive.
+/// The folder or the shell cannot be used, or the line with secrets does not arrive.
 pub fn step(
     folder: &Path,
     name: &str,
@@ -129,7 +129,7 @@ pub fn step(
     Ok(code.unwrap_or(STOPPED))
 }
 
-/// Returns the search path with this program first, so that scripts that call `taut` get the running version.
+/// Returns the search path with this program's folder first, so that scripts that call `taut` run this version.
 fn search_path() -> io::Result<OsString> {
     let own = std::env::current_exe()?;
     let own = own.parent().unwrap_or(Path::new("/")).to_owned();
@@ -141,35 +141,35 @@ fn search_path() -> io::Result<OsString> {
 /// Facts about a node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Facts {
-    /// Version of taut there.
+    /// Version of taut on the node.
     pub taut_version: String,
     /// Architecture, such as `x86_64`.
     pub architecture: String,
     /// Name of the operating system, such as `Debian GNU/Linux 12 (bookworm)`.
     pub system: String,
-    /// Host name, as the node itself reports it.
+    /// Host name that the node reports.
     pub host_name: String,
-    /// CPU, kernel, command line, isolation, clock source and more.
+    /// CPU, kernel, kernel command line, isolation, clock source and more.
     pub machine: serde_json::Value,
     /// CPUs that may handle each interrupt (the kernel's list), by interrupt number.
     pub interrupt_affinity: BTreeMap<String, String>,
 }
 
-/// State of a node that changes over time.
+/// Properties of a node that change over time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Moment {
-    /// Clock of the node, ns since 1970.
+    /// Time of the node's clock, ns since 1970.
     pub time_ns: u64,
-    /// Free bytes in the file system of the runs.
+    /// Free space in the file system that contains the runs, bytes.
     pub free_bytes: u64,
-    /// Reason why the node's cores cannot be kept from halting; `None` if they can.
+    /// Reason why the node's cores cannot be kept from halting; `None` if the kernel accepts such requests.
     pub halts: Option<String>,
     /// Name of another process that is measuring on the node; `None` if there is none.
     #[serde(default)]
     pub measuring: Option<String>,
 }
 
-/// Reads the facts of this machine.
+/// Reads facts about this machine.
 pub fn facts() -> Facts {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let release = read("/etc/os-release");
@@ -197,7 +197,7 @@ pub fn facts() -> Facts {
     }
 }
 
-/// Reads the node's current state; `folder` contains the runs.
+/// Reads the properties of this machine that change over time; `folder` contains the runs.
 pub fn moment(folder: &Path) -> Moment {
     let since = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -211,8 +211,7 @@ pub fn moment(folder: &Path) -> Moment {
     }
 }
 
-/// Reservation of a node, which belongs to one experiment at a time. Dropping it, or the end of the process, frees the
-/// node.
+/// Reservation of a machine for one experiment. Dropping it, or the exit of the process, releases the machine.
 #[derive(Debug)]
 pub struct Held {
     _claim: Claim,
@@ -222,7 +221,7 @@ impl Held {
     /// Reserves the machine that this process runs on.
     ///
     /// # Errors
-    /// One line: the process that has the reservation, or the reason why none is possible.
+    /// One line with the process that has the reservation, or the reason why no reservation is possible.
     pub fn claim() -> Result<Self, String> {
         match Claim::take(EXPERIMENT) {
             Ok(_claim) => Ok(Self { _claim }),
@@ -243,11 +242,11 @@ impl Drop for Held {
 }
 
 impl Held {
-    /// Reserves the machine, and a folder for runs below `folder`, until standard input closes or the connection
-    /// breaks. After that, running steps are ended and the folder is removed.
+    /// Holds the reservation of the machine, and a folder for runs below `folder`, until standard input closes or the
+    /// connection breaks. Then ends running steps and removes the folder.
     ///
     /// # Errors
-    /// Another experiment has the machine, or the folder cannot be created.
+    /// Another experiment has reserved the machine, or the folder cannot be created.
     pub fn keep(self, folder: &Path) -> io::Result<()> {
         private::sweep(folder);
         let runs = private::scratch_in(folder, &private::name_of_this_process())?;
@@ -277,7 +276,7 @@ fn in_use(folder: &Path) -> Option<Locked> {
     Locked::shared(fs::File::open(folder).ok()?).ok()
 }
 
-/// Waits until no step runs in a folder below `runs`.
+/// Waits until no step is running in any folder below `runs`.
 fn wait_for_steps(runs: &Path) {
     let deadline = Instant::now() + STEPS_END;
     for run in fs::read_dir(runs).into_iter().flatten().flatten() {
@@ -291,7 +290,7 @@ fn wait_for_steps(runs: &Path) {
     }
 }
 
-/// Makes the folder of a run, with the files received on standard input.
+/// Makes the folder of a run, and writes the files received on standard input into it.
 ///
 /// # Errors
 /// The folder cannot be made, or an entry of the stream is not a plain file.
@@ -303,7 +302,7 @@ pub fn begin(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Sends the files of a run to standard output and removes them here.
+/// Writes the files of a run to standard output, and removes them from this machine.
 ///
 /// # Errors
 /// The files cannot be read, or standard output is closed.
@@ -312,7 +311,7 @@ pub fn collect(folder: &Path) -> io::Result<()> {
     fs::remove_dir_all(folder)
 }
 
-/// Returns a file's SHA-256, read in pieces.
+/// Returns the SHA-256 of a file, which is read in blocks.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -320,7 +319,7 @@ pub fn checksum(path: &Path) -> io::Result<String> {
     checksum_of(fs::File::open(path)?)
 }
 
-/// Returns the SHA-256 of the rest of an open file.
+/// Returns the SHA-256 of an open file from its current position to its end.
 ///
 /// # Errors
 /// The file cannot be read.

@@ -1,11 +1,11 @@
-//! Files that an experiment names: next to its own file, or built into this program.
+//! Files that an experiment file names: in the same folder, or built into this program.
 
 use crate::error::ExperimentError;
 use std::io;
 use std::path::{Path, PathBuf};
 use taut_results::InsidePath;
 
-/// Files shared by reference experiments: names and texts.
+/// Files that several reference experiments use: names and contents.
 const SHARED: &[(&str, &str)] = &[
     (
         "centralised.sh",
@@ -21,12 +21,12 @@ const SHARED: &[(&str, &str)] = &[
 /// Maximum size of a file that an experiment names, bytes.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Location of the files that an experiment names.
+/// Location of the files that an experiment file names.
 #[derive(Debug, Clone)]
 pub(crate) enum Attachments {
     /// The files are in this folder.
     Folder(PathBuf),
-    /// The files are built into this program, as those of a reference experiment.
+    /// The files are built into this program, as for reference experiments.
     Program,
 }
 

@@ -7,14 +7,15 @@ use serde::{Deserialize, Serialize};
 use taut_settings::suggestion;
 use toml::Spanned;
 
-/// Changes to the experiment file that a user requests: shorter runs, fewer values, another number of repetitions.
+/// Changes to the experiment file that a user requests: shorter runs, fewer values, a different number of repetitions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Changes {
-    /// Names of variables and their values, as in the file; a loop variable takes a list or a range.
+    /// Names of variables and their new values, written as in the file; the value of a loop variable is a list or a
+    /// range.
     pub set: Vec<(String, String)>,
-    /// Number of runs of each combination.
+    /// Number of counted runs of each combination.
     pub repetitions: Option<u32>,
-    /// Seed of the order.
+    /// Seed of the order of runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// Maximum duration of a run.

@@ -1,5 +1,4 @@
-//! The plan of an experiment for review before hours of measuring: the number of runs, the commands, the duration, and
-//! missing requirements.
+//! Review of an experiment before it runs: the number of runs, the commands, the duration, and missing requirements.
 
 use crate::experiment::Experiment;
 use crate::node::address::NodeAddress;
@@ -14,28 +13,28 @@ use taut_lab::device::{Choice, offers};
 pub struct Check {
     /// Title of the experiment, one line.
     pub title: String,
-    /// Fingerprint of the plan: equal for the same file and seed.
+    /// Fingerprint of the plan; equal for equal files and seeds.
     pub fingerprint: String,
-    /// Combinations of the loop variables, numbered from 1.
+    /// Values of the loop variables in each combination; combination 1 is the first.
     pub variants: Vec<Values>,
     /// Names of the runs, in the order in which they are made.
     pub order: Vec<String>,
     /// Maximum number of runs, including those that `plan.until` may add.
     pub at_most_runs: usize,
-    /// Expected time of all runs, s; `None` if the file does not say.
+    /// Expected total duration of all runs, s; `None` if the file does not define it.
     pub expected_s: Option<f64>,
-    /// Maximum time of all runs, s.
+    /// Maximum total duration of all runs, s.
     pub longest_s: f64,
-    /// The first run's commands.
+    /// Commands of the first run.
     pub commands: Vec<PlannedCommand>,
-    /// Nodes on other machines that were contacted, with their replies.
+    /// Results of contacting the nodes on other machines.
     pub nodes: Vec<Reached>,
     /// Missing requirements, one sentence each.
     pub missing: Vec<String>,
 }
 
 impl Check {
-    /// Adds the replies of the nodes on other machines.
+    /// Adds the results of contacting the nodes on other machines.
     pub fn add_nodes(&mut self, nodes: Vec<Reached>) {
         let not_ready = nodes.iter().filter(|node| !node.ready);
         self.missing.extend(not_ready.map(|node| node.text.clone()));
@@ -48,16 +47,16 @@ impl Check {
 pub struct PlannedCommand {
     /// Name of the command.
     pub name: String,
-    /// The role of its node.
+    /// Role of the node that runs the command.
     pub node: String,
     /// Text for the shell on the node.
     pub script: String,
-    /// True if the command keeps running while the others run.
+    /// True if the command keeps running during the following commands.
     pub background: bool,
 }
 
 impl Experiment {
-    /// Makes the plan without running anything.
+    /// Returns the review; nothing is run.
     ///
     /// # Errors
     /// A template cannot be filled in.
@@ -92,7 +91,7 @@ impl Experiment {
         })
     }
 
-    /// Returns the commands of the first run, filled in.
+    /// Returns the commands of the first run, with variables filled in.
     pub(crate) fn first_commands(&self) -> Result<Vec<PlannedCommand>, crate::ExperimentError> {
         let plan = self.plan();
         let first = &plan[0];

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use taut_measure::quantity::plain;
 use toml::Spanned;
 
-/// Default tolerance between a result and the published figure, as a share.
+/// Default tolerance between a result and the published figure, as a fraction.
 const TOLERANCE: f64 = 0.25;
 
 /// A published result, or an expectation of the experiment itself, and the condition under which these results agree.
@@ -49,7 +49,7 @@ pub enum Reported {
 }
 
 impl<'de> Deserialize<'de> for Reported {
-    /// Reads a text or a table; errors in a table refer to the table.
+    /// Reads a text or a table; an error in a table is reported as an error in the table's contents.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Either;
         impl<'de> serde::de::Visitor<'de> for Either {
@@ -144,11 +144,11 @@ pub struct Tolerance {
     pub why: String,
 }
 
-/// Range of values that count as equal to the published one; each end may be open.
+/// Range of values that agree with a published figure; each bound may be open.
 pub type Region = [Option<f64>; 2];
 
 impl PublishedFigure {
-    /// Returns the lowest and highest published value; an end is open if only a bound was published.
+    /// Returns the lowest and highest published value; one bound is open if only the other was published.
     pub fn ends(&self) -> Region {
         match (self.value, self.range, self.at_least, self.at_most) {
             (Some(value), ..) => [Some(value); 2],
@@ -157,7 +157,7 @@ impl PublishedFigure {
         }
     }
 
-    /// Returns the values that count as equal.
+    /// Returns the range of values that agree with the figure within the tolerance.
     pub fn region(&self, tolerance: Option<&Tolerance>) -> Region {
         let share = tolerance.and_then(|it| it.share);
         let within = tolerance.and_then(|it| it.within);
@@ -176,7 +176,7 @@ impl PublishedFigure {
         ]
     }
 
-    /// Returns the ratio of a value to the published one: 1 within the published range, `None` if the ratio is
+    /// Returns the ratio of a value to the published figure: 1 within a published range; `None` if the ratio is
     /// meaningless.
     pub fn factor(&self, value: f64) -> Option<f64> {
         let [low, high] = self.ends();
@@ -191,8 +191,8 @@ impl PublishedFigure {
         (factor.is_finite() && factor > 0.0).then_some(factor)
     }
 
-    /// Returns the condition that a value is on the same side as the published one: of 1 for a ratio, of 0 for all
-    /// else. Returns `None` if the published value is on neither side.
+    /// Returns the condition that a value is on the same side of a neutral value as the published figure: of 1 for a
+    /// ratio, of 0 for all other units. Returns `None` if the published figure is on neither side.
     pub fn direction(&self) -> Option<String> {
         let neutral = if self.unit == "times" { 1.0 } else { 0.0 };
         let ends = self.ends();
@@ -216,7 +216,7 @@ impl PublishedFigure {
         }
     }
 
-    /// Returns the error in the figure, if there is one.
+    /// Returns a description of the error in the figure, if there is one.
     fn mistake(&self) -> Option<String> {
         let given = [
             self.value.is_some(),
@@ -300,7 +300,7 @@ impl Claim {
         holds.or_else(direction).unwrap_or_default()
     }
 
-    /// Returns the error in the claim itself, if there is one; formula and condition are checked elsewhere.
+    /// Returns a description of the error in the claim, if there is one; formula and condition are checked elsewhere.
     pub(crate) fn mistake(&self) -> Option<String> {
         if self.ours && self.published.is_some() {
             return Some("ours = true: there is nothing published then".to_owned());

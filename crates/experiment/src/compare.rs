@@ -1,5 +1,5 @@
-//! Comparison of two experiments: first the differences in their environments, then those of the metrics with size and
-//! uncertainty, and figures overlaid.
+//! Comparison of two experiments: the differences between their environments, the differences between their metrics
+//! with size and uncertainty, and overlaid figures.
 
 use crate::definition::{FigureDefinition, FigureKind};
 use crate::error::ExperimentError;
@@ -19,28 +19,28 @@ use taut_measure::quantity::{Quantity, plain};
 use taut_measure::{Comparison, Finding, judge};
 use taut_settings::suggestion;
 
-/// Coverage of the confidence intervals with six runs or more. With fewer runs the actual coverage is printed.
+/// Coverage of the confidence intervals, available from six runs on. With fewer runs the actual coverage is printed.
 const CONFIDENCE: f64 = 0.95;
-/// Maximum probability that any of the comparisons reports a false "differs".
+/// Maximum probability that at least one of the comparisons is falsely reported as "differs".
 const LEVEL: f64 = 0.05;
 
-/// Options of a comparison: the metrics to compare, and the limits.
+/// Options of a comparison: which metrics are compared, and which limits are checked.
 #[derive(Debug, Default)]
 pub struct Wanted {
     /// True to compare all metrics, not only those that the experiment file names.
     pub all: bool,
-    /// Limits on how much worse metrics may have become.
+    /// Limits on the deterioration of metrics.
     pub limits: Vec<Limit>,
 }
 
-/// Limit on how much worse a metric may be.
+/// Limit on the deterioration of a metric from A to B.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Limit {
     /// Name of the metric.
     pub metric: String,
-    /// Fraction by which it may be worse: 0.1 for 10 %.
+    /// Fraction by which the metric may be worse in B: 0.1 for 10 %.
     pub share: f64,
-    /// True if a lower value is worse, as for rates.
+    /// True if a lower value is worse, as for packet rates.
     pub less_is_worse: bool,
 }
 
@@ -78,14 +78,14 @@ impl std::str::FromStr for Limit {
     }
 }
 
-/// Side of a comparison: one of the two experiments.
+/// One of the two experiments in a comparison.
 #[derive(Debug, Clone, Serialize)]
 pub struct Side {
     /// Folder of the results.
     pub folder: PathBuf,
     /// State of the experiment: its progress, version of taut, and plan.
     pub state: State,
-    /// Number of compared runs.
+    /// Number of runs that were compared.
     pub runs: usize,
     #[serde(skip)]
     facts: BTreeMap<String, BTreeMap<String, String>>,
@@ -95,30 +95,30 @@ pub struct Side {
     tasks: Vec<String>,
 }
 
-/// A difference between the environments of the experiments.
+/// A difference between the environments of two experiments.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
-    /// Name of the fact.
+    /// Name of the fact that differs.
     pub what: String,
-    /// Its value in A.
+    /// Value of the fact in A.
     pub a: String,
-    /// Its value in B.
+    /// Value of the fact in B.
     pub b: String,
 }
 
-/// A metric of one combination of the loop variables.
+/// Comparison of a metric in one combination of the loop variables.
 #[derive(Debug, Clone, Serialize)]
 pub struct Compared {
     /// Combination of the loop variables.
     pub variables: Values,
     /// Name of the metric.
     pub metric: String,
-    /// Medians, difference, effect.
+    /// Medians of A and B, their difference, and the effect size.
     #[serde(flatten)]
     pub comparison: Comparison,
-    /// p-value corrected for the number of comparisons (Holm).
+    /// p-value after correction for the number of comparisons (Holm).
     pub corrected_p_value: Option<f64>,
-    /// Finding of the comparison.
+    /// Conclusion: whether the metric differs.
     pub finding: Finding,
 }
 
@@ -126,15 +126,15 @@ pub struct Compared {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kept {
-    /// The interval is not entirely beyond the limit.
+    /// Yes: some or all of the interval is within the limit.
     Yes,
-    /// The whole interval is beyond the limit.
+    /// No: all of the interval is beyond the limit.
     No,
-    /// There is no interval, as there are too few runs.
+    /// Unknown: there is no interval, because there are too few runs.
     Unknown,
 }
 
-/// A limit and its result.
+/// A limit and the result of checking it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Judgement {
     /// The limit.
@@ -144,28 +144,28 @@ pub struct Judgement {
     pub variables: Values,
     /// Result of the check.
     pub kept: Kept,
-    /// Judgement in words.
+    /// Result of the check as a sentence.
     pub text: String,
 }
 
 /// Comparison of two experiments.
 #[derive(Debug, Serialize)]
 pub struct Comparisons {
-    /// The baseline.
+    /// The experiment with which the other is compared.
     pub a: Side,
-    /// The other experiment.
+    /// The experiment that is compared with A.
     pub b: Side,
     /// Differences between the environments.
     pub environment: Vec<Difference>,
-    /// Combinations that only one of the experiments has.
+    /// Combinations that only A has, and combinations that only B has.
     pub only_in: [Vec<Values>; 2],
-    /// The compared metrics.
+    /// The compared metrics in each common combination.
     pub metrics: Vec<Compared>,
-    /// Limits, with their results.
+    /// Limits and the results of checking them.
     pub limits: Vec<Judgement>,
-    /// Problems for the reader: damaged files, metrics without values.
+    /// Problems to report: damaged files, metrics without values.
     pub problems: Vec<String>,
-    /// Figures of both.
+    /// Overlaid figures of both experiments.
     #[serde(skip)]
     pub figures: Vec<Figure>,
 }
@@ -179,7 +179,7 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Reads a results folder. With `verify`, runs whose files have changed are skipped, and reported.
+    /// Reads a results folder. With `verify`, runs whose files have changed are skipped, and reported as problems.
     pub(crate) fn read(dir: &Path, verify: bool) -> Result<Self, ExperimentError> {
         let folder = Folder::open(dir)?;
         let experiment = folder.experiment()?;
@@ -237,7 +237,7 @@ impl Loaded {
         })
     }
 
-    /// Returns the metrics that the experiment file names and that some run has.
+    /// Returns those metrics that the experiment file names and at least one run has.
     fn named(&self) -> Vec<String> {
         let definition = &self.experiment.definition;
         let tables = definition.table.iter().flat_map(|table| &table.metrics);
@@ -275,7 +275,7 @@ impl Loaded {
             .collect()
     }
 
-    /// Returns the combinations that were run: their key, values, and the indices of their runs.
+    /// Returns the combinations with runs: key, values of the loop variables, and indices of the runs.
     fn variants(&self) -> Vec<(String, Values, Vec<usize>)> {
         let mut places = std::collections::HashMap::new();
         let mut variants: Vec<(String, Values, Vec<usize>)> = Vec::new();
@@ -300,7 +300,7 @@ impl Loaded {
     }
 }
 
-/// Returns the facts of a node that are constant over runs, by name.
+/// Returns the facts about a node that do not change between runs, by name.
 fn facts_of(facts: &crate::agent::Facts) -> BTreeMap<String, String> {
     let mut value = serde_json::to_value(facts).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
@@ -323,7 +323,7 @@ fn facts_of(facts: &crate::agent::Facts) -> BTreeMap<String, String> {
 /// Compares the results in two folders.
 ///
 /// # Errors
-/// One of them cannot be read, or a limit names a metric that neither has.
+/// One of the folders cannot be read, or a limit names a metric that neither experiment has.
 pub fn compare(a: &Path, b: &Path, wanted: &Wanted) -> Result<Comparisons, ExperimentError> {
     compare_loaded(
         &Loaded::read(a, true)?,
@@ -333,7 +333,7 @@ pub fn compare(a: &Path, b: &Path, wanted: &Wanted) -> Result<Comparisons, Exper
     )
 }
 
-/// Compares loaded results; figures need the files of the runs.
+/// Compares two loaded results; figures are made from the files of the runs.
 pub(crate) fn compare_loaded(
     a: &Loaded,
     b: &Loaded,
@@ -474,7 +474,7 @@ pub(crate) fn words(variables: &Values) -> String {
 fn judgement(limit: &Limit, compared: &Compared) -> Judgement {
     let comparison = &compared.comparison;
     let sign = if limit.less_is_worse { -1.0 } else { 1.0 };
-    // The change for the worse at the better end of the interval, relative to A's median.
+    // The deterioration at the better bound of the interval, relative to A's median.
     let change = match (&comparison.ratio, &comparison.difference) {
         (Some(ratio), _) => {
             let end = if limit.less_is_worse {
@@ -553,8 +553,8 @@ fn environment(a: &Side, b: &Side) -> Vec<Difference> {
     found
 }
 
-/// Compares the facts of a node. Facts that only one version of taut records say nothing about the machines, so they
-/// are skipped.
+/// Compares the facts about a node. Facts that only one of the two versions of taut records are skipped, because they
+/// say nothing about the machines.
 fn facts_differ(
     prefix: &str,
     a: &BTreeMap<String, String>,
@@ -589,7 +589,7 @@ fn maps(
     }
 }
 
-/// Returns the facts in which the machines differ, independent of the version of taut.
+/// Returns those differences that concern the machines and not the version of taut.
 pub(crate) fn machines_differ(differences: &[Difference], pseudonyms: bool) -> Vec<&Difference> {
     differences
         .iter()
@@ -640,7 +640,7 @@ pub(crate) fn finding(finding: &Finding) -> String {
 }
 
 impl Compared {
-    /// Returns the printed columns: combination, metric, A, B, ratio or difference, effect, p, finding.
+    /// Returns the columns that are printed: combination, metric, A, B, ratio or difference, effect, p, conclusion.
     pub(crate) fn cells(&self) -> [String; 8] {
         let quantity = quantity_of(&self.metric);
         let comparison = &self.comparison;

@@ -1,5 +1,5 @@
-//! Comparison of devices that runs as an experiment, as in `taut demo`. The results folder has the manifest of a
-//! comparison in addition to the experiment's own files. The runs are read back as one comparison. (This format is
+//! A comparison of devices that runs as an experiment, as in `taut demo`. In addition to the files of an experiment,
+//! its results folder contains the manifest of a comparison. All runs are read as a single comparison. (This format is
 //! taut's own.)
 
 use crate::error::ExperimentError;
@@ -16,9 +16,9 @@ use taut_results::{
     read_head, write_json,
 };
 
-/// Path, in a run's folder, of the results of the command for `what = ["comparison"]`.
+/// Path of the results of a run of `what = ["comparison"]`, relative to the run's folder.
 const OF_A_RUN: &str = "local/comparison";
-/// Advice for a device that fails.
+/// Advice for a device that fails: the command line that measures it alone.
 const BY_ITSELF: &str = "run it by itself to see more: taut bench comparison --device";
 
 /// Returns whether the experiment in a folder is a comparison.
@@ -26,7 +26,7 @@ pub fn is_comparison(dir: &Path) -> bool {
     has(dir, "state.json") && has(dir, COMPARISON_HEAD)
 }
 
-/// Makes the runs of a new comparison, as [`run()`] does, and reads their results.
+/// Makes the runs of a new comparison as [`run()`] does, and reads their results.
 ///
 /// # Errors
 /// The errors of [`run()`] and [`read_comparison`].
@@ -45,11 +45,11 @@ pub fn compare_devices(
     read_comparison(dir)
 }
 
-/// Reads the runs' folders as one set of results, and updates the folder's manifest. A run that cannot be read is
-/// reported as a problem.
+/// Reads the results of all runs as a single comparison, and updates the manifest of the folder. A run that cannot be
+/// read is reported as a problem.
 ///
 /// # Errors
-/// The folder's own files are missing or damaged, or cannot be written.
+/// Files of the results folder itself are missing or damaged, or cannot be written.
 pub fn read_comparison(dir: &Path) -> Result<Results, ExperimentError> {
     let folder = Folder::open(dir)?;
     let path = dir.join(COMPARISON_HEAD);
@@ -102,12 +102,12 @@ pub fn read_comparison(dir: &Path) -> Result<Results, ExperimentError> {
     Ok(results)
 }
 
-/// Returns the device of a combination, counted from 1.
+/// Returns the device that a combination measures; combinations count from 1.
 fn device_of(experiment: &Experiment, variant: usize) -> Option<&DeviceInfo> {
     experiment.devices.get(variant.checked_sub(1)?)
 }
 
-/// Returns a sentence for each device with missing runs, with the number of its runs.
+/// Returns a sentence for each device with missing runs, with the number of runs that exist.
 fn missing(experiment: &Experiment, runs: &[Run]) -> Vec<String> {
     let planned = experiment.settings.repetitions as usize;
     let of_device = |device: &DeviceInfo| {
@@ -119,7 +119,7 @@ fn missing(experiment: &Experiment, runs: &[Run]) -> Vec<String> {
     experiment.devices.iter().filter_map(of_device).collect()
 }
 
-/// Returns the failures of runs by device, with the reason of the first failure.
+/// Returns the devices with failed runs, each with the reason of its first failure.
 fn left_out_of(experiment: &Experiment, failed: &[RunRecord]) -> Vec<LeftOut> {
     let mut by_variant: BTreeMap<usize, (BTreeSet<u32>, &str)> = BTreeMap::new();
     for record in failed {

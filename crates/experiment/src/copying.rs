@@ -1,10 +1,10 @@
-//! Copies that report which side failed: a full disk is not an error of the source file.
+//! Copies data, and reports whether reading or writing failed: a full disk is not an error of the source file.
 
 use crate::error::ExperimentError;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// The side of a copy that failed.
+/// The operation of a copy that failed.
 #[derive(Debug)]
 pub(crate) enum Failed {
     /// Reading the source failed.
@@ -14,7 +14,7 @@ pub(crate) enum Failed {
 }
 
 impl Failed {
-    /// Returns the error for the file that caused it.
+    /// Returns the error, with the path of the file that caused it.
     pub(crate) fn of(self, from: &Path, to: &Path) -> ExperimentError {
         match self {
             Self::Reading(e) => ExperimentError::io(from)(e),
@@ -23,7 +23,7 @@ impl Failed {
     }
 }
 
-/// Copies until the end of the input; returns the number of bytes.
+/// Copies until the end of the input; returns the number of copied bytes.
 pub(crate) fn copy(from: &mut impl Read, to: &mut impl Write) -> Result<u64, Failed> {
     let mut piece = vec![0; 1 << 16];
     let mut copied = 0;

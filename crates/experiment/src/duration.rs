@@ -1,9 +1,9 @@
-//! Times in an experiment file.
+//! Parses times in an experiment file.
 
 use crate::error::{ExperimentError, Source};
 use std::time::Duration;
 
-/// Parses the time that `name` has in the file.
+/// Parses `text`, the time that the file gives under `name`.
 pub(crate) fn time(source: &Source, name: &str, text: &str) -> Result<Duration, ExperimentError> {
     taut_settings::duration(text)
         .filter(|time| !time.is_zero())

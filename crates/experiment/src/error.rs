@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// An error that names its location and the remedy.
+/// An error in an experiment: its location, the reason, and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// The experiment file has an invalid value.
@@ -12,7 +12,7 @@ pub enum ExperimentError {
     Wrong {
         /// File, line and column.
         place: String,
-        /// The problem, and what would be valid.
+        /// The reason, and what would be valid.
         reason: String,
     },
     /// The file system returned an error.
@@ -28,15 +28,15 @@ pub enum ExperimentError {
     Node {
         /// Role of the node.
         node: String,
-        /// The problem and the remedy.
+        /// The reason and the remedy.
         reason: String,
     },
-    /// Results are damaged or not this program's.
+    /// Results are damaged, or were not written by taut.
     #[error("{}: {}", path.display(), one_line(reason))]
     Results {
         /// The file or folder.
         path: PathBuf,
-        /// The problem and the remedy.
+        /// The reason and the remedy.
         reason: String,
     },
     /// There is no experiment of this name.
@@ -45,12 +45,12 @@ pub enum ExperimentError {
     /// A name refers to a file outside the results folder.
     #[error(transparent)]
     NotInside(#[from] taut_results::NotInside),
-    /// A results folder was refused.
+    /// The results folder is invalid.
     #[error(transparent)]
     Lab(#[from] taut_results::ResultsError),
 }
 
-/// Returns a reason as one line, as it may quote an untrusted file.
+/// Returns a reason as one line, because it may quote an untrusted file.
 fn one_line(reason: &str) -> Cow<'_, str> {
     if !reason.contains(char::is_control) {
         return Cow::Borrowed(reason);
@@ -87,7 +87,7 @@ impl ExperimentError {
     }
 }
 
-/// The text of an experiment file and its name, so that errors have a location.
+/// The text and name of an experiment file, for errors with a location in it.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     pub(crate) name: String,
@@ -95,7 +95,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Returns an error at this byte range.
+    /// Returns an error at this byte range of the file.
     pub(crate) fn wrong(&self, span: Range<usize>, reason: impl AsRef<str>) -> ExperimentError {
         let before = &self.text[..span.start.min(self.text.len())];
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
@@ -106,7 +106,7 @@ impl Source {
         }
     }
 
-    /// Returns an error of the file as a whole.
+    /// Returns an error that concerns the whole file.
     pub(crate) fn wrong_somewhere(&self, reason: impl Into<String>) -> ExperimentError {
         ExperimentError::Wrong {
             place: self.name.clone(),

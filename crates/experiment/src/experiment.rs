@@ -31,11 +31,11 @@ const MOST_VALUE_BYTES: usize = 256 << 20;
 pub struct Experiment {
     pub(crate) definition: Definition,
     pub(crate) source: Source,
-    /// Location of other files that it names.
+    /// Location of the files that the experiment file names.
     pub(crate) attachments: Attachments,
     pub(crate) templates: Templates,
     pub(crate) tasks: Vec<Task>,
-    /// Combinations of loop variables that meet the conditions, each with the global variables filled in.
+    /// Combinations of loop variables that satisfy the conditions of the plan; in each, global variables are filled in.
     pub(crate) variants: Vec<Variant>,
     /// Nodes by role.
     pub(crate) nodes: IndexMap<String, Role>,
@@ -43,16 +43,16 @@ pub struct Experiment {
     pub(crate) limit: Duration,
 }
 
-/// Combination of the loop variables.
+/// A combination of the loop variables.
 #[derive(Debug, Clone)]
 pub struct Variant {
-    /// The loop variables alone, which distinguish it from other combinations.
+    /// Values of the loop variables, which distinguish the combination from others.
     pub loops: Values,
-    /// The loop variables and the global ones, all filled in.
+    /// Values of the loop variables and the global variables, all filled in.
     pub variables: Values,
 }
 
-/// A template to fill in, with the role of its node if it has one.
+/// A template to fill in, and the role of the node to which it belongs, if any.
 pub(crate) type PlacedText<'a> = (Option<&'a str>, Spanned<String>);
 
 impl Experiment {
@@ -148,7 +148,7 @@ impl Experiment {
         &self.definition.title
     }
 
-    /// Returns the names of the loop variables, in the order of the file.
+    /// Returns the names of the loop variables, in the order of the experiment file.
     pub(crate) fn loop_names(&self) -> Vec<String> {
         self.variants
             .first()
@@ -257,15 +257,15 @@ impl Experiment {
         Ok(())
     }
 
-    /// Returns the values of the experiment's secrets that the environment has.
+    /// Returns the values of those secrets of the experiment that are set in the environment.
     pub(crate) fn secrets(&self) -> Result<Secrets, ExperimentError> {
         let names = self.definition.secrets.iter();
         Secrets::read(names.map(|name| name.get_ref().as_str()))
             .map_err(|reason| self.source.wrong_somewhere(reason))
     }
 
-    /// Returns the values of the experiment's secrets. All of them must exist, and none may occur in a file that the
-    /// results folder stores.
+    /// Returns the values of all secrets of the experiment. It is an error if a secret is not set, or if its value
+    /// occurs in a file that the results folder stores.
     pub(crate) fn secrets_to_run(&self) -> Result<Secrets, ExperimentError> {
         let secrets = self.secrets()?;
         if let Some(name) = secrets.unset.first() {
@@ -295,7 +295,7 @@ impl Experiment {
         Ok(secrets)
     }
 
-    /// Returns the files next to the experiment file that it names.
+    /// Returns the files next to the experiment file that the experiment file names.
     pub(crate) fn named_files(&self) -> Result<BTreeSet<InsidePath>, ExperimentError> {
         let named = self.definition.file.iter();
         let named = named.filter_map(|file| file.from.as_ref());
@@ -328,7 +328,7 @@ impl Experiment {
         }
     }
 
-    /// Returns all templates that are filled in for a run, with the role of each that belongs to one.
+    /// Returns all templates that are filled in for a run, each with the role of the node to which it belongs, if any.
     pub(crate) fn texts(&self) -> Result<Vec<PlacedText<'_>>, ExperimentError> {
         let mut texts = Vec::new();
         for task in &self.tasks {
@@ -361,7 +361,7 @@ impl Experiment {
         Ok(texts)
     }
 
-    /// Returns the variables available to templates in a run.
+    /// Returns the variables that templates can use in a run.
     pub(crate) fn context(
         &self,
         variant: &Variant,

@@ -31,13 +31,13 @@ use taut_results::{
 };
 use taut_sys::Locked;
 
-/// Maximum size of a JSON record, bytes.
+/// Maximum size of a JSON record such as `run.json`, bytes.
 const MOST_RECORD_BYTES: u64 = 64 << 20;
-/// Maximum length of a line of an index or a list, bytes.
+/// Maximum length of a line in an index or list, bytes.
 const MOST_LINE_BYTES: u64 = 4 << 20;
-/// Maximum size of an index or a list, bytes.
+/// Maximum size of an index or list, bytes.
 pub(crate) const MOST_LIST_BYTES: u64 = 1 << 30;
-/// Reserved names of files and folders in results.
+/// Names of files and folders that taut reserves in a results folder.
 const OWN: [&str; 17] = [
     "experiment.toml",
     taut_results::COMPARISON_HEAD,
@@ -58,7 +58,7 @@ const OWN: [&str; 17] = [
     "SHA256SUMS",
 ];
 
-/// Folder with the published numbers, in results that replicate others.
+/// Folder with the published data, in results that replicate published results.
 pub(crate) const PUBLISHED: &str = "published";
 
 /// Contents of `state.json`.
@@ -68,35 +68,35 @@ pub struct State {
     pub schema: u32,
     /// Title of the experiment, one line.
     pub title: String,
-    /// Name under which the user requested the experiment.
+    /// Name under which the user opened the experiment.
     pub name: String,
     /// Version of taut that ran the experiment.
     pub taut_version: String,
     /// Time at which the experiment began, RFC 3339.
     pub started: String,
-    /// Time at which the experiment last ended, RFC 3339.
+    /// Time at which the last execution of the experiment ended, RFC 3339.
     pub ended: Option<String>,
     /// The command that repeats the experiment.
     pub command_line: String,
-    /// Completion of the experiment.
+    /// State of the experiment: running, interrupted, incomplete or finished.
     #[serde(rename = "stage")]
     pub completion: Completion,
-    /// Fingerprint of the plan: the same for the same file and seed.
+    /// Fingerprint of the plan; equal for equal files and seeds.
     pub fingerprint: String,
     /// Number of planned runs, including warm-up runs. It grows when `plan.until` adds runs.
     pub planned: usize,
     /// Number of complete runs.
     pub done: usize,
-    /// Number of runs that failed at their last attempt.
+    /// Number of runs whose last attempt failed.
     pub failed: usize,
-    /// Notes for the reader: clocks that differ, repeated attempts.
+    /// Notes for the user, such as clocks that differ and repeated attempts.
     pub notes: Vec<String>,
-    /// The published results that the experiment replicates.
+    /// Name of the published results that the experiment replicates.
     pub replicates: Option<String>,
     /// Requested changes to the experiment file.
     #[serde(default)]
     pub changes: Changes,
-    /// Publication; `None` for original results.
+    /// Details of the publication; `None` for results that were not published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Publication>,
 }
@@ -106,14 +106,14 @@ pub struct State {
 pub struct Publication {
     /// Time of the publication, RFC 3339.
     pub at: String,
-    /// True if runs are missing.
+    /// True if some planned runs are missing.
     pub partial: bool,
-    /// True if names and addresses were replaced.
+    /// True if names and addresses were replaced by pseudonyms.
     pub pseudonyms: bool,
 }
 
 impl State {
-    /// The layout version that this program reads and writes.
+    /// Version of the folder's layout that this program reads and writes.
     pub const SCHEMA: u32 = 1;
 }
 
@@ -122,71 +122,71 @@ impl State {
 pub struct RunRecord {
     /// Name of the run.
     pub id: String,
-    /// The combination, from 1.
+    /// Number of the combination, from 1.
     pub variant: usize,
-    /// The repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
     /// True if the run is a warm-up and not counted.
     pub warm_up: bool,
-    /// The loop variables alone.
+    /// Values of the loop variables.
     pub loops: Values,
-    /// All variables, filled in.
+    /// Values of all variables, filled in.
     pub variables: Values,
     /// Time at which the run began, RFC 3339.
     pub started: String,
-    /// Time that the run took, set-up included, s.
+    /// Duration of the run, set-up included, s.
     pub seconds: f64,
     /// Number of the attempt, from 1.
     pub attempt: u32,
     /// Reason why the run failed; `None` for a complete run.
     pub failure: Option<String>,
-    /// The commands in their order.
+    /// The commands of the run, in the order in which they started.
     pub commands: Vec<CommandRecord>,
-    /// Name of the file with facts about each node, by role.
+    /// Name of the file with facts about the node of each role.
     pub nodes: BTreeMap<String, InsidePath>,
-    /// Metrics that were measured.
+    /// Measured metrics, by name.
     pub metrics: BTreeMap<String, f64>,
-    /// Notes for the reader.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// SHA-256 of every other file of the run.
+    /// SHA-256 of every file of the run except `run.json`.
     pub files: BTreeMap<InsidePath, String>,
 }
 
-/// A command of a run.
+/// A command of a run, as recorded in `run.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CommandRecord {
     /// Name of the command.
     pub name: String,
-    /// The role of its node.
+    /// Role of the node on which the command ran.
     pub node: String,
-    /// Text passed to the shell there.
+    /// Text passed to the shell on the node.
     pub script: String,
     /// Exit code of the command; for a background command, its exit code after the request to end.
     pub exit_code: Option<i32>,
-    /// Start of the command, s after the start of the run.
+    /// Start of the command, seconds after the start of the run.
     pub begun_s: f64,
     /// Running time of the command, s.
     pub seconds: f64,
 }
 
-/// A line of the index.
+/// A line of the index: a complete run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct IndexedRun {
     /// Name of the run.
     pub id: String,
-    /// The combination, from 1.
+    /// Number of the combination, from 1.
     pub variant: usize,
-    /// The repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
     /// True if the run is a warm-up and not counted.
     pub warm_up: bool,
-    /// Time that the run took, s.
+    /// Duration of the run, s.
     pub seconds: f64,
-    /// The loop variables alone.
+    /// Values of the loop variables.
     pub variables: Values,
-    /// Metrics that were measured.
+    /// Measured metrics, by name.
     pub metrics: BTreeMap<String, f64>,
-    /// SHA-256 of its `run.json`.
+    /// SHA-256 of the run's `run.json`.
     pub checksum: String,
 }
 
@@ -197,7 +197,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes a folder for a new experiment.
+    /// Makes a results folder for a new experiment.
     ///
     /// # Errors
     /// The folder is not empty.
@@ -215,7 +215,7 @@ impl Folder {
         })
     }
 
-    /// Opens a folder that contains an experiment.
+    /// Opens the results folder of an experiment.
     ///
     /// # Errors
     /// The folder contains no experiment.
@@ -236,12 +236,12 @@ impl Folder {
         &self.dir
     }
 
-    /// Returns the path of the experiment file in it.
+    /// Returns the path of the experiment file in the folder.
     pub fn experiment_file(&self) -> PathBuf {
         self.dir.join("experiment.toml")
     }
 
-    /// Returns the folder's `state.json`.
+    /// Reads `state.json` of the folder.
     ///
     /// # Errors
     /// The file is damaged, or has another layout.
@@ -272,7 +272,7 @@ impl Folder {
         Ok(state)
     }
 
-    /// Reads a record of this folder.
+    /// Reads a JSON record in this folder.
     fn read_json<T: DeserializeOwned>(&self, name: &InsidePath) -> Result<T, ExperimentError> {
         let path = name.in_folder(&self.dir);
         let bytes = name
@@ -281,13 +281,13 @@ impl Folder {
         Ok(serde_json::from_slice(&bytes).map_err(|source| ResultsError::Json { path, source })?)
     }
 
-    /// Replaces `state.json`.
+    /// Replaces the contents of `state.json`.
     pub(crate) fn write_state(&self, state: &State) -> Result<(), ExperimentError> {
         Ok(write_json(&self.dir.join("state.json"), state)?)
     }
 
-    /// Returns the complete runs, in the order in which they were made. A run that was complete when the process died,
-    /// but is missing in the index, is added now.
+    /// Returns the complete runs, in the order in which they were completed. A run that was complete when the process
+    /// died, but that the index lacks, is added to the index now.
     ///
     /// # Errors
     /// The index cannot be read.
@@ -325,7 +325,7 @@ impl Folder {
         Ok(runs)
     }
 
-    /// Rebuilds the index from the runs' own files, each checked against its checksums.
+    /// Rebuilds the index from the folders of the runs; the files of each run are compared with its checksums.
     pub(crate) fn rebuild_index(&self) -> Result<Vec<IndexedRun>, ExperimentError> {
         let entered = self.index().unwrap_or_default();
         let known: BTreeMap<&str, &IndexedRun> =
@@ -389,7 +389,7 @@ impl Folder {
         }
     }
 
-    /// Returns the folder in which a run is made.
+    /// Returns the folder in which a run is made until it is complete.
     pub(crate) fn partial(&self, id: &str) -> Result<PathBuf, ExperimentError> {
         let path = self.dir.join("runs").join(format!("{id}.partial"));
         match fs::remove_dir_all(&path) {
@@ -401,8 +401,8 @@ impl Folder {
         Ok(path)
     }
 
-    /// Completes a run: writes checksums and `run.json`, then renames the folder, in this order. The index is updated
-    /// after that.
+    /// Completes a run: writes the checksums into `run.json`, then renames the run's folder. The index is updated after
+    /// that.
     pub(crate) fn finish(
         &self,
         partial: &Path,
@@ -417,7 +417,7 @@ impl Folder {
         Ok(Self::entry(&record, sum))
     }
 
-    /// Adds a run that another process completed to the index.
+    /// Adds a run that another process completed to the index, and returns its line.
     pub(crate) fn enter(&self, id: &str) -> Result<IndexedRun, ExperimentError> {
         let path = self.run_folder(id).join("run.json");
         let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
@@ -440,7 +440,7 @@ impl Folder {
             .map_err(ExperimentError::io(path))
     }
 
-    /// Locks the folder for one process that makes runs, until the lock is dropped.
+    /// Locks the folder for this process, which makes runs, until the lock is dropped.
     pub(crate) fn claim(&self) -> Result<Option<Locked>, ExperimentError> {
         let file = fs::File::open(&self.dir).map_err(ExperimentError::io(&self.dir))?;
         match Locked::exclusive(file) {
@@ -453,7 +453,7 @@ impl Folder {
         }
     }
 
-    /// Moves a failed run to `failed/`.
+    /// Moves the folder of a failed run to `failed/`.
     pub(crate) fn put_aside(
         &self,
         partial: &Path,
@@ -474,7 +474,7 @@ impl Folder {
         fs::rename(partial, &free).map_err(ExperimentError::io(free))
     }
 
-    /// Reads the records of all runs that failed.
+    /// Reads the records of all failed runs.
     ///
     /// # Errors
     /// A record is damaged.
@@ -510,7 +510,7 @@ impl Folder {
         self.dir.join("runs").join(id)
     }
 
-    /// Returns a sentence for each file of a run that has changed since the run was made.
+    /// Returns a sentence for each file that has changed since the run was completed.
     ///
     /// # Errors
     /// The run's record cannot be read.
@@ -539,7 +539,7 @@ impl Folder {
         Ok(damaged)
     }
 
-    /// Removes the folders of interrupted and failed runs. Returns how many there were.
+    /// Removes the folders of interrupted and failed runs, and returns the number of removed folders.
     ///
     /// # Errors
     /// A folder cannot be removed, or the experiment is running.
@@ -569,7 +569,7 @@ impl Folder {
         Ok(left.len())
     }
 
-    /// Removes a folder in which no run was made.
+    /// Removes the results folder if no run was made in it.
     pub fn forget_if_empty(&self) {
         let empty = |name: &str| {
             fs::read_dir(self.dir.join(name)).map_or(true, |mut entries| entries.next().is_none())
@@ -579,7 +579,7 @@ impl Folder {
         }
     }
 
-    /// Stores the facts of a node and returns the name of their file.
+    /// Stores facts about a node, and returns the name of the file.
     pub(crate) fn keep_facts(&self, facts: &Facts) -> Result<InsidePath, ExperimentError> {
         let text = serde_json::to_vec(facts).unwrap_or_default();
         let name = format!("{}.json", hex(&Sha256::digest(&text)[..8]));
@@ -595,7 +595,7 @@ impl Folder {
         Ok(InsidePath::new(&name)?)
     }
 
-    /// Reads stored facts.
+    /// Reads stored facts about a node.
     ///
     /// # Errors
     /// The facts do not exist or are damaged.
@@ -603,7 +603,7 @@ impl Folder {
         self.facts_at(&InsidePath::new("nodes")?.join(name)?)
     }
 
-    /// Reads facts from a file of this name in the results folder.
+    /// Reads facts about a node from the file of this name in the results folder.
     pub(crate) fn facts_at(&self, name: &InsidePath) -> Result<Facts, ExperimentError> {
         self.read_json(name)
     }
@@ -613,13 +613,13 @@ impl Folder {
         self.files(&InsidePath::new("nodes")?)
     }
 
-    /// Returns the files below a folder of this name, relative to the results folder.
+    /// Returns the names of all files in a folder and below, relative to the results folder.
     pub(crate) fn files(&self, below: &InsidePath) -> Result<Vec<InsidePath>, ExperimentError> {
         let path = below.in_folder(&self.dir);
         below.files(&self.dir).map_err(ExperimentError::io(path))
     }
 
-    /// Makes a folder of this name for evaluations of the runs.
+    /// Makes a folder of this name in the results folder, for evaluations of the runs.
     pub(crate) fn made(&self, name: &str) -> Result<PathBuf, ExperimentError> {
         InsidePath::new(name)?
             .make_folder(&self.dir)
@@ -627,7 +627,7 @@ impl Folder {
     }
 }
 
-/// A results folder found by [`list`].
+/// A results folder that [`list`] found.
 #[derive(Debug, Serialize)]
 pub struct Found {
     /// Path of the folder.
@@ -636,7 +636,7 @@ pub struct Found {
     pub state: State,
 }
 
-/// Returns the experiments below a folder, ordered by their start.
+/// Returns the experiments in a folder, ordered by the time at which they began.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -661,7 +661,8 @@ pub fn list(results: &Path) -> Result<Vec<Found>, ExperimentError> {
     Ok(found)
 }
 
-/// Adds the checksums of the files in a run's folder to its record. A file with an unprintable name is noted instead.
+/// Adds the checksums of all files in a run's folder to the run's record. A file with an unprintable name gets a note
+/// instead.
 fn add_checksums(folder: &Path, record: &mut RunRecord) -> Result<(), ExperimentError> {
     record.files.clear();
     for file in files_below(folder).map_err(ExperimentError::io(folder))? {
@@ -680,7 +681,8 @@ fn add_checksums(folder: &Path, record: &mut RunRecord) -> Result<(), Experiment
     Ok(())
 }
 
-/// Returns the folder of a complete run in its results. The name must be one that plans use: `v2-r1`, `v2-w1`.
+/// Returns the folder of a complete run, relative to the results folder. The name must have the form that plans use:
+/// `v2-r1`, `v2-w1`.
 pub(crate) fn run_folder(id: &str) -> Result<InsidePath, NotInside> {
     if PlannedRun::of_id(id).is_none_or(|run| run.id != id) {
         return Err(NotInside::of(id));
@@ -688,13 +690,13 @@ pub(crate) fn run_folder(id: &str) -> Result<InsidePath, NotInside> {
     InsidePath::new(&format!("runs/{id}"))
 }
 
-/// Returns whether the name is reserved in results, so that no file named by an experiment may have it.
+/// Returns whether a name is reserved in results folders; files that an experiment names must not have such a name.
 pub(crate) fn is_own(name: &InsidePath) -> bool {
     let first = name.as_str().split('/').next().unwrap_or_default();
     OWN.contains(&first)
 }
 
-/// Returns the facts of the nodes, by role, from the latest run that has them.
+/// Returns facts about the node of each role, from the latest run that recorded them.
 pub(crate) fn nodes_of(folder: &Folder) -> BTreeMap<String, Facts> {
     let Some(run) = folder.index().ok().and_then(|mut runs| runs.pop()) else {
         return BTreeMap::new();
@@ -709,10 +711,10 @@ pub(crate) fn nodes_of(folder: &Folder) -> BTreeMap<String, Facts> {
         .collect()
 }
 
-/// Calls `take` with the number, from 1, and the bytes of each line of a file.
+/// Calls `take` with the number (from 1) and the bytes of each line in a file.
 ///
 /// # Errors
-/// The errors of `take`; a line or the file is too long, or cannot be read.
+/// `take` returns an error; or a line or the file is too long, or the file cannot be read.
 pub(crate) fn each_line(
     path: &Path,
     file: fs::File,

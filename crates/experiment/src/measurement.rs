@@ -1,4 +1,4 @@
-//! Command lines for `[device]`, `[traffic]` and `[measure]`, which a user can also type.
+//! Makes commands from `[device]`, `[traffic]` and `[measure]`; a user can type the same command lines.
 
 use crate::definition::{Definition, DeviceUnderTest, Measure, Quantity, Step, TrafficDefinition};
 use crate::error::{ExperimentError, Source};
@@ -6,25 +6,26 @@ use indexmap::IndexMap;
 use std::fmt::Write;
 use toml::Spanned;
 
-/// A command of each run, before its variables are filled in.
+/// A command that each run executes, before its variables are filled in.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     /// Name of the task in logs.
     pub(crate) name: String,
-    /// Prefix of the task's metrics; may be empty.
+    /// Prefix of the names of the task's metrics; may be empty.
     pub(crate) prefix: String,
-    /// The role of its node; `None` for the only node.
+    /// Role of the node that runs the task; `None` for the only node.
     pub(crate) node: Option<Spanned<String>>,
     pub(crate) run: Spanned<String>,
     pub(crate) background: bool,
     pub(crate) ready: Option<Spanned<String>>,
     pub(crate) json: bool,
     pub(crate) extract: IndexMap<String, Spanned<String>>,
-    /// Exit codes other than 0 with which the task still has a result. Exit code 1 of taut reports a missed limit.
+    /// Exit codes other than 0 with which the task still has a result. Exit code 1 of taut means that a limit was not
+    /// met.
     pub(crate) allowed: Vec<i32>,
 }
 
-/// Returns all commands of a run, in order.
+/// Returns all commands of a run, in the order of execution.
 pub(crate) fn tasks(
     definition: &Definition,
     source: &Source,
@@ -121,7 +122,7 @@ fn measurements(
     }
 }
 
-/// Returns the task that forwards packets through a chain file while others measure it.
+/// Returns the task that forwards packets through a chain file while other tasks measure.
 fn forwarding(device: &DeviceUnderTest, chain: &Spanned<String>) -> Task {
     let span = chain.span();
     let run = format!("taut forward {}", quoted(chain.get_ref()));
@@ -141,7 +142,7 @@ fn forwarding(device: &DeviceUnderTest, chain: &Spanned<String>) -> Task {
     }
 }
 
-/// Returns the options that name the ports of the traffic.
+/// Returns the options for the ports at which traffic is sent and received.
 fn options_of_ports(traffic: &TrafficDefinition) -> String {
     let ports: Vec<String> = traffic
         .ports
@@ -151,7 +152,7 @@ fn options_of_ports(traffic: &TrafficDefinition) -> String {
     ports.join(" ")
 }
 
-/// Returns the task that measures a quantity with a command.
+/// Returns the task that measures `quantity` with the command `run`.
 fn measurement(traffic: &TrafficDefinition, quantity: Quantity, run: Spanned<String>) -> Task {
     let name = quantity.name();
     Task {
@@ -174,8 +175,8 @@ fn measurement(traffic: &TrafficDefinition, quantity: Quantity, run: Spanned<Str
     }
 }
 
-/// Returns the command that measures a quantity of the device. `through` are the options that name the device or its
-/// ports.
+/// Returns the command that measures a quantity of the device. `through` contains the options that identify the device
+/// or its ports.
 fn command(
     definition: &Definition,
     traffic: &TrafficDefinition,
@@ -225,7 +226,7 @@ fn command(
     run
 }
 
-/// Refuses options for quantities that are not measured.
+/// Refuses options for quantities that the file does not measure.
 fn check_options(measure: &Measure, source: &Source) -> Result<(), ExperimentError> {
     let known: Vec<&str> = measure.what.iter().map(|what| what.name()).collect();
     if let Some((name, options)) = measure
@@ -244,7 +245,7 @@ fn check_options(measure: &Measure, source: &Source) -> Result<(), ExperimentErr
     Ok(())
 }
 
-/// Refuses settings that a comparison does not support: it sets up a device by id, and defines its own frames.
+/// Refuses settings that a comparison does not support, because it identifies devices by id and defines its own frames.
 fn check_comparison(
     definition: &Definition,
     source: &Source,
@@ -269,7 +270,7 @@ fn check_comparison(
     Ok(())
 }
 
-/// Returns a text of the file as one word of a command line, for any value of its variables.
+/// Returns a text of the file quoted as one word of a command line, whatever values its variables have.
 fn quoted(text: &str) -> String {
     if text.contains("{{") || text.contains("{%") {
         format!("{{% filter quote %}}{text}{{% endfilter %}}")

@@ -1,11 +1,11 @@
-//! Metrics: the numbers that a run's commands print, by name.
+//! Metrics: the numbers that the commands of a run print, by name.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use taut_lab::measurement::TrafficSummary;
 
-/// Returns the numbers of the last JSON object in `output`, each named by its path: `latency.p99_ns`, `sizes.0.rate`.
-/// Returns `None` if there is no object.
+/// Returns the numbers in the last JSON object of `output`, each named by its path: `latency.p99_ns`, `sizes.0.rate`.
+/// Returns `None` if `output` contains no object.
 pub(crate) fn of_json(output: &str) -> Option<BTreeMap<String, f64>> {
     let object = last_object(output)?;
     let mut metrics = BTreeMap::new();
@@ -13,7 +13,7 @@ pub(crate) fn of_json(output: &str) -> Option<BTreeMap<String, f64>> {
     Some(metrics)
 }
 
-/// Returns the whole output if it is an object, else its last line that is one.
+/// Returns the whole output if it is a JSON object, otherwise its last line that is a JSON object.
 fn last_object(output: &str) -> Option<Value> {
     let object = |text: &str| {
         serde_json::from_str::<Value>(text)
@@ -55,8 +55,8 @@ fn flatten(value: &Value, path: String, into: &mut BTreeMap<String, f64>) {
     }
 }
 
-/// Returns the names of the numbers that a command prints as JSON, with 0 for an index of a list; `None` for unknown
-/// commands.
+/// Returns the names of the numbers that a command prints as JSON, with 0 as the index of every list; `None` for
+/// unknown commands.
 pub(crate) fn names_of(command: &str) -> Option<BTreeSet<String>> {
     let mut words = command.split_whitespace();
     if (words.next(), words.next()) != (Some("taut"), Some("generate"))
@@ -71,7 +71,7 @@ pub(crate) fn names_of(command: &str) -> Option<BTreeSet<String>> {
     Some(metrics.into_keys().collect())
 }
 
-/// Returns a metric's name with every index of a list as 0.
+/// Returns a metric's name in which the index of every list is replaced by 0.
 pub(crate) fn without_indices(name: &str) -> String {
     let parts = name.split('.');
     let is_index = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
@@ -81,7 +81,7 @@ pub(crate) fn without_indices(name: &str) -> String {
     parts.join(".")
 }
 
-/// Returns the last number in `output` that the pattern's first group matches.
+/// Returns the number that the pattern's first group matches, at the last match in `output`.
 pub(crate) fn of_pattern(pattern: &str, output: &str) -> Result<f64, String> {
     let regex = regex_lite::Regex::new(pattern).map_err(|e| e.to_string())?;
     let found = regex

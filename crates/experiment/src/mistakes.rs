@@ -1,4 +1,4 @@
-//! Semantic errors of an experiment file, reported with their location before the first run.
+//! Finds semantic errors in an experiment file, and reports them with their location before the first run.
 
 use crate::definition::{FigureDefinition, FigureKind, FileDefinition, Order, Published};
 use crate::error::ExperimentError;
@@ -17,7 +17,7 @@ use taut_traffic::{Rate, Traffic};
 use taut_wire::UdpFlow;
 use toml::Spanned;
 
-/// Returns the quoted texts directly after an opening bracket of a formula: the names of metrics.
+/// Returns the quoted texts that directly follow an opening bracket in a formula: the names of metrics.
 fn first_arguments(formula: &str) -> impl Iterator<Item = &str> {
     formula.split('(').skip(1).filter_map(|part| {
         let part = part.trim_start();
@@ -54,7 +54,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks the names that become files: of nodes, tasks, tables and figures.
+    /// Checks the names that are also used for files: of nodes, tasks, tables and figures.
     pub(crate) fn check_names(&self) -> Result<(), ExperimentError> {
         let definition = &self.definition;
         for (kind, names) in self.names_by_kind() {
@@ -76,7 +76,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Returns the names that become files, by kind.
+    /// Returns the names that are also used for files, by kind.
     fn names_by_kind(&self) -> [(&'static str, Vec<&str>); 4] {
         let definition = &self.definition;
         [
@@ -104,7 +104,7 @@ impl Experiment {
         ]
     }
 
-    /// Refuses names that are invalid for files, and duplicates.
+    /// Refuses names of one kind that are invalid as file names, and duplicates.
     fn check_names_of(&self, kind: &str, names: &[&str]) -> Result<(), ExperimentError> {
         let mut seen = BTreeSet::new();
         for name in names {
@@ -122,7 +122,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// Refuses a file whose name leads out of the run's folder, or that does not have exactly one of `text` and `from`.
+    /// Refuses a file definition whose name leads out of the run's folder, or that does not have exactly one of `text`
+    /// and `from`.
     fn check_file(&self, file: &FileDefinition) -> Result<(), ExperimentError> {
         if InsidePath::new(&file.name).is_err() {
             return Err(self.source.wrong_somewhere(format!(
@@ -140,7 +141,7 @@ impl Experiment {
         }
     }
 
-    /// Refuses a file next to the experiment that does not exist, belongs to the results, or cannot be read.
+    /// Refuses a file next to the experiment file that does not exist, has a reserved name, or cannot be read.
     fn check_attachment(&self, from: &Spanned<String>) -> Result<(), ExperimentError> {
         let wrong = |reason: String| Err(self.source.wrong(from.span(), reason));
         match InsidePath::new(from.get_ref()) {
@@ -167,7 +168,7 @@ impl Experiment {
         }
     }
 
-    /// Refuses published values that this kind of figure cannot show.
+    /// Refuses published values that the figure's kind cannot show.
     fn check_published(&self, figure: &FigureDefinition) -> Result<(), ExperimentError> {
         let parts = figure.parts.len();
         for published in &figure.published {
@@ -201,7 +202,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks that secrets are names of environment variables.
+    /// Checks that the names of secrets are valid names of environment variables.
     pub(crate) fn check_secrets(&self) -> Result<(), ExperimentError> {
         for name in &self.definition.secrets {
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -215,7 +216,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks that every used variable exists, and that every existing one is used.
+    /// Checks that every used variable is defined, and that every defined variable is used.
     pub(crate) fn check_variables(&self) -> Result<(), ExperimentError> {
         let definition = &self.definition;
         let known: Vec<&str> = self.variants[0]
@@ -326,7 +327,7 @@ impl Experiment {
         }
     }
 
-    /// Checks that rows and groups are loop variables, or variables that every run has.
+    /// Checks that the variables of rows and groups are loop variables, or variables that every run has.
     fn check_columns(
         &self,
         names: &[Spanned<String>],
@@ -432,7 +433,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks that `taut generate` prints the metrics that tables, figures and claims take from it.
+    /// Checks that `taut generate` prints the metrics that tables, figures and claims use.
     pub(crate) fn check_metrics(&self) -> Result<(), ExperimentError> {
         let definition = &self.definition;
         let mut used: Vec<(&str, Range<usize>)> = Vec::new();
@@ -483,7 +484,7 @@ impl Experiment {
         ))
     }
 
-    /// Evaluates formulas and conditions of claims once, with sample values.
+    /// Evaluates the formulas and conditions of claims once with sample values, to find errors.
     pub(crate) fn check_claims(&self) -> Result<(), ExperimentError> {
         let loops: Vec<_> = self.variants.iter().map(|it| it.loops.clone()).collect();
         for claim in &self.definition.claim {
@@ -508,7 +509,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Fills in every template for the first variant, so that errors in filters are found before the first run.
+    /// Fills in every template for the first combination, so that errors in filters are found before the first run.
     pub(crate) fn check_texts(&self) -> Result<(), ExperimentError> {
         let variant = &self.variants[0];
         for (role, text) in self.texts()? {

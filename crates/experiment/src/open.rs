@@ -1,4 +1,4 @@
-//! Finding an experiment by its name: a file, a results folder, a published archive, or a reference experiment.
+//! Finds an experiment by its name: a file, a results folder, a published archive, or a reference experiment.
 
 use crate::attachments::Attachments;
 use crate::changes::Changes;
@@ -17,7 +17,7 @@ macro_rules! built_in {
     };
 }
 
-/// The reference experiments, built in: names and files.
+/// The reference experiments that are built into this program: names and file contents.
 const REFERENCE: &[(&str, &str)] = built_in![
     "demo",
     "stylianopoulos-fig2",
@@ -101,8 +101,8 @@ const REFERENCE: &[(&str, &str)] = built_in![
     "compact-or-distributed",
 ];
 
-/// Former names of reference experiments: the former name, the current name, and the reason. A former name is never
-/// reused for another experiment.
+/// Former names of reference experiments: the former name, the current name, and the reason for the change. A former
+/// name is never used for another experiment.
 pub const FORMER: &[(&str, &str, &str)] = &[
     (
         "gallenmueller-fig5-3",
@@ -121,8 +121,9 @@ pub const FORMER: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Returns the current name of the reference experiment that was called `what`, and a line about it. Returns `None` if
-/// `what` is not a former name, or if it is a file or a folder: those take precedence, as in [`open`].
+/// Returns the current name of the reference experiment that was formerly called `what`, and a note for the user.
+/// Returns `None` if `what` is not a former name, or if a file or folder has this name: files and folders take
+/// precedence, as in [`open`].
 pub fn renamed(what: &str) -> Option<(&'static str, String)> {
     if Path::new(what).exists() {
         return None;
@@ -151,7 +152,7 @@ pub fn reference() -> impl Iterator<Item = &'static str> {
     REFERENCE.iter().map(|(name, _)| *name)
 }
 
-/// Opens a reference experiment, with the files that it names, all built into this program.
+/// Opens a reference experiment with the files that it names; all of them are built into this program.
 ///
 /// # Errors
 /// There is no reference experiment of this name.
@@ -175,7 +176,7 @@ pub fn open_reference(what: &str, changes: &Changes) -> Result<Experiment, Exper
     )))
 }
 
-/// Returns the name of an experiment: that of its file without the extension.
+/// Returns the name of an experiment: the name of its file without the extension.
 pub fn name_of(what: &str) -> String {
     let stem = Path::new(what)
         .file_stem()
@@ -198,7 +199,7 @@ pub fn name_of(what: &str) -> String {
     }
 }
 
-/// Returns the path of a results folder below `results` that does not exist yet.
+/// Returns the path of a results folder in `results` that does not exist yet.
 pub fn fresh_folder(results: &Path, name: &str) -> PathBuf {
     (1_u32..)
         .map(|number| results.join(format!("{name}-{number}")))
@@ -207,7 +208,8 @@ pub fn fresh_folder(results: &Path, name: &str) -> PathBuf {
 }
 
 impl Folder {
-    /// Makes the results folder of a new experiment, with its file and the files that it names.
+    /// Makes the results folder of a new experiment, and copies the experiment file and the files that it names into
+    /// it.
     ///
     /// # Errors
     /// The folder is in use, or cannot be written.
@@ -250,10 +252,10 @@ impl Folder {
 }
 
 impl Folder {
-    /// Returns the experiment of the folder, with the requested changes.
+    /// Returns the experiment in the folder, with the changes that were requested when it began.
     ///
     /// # Errors
-    /// Its file or its state is damaged.
+    /// The experiment file or `state.json` is damaged.
     pub fn experiment(&self) -> Result<Experiment, ExperimentError> {
         Experiment::read_in(self.path(), &self.state()?.changes)
     }

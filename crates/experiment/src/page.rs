@@ -1,4 +1,4 @@
-//! The report of an experiment: one page that needs no network, made from the results folder alone.
+//! The report of an experiment: a page made from the results folder alone, which is displayed without a network.
 
 use crate::compare::{Comparisons, HEADINGS, words};
 use crate::error::ExperimentError;
@@ -17,7 +17,7 @@ use taut_measure::Finding;
 use taut_measure::quantity::plain;
 use taut_results::{Completion, write_json, write_whole};
 
-/// Maximum number of runs that the page lists; the others are in the table of metrics.
+/// Maximum number of runs that the page lists; further runs are only in the table of metrics.
 const LISTED: usize = 500;
 
 #[derive(Template)]
@@ -43,7 +43,7 @@ struct Page<'a> {
     command_line: &'a str,
     replication: Option<&'a Replication>,
     headings: [&'static str; 8],
-    /// Name of the site, if the page is the first of a publication.
+    /// Name of the website, if the page is the first page of a publication.
     site: Option<&'a str>,
 }
 
@@ -60,7 +60,7 @@ struct Listed {
     seconds: String,
 }
 
-/// Writes `report.html` into the folder.
+/// Writes `report.html` into the results folder.
 pub(crate) fn write(
     experiment: &Experiment,
     folder: &Folder,
@@ -69,7 +69,7 @@ pub(crate) fn write(
     write_as(experiment, folder, evaluation, None)
 }
 
-/// Writes the `index.html` of a publication of this name into its folder.
+/// Writes the `index.html` of the publication with this name into its folder.
 pub(crate) fn write_index(
     experiment: &Experiment,
     folder: &Folder,

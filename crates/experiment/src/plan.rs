@@ -1,4 +1,4 @@
-//! Plan of the runs, and of the order in which they are made.
+//! The plan of an experiment: its runs, and the order in which they are made.
 
 use crate::definition::Order;
 use crate::error::ExperimentError;
@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use taut_results::hex;
 
-/// Maximum number of runs in a plan, and in results.
+/// Maximum number of runs in a plan, and in a results folder.
 pub(crate) const MOST_RUNS: usize = 1_000_000;
 
-/// Planned run: a combination of the loop variables in one repetition.
+/// A planned run: one repetition of a combination of the loop variables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedRun {
-    /// Name of the run, which is independent of the order: `v2-r1`, or `v2-w1` for a warm-up.
+    /// Name of the run, independent of the order of runs: `v2-r1`, or `v2-w1` for a warm-up.
     pub id: String,
-    /// The combination, from 0.
+    /// Index of the combination, from 0.
     pub variant: usize,
-    /// Repetition of the combination, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// True if the run is a warm-up: made first and not counted.
+    /// True if the run is a warm-up: made before the others and not counted.
     pub warm_up: bool,
 }
 
@@ -35,7 +35,7 @@ impl PlannedRun {
         }
     }
 
-    /// Returns the run of this name.
+    /// Returns the planned run with this name; `None` if the name is invalid.
     pub(crate) fn of_id(id: &str) -> Option<Self> {
         let (variant, repetition) = id.strip_prefix('v')?.split_once('-')?;
         let variant = variant.parse::<usize>().ok()?.checked_sub(1)?;
@@ -64,8 +64,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// Returns the planned runs in order, without those that `plan.until` may add. The same file and seed yield the
-    /// same plan.
+    /// Returns the planned runs in order, without the runs that `plan.until` may add. Equal files and seeds give equal
+    /// plans.
     pub fn plan(&self) -> Vec<PlannedRun> {
         let schedule = &self.definition.plan;
         let variants = self.variants.len();
@@ -95,7 +95,7 @@ impl Experiment {
         runs
     }
 
-    /// Returns every combination once, in an order drawn by the seed and the repetition.
+    /// Returns one run for every combination, in an order drawn from the seed and the repetition.
     pub(crate) fn round(&self, repetition: u32, warm_up: bool) -> Vec<PlannedRun> {
         let mut runs: Vec<PlannedRun> = (0..self.variants.len())
             .map(|variant| PlannedRun::new(variant, repetition, warm_up))
@@ -107,7 +107,7 @@ impl Experiment {
         runs
     }
 
-    /// Returns a number that two experiments share if their plans are the same: combinations, order and commands.
+    /// Returns a fingerprint that is equal for experiments with equal plans: combinations, order and commands.
     pub fn fingerprint(&self) -> String {
         let mut digest = Sha256::new();
         for run in self.plan() {

@@ -16,20 +16,20 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(20);
 
-/// A node that was contacted.
+/// The result of contacting a node.
 #[derive(Debug, Clone, Serialize)]
 pub struct Reached {
     /// Role of the node.
     pub node: String,
-    /// True if a run could begin there now.
+    /// True if a run could begin on the node now.
     pub ready: bool,
-    /// Description of the node, or the problem and the remedy.
+    /// Description of the node if it is ready; otherwise the reason and the remedy.
     pub text: String,
 }
 
 impl Experiment {
-    /// Contacts every node on another machine concurrently: reserves it, copies `program` there, reads its free space,
-    /// and releases it. Returns one line for each.
+    /// Contacts all nodes on other machines concurrently: reserves each, copies `program` to it, reads its free space,
+    /// and releases it. Returns one result per node.
     pub fn reach(&self, program: &Path, stop: &AtomicBool) -> Vec<Reached> {
         if self.is_on_slurm() {
             return vec![reached("slurm", cluster::would_take(self))];
@@ -83,7 +83,7 @@ fn reached(node: &str, answer: Result<String, ExperimentError>) -> Reached {
     }
 }
 
-/// Returns the node, which is reserved until it is dropped, and its description.
+/// Contacts a node. Returns the node, which is reserved until it is dropped, and a description of it.
 fn ask(
     name: &str,
     role: &Role,

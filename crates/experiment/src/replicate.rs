@@ -1,6 +1,6 @@
-//! Replication of published results: the comparison with the new results, and its basis. The stages are those of the
-//! ACM ("Artifact Review and Badging", version 1.1): repeated on the same setup, replicated on another one. A program
-//! cannot know whether the same people did it.
+//! Replication of published results: compares new results with published results, and assesses the setup on which both
+//! were measured. The stages are those of the ACM ("Artifact Review and Badging", version 1.1): repeated on the same
+//! setup, replicated on another setup. A program cannot know whether the same people measured both.
 
 use crate::changes::Changes;
 use crate::compare::{Comparisons, Difference, Loaded, Wanted, compare_loaded, machines_differ};
@@ -18,7 +18,7 @@ use taut_measure::Finding;
 use taut_measure::quantity::plain;
 use taut_results::InsidePath;
 
-/// Published results, in a folder or unpacked from an archive until this is dropped.
+/// Published results in a folder; a folder unpacked from an archive is removed when this value is dropped.
 #[derive(Debug)]
 pub struct Results {
     /// Folder of the results.
@@ -58,10 +58,10 @@ impl Results {
         Ok(Some(results))
     }
 
-    /// Returns the experiment, which must have its original plan.
+    /// Returns the experiment of the results; its plan must be unchanged.
     ///
     /// # Errors
-    /// The file has an error or another plan, or files of runs have changed.
+    /// The experiment file has an error or another plan, or files of runs have changed.
     pub fn experiment(&self) -> Result<Experiment, ExperimentError> {
         let folder = Folder::open(&self.folder)?;
         let experiment = folder.experiment()?;
@@ -88,10 +88,10 @@ impl Results {
         Ok(experiment)
     }
 
-    /// Returns the name under which the experiment was run, and the requested changes to its file.
+    /// Returns the name under which the experiment was run, and the changes to its file that the user requested.
     ///
     /// # Errors
-    /// Its state cannot be read.
+    /// The state of the experiment cannot be read.
     pub fn name_and_changes(&self) -> Result<(String, Changes), ExperimentError> {
         let state = Folder::open(&self.folder)?.state()?;
         Ok((crate::name_of(&state.name), state.changes))
@@ -130,9 +130,9 @@ impl Results {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reached {
-    /// The results agree, on the same machines.
+    /// The results agree, and were measured on the same machines.
     Repeated,
-    /// The results agree, on other machines.
+    /// The results agree, and were measured on other machines.
     Replicated,
     /// The results disagree.
     Contradicted,
@@ -140,7 +140,7 @@ pub enum Reached {
     Open,
 }
 
-/// A claim with both verdicts.
+/// A claim with two verdicts: as published, and on the new results.
 #[derive(Debug, Clone, Serialize)]
 pub struct Claimed {
     /// Verdict as published.
@@ -150,14 +150,14 @@ pub struct Claimed {
 }
 
 impl Claimed {
-    /// Returns whether both verdicts agree; `None` if one is inconclusive.
+    /// Returns whether the two verdicts agree; `None` if one of them is inconclusive.
     pub fn agree(&self) -> Option<bool> {
         let told = |verdict: &Verdict| verdict.verdict.is_told();
         (told(&self.published) && told(&self.here))
             .then_some(self.published.verdict == self.here.verdict)
     }
 
-    /// Returns value and verdict of both, as text.
+    /// Returns value and verdict as text: first as published, then of the new results.
     pub fn cells(&self) -> [String; 2] {
         [&self.published, &self.here].map(|verdict| {
             let value = verdict.value.map(plain);
@@ -176,22 +176,23 @@ impl Claimed {
 /// Comparison of published results with the results that replicate them.
 #[derive(Debug, Serialize)]
 pub struct Replication {
-    /// Name of the replicated results.
+    /// Name of the published results.
     pub of: String,
     /// Outcome of the replication.
     pub reached: Reached,
-    /// Outcome in a sentence.
+    /// Outcome of the replication as a sentence.
     pub text: String,
-    /// Differences between the machines.
+    /// Differences between the machines of both results.
     pub machines: Vec<Difference>,
-    /// Claims with both verdicts.
+    /// Claims with the verdicts on both results.
     pub claims: Vec<Claimed>,
-    /// Comparison of the metrics.
+    /// Comparison of the metrics of both results.
     pub comparisons: Comparisons,
 }
 
 impl Replication {
-    /// Compares the results in `dir` with those that they replicate; returns `None` if they replicate none.
+    /// Compares the results in `dir` with the published results that they replicate; `None` if they replicate no
+    /// results.
     pub(crate) fn of(dir: &Path) -> Result<Option<Self>, ExperimentError> {
         let folder = Folder::open(dir)?;
         let state = folder.state()?;

@@ -1,4 +1,4 @@
-//! The replication report: the results of all reference experiments compared with the published ones, on one page.
+//! The replication report: results of all reference experiments compared with published figures, on one page.
 
 use crate::changes::Changes;
 use crate::error::ExperimentError;
@@ -17,19 +17,19 @@ use taut_results::{Completion, instant, write_json, write_whole};
 /// Inconsistencies in the published documents, one line of Markdown each.
 const INCONSISTENCIES: &str = include_str!("../../../experiments/published/inconsistencies.md");
 
-/// Systems that the documents describe: name, quoted location of each description, experiments.
+/// Systems that the documents describe, one per line: name, location of each description, experiments.
 const SYSTEMS: &str = include_str!("../../../experiments/published/systems.csv");
 
-/// The results of all reference experiments, from a folder that contains them by name.
+/// The results of all reference experiments, gathered from a folder that contains one results folder per experiment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReplicationReport {
-    /// Version of the file's layout.
+    /// Version of the layout of `replication.json`.
     pub schema: u32,
     /// Time at which the report was made, RFC 3339.
     pub made: String,
     /// Version of taut that made the report.
     pub taut_version: String,
-    /// The machine, as far as the runs record it.
+    /// Description of the machine, from the records of the runs.
     pub machine: String,
     /// The experiments, by name.
     pub experiments: Vec<Replicated>,
@@ -42,19 +42,19 @@ pub struct Replicated {
     pub name: String,
     /// Title of the experiment.
     pub title: String,
-    /// Time at which its runs began, RFC 3339; empty if there are none.
+    /// Time at which the runs of the experiment began, RFC 3339; empty if there are no runs.
     pub started: String,
     /// Number of complete runs.
     pub done: usize,
     /// Number of planned runs.
     pub planned: usize,
-    /// Reason why results are missing or incomplete.
+    /// Reason why results are missing or incomplete; empty if they are complete.
     pub missing: String,
-    /// Its claims.
+    /// Verdicts on the claims of the experiment.
     pub verdicts: Vec<Verdict>,
 }
 
-/// A claim with a published figure, as a row.
+/// A row of the report: a claim with a published figure.
 struct Row<'a> {
     verdict: &'a Verdict,
     name: &'a str,
@@ -81,7 +81,7 @@ struct System<'a> {
     name: &'a str,
     published: &'a str,
     experiments: Vec<&'a str>,
-    /// Number of each verdict on the system's published results.
+    /// Counts of the verdicts on the system's published results, as text.
     verdicts: String,
 }
 
@@ -97,7 +97,7 @@ struct Page<'a> {
     inconsistencies: Vec<&'static str>,
 }
 
-/// Order of the documents.
+/// The documents in the order of the report.
 const DOCUMENTS: [&str; 4] = [
     "Stylianopoulos 2020",
     "Lange 2015",
@@ -106,11 +106,12 @@ const DOCUMENTS: [&str; 4] = [
 ];
 
 impl ReplicationReport {
-    /// Layout version that this program reads and writes.
+    /// Version of the layout that this program reads and writes.
     pub const SCHEMA: u32 = 1;
 
-    /// Gathers the results of reference experiments in a folder, each under its name. If an experiment's results are
-    /// missing, its entry in the folder's earlier report stays. Unreadable results count as missing, with the reason.
+    /// Gathers the results of reference experiments from the folders in `dir`, each with the name of its experiment. If
+    /// the results of an experiment are missing, its entry is copied from the earlier report in `dir`. Unreadable
+    /// results count as missing; the entry contains the reason.
     ///
     /// # Errors
     /// A reference experiment of this program has an error.
@@ -160,8 +161,8 @@ impl ReplicationReport {
         })
     }
 
-    /// Returns the machine and the experiments with runs from the folder's earlier report; both are empty if there is
-    /// no readable one.
+    /// Returns the machine and the experiments with runs from the earlier report in `dir`; both are empty if there is
+    /// no readable report.
     fn earlier(dir: &Path) -> (String, BTreeMap<String, Replicated>) {
         let read = std::fs::read(dir.join("replication.json")).ok();
         let report = read.and_then(|it| serde_json::from_slice::<Self>(&it).ok());
@@ -173,7 +174,7 @@ impl ReplicationReport {
         (report.machine, experiments)
     }
 
-    /// Writes `replication.json`, `replication.md` and `index.html`; returns the page's path.
+    /// Writes `replication.json`, `replication.md` and `index.html` into `dir`; returns the path of `index.html`.
     ///
     /// # Errors
     /// The files cannot be written.
@@ -197,7 +198,7 @@ impl ReplicationReport {
         Ok(path)
     }
 
-    /// Returns the number of each verdict, in a sentence.
+    /// Returns the counts of all verdicts, as a sentence.
     pub fn lead(&self) -> String {
         let mut published: BTreeMap<&str, usize> = BTreeMap::new();
         let mut own: BTreeMap<&str, usize> = BTreeMap::new();
@@ -310,7 +311,7 @@ impl ReplicationReport {
         documents
     }
 
-    /// Returns the claims of our own, by experiment.
+    /// Returns the verdicts on the experiments' own claims, by experiment.
     fn own(&self) -> Vec<(&Replicated, Vec<&Verdict>)> {
         let mut own = Vec::new();
         for experiment in &self.experiments {
@@ -450,7 +451,7 @@ fn row<'a>(name: &'a str, verdict: &'a Verdict) -> Row<'a> {
     }
 }
 
-/// Returns an anchor on the page.
+/// Returns the anchor on the page for a name.
 fn anchor(name: &str) -> String {
     let word = |c: char| {
         if c.is_ascii_alphanumeric() {
@@ -462,7 +463,7 @@ fn anchor(name: &str) -> String {
     name.chars().map(word).collect()
 }
 
-/// Returns a sort key that compares numbers in a source by value: Fig. 5.14 comes after Fig. 5.9.
+/// Returns a sort key that compares numbers in a source by value, so that Fig. 5.14 sorts after Fig. 5.9.
 fn order(place: &str) -> Vec<(u64, String)> {
     place
         .split(|c: char| !c.is_alphanumeric())
@@ -474,7 +475,7 @@ fn order(place: &str) -> Vec<(u64, String)> {
         .collect()
 }
 
-/// Returns the name of each system, the location of its description, and the names of its experiments.
+/// Returns the lines of [`SYSTEMS`]: name, location of the description, and names of the experiments.
 fn systems() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     SYSTEMS.lines().filter_map(|line| {
         let (name, rest) = line.split_once(",\"")?;
@@ -489,7 +490,7 @@ fn inconsistencies() -> impl Iterator<Item = &'static str> {
         .filter_map(|line| line.strip_prefix("- "))
 }
 
-/// Returns processor and kernel of the machine of a folder's runs; empty if unknown.
+/// Returns processor and kernel of the machine on which a folder's runs were made; empty if unknown.
 fn machine_of(folder: &Folder) -> String {
     let nodes = nodes_of(folder);
     let Some(facts) = nodes.values().next() else {

@@ -1,4 +1,4 @@
-//! The nodes of an experiment by role, and the links between them, as in the file.
+//! The roles of an experiment with their nodes, and the links between the nodes, as the file defines them.
 
 use crate::definition::{Definition, NodeDefinition};
 use crate::duration::time;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use taut_settings::suggestion;
 use toml::Spanned;
 
-/// A role of the experiment, with its node.
+/// A role of the experiment, and the node that takes it.
 #[derive(Debug, Clone)]
 pub(crate) struct Role {
     pub(crate) address: NodeAddress,
@@ -119,7 +119,7 @@ fn check_address(
     Err(source.wrong_somewhere(format!("node `{role}`: {reason}")))
 }
 
-/// Returns the role and the interface of a link's end.
+/// Returns the role and the interface of one side of a link.
 pub(crate) fn end_of<'a>(
     source: &Source,
     end: &'a Spanned<String>,

@@ -1,5 +1,5 @@
 //! Secrets: values that commands of a run get through the environment and that must not appear in the results. They are
-//! removed from the output of commands before it is written, and from the files that they leave.
+//! removed from the output of commands before the output is written, and from the files that commands leave.
 
 use crate::error::ExperimentError;
 use std::collections::BTreeMap;
@@ -8,27 +8,27 @@ use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
 use taut_results::files_below;
 
-/// Text that replaces a value.
+/// Text that replaces the value of a secret in results.
 const MARK: &[u8] = b"[secret]";
-/// Minimum length of a value: a shorter one would match unrelated text.
+/// Minimum length of a secret's value, bytes: shorter values would match unrelated text.
 const SHORTEST: usize = 4;
 const PIECE: usize = 1 << 16;
-/// Maximum length of the line with all secrets, bytes.
+/// Maximum length of the line that contains all secrets, bytes.
 const LONGEST_LINE: u64 = 1 << 20;
 
 /// The values of an experiment's secrets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Secrets {
-    /// Values by name, as passed to commands.
+    /// Values of the secrets by name, as passed to commands.
     given: BTreeMap<String, String>,
-    /// Values to remove, the longest first; a value that JSON escapes is included in both forms.
+    /// Byte strings to remove, the longest first. A value that JSON escapes is included both plain and escaped.
     values: Vec<Vec<u8>>,
-    /// Names of the secrets that are missing in the environment.
+    /// Names of the secrets that are not set in the environment.
     pub(crate) unset: Vec<String>,
 }
 
 impl Secrets {
-    /// Reads the values of these names from the environment.
+    /// Reads the secrets with these names from the environment.
     pub(crate) fn read<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut found = Self::default();
         for name in names {
@@ -66,22 +66,22 @@ impl Secrets {
         self.values.is_empty()
     }
 
-    /// Returns a line with all secrets, for the standard input of the process that runs a command on a node. They thus
-    /// appear in no process list and in no file.
+    /// Returns a line with all secrets, for the standard input of the process that runs a command on a node. The
+    /// secrets thus appear in no process list and in no file.
     pub(crate) fn line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(&self.given).unwrap_or_default();
         line.push(b'\n');
         line
     }
 
-    /// Reads a line made by [`Secrets::line`].
+    /// Parses a line made by [`Secrets::line`].
     pub(crate) fn of_line(input: &mut impl BufRead) -> io::Result<BTreeMap<String, String>> {
         let mut line = String::new();
         input.take(LONGEST_LINE).read_line(&mut line)?;
         serde_json::from_str(&line).map_err(|_| io::Error::other("the secrets did not arrive"))
     }
 
-    /// Returns a text without the values.
+    /// Returns a text with all values of secrets replaced by [`MARK`].
     pub(crate) fn text(&self, text: &str) -> String {
         let mut out = Vec::new();
         let mut scrubber = Scrubber::new(self, &mut out);
@@ -92,7 +92,7 @@ impl Secrets {
         String::from_utf8_lossy(&out).into_owned()
     }
 
-    /// Copies until the end, without the values. Returns the number of removed values.
+    /// Copies `from` to `to` with all values of secrets replaced. Returns the number of replaced values.
     pub(crate) fn copy(&self, mut from: impl Read, to: impl Write) -> io::Result<u64> {
         let mut scrubber = Scrubber::new(self, to);
         let mut piece = vec![0; PIECE];
@@ -106,7 +106,7 @@ impl Secrets {
         }
     }
 
-    /// Returns whether a file contains one of the values.
+    /// Returns true if a file contains the value of a secret.
     pub(crate) fn are_in(&self, path: &Path) -> Result<bool, ExperimentError> {
         if self.is_empty() {
             return Ok(false);
@@ -117,7 +117,7 @@ impl Secrets {
             .map_err(ExperimentError::io(path))
     }
 
-    /// Removes the values from the files in a folder, and returns the files that contained one.
+    /// Replaces the values of secrets in the files of a folder, and returns the names of the files that contained one.
     pub(crate) fn scrub(&self, folder: &Path) -> Result<Vec<String>, ExperimentError> {
         let mut scrubbed = Vec::new();
         if self.is_empty() {
@@ -138,8 +138,8 @@ impl Secrets {
     }
 }
 
-/// Writer that removes the values, including a value that is split over several writes: it buffers text that may be the
-/// beginning of a value.
+/// Writer that replaces the values of secrets, including values that are split over several writes: it buffers text
+/// that may be the beginning of a value.
 struct Scrubber<'a, W> {
     secrets: &'a Secrets,
     held: Vec<u8>,

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-/// Returns a seed for one purpose, derived from the experiment's.
+/// Returns the seed for one purpose, derived from the experiment's seed.
 pub(crate) fn seed_of(seed: u64, purpose: &str) -> u64 {
     let digest = Sha256::new()
         .chain_update(seed.to_le_bytes())

@@ -10,24 +10,24 @@ use taut_host::ssh::quote_if_needed;
 use taut_settings::{in_words, suggestion};
 use toml::Spanned;
 
-/// Names and values, in the order of the file.
+/// Names and values of variables, in the order of the file.
 pub type Values = IndexMap<String, Value>;
 
-/// Maximum number of values of one loop variable.
+/// Maximum number of values that a loop variable has.
 const MOST_VALUES: usize = 100_000;
 
 /// Maximum number of combinations of all loops.
 const MOST_COMBINATIONS: usize = 1_000_000;
-/// Maximum memory of the values of all combinations, bytes.
+/// Maximum memory of the values of all combinations together, bytes.
 const MOST_BYTES: usize = 512 << 20;
-/// Maximum length of a text with its variables filled in, bytes.
+/// Maximum length of a text after its variables are filled in, bytes.
 const LONGEST_TEXT: usize = 1 << 20;
-/// Maximum number of steps for a template or a condition: far more than hand-written ones need.
+/// Maximum number of steps in the evaluation of a template or a condition: far more than hand-written texts need.
 pub(crate) const MOST_STEPS: u64 = 1_000_000;
-/// Maximum depth of variables that depend on each other.
+/// Maximum length of a chain of variables that refer to each other.
 const DEEPEST: usize = 100;
 
-/// Names of the variables that every run sets.
+/// Names of the variables that taut sets in every run.
 pub(crate) const GIVEN: [&str; 5] = ["run", "repetition", "seed", "nodes", "node"];
 
 /// Parses a plain value.
@@ -148,7 +148,8 @@ fn range_values(range: &Range) -> Result<Vec<Value>, String> {
     Ok(values)
 }
 
-/// Returns every combination of the loops and blocks, in the order of the file, with the last one changing fastest.
+/// Returns every combination of the values of loops and blocks, in the order of the file; the last loop changes
+/// fastest.
 pub(crate) fn combinations(
     source: &Source,
     loops: &IndexMap<String, Spanned<toml::Value>>,
@@ -217,7 +218,7 @@ pub(crate) fn combinations(
     Ok(all)
 }
 
-/// Returns the values of a block's loop, in which a value may repeat.
+/// Returns the values of a variable in a block; values may repeat.
 fn loop_values_of_zip(
     source: &Source,
     value: &Spanned<toml::Value>,
@@ -252,7 +253,8 @@ impl Templates {
         Self { environment }
     }
 
-    /// Returns the names of variables that a template uses, with a dot for those of nodes: `nodes.device.address`.
+    /// Returns the names of the variables that a template uses; variables of nodes have dots, such as
+    /// `nodes.device.address`.
     pub(crate) fn used(
         &self,
         source: &Source,
@@ -310,7 +312,7 @@ impl Templates {
         Ok(value.is_true())
     }
 
-    /// Fills in all variables whose texts use others.
+    /// Fills in all variables whose texts refer to other variables.
     pub(crate) fn resolve(
         &self,
         source: &Source,
@@ -383,7 +385,7 @@ impl Templates {
     }
 }
 
-/// Text output up to the maximum length.
+/// Output of a template, limited to the maximum length.
 struct Limited(Vec<u8>);
 
 impl std::io::Write for Limited {
@@ -404,14 +406,14 @@ impl std::io::Write for Limited {
     }
 }
 
-/// Returns the approximate memory of values, bytes.
+/// Returns the approximate memory that values take, bytes.
 pub(crate) fn size_of_values(values: &Values) -> usize {
     let of =
         |(name, value): (&String, &Value)| 64 + name.len() + value.as_str().map_or(0, str::len);
     values.iter().map(of).sum()
 }
 
-/// Returns the message that there is no such variable.
+/// Returns the message that a variable does not exist.
 pub(crate) fn unknown<'a>(
     source: &Source,
     span: std::ops::Range<usize>,
@@ -428,7 +430,7 @@ fn is_template(text: &str) -> bool {
     ["{{", "{%", "{#"].iter().any(|mark| text.contains(mark))
 }
 
-/// Returns the message about an error in a template or a formula.
+/// Returns the message for an error in a template or a formula.
 pub(crate) fn message(error: &minijinja::Error) -> String {
     error
         .detail()

@@ -1,4 +1,4 @@
-//! Runs the bodies of this crate's fuzz targets over seeded noise, on the stable toolchain.
+//! Runs the bodies of this crate's fuzz targets with seeded random inputs, on the stable toolchain.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../../fuzz/bodies/corpus.rs"]
@@ -9,7 +9,7 @@ mod experiment_file;
 #[path = "../../../fuzz/bodies/published.rs"]
 mod published;
 
-/// Pieces that experiment files are made of.
+/// Fragments from which the inputs, experiment files, are composed.
 const PIECES: [&str; 40] = [
     "title = 't'\n",
     "[loop]\n",

@@ -43,7 +43,7 @@ fn publish_into(folder: &Path, out: PathBuf) -> Result<publish::Published, Strin
     publish::publish(folder, &options).map_err(|e| e.to_string())
 }
 
-/// Checks the message about results that all commands refuse.
+/// Checks the message that all commands print for results that they refuse.
 #[track_caller]
 fn refused(place: &Path, folder: &Path, part: &str) {
     let out = place.join("out");

@@ -10,12 +10,12 @@ const BODY: f64 = 128.0;
 const WHEEL: f64 = 18.0;
 /// Margin at either side, so that a fallen body stays inside the figure.
 const ROOM: f64 = 160.0;
-/// Maximum angle after exaggeration, degrees. It limits the factor of [`exaggeration`].
+/// Maximum displayed angle after exaggeration, degrees. It limits the factor that [`exaggeration`] returns.
 const SHOWN: f64 = 30.0;
-/// Maximum number of drawn frames. If there are more, only every second, third or later one is drawn.
+/// Maximum number of drawn frames. If there are more, only every second, every third and so on is drawn.
 const MOST_FRAMES: usize = 400;
 
-/// The state at one moment. Frames are equally spaced in time.
+/// The state of the body at one moment. Frames are equally spaced in time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Frame {
     /// Angle of the body from upright, degrees.
@@ -26,7 +26,7 @@ pub struct Frame {
     pub lamp: bool,
 }
 
-/// Returns the factor that angles are exaggerated by, so that small ones are visible.
+/// Returns the factor by which drawn angles exceed the real ones, so that small angles are visible.
 pub fn exaggeration(frames: &[Frame]) -> u32 {
     let most = frames.iter().map(|frame| frame.angle.abs());
     let most = most.filter(|angle| angle.is_finite()).fold(0.0, f64::max);
@@ -56,7 +56,7 @@ pub fn draw(chart: &Chart<'_>, frames: &[Frame], seconds: f64, lamp: &str) -> St
             (from.min(it), to.max(it))
         });
     let room = (width - 2.0 * ROOM).max(1.0);
-    // Upper limit of px per metre: with more, the body would look as if it slid on ice.
+    // Upper limit of px per metre: at a larger scale, the wheel would seem to slide without turning.
     let scale = if to > from {
         (room / (to - from)).min(600.0)
     } else {

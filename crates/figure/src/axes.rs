@@ -25,11 +25,11 @@ pub struct Panel {
 /// The labels of a panel.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Labels<'a> {
-    /// Title under the x axis; its tick labels are shown only with one.
+    /// Title below the x axis. Without a title, the tick labels of the x axis are hidden too.
     pub x: Option<&'a str>,
     /// Title along the y axis.
     pub y: Option<&'a str>,
-    /// Approximate number of labelled y ticks; 0 for rows that have names instead of numbers.
+    /// Approximate number of labelled y ticks; 0 for a y axis whose rows have names instead of numbers.
     pub y_ticks: usize,
     /// Approximate number of labelled x ticks.
     pub x_ticks: usize,
@@ -40,12 +40,12 @@ const TICK_SIZE: f64 = 11.0;
 /// Gap between two tick labels, px.
 const TICK_GAP: f64 = 8.0;
 
-/// How the hover read-out finds the values in a panel.
+/// The rule by which the hover read-out selects values in a panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hover {
-    /// All series at the pointer's x.
+    /// The values of all series at the pointer's x.
     AtX,
-    /// The one point nearest to the pointer.
+    /// The values of the single point nearest to the pointer.
     Nearest,
 }
 
@@ -70,7 +70,7 @@ impl Panel {
         self.left + self.width
     }
 
-    /// Opens the panel's group and draws grid, ticks and labels; data goes in before
+    /// Opens the panel's group and draws grid, ticks and labels. The caller draws the data next and then calls
     /// [`Panel::close`].
     pub fn open(&self, svg: &mut Svg, hover: Hover, labels: Labels<'_>) {
         let hover = if hover == Hover::AtX { "x" } else { "xy" };
@@ -91,7 +91,7 @@ impl Panel {
         self.y_axis(svg, labels);
     }
 
-    /// Draws the frame over the data and closes the group.
+    /// Draws the left and bottom axis lines over the data, and closes the group.
     pub fn close(&self, svg: &mut Svg) {
         // Left and bottom only: the grid carries the eye, a full box would compete with the data.
         let corners = [
@@ -106,7 +106,7 @@ impl Panel {
         svg.close();
     }
 
-    /// Writes, in the middle of the panel, the reason why it has no data.
+    /// Writes `why`, the reason why the panel has no data, in its middle.
     pub fn empty(&self, svg: &mut Svg, why: &str) {
         svg.text(
             (
@@ -200,7 +200,8 @@ impl Panel {
     }
 }
 
-/// Returns the left edge and width of each of `count` columns, with `left` px before and `right` px after each.
+/// Returns the left edge and width of each of `count` panels side by side, with `left` px free before and `right` px
+/// free after each.
 pub fn columns(count: usize, left: f64, right: f64) -> Vec<(f64, f64)> {
     let each = WIDTH / count.max(1) as f64;
     (0..count)

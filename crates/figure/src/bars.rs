@@ -1,4 +1,4 @@
-//! Bar charts: one value per item, in groups, with the spread over the repetitions.
+//! Bar charts: one value per item, in groups, with the range of the values over the repetitions.
 
 use taut_measure::quantity::Quantity;
 
@@ -12,9 +12,9 @@ use super::{Chart, Column, Series, rows};
 pub struct Item {
     /// Label and style of the bar.
     pub series: Series,
-    /// Smallest value, median and largest value over the repetitions, or the reason why there is none.
+    /// Smallest value, median and largest value over the repetitions, or the reason why there are no values.
     pub spread: Result<[f64; 3], String>,
-    /// True if the real value may be higher than the value found.
+    /// True if the value is a lower bound of the real value.
     pub at_least: bool,
 }
 

@@ -6,7 +6,7 @@ use super::svg::{Anchor, Svg};
 use super::{Axis, Chart, Column, rows};
 use taut_measure::quantity::{Quantity, count};
 
-/// Quantiles at the ends of the whiskers.
+/// Quantiles at the outer ends of the whiskers.
 const WHISKERS: [f64; 2] = [0.01, 0.99];
 
 /// The values that a box shows.
@@ -28,8 +28,8 @@ impl Marks {
     }
 }
 
-/// Draws groups of boxes over one axis. A group without a heading has no heading line. `of` names the values counted
-/// ("packets", "runs").
+/// Draws groups of boxes over one axis. A group with an empty heading gets no heading line. `of` is the plural noun for
+/// the counted values ("packets", "runs").
 pub fn chart(chart: &Chart<'_>, axis: Axis<'_>, of: &str, groups: &[Column<Item<'_>>]) -> String {
     let marks = groups
         .iter()

@@ -8,26 +8,27 @@ use super::svg::{Anchor, Path, Svg};
 use super::{Column, Series, WIDTH, legend};
 use taut_measure::quantity::Quantity;
 
-/// Single points of a published distribution: each a value and its fraction ([`Share::AtMost`]).
+/// Points of a published distribution, each a value and the fraction of values at or below it ([`Share::AtMost`]).
 pub struct Published {
-    /// Their label in the legend, and their style.
+    /// Legend label and style of the points.
     pub series: Series,
     /// Pairs of value and fraction.
     pub points: Vec<(f64, f64)>,
 }
 
-/// The fraction that is drawn.
+/// The fraction that the y axis shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
     /// The fraction at or below the value: rises from 0 to 1.
     AtMost,
-    /// The fraction at or above the value, on a logarithmic axis: falls from 1, and shows the tail.
+    /// The fraction at or above the value, on a logarithmic axis: falls from 1, and makes the tail visible.
     AtLeast,
 }
 
 const PANEL_HEIGHT: f64 = 260.0;
 
-/// Draws the distributions of several series over one axis; `of` names the values counted ("packets", "runs").
+/// Draws the distributions of several series over one axis; `of` is the plural noun for the counted values ("packets",
+/// "runs").
 pub fn chart(
     chart: &Chart<'_>,
     axis: Axis<'_>,
@@ -102,7 +103,7 @@ pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
     svg.finish()
 }
 
-/// Returns an axis of fractions, from 1 down to that of a single value in the largest series.
+/// Returns an axis of fractions, from 1 down to the fraction that one value has in the largest series.
 fn tail_scale(items: &[Item<'_>]) -> Scale {
     let most = items.iter().map(|item| item.values.count()).max();
     let most = most.unwrap_or(0).max(10) as f64;
@@ -179,7 +180,8 @@ fn points<'a>(values: &Distribution<'a>, share: Share) -> impl Iterator<Item = (
     })
 }
 
-/// Skips points closer to the one before than the line is wide (1.5 px), except the last point.
+/// Returns the points without those that are closer than a line's width (1.5 px) to their predecessor; the last point
+/// always remains.
 fn thinned(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut kept: Vec<(f64, f64)> = Vec::new();
     let mut last = None;

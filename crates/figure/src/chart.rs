@@ -20,14 +20,14 @@ pub struct Chart<'a> {
     pub width: f64,
 }
 
-/// An axis that fits itself to the values.
+/// An axis whose limits follow from the values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Axis<'a> {
     /// Title of the axis, and the unit of a [`Quantity::Number`].
     pub title: &'a str,
     /// The quantity of the values, which decides how they are formatted.
     pub quantity: Quantity,
-    /// True for a logarithmic axis: for values over several powers of ten, all above zero.
+    /// True for a logarithmic axis, which suits values over several powers of ten; all values must be above zero.
     pub log: bool,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Chart<'a> {
         )
     }
 
-    /// Draws legend and axes; `data` fills the panel.
+    /// Draws legend and axes, and calls `data` to draw the content of the panel.
     pub(super) fn draw(
         &self,
         hover: Hover,

@@ -1,5 +1,5 @@
-//! Curves over one variable, in panels one below the other: medians with the spread over repetitions, lines without
-//! marks for models, and vertical lines for thresholds.
+//! Curves over one variable, in panels one below the other. Measured curves show medians and the range over
+//! repetitions, models are lines without marks, and vertical lines show thresholds.
 
 use super::axes::{Hover, Labels, Panel};
 use super::chart::left_of;
@@ -9,7 +9,7 @@ use super::{Axis, Chart, Series, legend};
 use taut_measure::median_interval;
 use taut_measure::quantity::Quantity;
 
-/// A point of a curve.
+/// A point of a curve, with the range of its values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
     /// Its x value.
@@ -32,29 +32,29 @@ pub struct Curve {
 /// One of the panels.
 #[derive(Debug, Clone)]
 pub struct Part<'a> {
-    /// Title of its y axis.
+    /// Title of the panel's y axis.
     pub title: &'a str,
-    /// Its y axis.
+    /// The panel's y axis.
     pub y: Scale,
     /// The measured curves.
     pub curves: Vec<Curve>,
-    /// Models and published figures: points joined by a thin line, with a name.
+    /// Curves of models and of published figures: points joined by a thin line, with a label.
     pub models: Vec<Curve>,
 }
 
-/// How the spread over the repetitions is drawn.
+/// The drawing of the range over the repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// A shaded band along the curve.
     Band,
-    /// A bar at each point: for few points, or where bands would cover each other.
+    /// A vertical bar at each point: for few points, or where bands would cover each other.
     Bars,
 }
 
 /// A figure of several panels over the same x axis.
 #[derive(Debug, Clone)]
 pub struct Figure<'a> {
-    /// Its names and size.
+    /// Name, title and size of the figure.
     pub chart: Chart<'a>,
     /// Title of the x axis.
     pub x_title: &'a str,
@@ -62,7 +62,7 @@ pub struct Figure<'a> {
     pub x: Scale,
     /// Panels, top to bottom.
     pub parts: Vec<Part<'a>>,
-    /// How spread is drawn.
+    /// The drawing of the range over the repetitions.
     pub extent: Extent,
     /// Values of x to mark with a vertical line, each with its label.
     pub verticals: Vec<(f64, String)>,
@@ -70,7 +70,7 @@ pub struct Figure<'a> {
     pub note: String,
 }
 
-/// Confidence of the interval of a median, which needs six runs.
+/// Confidence of a median's interval; it needs at least six runs.
 const CONFIDENCE: f64 = 0.95;
 
 const RIGHT: f64 = 26.0;
@@ -78,8 +78,9 @@ const GAP: f64 = 26.0;
 const Y_TICKS: usize = 6;
 
 impl Point {
-    /// Returns the median over some runs with its interval; with fewer than six runs the interval is their range. The
-    /// read-out formats `x` as `of_x` and the values as `of_y`. Returns `None` without values, or if one is not finite.
+    /// Returns the point at `x`: the median of the runs' `values` with its confidence interval, or with the range for
+    /// fewer than six runs. `of_x` and `of_y` are the quantities as which the read-out formats `x` and the values.
+    /// Returns `None` without values, or if a value is not finite.
     pub fn of_runs(x: f64, of_x: Quantity, values: &[f64], of_y: Quantity) -> Option<Point> {
         let found = median_interval(values, CONFIDENCE).filter(|_| x.is_finite())?;
         Some(Point {

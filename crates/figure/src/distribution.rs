@@ -9,7 +9,7 @@ use taut_measure::rank::nearest_rank;
 pub enum Distribution<'a> {
     /// Latencies of packets, ns.
     Latency(&'a LatencyHistogram),
-    /// One value per run or similar, sorted ascending, all finite.
+    /// One finite value per run or other unit, sorted ascending.
     Sorted(&'a [f64]),
 }
 
@@ -22,7 +22,7 @@ pub struct Item<'a> {
     pub values: Distribution<'a>,
 }
 
-/// `count` values between `low` and `high`.
+/// A group of `count` values between `low` and `high`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Step {
     pub(super) low: f64,
@@ -59,7 +59,7 @@ impl<'a> Distribution<'a> {
         }
     }
 
-    /// Returns the smallest and the largest value, if there are any.
+    /// Returns the smallest and the largest value; nothing without values.
     pub(super) fn ends(&self) -> impl Iterator<Item = f64> + use<> {
         [self.quantile(0.0), self.quantile(1.0)]
             .into_iter()

@@ -1,5 +1,5 @@
-//! Histograms of the gaps between packets, one panel per generator and a column per rate, from no gap to three times
-//! the requested gap. After Gallenmüller 2021, figures 3.3 and 3.4.
+//! Histograms of the gaps between packets, one panel per generator and one column of panels per rate. The axis reaches
+//! from 0 to three times the requested gap. After Gallenmüller 2021, figures 3.3 and 3.4.
 
 use taut_measure::quantity::{self, Quantity};
 
@@ -15,9 +15,9 @@ pub struct Item {
     pub series: Series,
     /// The requested gap, ns.
     pub asked_ns: f64,
-    /// Fraction of the gaps in each bin; the last bin holds all longer gaps. Empty without data.
+    /// Fraction of the gaps in each bin; the last bin holds all gaps beyond the axis. Empty without data.
     pub shares: Vec<f64>,
-    /// A note in the panel.
+    /// A note that is printed in the panel.
     pub note: String,
 }
 

@@ -1,16 +1,16 @@
 //! Heat maps: a value for each pair of two variables, as a colour and as a number. The colours are viridis (van der
-//! Walt and Smith 2015): perceptually even, ordered in grey print too, and distinguishable by colour-blind readers.
+//! Walt and Smith 2015): equal steps look equal, also in grey print and to colour-blind readers.
 
 use super::svg::{Anchor, Svg, shortened, text_width};
 use super::{Axis, Chart, Scale};
 use taut_measure::quantity::Quantity;
 
-/// One of the two variables: its title and its values in order.
+/// One of the two variables of a heat map: its title and its values in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Side {
     /// Name of the variable.
     pub title: String,
-    /// Its values as text.
+    /// Values of the variable as text, in order.
     pub labels: Vec<String>,
 }
 
@@ -29,8 +29,9 @@ const COLOURS: [[u8; 3]; 10] = [
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 50.0;
 
-/// Draws `cells`: a row per label of `y` (from the top), with a value per label of `x`. Cells without a finite value
-/// are hatched. `value` is the axis of the values; if it is logarithmic, equal ratios have equal differences of colour.
+/// Draws `cells`: a row for each label of `y`, from the top, with a value for each label of `x`. Cells without a finite
+/// value are hatched. `value` is the axis that maps values to colours; if it is logarithmic, equal ratios of values
+/// have equal differences of colour.
 pub fn chart(
     chart: &Chart<'_>,
     value: Axis<'_>,
@@ -143,7 +144,7 @@ fn cell(
     }
 }
 
-/// Colours over the range of the values.
+/// The mapping of a range of values to colours.
 struct Colours {
     range: Scale,
 }
@@ -177,7 +178,7 @@ impl Colours {
         Colours { range }
     }
 
-    /// Returns the colour of a value, and the colour of a number on it.
+    /// Returns the fill colour for a value, and a text colour that is legible on the fill.
     fn at(&self, value: f64) -> (String, &'static str) {
         let place = self.range.place(value);
         let place = if place.is_finite() { place } else { 0.0 };

@@ -9,7 +9,7 @@ use super::svg::{Anchor, Path, Svg};
 use super::{Column, Series, WIDTH, legend};
 use taut_measure::quantity::{self, Quantity};
 
-/// A bin: its ends and the fraction of all values in it.
+/// A bin: its lower and upper edge, and the fraction of all values in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Bin {
     low: f64,
@@ -22,8 +22,8 @@ const PANEL_HEIGHT: f64 = 64.0;
 const ROW_HEIGHT: f64 = PANEL_HEIGHT + 34.0;
 const TOP: f64 = 36.0;
 
-/// Draws several series over each other in bins of equal width on the axis; `of` names the values counted ("packets",
-/// "runs").
+/// Draws several series over each other in bins of equal width on the axis; `of` is the plural noun for the counted
+/// values ("packets", "runs").
 pub fn chart(chart: &Chart<'_>, axis: Axis<'_>, of: &str, items: &[Item<'_>]) -> String {
     let x = axis.scale(items.iter().flat_map(|item| item.values.ends()));
     let edges = even_edges(&x, items);
@@ -127,7 +127,7 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, item: &Item<'_>, bins: &[Bin], last:
         };
         outline(svg, panel, &series, bins);
         let floor = panel.bottom();
-        // The tail is too thin to show in its bins, so a mark shows where it ends.
+        // The tail is too thin to show in its bins, so a mark shows the largest value.
         if let Some(max) = item.values.quantile(1.0) {
             let x = panel.px(max);
             let tip = Path::through([
@@ -177,7 +177,7 @@ fn note(values: &Distribution<'_>) -> String {
     }
 }
 
-/// Returns the edges of bins that divide decades evenly.
+/// Returns the edges of bins that divide each power of ten into equal parts of a logarithmic axis.
 fn decade_edges(x: &Scale) -> Vec<f64> {
     let count = ((x.max / x.min).log10() * BINS_PER_DECADE).ceil() as i32;
     (0..=count)
@@ -185,8 +185,8 @@ fn decade_edges(x: &Scale) -> Vec<f64> {
         .collect()
 }
 
-/// Returns the edges of bins that divide the axis evenly. Their number grows with the number of values (Rice: twice its
-/// cube root, over the range of the values), but bins stay wide enough to be visible.
+/// Returns the edges of bins that divide the axis evenly. By Rice's rule the range of the values gets 2 n^(1/3) bins
+/// for the n values of the largest series; limits keep the bins visible.
 fn even_edges(x: &Scale, items: &[Item<'_>]) -> Vec<f64> {
     let most = items.iter().map(|item| item.values.count()).max();
     let wanted = 2.0 * (most.unwrap_or(0) as f64).cbrt();
@@ -203,7 +203,7 @@ fn even_edges(x: &Scale, items: &[Item<'_>]) -> Vec<f64> {
         .collect()
 }
 
-/// Returns the values in bins between the rising edges, from the first to the last bin that is not empty.
+/// Counts the values between the rising `edges`; returns the bins from the first to the last that is not empty.
 fn bins(values: &Distribution<'_>, edges: &[f64]) -> Vec<Bin> {
     let last = edges.len().saturating_sub(2);
     let bin_of = |value: f64| {
@@ -213,7 +213,8 @@ fn bins(values: &Distribution<'_>, edges: &[f64]) -> Vec<Bin> {
     let mut counts = vec![0.0; last + 1];
     for step in values.steps() {
         let (from, to) = (bin_of(step.low), bin_of(step.high));
-        // A step over several bins is spread evenly over them, as fine bins would show the steps otherwise.
+        // A histogram bucket that covers several bins is spread evenly over them: else fine bins would show the
+        // buckets.
         let width = step.high - step.low;
         for bin in from..=to {
             let (low, high) = (step.low.max(edges[bin]), step.high.min(edges[bin + 1]));

@@ -7,7 +7,7 @@ use super::{Column, Series};
 const ROW: f64 = 18.0;
 const SWATCH: f64 = 26.0;
 
-/// Draws a wrapped strip of line-and-marker keys from `(left, top)`; returns its height.
+/// Draws a strip of keys (line, marker, label) from `corner` (left, top), wrapped to `width`; returns its height.
 pub fn strip(svg: &mut Svg, corner: (f64, f64), width: f64, series: &[&Series]) -> f64 {
     let (mut x, mut y) = corner;
     for series in series {
@@ -42,8 +42,8 @@ pub fn strip_height(width: f64, series: &[&Series]) -> f64 {
     )
 }
 
-/// Draws the keys of every column and returns the height of the highest strip; `bounds` are left edges and widths of
-/// the columns.
+/// Returns the series of every column for its strip, and the height of the highest strip; `bounds` are left edges and
+/// widths of the columns.
 pub fn strips<'a, T>(
     columns: &'a [Column<T>],
     bounds: &[(f64, f64)],
@@ -88,8 +88,8 @@ fn key(svg: &mut Svg, middle: (f64, f64), series: &Series) {
     );
 }
 
-/// Writes labels right of `x`, each as near as possible to its wanted height (px). Labels stay at least one line apart
-/// and within `top..=bottom`; a thin line leads from the data to a label that moved.
+/// Writes labels to the right of `x`, each as near as possible to its wanted y position (px). Labels stay at least one
+/// line apart and within `top..=bottom`; a thin line joins a moved label to its data.
 pub fn at_ends(svg: &mut Svg, x: f64, top: f64, bottom: f64, ends: &[(f64, &Series)]) {
     let mut order: Vec<&(f64, &Series)> = ends.iter().collect();
     order.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -113,7 +113,8 @@ pub fn at_ends(svg: &mut Svg, x: f64, top: f64, bottom: f64, ends: &[(f64, &Seri
     }
 }
 
-/// Moves rising positions so that neighbours are `gap` apart, within the bounds if there is enough space.
+/// Returns the ascending positions, moved so that neighbours are `gap` apart, and within `low..=high` if there is
+/// enough space.
 fn apart(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     let mut placed: Vec<f64> = wanted.to_vec();
     // Relaxation: neighbours that are too close push each other equally; the bounds limit the outermost.

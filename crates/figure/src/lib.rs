@@ -3,7 +3,7 @@
 //! The types to know:
 //!
 //! - [`Series`] and its [`Style`]: label and look of a line, a panel or a bar.
-//! - [`Column`]: a heading with items of one kind, drawn side by side with other columns.
+//! - [`Column`]: a heading with items of one type, drawn side by side with other columns.
 //! - [`Chart`] and its two [`Axis`]: titles, units and limits of a figure with one panel.
 //!
 //! There is one file for each kind of plot. Its `draw` takes plain numbers and returns an SVG document, independent of
@@ -62,7 +62,7 @@ pub struct Series {
     pub style: Style,
 }
 
-/// A heading with items of one kind, drawn side by side with other columns.
+/// A heading with items of one type, drawn side by side with other columns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column<T> {
     /// The heading.

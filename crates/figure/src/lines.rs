@@ -1,5 +1,5 @@
-//! Lines without marks over one axis, and stacked areas: the values of a model, point by point. Each line states its
-//! name, so that a page's script can move it.
+//! Lines without marks over one axis, and stacked areas: curves that a model computes point by point. Each line carries
+//! its name as an attribute, so that the script of a page can move it.
 
 use super::axes::Hover;
 use super::scale::Scale;
@@ -52,7 +52,7 @@ pub fn draw(
     })
 }
 
-/// Draws stacked areas from the bottom up; `lines` have absolute heights, not sums.
+/// Draws stacked areas, the lowest first; the points of `lines` are the upper edges, measured from the axis.
 pub fn stacked(chart: &Chart<'_>, x: (Scale, &str), y: (Scale, &str), lines: &[Line]) -> String {
     let keys: Vec<&Series> = lines.iter().map(|line| &line.series).collect();
     chart.draw(Hover::Nearest, x, y, &keys, |svg, panel| {

@@ -8,7 +8,7 @@ use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
 use super::{Column, Series, WIDTH, legend};
 
-/// One device under rising load.
+/// The curve of one device over the offered rate.
 #[derive(Debug, Clone)]
 pub struct Item {
     /// Label and style of the device.
@@ -34,10 +34,10 @@ pub struct Point {
 
 const PANEL_HEIGHT: f64 = 210.0;
 
-/// Returns smallest, middle and largest value of a point over the repetitions.
+/// A function that returns the smallest, median and largest value of a point over the repetitions.
 type Figure = fn(&Point) -> [f64; 3];
 
-/// Draws the figure: means above, maxima below.
+/// Draws the figure: mean latencies in the upper panels, maxima in the lower ones.
 pub fn draw(columns_of: &[Column<Item>]) -> String {
     let bounds = columns(columns_of.len(), 70.0, 18.0);
     let (keys, strips) = legend::strips(columns_of, &bounds, |item| &item.series);

@@ -1,5 +1,6 @@
-//! Scatter plots in panels side by side, each over axes of its own: filled or hollow points of several series, and the
-//! line of a perfect model. They show measured over predicted values, or residuals over each cause.
+//! Scatter plots in panels side by side, each with its own axes. They have filled or hollow points of several series,
+//! and the line on which the points of a perfect model lie. They show measured over predicted values, or residuals over
+//! a variable of the model.
 
 use super::axes::{Hover, Labels, Panel};
 use super::chart::left_of;
@@ -12,7 +13,7 @@ use super::{Chart, Series, legend};
 pub struct Mark {
     /// Its x and y values.
     pub at: (f64, f64),
-    /// True if it is drawn as an outline.
+    /// True if the point is drawn as an outline.
     pub hollow: bool,
     /// Text of the hover read-out, lines separated by `|`.
     pub tip: String,
@@ -27,12 +28,12 @@ pub struct Item {
     pub marks: Vec<Mark>,
 }
 
-/// The line that points of a perfect model are on.
+/// The line on which the points of a perfect model lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line {
-    /// Both coordinates are the same.
+    /// The line y = x, for measured over predicted values.
     Equal,
-    /// y is 0.
+    /// The line y = 0, for residuals.
     Zero,
 }
 

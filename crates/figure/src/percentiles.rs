@@ -1,4 +1,4 @@
-//! Percentile ladders: values over their percentile on an axis of nines, which gives the tail more space.
+//! Percentile curves: values over their percentile on an axis of nines, which gives the tail more space.
 
 use taut_measure::quantity::Quantity;
 
@@ -88,7 +88,7 @@ fn nines<'a>(items: impl Iterator<Item = &'a Item<'a>>) -> Scale {
     Scale::nines(items.map(|item| item.values.count()).max().unwrap_or(0))
 }
 
-/// Draws a line and returns the height of its end, px.
+/// Draws the line of a series; returns the y position of its last point, px.
 fn draw_line(svg: &mut Svg, panel: &Panel, item: &Item<'_>) -> Option<f64> {
     let values = item.values;
     let at = |quantile: f64| Some((panel.px(quantile), panel.py(values.quantile(quantile)?)));

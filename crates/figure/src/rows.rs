@@ -12,8 +12,8 @@ const ROW: f64 = 24.0;
 const HEAD: f64 = 28.0;
 const TOP: f64 = 8.0;
 
-/// Draws a row for each item: `series` returns its label and style, `row` draws it around a position on the y axis in
-/// px. `x` is the axis with its title; `right` px to the right of the panel stay free.
+/// Draws a row for each item. `series` returns the item's label and style, and `row` draws the item around a y position
+/// in px. `x` is the axis with its title; `right` px to the right of the panel stay free.
 pub(super) fn draw<T>(
     chart: &Chart<'_>,
     x: (Scale, &str),
@@ -25,7 +25,7 @@ pub(super) fn draw<T>(
     draw_with_keys(chart, x, right, &[], groups, series, row)
 }
 
-/// Does the same as [`draw`], with a legend above the panel for the marks in the rows.
+/// Does the same as [`draw`], with a legend above the panel: `keys` explains the marks in the rows.
 pub(super) fn draw_with_keys<T>(
     chart: &Chart<'_>,
     (x, title): (Scale, &str),

@@ -14,12 +14,12 @@ pub enum Spacing {
     Nines,
 }
 
-/// An axis: a range of values laid over a range of positions.
+/// An axis: a range of values and their spacing.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
     /// The quantity of the values.
     pub quantity: Quantity,
-    /// How they are spaced.
+    /// The spacing of the values.
     pub spacing: Spacing,
     /// Smallest value shown.
     pub min: f64,
@@ -30,15 +30,15 @@ pub struct Scale {
 /// A tick of an axis, labelled or minor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tick {
-    /// The value it marks.
+    /// The value at the tick.
     pub value: f64,
-    /// Its label; `None` for a minor tick.
+    /// Label of the tick; `None` for a minor tick.
     pub label: Option<String>,
 }
 
 const MAX_NINES: f64 = 9.0;
-/// Limit of values, and the reciprocal of the limit of ratios: a value beyond is drawn at the end of its axis.
-/// This keeps differences, ratios and steps of displayed values finite.
+/// Limit of displayed values; its reciprocal limits the ratios of a logarithmic axis. A value beyond is drawn at the
+/// end of the axis. The limit keeps differences, ratios and steps of displayed values finite.
 const LARGEST: f64 = 1e100;
 
 /// Returns the value clamped to the limits of a linear axis; `None` if it is not a number.
@@ -46,7 +46,7 @@ fn on_linear(value: f64) -> Option<f64> {
     value.is_finite().then(|| value.clamp(-LARGEST, LARGEST))
 }
 
-/// Returns the value clamped to the limits of a logarithmic axis; `None` if it has no position there.
+/// Returns the value clamped to the limits of a logarithmic axis; `None` unless it is finite and above zero.
 fn on_log(value: f64) -> Option<f64> {
     (value.is_finite() && value > 0.0).then(|| value.clamp(1.0 / LARGEST, LARGEST))
 }
@@ -135,8 +135,8 @@ impl Scale {
         }
     }
 
-    /// Returns a logarithmic axis over exactly the positive values, with ticks at powers of two: for sizes that are
-    /// doubled from one to the next.
+    /// Returns a logarithmic axis from the smallest to the largest positive value, with ticks at powers of two: for
+    /// sizes that double from one to the next.
     pub fn doublings(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Scale {
         let positive = values.into_iter().filter_map(on_log);
         let (min, max) = positive.fold((f64::INFINITY, 0.0_f64), |(low, high), value| {
@@ -168,7 +168,8 @@ impl Scale {
         }
     }
 
-    /// Returns the position of `value` between the ends, 0 to 1; a value beyond an end is clamped to it.
+    /// Returns the position of `value` on the axis, from 0 (`min`) to 1 (`max`); a value outside is clamped to the
+    /// nearer end.
     pub fn place(&self, value: f64) -> f64 {
         let place = match self.spacing {
             Spacing::Linear => (value - self.min) / (self.max - self.min),

@@ -16,11 +16,12 @@ pub struct Item<'a> {
     pub points: &'a [(f64, f64)],
 }
 
-/// Sides of the cells whose points are drawn as one mark, px. The first side that gives few enough marks is used.
+/// Edge lengths of the square cells whose points are drawn as one mark, px. The smallest cell that gives few enough
+/// marks is used.
 const CELLS: [f64; 3] = [4.0, 7.0, 11.0];
 const MARKS: usize = 1_500;
 
-/// Points of one series in one cell.
+/// The points of one series in one cell.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Heap {
     count: u64,
@@ -61,7 +62,7 @@ fn finite(points: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> + '_ {
     points.filter(|(x, y)| x.is_finite() && y.is_finite())
 }
 
-/// Returns the series with its number of points in the label, as thinning hides it.
+/// Returns the series with its number of points in the label, because merged points cannot be counted in the figure.
 fn counted(item: &Item<'_>) -> Series {
     let n = count(finite(item.points).count() as u64);
     Series {
@@ -102,7 +103,7 @@ fn draw_heaps(svg: &mut Svg, panel: &Panel, item: &Item<'_>) {
     }
 }
 
-/// Returns the points merged by the smallest cells that leave few enough marks, and the side of these cells.
+/// Returns the points merged by the smallest cells that leave few enough marks, and the edge length of the cells, px.
 fn marks(panel: &Panel, points: &[(f64, f64)]) -> (f64, Vec<Heap>) {
     let mut cell = CELLS[0];
     let mut found = heaps(panel, points, cell);

@@ -11,11 +11,11 @@ use taut_measure::quantity::Quantity;
 pub struct Item {
     /// Label and style of the row.
     pub series: Series,
-    /// Its parts, one for each name; `None` for an unknown part.
+    /// Values of the row's parts, one for each name in `parts` of [`chart`]; `None` for an unknown part.
     pub parts: Vec<Option<f64>>,
 }
 
-/// Draws groups of rows over one axis, which begins at zero; `parts` holds name and look of the parts.
+/// Draws groups of rows over one axis, which begins at zero; `parts` has the name and style of each part.
 pub fn chart(
     chart: &Chart<'_>,
     axis: Axis<'_>,

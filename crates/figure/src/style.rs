@@ -75,7 +75,7 @@ impl Style {
         }
     }
 
-    /// Returns the style of a reference, which is not under test: thin and grey.
+    /// Returns the style of a reference for comparison that is not itself under test: thin and grey.
     pub fn reference() -> Style {
         Style {
             colour: "#8a8a8a",
@@ -85,7 +85,7 @@ impl Style {
         }
     }
 
-    /// Returns the same style without dashes, for the series that a dashed twin is compared with.
+    /// Returns the same style without dashes, for the first of two compared series.
     pub fn solid(self) -> Style {
         Style { dash: "", ..self }
     }
@@ -114,7 +114,7 @@ impl Style {
         }
     }
 
-    /// Returns the outline of the marker around a point; `radius` is that of a circle of equal weight.
+    /// Returns the outline of the marker around a point; `radius` is that of a circle with equal area.
     pub(super) fn marker(&self, at: (f64, f64), radius: f64) -> String {
         let mut path = Path::default();
         let (corners, turn, radii): (u32, f64, &[f64]) = match self.marker {

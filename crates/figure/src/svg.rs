@@ -64,8 +64,8 @@ impl Svg {
         self.out.push('\n');
     }
 
-    /// Moves or turns the group opened last. `values` holds the positions at equally spaced moments, separated by `;`.
-    /// The animation lasts `seconds` and repeats.
+    /// Animates the position or the rotation (`kind`) of the group opened last. `values` holds the positions or angles
+    /// at equally spaced moments, separated by `;`. The animation lasts `seconds` and repeats.
     pub fn animate_transform(&mut self, kind: &str, values: &str, seconds: f64) {
         let _ = writeln!(
             self.out,
@@ -74,7 +74,7 @@ impl Svg {
         );
     }
 
-    /// Steps an attribute of the group opened last through `values` without interpolation, with the timing of
+    /// Animates `attribute` of the group opened last: it jumps from one of `values` to the next, with the timing of
     /// [`Svg::animate_transform`].
     pub fn animate(&mut self, attribute: &str, values: &str, seconds: f64) {
         let _ = writeln!(
@@ -160,7 +160,7 @@ impl Svg {
         self.anchored(Anchor::Middle, class, text);
     }
 
-    /// Writes a centred number on a coloured background, in the colour `ink`.
+    /// Writes a centred number on a coloured rectangle; `ink` is the colour of the digits.
     pub fn number_in(&mut self, at: (f64, f64), size: f64, ink: &str, text: &str) {
         let (x, y) = (number(at.0), number(at.1));
         let _ = writeln!(
@@ -190,7 +190,7 @@ impl Svg {
     }
 }
 
-/// Path data being collected: only absolute `M` and `L`, which the report's script reads back.
+/// Path data under construction: only absolute `M` and `L` commands, which the report's script can parse.
 #[derive(Debug, Default)]
 pub struct Path {
     data: String,
@@ -222,7 +222,7 @@ impl Path {
         self.close();
     }
 
-    /// Closes the shape.
+    /// Closes the current sub-path.
     pub fn close(&mut self) {
         self.data.push('Z');
     }

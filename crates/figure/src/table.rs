@@ -22,7 +22,7 @@ pub fn plain() -> Table {
 }
 
 /// Sets two spaces after each column and none before the first; columns from index `numbers_from` on are right-aligned.
-/// Call it after the rows are added.
+/// It affects the rows that the table already has.
 pub fn set_columns(table: &mut Table, numbers_from: Option<usize>) {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
@@ -32,8 +32,8 @@ pub fn set_columns(table: &mut Table, numbers_from: Option<usize>) {
     }
 }
 
-/// Returns the table as lines without trailing spaces. If it is wider than `width`, columns are omitted in the order of
-/// `least_important` (index and name) until it fits or none of them is left.
+/// Returns the table as lines without trailing spaces. If the table is wider than `width`, columns are omitted in the
+/// order of `least_important` (index and name) until the table fits or the list is exhausted.
 pub fn text(mut table: Table, least_important: &[(usize, &str)], width: Option<usize>) -> String {
     let mut left_out = Vec::new();
     let mut columns = least_important.iter();

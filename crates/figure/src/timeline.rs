@@ -1,4 +1,4 @@
-//! Latency over time, one panel per device: the worst packets in colour, by cause, over a thinned background. The
+//! Latency over time, one panel per device: the slowest packets, coloured by cause, over a sample of all packets. The
 //! layout follows Stylianopoulos et al., figure 3, and Gallenmüller's scatter of the 5000 worst latencies.
 
 use taut_measure::quantity::{self, Quantity};
@@ -8,14 +8,14 @@ use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
 use super::{Column, Series, WIDTH, legend};
 
-/// One device over time. Points are (time in s, latency in ns).
+/// The packets of one device over time. Points are (time in s, latency in ns).
 #[derive(Debug, Clone)]
 pub struct Item<'a> {
     /// Label and style of the device.
     pub series: Series,
-    /// The worst packets, by cause where it is known.
+    /// The slowest packets, one series per cause where the cause is known.
     pub worst: Vec<(Series, Vec<(f64, f64)>)>,
-    /// A selection of all packets.
+    /// A sample of all packets.
     pub background: &'a [(f64, f64)],
     /// The time at which each repetition ends, s.
     pub ends: &'a [f64],
@@ -27,7 +27,7 @@ const PANEL_HEIGHT: f64 = 100.0;
 const ROW_HEIGHT: f64 = PANEL_HEIGHT + 34.0;
 const TOP: f64 = 36.0;
 
-/// Draws the figure, with `keys` above it.
+/// Draws the figure, with a legend of `keys` above the panels.
 pub fn draw(columns_of: &[Column<Item<'_>>], keys: &[&Series]) -> String {
     let rows = columns_of
         .iter()

@@ -1,6 +1,6 @@
-//! The access model compared with this machine. The function `walk` measures random accesses to lists of many sizes;
-//! the ideal and the fitted model predict them, with the error of both in each level of memory. (Gallenmüller 2021,
-//! sections 4.1.3 and 5.2.2, Fig. 5.6.)
+//! The access model compared with this machine. The function `walk` measures random accesses to linked lists of many
+//! sizes; the ideal and the fitted model predict them, with the error of both in each level of memory. (Gallenmüller
+//! 2021, sections 4.1.3 and 5.2.2, Fig. 5.6.)
 
 use crate::{Described, ForecastError};
 use serde::Serialize;
@@ -13,11 +13,11 @@ use taut_model::access::{Hierarchy, Inclusion, Level, Point, fit};
 const CONFIDENCE: f64 = 0.95;
 /// Minimum size of a list, bytes.
 const LEAST_BYTES: f64 = 4096.0;
-/// Number of sizes per doubling.
+/// Number of list sizes per doubling of the size.
 const TO_A_DOUBLING: f64 = 2.0;
-/// Maximum size of a list in multiples of the last cache: at this size caches hardly help.
+/// Maximum size of a list, in multiples of the last-level cache: at this size caches hardly help.
 const BEYOND_CACHES: f64 = 8.0;
-/// Maximum size of a list, bytes: `walk` links each line of it, which takes about a second at this size.
+/// Maximum size of a list, bytes: `walk` links each cache line of the list, which takes about a second at this size.
 const MOST_BYTES: f64 = 512.0 * 1024.0 * 1024.0;
 
 /// The accesses of this machine, measured and predicted.
@@ -25,42 +25,42 @@ const MOST_BYTES: f64 = 512.0 * 1024.0 * 1024.0;
 pub struct Accesses {
     /// The accesses by ascending size.
     pub points: Vec<Access>,
-    /// Errors by level: `L1`, ..., `memory`.
+    /// Errors by memory level: `L1`, ..., `memory`.
     pub levels: BTreeMap<String, LevelError>,
-    /// The level with the largest median error of each model.
+    /// For each model, its largest median error among the levels.
     pub worst: LevelError,
-    /// The access at the requested size, if any.
+    /// The access at the additional size, if one was requested.
     pub at: Option<Access>,
-    /// The result of the fit to all points for each level.
+    /// The parameters of each level, fitted to all points.
     pub fitted: Vec<Fitted>,
 }
 
-/// An access to a list of one size, in cycles.
+/// The cost of one access to a list of one size, in cycles.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Access {
     /// Size of the list.
     pub bytes: u64,
     /// The smallest level of memory that holds the list completely.
     pub level: String,
-    /// The measured cycles.
+    /// Measured cycles of one access.
     pub measured: f64,
-    /// Relative distance from the quietest block to the lower quartile of the blocks.
+    /// Relative difference between the fastest block of measurements and the lower quartile of the blocks.
     pub scatter: f64,
-    /// Cycles by the ideal model: each level has the cost of lists well inside it, lists get all of each cache, and
-    /// accesses are independent.
+    /// Cycles predicted by the ideal model: each level has the cost measured with lists well inside it, lists get all
+    /// of each cache, and accesses are independent.
     pub ideal: f64,
-    /// Cycles by a model fitted to other sizes.
+    /// Cycles predicted by a model that was fitted to other sizes.
     pub fitted: f64,
 }
 
 /// Errors of both models, as shares of the measured cycles.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct LevelError {
-    /// Number of sizes.
+    /// Number of list sizes.
     pub count: usize,
     /// Median error of the ideal model.
     pub ideal: f64,
-    /// Median error of the fitted model, on sizes that were not in the fit.
+    /// Median error of the fitted model, on sizes that were not used in the fit.
     pub fitted: f64,
     /// Largest error of the ideal model.
     pub ideal_most: f64,
@@ -73,11 +73,11 @@ pub struct LevelError {
 pub struct Fitted {
     /// Name of the level.
     pub level: String,
-    /// Cycles of an access.
+    /// Cycles of one access that the level answers.
     pub cycles: f64,
-    /// Share of the level that the list gets.
+    /// Share of the cache that the list gets; `None` for memory.
     pub share: Option<f64>,
-    /// Steepness of the step at the end of the level: 1 for independent accesses.
+    /// Steepness of the step where lists become larger than the cache: 1 for independent accesses.
     pub steepness: Option<f64>,
 }
 
@@ -101,7 +101,7 @@ pub fn accesses(
     held(&known, &measured, at)
 }
 
-/// Returns the sizes from less than the first cache to memory, in equal factors.
+/// Returns list sizes from less than the first cache to memory, in equal factors.
 fn sizes(known: &Hierarchy, at: Option<u64>) -> Vec<u64> {
     let last = known
         .levels()
@@ -133,7 +133,7 @@ fn held(
     };
     let ideal = ideal(known, measured)?;
     let whole: Vec<Point> = measured.iter().map(point).collect();
-    // Each half of the points (every other one) is predicted by a fit to the other half, so no point is in its own fit.
+    // The points are split alternately into two halves, and each half is predicted by a fit to the other.
     let half = |odd: usize| -> Result<Hierarchy, ForecastError> {
         let points = whole.iter().skip(odd).step_by(2).copied();
         Ok(fit(known, &points.collect::<Vec<_>>(), CONFIDENCE)?.hierarchy)
@@ -217,8 +217,8 @@ fn errors(points: &[&Access]) -> LevelError {
     }
 }
 
-/// Returns the ideal model: each level has the cost of the list whose size is in its middle, and memory that of the
-/// largest list.
+/// Returns the ideal model. The cost of a level is that of the list whose size is in the middle of the level; memory
+/// has the cost of the largest list.
 fn ideal(known: &Hierarchy, measured: &[AccessCost]) -> Result<Hierarchy, ForecastError> {
     let cost = |bytes: f64| {
         let distance = |cost: &&AccessCost| (cost.bytes as f64 / bytes).ln().abs();

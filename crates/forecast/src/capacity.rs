@@ -1,8 +1,10 @@
-//! The cost of packet inspection on this machine, and the rate at which its queue fills. The function gets packets from
-//! memory, without any port; the overload model gives the rate. (Gallenmüller 2021, section 5.4.4, eq. 5.10.)
+//! The cost of packet inspection on this machine, and the rate at which its ring begins to fill. The function gets
+//! packets from memory, without any port; the overload model gives the rate. (Gallenmüller 2021, section 5.4.4, eq.
+//! 5.10.)
 //!
-//! The paper uses the median latency of lonely packets as t_CPU. Here it is the mean time of packets in full batches,
-//! the time on a busy core. A batch that takes longer in one round than the same batch in the others was interrupted.
+//! The paper uses as t_CPU the median latency of lonely packets (packets that arrive alone). Here it is the mean time
+//! of packets in full batches, the time on a busy core. A batch that takes longer in one round than in the others was
+//! interrupted.
 
 use crate::ForecastError;
 use crate::overload::{Taken, published_errors};
@@ -20,14 +22,14 @@ use taut_model::queueing::{Arrivals, Processor, Release, ServiceTime, Vacations,
 use taut_port::{BATCH_CAPACITY, Batch, PoolHandle};
 use taut_sys::Clock;
 
-/// Sizes of the frames to port 53, check sequence included.
+/// Lengths of the frames to port 53, check sequence included, bytes.
 pub const FRAME_BYTES: [usize; 6] = [64, 128, 256, 512, 1024, 1518];
 /// Number of frames of one size, which differ only in a counter.
 const FRAMES: u64 = 256;
 /// Shares of R_max at which latency is reported.
 pub const LOADS: [f64; 4] = [0.1, 0.5, 0.8, 0.95];
-/// Runs whose means give the interval. Each run loads the rules again and has its own memory; runs of all kinds of
-/// traffic are interleaved.
+/// Number of runs, whose means give the interval. Each run loads the rules again and has its own memory; runs of all
+/// kinds of traffic are interleaved.
 const MEASURED: usize = 6;
 /// Minimum and maximum number of measured rounds in a run, and the number of warm-up rounds before them.
 const LEAST_ROUNDS: usize = 2;
@@ -38,7 +40,7 @@ const SHORTEST_INTERRUPTION_NS: f64 = 1000.0;
 const TIMES_USUAL: f64 = 4.0;
 /// Share of the core that interruptions may take before a note mentions it.
 const DISTURBED: f64 = 0.05;
-/// Size of the simulation of latency.
+/// Number of packets in each simulation of latency.
 const PACKETS: u64 = 30_000;
 const RUNS: u64 = 3;
 const SEED: u64 = 1;
@@ -53,7 +55,7 @@ pub struct Inspection {
     pub burst: usize,
     /// Length of the ring in which packets wait, packets.
     pub queue: usize,
-    /// Time for receiving and sending a packet in addition to the inspection, ns.
+    /// Time for receiving and sending a packet, which is added to the inspection, ns.
     pub io_ns: f64,
     /// Length of the measurement for each kind of traffic.
     pub duration: Duration,
@@ -68,7 +70,7 @@ pub struct Capacity {
     pub burst: usize,
     /// Length of the ring, packets.
     pub queue: usize,
-    /// The given time for receiving and sending a packet, ns.
+    /// The configured time for receiving and sending a packet, ns.
     pub io_ns: f64,
     /// The results by kind of traffic.
     pub traffic: Vec<OfTraffic>,
@@ -81,13 +83,13 @@ pub struct Capacity {
 pub struct OfTraffic {
     /// Name of the traffic: `port 53` or `mixed`.
     pub name: &'static str,
-    /// Bytes of a frame on average, check sequence included.
+    /// Mean length of a frame, check sequence included, bytes.
     pub frame_bytes: f64,
     /// Number of timed packets.
     pub packets: u64,
     /// Fraction of the timed packets that were matched against rules.
     pub inspected: f64,
-    /// Time of packets that come alone.
+    /// Time of packets that arrive alone.
     pub alone: Alone,
     /// Mean time of a packet in full batches, ns.
     pub busy_ns: Estimate,
@@ -95,20 +97,20 @@ pub struct OfTraffic {
     pub interruptions: Taken,
     /// The highest rate that a core sustains: R_max.
     pub highest: Prediction,
-    /// Time that a packet waits in a full ring, ns.
+    /// Time that a packet waits if the ring is full, ns.
     pub ring_ns: f64,
     /// Latency at shares of R_max.
     pub latency: Vec<AtLoad>,
 }
 
-/// Times of packets that come alone, ns: the median of each packet over all rounds.
+/// Times of packets that arrive alone, ns. The time of a packet is its median over all rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Alone {
     /// Median over the packets.
     pub p50_ns: f64,
-    /// 99th percentile.
+    /// 99th percentile over the packets.
     pub p99_ns: f64,
-    /// Slowest packet.
+    /// Largest time of a packet.
     pub max_ns: f64,
 }
 
@@ -117,7 +119,7 @@ pub struct Alone {
 pub struct AtLoad {
     /// Share of R_max.
     pub share: f64,
-    /// Packets per second.
+    /// Offered rate, packets per second.
     pub rate_pps: f64,
     /// Median, ns.
     pub p50_ns: f64,
@@ -133,7 +135,7 @@ pub struct AtLoad {
 /// for each run.
 ///
 /// # Errors
-/// When settings or rules are wrong, the machine lacks memory, or interruptions take all of the core.
+/// Settings or rules are invalid, the machine lacks memory, or interruptions take the entire core.
 pub fn capacity(asked: &Inspection, mut told: impl FnMut(&str)) -> Result<Capacity, ForecastError> {
     let clock = Clock::calibrate(Duration::from_millis(20));
     let mut kinds = Vec::new();
@@ -158,7 +160,7 @@ pub fn capacity(asked: &Inspection, mut told: impl FnMut(&str)) -> Result<Capaci
         rules = read.rules;
         told(&format!("run {run} of {MEASURED}"));
         for kind in &mut all {
-            // Flows left over from one kind of traffic do not affect the next one.
+            // Flows that the function stored for one kind of traffic must not affect the next kind.
             let mut function = looking.function().map_err(|e| wrong(&e))?;
             function.prepare().map_err(|e| wrong(&e))?;
             let part = asked.duration / (2 * MEASURED as u32);
@@ -253,18 +255,18 @@ fn notes(asked: &Inspection, rules: usize, traffic: &[OfTraffic]) -> Vec<String>
     notes
 }
 
-/// The measurements of one kind of traffic in a run: packets alone, and in full batches.
+/// The measurements of one kind of traffic in a run: packets alone, and packets in full batches.
 struct Run {
     alone: Rounds,
     busy: Rounds,
 }
 
-/// Ticks of each batch of a trace, round by round.
+/// Clock ticks of each batch of a trace, in each of several rounds.
 #[derive(Debug, Clone, PartialEq)]
 struct Rounds {
-    /// Packets of each batch.
+    /// Number of packets in each batch.
     packets: Vec<usize>,
-    /// Ticks, by round and batch.
+    /// Clock ticks by round, then by batch.
     ticks: Vec<Vec<u64>>,
 }
 
@@ -316,7 +318,7 @@ impl Rounds {
         })
     }
 
-    /// Returns the usual ticks of each batch.
+    /// Returns the usual ticks of each batch: the median over the rounds.
     fn usual(&self) -> Vec<f64> {
         let of_batch = |at: usize| {
             let all: Vec<f64> = self.ticks.iter().map(|round| round[at] as f64).collect();
@@ -326,14 +328,14 @@ impl Rounds {
     }
 }
 
-/// The evaluation of the rounds.
+/// The evaluation of the measured rounds of all runs.
 #[derive(Debug, Clone, PartialEq)]
 struct Found {
     packets: u64,
-    /// Time of each packet that came alone, ns.
+    /// Time of each packet that arrived alone, ns.
     alone_ns: Vec<f64>,
     busy_ns: Estimate,
-    /// Lengths of interruptions, ns, and the observed time.
+    /// Lengths of the interruptions, ns.
     interruptions_ns: Vec<f64>,
     seen_ns: f64,
 }
@@ -419,7 +421,7 @@ impl Found {
             let lengths = ServiceTime::from_samples(&self.interruptions_ns)?;
             vacations = vacations.with_random(interruptions.per_second, lengths)?;
         }
-        // The distribution has the shape of lonely packets and the mean of those on a busy core.
+        // The distribution has the shape measured with lonely packets, shifted to the mean time on a busy core.
         let mean_ns = self.alone_ns.iter().sum::<f64>() / self.alone_ns.len().max(1) as f64;
         let service = ServiceTime::from_samples(&self.alone_ns)?
             .shifted(self.busy_ns.value + asked.io_ns - mean_ns)?;

@@ -14,25 +14,25 @@ pub enum ForecastError {
     File {
         /// Path of the file.
         path: PathBuf,
-        /// The error of the system.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A file or an option with an error in it.
+    /// A file or an option with invalid content.
     #[error("{0}")]
     Wrong(String),
     /// A model that cannot be fitted or evaluated.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// An invalid value.
+    /// A value that is invalid for its quantity.
     #[error(transparent)]
     Value(#[from] WrongValue),
     /// A fit that failed.
     #[error(transparent)]
     Fit(#[from] FitError),
-    /// A queue without a result.
+    /// A queue for which the model has no result.
     #[error(transparent)]
     Queueing(#[from] QueueingError),
-    /// A chain that cannot be measured here.
+    /// A chain that cannot be measured on this machine.
     #[error(transparent)]
     Chain(#[from] taut_deploy::DeployError),
 }

@@ -12,7 +12,7 @@ use taut_model::model_file::{
 };
 use taut_model::{chain, resource};
 
-/// The parameters of a fit.
+/// The settings of a fit.
 #[derive(Debug, Clone)]
 pub struct What {
     /// The model's kind; derived from the columns if `None`.
@@ -21,11 +21,11 @@ pub struct What {
     pub response: Option<String>,
     /// True for robust regression, in which outliers get little weight.
     pub robust: bool,
-    /// Seed of the draw of held-out runs.
+    /// Seed of the random choice of held-out runs.
     pub seed: u64,
     /// Probability that intervals should cover the true value.
     pub confidence: f64,
-    /// Date for the file.
+    /// Date of the fit, for the model file.
     pub date: String,
     /// The machine whose caches an access model uses.
     pub machine: Described,
@@ -34,25 +34,26 @@ pub struct What {
 /// A model, and details of its fit.
 #[derive(Debug, Clone)]
 pub struct Fitted {
-    /// The model, fitted to all runs; its errors are those of a fit to one half of the runs, on the other half.
+    /// The model, fitted to all runs. Its errors are those of a fit to one half of the runs, evaluated on the other
+    /// half.
     pub model: Model,
     /// The fit to all runs.
     pub fit: LinearFit,
-    /// Sets of terms that were tried.
+    /// All sets of terms that were tried.
     pub tried: Vec<Tried>,
-    /// Shares of caches, for an access model.
+    /// The fitted access model; `None` for other kinds of models.
     pub access: Option<AccessFit>,
 }
 
-/// Column names known to models in addition to those of chains, with their units.
+/// Column names that only models know, not chains, with their units.
 const MORE_COLUMNS: [(&str, &str); 2] = [(STRUCTURE, "bytes"), ("bytes", "bytes")];
 
-/// Returns the column names known to models, with their units.
+/// Returns all column names that models know, with their units.
 fn known_columns() -> impl Iterator<Item = (&'static str, &'static str)> {
     chain::VARIABLES.into_iter().chain(MORE_COLUMNS)
 }
 
-/// Fits a model to a table, and finds its errors on held-out runs: half of them, drawn by seed.
+/// Fits a model to a table. Its errors come from a fit to half of the runs, drawn by seed, evaluated on the other half.
 ///
 /// # Errors
 /// Columns are missing, runs are too few or all alike, or values are invalid.
@@ -119,7 +120,7 @@ pub fn fit(table: &Table, what: &What) -> Result<Fitted, ForecastError> {
     let whole = fitting.fit(&runs, &[], &from)?;
     let mut file: ModelFile = whole.model.file().clone();
     let (seen, held_out) = halves(&runs, what.seed);
-    // With too few runs for halves, only the leave-one-out error remains.
+    // With too few runs for two halves, only the leave-one-out error is available.
     if let Ok(half) = fitting.fit(&seen, &held_out, &from) {
         let errors = half
             .model
@@ -227,7 +228,7 @@ fn fit_access(runs: &[Run], what: &What) -> Result<AccessFit, ForecastError> {
     Ok(access::fit(&nominal, &points, what.confidence)?)
 }
 
-/// Returns half of the runs, drawn by seed, and the other half.
+/// Returns a random half of the runs, and the other half.
 fn halves(runs: &[Run], seed: u64) -> (Vec<Run>, Vec<Run>) {
     let mut order: Vec<usize> = (0..runs.len()).collect();
     fastrand::Rng::with_seed(seed).shuffle(&mut order);

@@ -1,4 +1,5 @@
-//! The latency of packets on a core at a given rate, simulated with ring, batches, flush policy and interruptions.
+//! The latency of packets on a core at a given rate, from a simulation with ring, batches, flush policy and
+//! interruptions.
 
 use crate::ForecastError;
 use serde::Serialize;
@@ -7,7 +8,7 @@ use taut_model::queueing::{
     Arrivals, Flush, Observer, Processor, Release, ServiceTime, Vacations, replicate,
 };
 
-/// Number of runs; their quantiles have an interval of 95 %.
+/// Number of simulation runs: the smallest for which quantiles have an interval of 95 %.
 const RUNS: u64 = 6;
 /// Quantiles that are reported.
 pub(crate) const QUANTILES: [(&str, f64); 5] = [
@@ -23,13 +24,13 @@ const BEYOND: f64 = 30.0;
 /// The parameters of a simulated core.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// Cycles of a packet, without those of its batch.
+    /// Cycles of a packet, without the cycles of its batch.
     pub packet_cycles: f64,
     /// Cycles of a batch.
     pub batch_cycles: f64,
     /// Clock of the core, Hz.
     pub clock_hz: f64,
-    /// The arrivals of packets.
+    /// The arrival pattern of the packets.
     pub arrivals: Arrivals,
     /// Maximum number of packets received from the ring at a time.
     pub burst: usize,
@@ -39,9 +40,10 @@ pub struct Asked {
     pub ring: usize,
     /// The interruptions of the core.
     pub vacations: Vacations,
-    /// The sender and receiver of the packets on a core that may be interrupted; with `None` nothing delays them.
+    /// The sender and receiver of the packets, on a core that may be interrupted; without an observer, sending and
+    /// receiving are never delayed.
     pub observer: Option<Observer>,
-    /// Time that packets spend between sender and core, both ways, ns.
+    /// Time that packets spend between sender and core, the sum of both ways, ns.
     pub transfer_ns: f64,
     /// Number of packets in each run.
     pub packets: u64,
@@ -60,7 +62,8 @@ pub struct Quantile {
     pub low_ns: f64,
     /// Upper end of the interval, ns.
     pub high_ns: f64,
-    /// Probability that such an interval covers the simulated quantile; it does not include errors of the model.
+    /// Probability that such an interval covers the true quantile of the simulation; it does not include errors of the
+    /// model.
     pub confidence: f64,
 }
 
@@ -71,7 +74,7 @@ pub struct Latency {
     pub rate_pps: f64,
     /// Packets per second that the core sustains.
     pub saturation_pps: f64,
-    /// Share of the sustainable rate that arrives.
+    /// Arriving rate as a share of the sustainable rate.
     pub load: f64,
     /// Fraction of the packets that arrived at a full ring.
     pub loss: f64,
@@ -85,7 +88,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Returns a quantile by its name. It is `None` if the quantile is not reported.
+    /// Returns a quantile by its name; `None` if too few packets were simulated to report it.
     pub fn quantile(&self, name: &str) -> Option<&Quantile> {
         self.quantiles.iter().find(|quantile| quantile.name == name)
     }

@@ -1,9 +1,9 @@
-//! Models evaluated for this machine, or for one described in a file: its packet rate and bottleneck, the latency of
-//! packets, the cores that a chain needs. Models are also fitted to measurements here.
+//! Evaluates models for this machine, or for a machine that a file describes: its packet rate and bottleneck, the
+//! latency of packets, the cores that a chain needs. Also fits models to measurements.
 //!
 //! The types to know:
 //!
-//! - [`Described`]: a machine as far as it is known, from sysfs, a file, or options.
+//! - [`Described`]: the known properties of a machine, from sysfs, a file, or options.
 //! - [`Table`]: measured runs of a benchmark, an experiment, or any CSV file; [`fit`] fits a model to them.
 //! - [`Asked`] and [`Latency`]: the latency of packets on a core at a given rate; [`Recorded`]: recorded interruptions
 //!   of the core.

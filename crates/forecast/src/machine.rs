@@ -1,5 +1,5 @@
-//! A machine as far as it is known: this one, from the kernel, or one that a file describes. (Gallenmüller 2021, Table
-//! 4.1.)
+//! The known properties of a machine: of this one, from the kernel, or of one that a file describes. (Gallenmüller
+//! 2021, Table 4.1.)
 
 use crate::ForecastError;
 use serde::{Deserialize, Serialize};
@@ -14,19 +14,19 @@ use taut_model::resource::bandwidth::{line_bit_s, memory_bit_s, pcie_bit_s};
 use taut_model::resource::{Costs, Machine};
 use taut_sys::Clock;
 
-/// Assumed cycles of caches and of memory if they were not measured: those of Table 4.2, and those of the memory of its
-/// machines.
+/// Assumed cycles of an access to caches and to memory if they were not measured: those of Table 4.2, and of the memory
+/// of the machines in that table.
 const ASSUMED_LEVEL_CYCLES: [f64; 3] = [4.0, 12.0, 29.0];
 const ASSUMED_MEMORY_CYCLES: f64 = 250.0;
 
-/// A machine in a TOML file. A missing key is unknown, and limits nothing.
+/// A machine as a TOML file describes it. A property without a key is unknown, and limits nothing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Described {
     /// Name of the machine, for display.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Cores that forward.
+    /// Number of cores that forward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<u32>,
     /// Clock of the cores, GHz.
@@ -35,22 +35,22 @@ pub struct Described {
     /// Share of each core for other work, 0 to 1: c_other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<f64>,
-    /// Lines that packets leave through, together: `10G`, `2x25G`.
+    /// Total rate of the links through which packets leave: `10G`, `2x25G`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
-    /// Packet rate limit of the card, millions a second.
+    /// Packet rate limit of the NIC, millions of packets per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card_mpps: Option<f64>,
-    /// PCI Express of the cards, generation and lanes: `3x8`; several cards: `2x 3x8`.
+    /// PCI Express of the NICs, as generation and lanes: `3x8`; for several NICs: `2x 3x8`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pcie: Option<String>,
-    /// Memory, transfers and channels: `3200x2` is two channels of 3200 MT/s.
+    /// Memory, as megatransfers per second and channels: `3200x2` is two channels of 3200 MT/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
-    /// Bandwidth between sockets that packets have to cross, one direction: `77G`.
+    /// Data rate in one direction between CPU sockets, for packets that have to cross it: `77G`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interconnect: Option<String>,
-    /// Costs of packets.
+    /// Cycles that packets cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<CostsFile>,
     /// Costs of the machine's ports, as measured by `taut bench io`.
@@ -62,7 +62,7 @@ pub struct Described {
     /// Cycles of an access to memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_cycles: Option<f64>,
-    /// True if a cache also holds the contents of smaller ones, which is the default.
+    /// True (the default) if a cache also holds the contents of smaller caches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inclusive: Option<bool>,
 }
@@ -71,9 +71,9 @@ pub struct Described {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostsFile {
-    /// Receiving and sending a packet: c_IO.
+    /// Cycles per packet for receiving and sending: c_IO.
     pub io: f64,
-    /// Processing of a packet: c_task.
+    /// Cycles per packet for processing: c_task.
     #[serde(default)]
     pub task: f64,
     /// Cycles per byte of a packet.
@@ -84,7 +84,7 @@ pub struct CostsFile {
     pub batch: f64,
 }
 
-/// A cache in a file.
+/// A cache, as a machine file describes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheFile {
@@ -95,7 +95,7 @@ pub struct CacheFile {
 }
 
 impl CostsFile {
-    /// Returns the costs as exact numbers: their uncertainty is unknown.
+    /// Returns the costs as estimates without an interval, because their uncertainty is unknown.
     ///
     /// # Errors
     /// A cost is negative or not finite.
@@ -130,8 +130,8 @@ impl Described {
         Ok(described)
     }
 
-    /// Returns this machine, as far as the kernel describes it. Cycles are those of the time-stamp counter, as
-    /// everywhere in taut.
+    /// Returns a description of this machine, as far as the kernel knows it. Cycles are those of the time-stamp
+    /// counter, as everywhere in taut.
     pub fn here() -> Self {
         let machine = taut_host::Machine::read();
         let clock = Clock::calibrate(Duration::from_millis(10));
@@ -159,7 +159,7 @@ impl Described {
         }
     }
 
-    /// Returns the machine with known values of `other` in place of its own.
+    /// Returns this machine, with the known properties of `other` replacing its own.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self {
@@ -183,7 +183,7 @@ impl Described {
         }
     }
 
-    /// Returns the machine for the resource model, with one core if their number is unknown.
+    /// Returns the machine for the resource model. If the number of cores is unknown, it has one core.
     ///
     /// # Errors
     /// The clock is unknown, or a value is invalid.
@@ -226,8 +226,8 @@ impl Described {
         })
     }
 
-    /// Returns the cost of receiving and sending a packet through a port in full batches, and the source of that
-    /// figure.
+    /// Returns the cost of receiving and sending a packet through `port` in full batches, and a text that states the
+    /// origin of the cost.
     ///
     /// # Errors
     /// No such port was measured on the machine.
@@ -311,7 +311,8 @@ fn memory(text: &str) -> Option<f64> {
     memory_bit_s(transfers.parse().ok()?, channels.parse().ok()?).ok()
 }
 
-/// Returns the fastest line of this machine's cards, Mbit/s, and the bus of that card, as far as they are known.
+/// Returns the rate of the fastest link of this machine's NICs, Mbit/s, and the bus of that NIC; `None` for what is
+/// unknown.
 fn links() -> (Option<f64>, Option<String>) {
     let interfaces = fs::read_dir("/sys/class/net")
         .into_iter()

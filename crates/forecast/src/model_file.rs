@@ -5,7 +5,7 @@ use crate::machine::one_line;
 use std::path::Path;
 use taut_model::model_file::Model;
 
-/// Reads a model.
+/// Reads a model from a file.
 ///
 /// # Errors
 /// The file cannot be read, or is not a model.
@@ -18,7 +18,7 @@ pub fn load(path: &Path) -> Result<Model, ForecastError> {
         .map_err(|e| ForecastError::Wrong(format!("{}: {}", path.display(), one_line(&e))))
 }
 
-/// Writes a model atomically: the file is either the old one or the complete new one.
+/// Writes a model atomically: at any time the file has either the complete old or the complete new content.
 ///
 /// # Errors
 /// The file cannot be written.

@@ -1,11 +1,8 @@
-//! Overload predicted from measurements: the folders of `taut generate --out` of a plain forwarder and of a function
-//! between the same ports, at a rate at which packets do not queue. (Gallenmüller 2021, section 5.4.4, eqs. 5.9 and
-//! 5.10.) Another folder of the function, at a higher rate that was carried, gives a second prediction, by the queueing
-//! model (`taut_model::queueing::saturation`). A folder of the function under bursts gives a third, from the worker's
-//! own time for the packets.
-//! 5.10.) With another folder of the function at a higher, carried rate, the queueing model predicts it as well
-//! (`taut_model::queueing::saturation`). With a folder of the function under bursts, the worker's own time for them
-//! does.
+//! Predicts the highest rate of a function before overload, from the results folders of `taut generate --out`. One
+//! folder is of a plain forwarder and one of the function between the same ports, at a rate at which packets do not
+//! queue. (Gallenmüller 2021, section 5.4.4, eqs. 5.9 and 5.10.) Another folder of the function, at a higher rate
+//! without overload, gives a second prediction, by the queueing model (`taut_model::queueing::saturation`). A folder of
+//! the function under bursts gives a third, from the worker's own time for the packets.
 
 use crate::ForecastError;
 use serde::{Deserialize, Serialize};
@@ -21,11 +18,11 @@ use taut_model::queueing::{Arrivals, Effort, Processor, QueueingError, Vacations
 use taut_results::{RECORDED_LATENCIES, read_json};
 
 const CONFIDENCE: f64 = 0.95;
-/// Minimum number of runs for a median with an interval of that confidence.
+/// Minimum number of runs for a median with a 95 % interval.
 const FOR_CONFIDENCE: usize = 6;
 /// Minimum number of packets for a useful median.
 const FEWEST: u64 = 100;
-/// Largest fraction of lost packets: the median does not include them.
+/// Largest fraction of lost packets at which a median is accepted: lost packets have no latency.
 const MOST_LOST: f64 = 0.01;
 /// Size of the simulations: medians of queues converge fast.
 const EFFORT: Effort = Effort {
@@ -33,66 +30,67 @@ const EFFORT: Effort = Effort {
     runs: 3,
     seed: 1,
 };
-/// Share of a core's time above which packets queue, so that latency is no longer the service time.
+/// Share of a core's time in use above which packets queue, so latency is no longer the service time alone.
 const LONELY: f64 = 0.3;
-/// Mean batch size above which a batch counts as full: still larger ones make little difference.
+/// Mean number of packets from which a batch counts as full: larger batches hardly change the time per packet.
 const FULL: f64 = 24.0;
 
-/// The highest rate of a core with a function.
+/// The predictions of the highest rate that a core with a function sustains.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TippingPoint {
     /// Processor time of the function per packet, µs: t_CPU.
     pub cpu_us: Estimate,
     /// Time lost to interruptions in each second, µs: d_sum.
     pub interrupted_us_per_s: f64,
-    /// The highest rate that the core sustains: R_max. Its errors are those of the published cases.
+    /// The highest rate that the core sustains: R_max. Its errors are those on the published cases.
     pub highest: Prediction,
-    /// Median latencies and rates of both devices, the forwarder first.
+    /// Median latencies and rates of the plain forwarder and of the function, in this order.
     pub measured: [Latencies; 2],
-    /// The prediction of the queueing model; `None` without a folder of the busy function.
+    /// The prediction of the queueing model; `None` without a folder of the function at a higher rate.
     pub queue: Option<Busy>,
-    /// The prediction from the worker's own time for bursts; `None` without a folder of bursts.
+    /// The prediction from the worker's own time under bursts; `None` without such a folder.
     pub work: Option<Full>,
     /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
-/// The prediction from a worker under bursts: packets in full batches, as under overload.
+/// The prediction from the worker's time under bursts, where packets come in full batches, as under overload.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Full {
-    /// Time of the worker per packet, µs, input and output included.
+    /// Time of the worker per packet, µs, receiving and sending included.
     pub cpu_us: f64,
     /// Mean number of packets in a batch.
     pub batch: f64,
-    /// The highest rate that the core sustains, packets/s: the share of a second without interruptions over that time.
+    /// The highest rate that the core sustains, packets/s: the share of time without interruptions, divided by the time
+    /// per packet.
     pub highest_pps: f64,
 }
 
-/// The prediction of the queueing model from a busy core.
+/// The prediction of the queueing model from latencies on a busy core.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Busy {
-    /// Mean processor time of the function per packet, µs: the distribution of lonely packets, shifted so that the
-    /// queue has the measured median.
+    /// Mean processor time of the function per packet, µs. Its distribution is that of lonely packets (packets that
+    /// arrive alone), shifted so that the model's latency has the measured median.
     pub cpu_us: Estimate,
-    /// The highest rate that the core sustains. Its errors are those of the published cases.
+    /// The highest rate that the core sustains. Its errors are those on the published cases.
     pub highest: Prediction,
-    /// The latencies from which the prediction is derived, at a rate that was carried.
+    /// The latencies, at a rate without overload, from which the prediction is derived.
     pub measured: Latencies,
 }
 
 /// The latencies of one device at one rate, from one folder per run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Latencies {
-    /// Median over the runs of their medians, µs, with its interval. Packets of a run depend on each other, so a single
-    /// run has no interval: its confidence is 0.
+    /// Median over the runs' median latencies, µs, with its interval. Packets of a run depend on each other, so a
+    /// single run has no interval: its confidence is 0.
     pub median_us: Estimate,
     /// Number of runs.
     pub runs: usize,
-    /// Packets that came back, in all runs.
+    /// Number of packets that came back, in all runs together.
     pub packets: u64,
     /// Packets per second that were sent.
     pub sent_pps: f64,
-    /// The transport of the frames to the device; `None` if taut did not set up the device.
+    /// The kind of link between generator and device; `None` if taut did not set up the device.
     pub transport: Option<String>,
     /// Interruptions of the device's core; `None` if the device does not record them.
     pub interruptions: Option<Taken>,
@@ -102,16 +100,16 @@ pub struct Latencies {
     histogram: LatencyHistogram,
 }
 
-/// Rate and share of a core's interruptions.
+/// Rate and total share of the interruptions of a core.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Taken {
     /// Interruptions per second.
     pub per_second: f64,
-    /// Share of the time, 0 to 1.
+    /// Share of the time that interruptions take, 0 to 1.
     pub share: f64,
 }
 
-/// The time that a worker spent on packets.
+/// The time that a worker spent per packet.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Work {
     /// Time per packet, ns.
@@ -144,7 +142,7 @@ struct Device {
 }
 
 impl Latencies {
-    /// Reads the folders of measurements of one stream, one run per folder.
+    /// Reads the results folders of one stream's measurements, one run per folder.
     ///
     /// # Errors
     /// There are no folders, one is not such a folder, too few packets came back, or the transports differ.
@@ -153,7 +151,7 @@ impl Latencies {
         Self::together(&runs.collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// Returns the medians of the values of several runs.
+    /// Returns the median of each value over several runs.
     fn together(runs: &[Self]) -> Result<Self, ForecastError> {
         let wrong = |what: &str| ForecastError::Wrong(what.to_owned());
         let medians: Vec<f64> = runs.iter().map(|run| run.median_us.value).collect();
@@ -166,7 +164,7 @@ impl Latencies {
         let mut histogram = LatencyHistogram::new();
         runs.iter().for_each(|run| histogram.merge(&run.histogram));
         let rates: Vec<f64> = runs.iter().map(|run| run.sent_pps).collect();
-        // If a run lacks a value, the result lacks it too.
+        // If one run lacks a value, the combined runs lack it too.
         let interruptions: Option<Vec<Taken>> = runs.iter().map(|run| run.interruptions).collect();
         let work: Option<Vec<Work>> = runs.iter().map(|run| run.work).collect();
         Ok(Self {
@@ -192,7 +190,7 @@ impl Latencies {
         })
     }
 
-    /// Reads the folder of a run.
+    /// Reads the results folder of a run.
     fn read(folder: &Path) -> Result<Self, ForecastError> {
         let wrong = |what: String| ForecastError::Wrong(format!("{}: {what}", folder.display()));
         let other = "want a folder of taut generate --out, with latencies of one stream";
@@ -237,19 +235,20 @@ impl Latencies {
     }
 }
 
-/// Returns the median of a value over runs.
+/// Returns the median over runs of the value that `told` extracts.
 fn middle<T>(of: &[T], told: impl Fn(&T) -> f64) -> f64 {
     let values: Vec<f64> = of.iter().map(told).collect();
     median(&values).unwrap_or(0.0)
 }
 
 /// Predicts the highest rate of a function from the latencies of a plain forwarder and of the function. The queueing
-/// model also uses those of the `busy` function at a higher, carried rate; a third prediction uses the worker's time
-/// for `bursts`. Interruptions are the given ones, or else those recorded by the forwarder's core, or by the
-/// function's.
+/// model also uses the latencies of the `busy` function at a higher rate without overload. A third prediction uses the
+/// worker's time under `bursts`. Interruptions are the given ones, or else those that the forwarder's core recorded, or
+/// the function's core.
 ///
 /// # Errors
-/// The function is not slower than the forwarder, or interruptions take the entire core. The busy function was not
+/// The function is not slower than the forwarder, or interruptions take the entire core. The `busy` measurement is not
+/// at a higher rate, or its latencies match no queue. The worker under bursts recorded no time.
 /// busier, or its latencies match no queue. The worker under bursts recorded no time.
 pub fn tipping_point(
     forwarder: Latencies,
@@ -266,7 +265,8 @@ pub fn tipping_point(
             few => format!("the interval of {few} runs is their range: {FOR_CONFIDENCE} have one of 95 %"),
         });
     }
-    // A plain forwarder's rounds are short, so its core records interruptions that are hidden in the function's rounds.
+    // A plain forwarder's loop iterations are short, so its core also records interruptions that the function's long
+    // iterations hide.
     let noted = forwarder.interruptions.or(function.interruptions);
     let interruptions = match (given.is_empty(), noted) {
         (true, Some(taken)) if taken.per_second > 0.0 => vec![Interruption {
@@ -319,7 +319,7 @@ pub fn tipping_point(
     })
 }
 
-/// Returns the rate that a worker with this time per packet under bursts sustains.
+/// Returns the rate that a worker sustains if each packet takes as long as under bursts.
 fn by_work(
     bursts: &Latencies,
     interrupted: f64,
@@ -344,7 +344,8 @@ fn by_work(
     })
 }
 
-/// Returns the service time for which the queue has the measured latency at the carried rate, and the saturation.
+/// Returns the service time with which the queueing model has the measured latency at the measured rate, and the
+/// saturation that follows.
 fn by_queue(
     forwarder: &Latencies,
     function: &Latencies,
@@ -400,7 +401,7 @@ fn by_queue(
     })
 }
 
-/// Returns the errors of the model on the four published cases, compared with the observed start of overload.
+/// Returns the errors of the bound on the four published cases, compared with the observed start of overload.
 pub(crate) fn published_errors() -> Option<Errors> {
     let summaries = published::summaries(&published::checks().ok()?);
     let seen = summaries

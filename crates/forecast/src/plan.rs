@@ -1,5 +1,5 @@
-//! Cores, batch and flush policy for a rate and a latency bound: the result of each choice, and the one with the fewest
-//! cores. (Gallenmüller 2021, eqs. 5.1 to 5.7; latency by simulation.)
+//! Plans the cores, batch and flush policy for a rate and a latency bound: predicts the result of each choice, and
+//! selects one with the fewest cores. (Gallenmüller 2021, eqs. 5.1 to 5.7; latency by simulation.)
 
 use crate::latency::{Asked, Latency, QUANTILES};
 use crate::{Described, ForecastError};
@@ -14,7 +14,7 @@ use taut_model::resource::{Costs, Packets};
 const BURSTS: [usize; 4] = [1, 8, 32, 64];
 /// Maximum number of cores tried.
 const MOST_CORES: u32 = 256;
-/// Largest load of a core, as a share of its saturation: beyond it any disturbance builds a queue.
+/// Largest load of a core that is tried, as a share of its saturation: above it any disturbance builds a queue.
 const MOST_LOAD: f64 = 0.95;
 
 /// A latency bound: `p99.9<50us`.
@@ -22,7 +22,7 @@ const MOST_LOAD: f64 = 0.95;
 pub struct Bound {
     /// Name of the quantile.
     pub quantile: String,
-    /// Longest time, ns.
+    /// Largest latency at the quantile, ns.
     pub ns: f64,
 }
 
@@ -55,11 +55,11 @@ impl std::str::FromStr for Bound {
 /// The requirements of a plan.
 #[derive(Debug, Clone)]
 pub struct Demand {
-    /// Packets per second.
+    /// Required rate, packets per second.
     pub rate_pps: f64,
     /// Mean length of a frame, bytes.
     pub frame_bytes: f64,
-    /// Costs of packets, without those of a batch.
+    /// Costs of packets, without the costs per batch.
     pub costs: Costs,
     /// The latency bound; `None` accepts any latency.
     pub bound: Option<Bound>,
@@ -71,10 +71,10 @@ pub struct Demand {
     pub seed: u64,
 }
 
-/// A choice, with its predicted result.
+/// A choice of cores, batch and flush policy, with its predicted result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Choice {
-    /// Cores.
+    /// Number of cores.
     pub cores: u32,
     /// Maximum number of packets received at a time.
     pub burst: usize,
@@ -82,7 +82,7 @@ pub struct Choice {
     pub flush: String,
     /// Latency of the packets on each core, with random arrivals.
     pub latency: Latency,
-    /// True if the choice meets the bound, including the interval of the latency, and loses no packet.
+    /// True if the choice loses no packet and meets the bound, even at the upper end of the latency's interval.
     pub keeps: bool,
 }
 
@@ -91,18 +91,19 @@ pub struct Choice {
 pub struct Plan {
     /// The required rate, packets per second.
     pub rate_pps: f64,
-    /// Packets per second that the machine's links and buses carry, independent of its cores; `None` if unknown.
+    /// Rate that the machine's links and buses carry, packets per second, regardless of its cores; `None` if unknown.
     pub links_pps: Option<f64>,
     /// Number of the machine's cores; `None` if unknown.
     pub cores_there: Option<u32>,
-    /// Choices with the fewest cores that meet the bound, or with the most cores tried if none does.
+    /// Choices with the fewest cores that meet the bound; if none meets it, choices with the largest number of cores
+    /// tried.
     pub options: Vec<Choice>,
-    /// Index of the best choice: fewest cores, then the shortest tail. `None` if no choice meets the bound.
+    /// Index of the best choice: the fewest cores, then the lowest tail latency. `None` if no choice meets the bound.
     pub best: Option<usize>,
 }
 
-/// Plans for a demand on a machine. Packets are assumed to spread evenly over cores, and to arrive at each at random
-/// times (Poisson).
+/// Plans for a demand on a machine. Packets are assumed to spread evenly over the cores, and to arrive at each core at
+/// random times (Poisson).
 ///
 /// # Errors
 /// The demand or the machine is invalid, or more than 256 cores would be needed.

@@ -1,4 +1,5 @@
-//! Recorded interruptions: `interruptions.json` of a folder of `taut generate --out`, with both cores on one clock.
+//! Recorded interruptions: reads `interruptions.json` in a results folder of `taut generate --out`, where both cores
+//! have one clock.
 
 use crate::ForecastError;
 use serde::Deserialize;
@@ -13,7 +14,7 @@ pub struct Recorded {
     pub span_ns: f64,
     /// Interruptions of the device's core.
     pub device: Vacations,
-    /// Interruptions of the generator's core, which also receives.
+    /// Interruptions of the generator's core, which sends and receives.
     pub generator: Vacations,
 }
 
@@ -34,11 +35,11 @@ struct Tally {
 }
 
 impl Recorded {
-    /// Reads the folder of a measurement.
+    /// Reads the results folder of a measurement.
     ///
     /// # Errors
-    /// It is not such a folder, the device does not record its interruptions, or there was not enough space for all of
-    /// them.
+    /// The folder has no such recording, the device does not record its interruptions, or the recorder was too small
+    /// for all of them.
     pub fn read(folder: &Path) -> Result<Self, ForecastError> {
         let wrong = |what: &str| ForecastError::Wrong(format!("{}: {what}", folder.display()));
         let other = "want a folder of taut generate --out with a device that notes its interruptions, such as --device memif";
@@ -63,7 +64,7 @@ impl Recorded {
     }
 }
 
-/// Returns the interruptions within the time of the measurement.
+/// Returns the interruptions that overlap the measurement, which lasts `span_ns`.
 fn vacations(core: &CoreInterruptions, span_ns: f64) -> Result<Vacations, ForecastError> {
     let within = |&(start, length): &(i64, u64)| {
         let start_ns = (start as f64).max(0.0);

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use taut_model::model_file::Source;
 use taut_results::{has, hex, open};
 
-/// Files with the runs of a results folder; the first that exists is read.
+/// Names of the files that may hold the runs of a results folder; the first that exists is read.
 const OF_A_FOLDER: [&str; 2] = ["runs.csv", "metrics.csv"];
 /// Maximum size of a table, bytes.
 const MOST_BYTES: u64 = 1 << 28;
 
-/// A row: numbers and texts by the name of their column.
+/// A row of a table: numbers and texts, by the name of their column.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Row {
     /// Values that are numbers.
@@ -24,17 +24,17 @@ pub struct Row {
     pub texts: BTreeMap<String, String>,
 }
 
-/// Runs, with their source files.
+/// A table of runs, with the files that they come from.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Table {
     /// One row for each run.
     pub rows: Vec<Row>,
-    /// The source files.
+    /// The files that the rows come from.
     pub sources: Vec<Source>,
 }
 
 impl Table {
-    /// Reads results: CSV files, and folders of results.
+    /// Reads CSV files and results folders into one table.
     ///
     /// # Errors
     /// There is no table, or it is damaged.
@@ -48,7 +48,7 @@ impl Table {
         Ok(all)
     }
 
-    /// Keeps the rows whose `column` equals `value`.
+    /// Removes all rows except those whose `column` equals `value`.
     ///
     /// # Errors
     /// No row matches.
@@ -87,8 +87,8 @@ impl Table {
         )))
     }
 
-    /// Adds derived columns: the number of hand-overs, from the number of functions, and the time of a packet, from its
-    /// rate.
+    /// Adds derived columns: the number of hand-overs, which is the number of functions less one, and the time per
+    /// packet, from the rate.
     pub fn derive(&mut self) {
         for row in &mut self.rows {
             if let Some(functions) = row.numbers.get("functions").copied() {
@@ -115,7 +115,7 @@ fn read_one(path: &Path) -> Result<(Vec<Row>, Source), ForecastError> {
     let (file, opened) = match path.is_dir() {
         false => (path.to_owned(), fs::File::open(path)),
         true => {
-            // The folder may come from an untrusted source, so no file outside of it is read.
+            // The folder is untrusted input, so no file outside of it is read.
             let name = OF_A_FOLDER.iter().find(|name| has(path, name)).ok_or_else(|| {
                 ForecastError::Wrong(format!(
                     "{}: no runs.csv or metrics.csv: want a CSV file, the folder of taut bench costs, or that of an experiment after taut experiment show",
@@ -181,7 +181,7 @@ fn read_one(path: &Path) -> Result<(Vec<Row>, Source), ForecastError> {
     Ok((rows, source))
 }
 
-/// Merges the metrics of each run into one row.
+/// Merges the metrics of each run into one row (wide format).
 fn wide(long: Vec<Row>) -> Vec<Row> {
     let mut runs: BTreeMap<String, Row> = BTreeMap::new();
     for mut row in long {

@@ -7,7 +7,7 @@ pub struct Budget {
     at_once: u64,
     /// The time between two tokens, in units of the clock.
     apart: u64,
-    /// The time up to which tokens have been added.
+    /// The time up to which tokens have been added, by the caller's clock.
     since: u64,
 }
 

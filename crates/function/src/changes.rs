@@ -1,5 +1,5 @@
-//! Small changes on their way to a worker: a ring with one writer, the control plane, and one reader, the worker. The
-//! worker applies a few between two batches. Neither waits for the other, except to confirm that changes are in force.
+//! A ring of small changes for a worker. The control plane is the only writer, the worker the only reader; it applies a
+//! few changes between two batches. Neither waits for the other, except to confirm that changes are in force.
 
 use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::thread::set_current_timer_slack;
@@ -20,7 +20,7 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_micros(5);
 const LOOK: Duration = Duration::from_micros(20);
 
-/// The control plane's end.
+/// The control plane's side of the ring.
 #[derive(Debug)]
 pub struct Sender<C> {
     ring: Producer<C>,
@@ -34,7 +34,7 @@ pub struct Sender<C> {
     made: Arc<AtomicU64>,
 }
 
-/// The worker's end.
+/// The worker's side of the ring.
 #[derive(Debug)]
 pub struct Receiver<C> {
     ring: Consumer<C>,
@@ -44,7 +44,7 @@ pub struct Receiver<C> {
     most_per_batch: usize,
 }
 
-/// Creates both ends. The worker applies at most `most_per_batch` changes at a time.
+/// Creates both sides of a ring. The worker applies at most `most_per_batch` changes at a time.
 ///
 /// # Errors
 /// Fails if there are too many open files.
@@ -70,7 +70,7 @@ pub fn changes<C: Clone>(most_per_batch: usize) -> Result<(Sender<C>, Receiver<C
     Ok((sender, receiver))
 }
 
-/// The error that the worker applies no changes: it has ended, or hangs.
+/// The error that the worker applies no changes, because it has ended or hangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stuck;
 
@@ -98,7 +98,7 @@ impl<C: Clone> Sender<C> {
     /// Sends as many queued changes as the ring has space for now.
     ///
     /// # Errors
-    /// Returns `Stuck` if some still do not fit.
+    /// Returns `Stuck` if some changes still do not fit.
     pub fn catch_up(&mut self) -> Result<(), Stuck> {
         if self.unsent.is_empty() {
             return Ok(());

@@ -6,10 +6,11 @@
 pub enum Class {
     /// Input and output only: no byte of the packet is read.
     Elementary,
-    /// Headers, or one pass of simple steps over the packet, with a bound that the kernel's verifier can prove: cheap.
+    /// Reads headers, or makes one pass of simple steps over the packet. The cost is small, and has a bound that the
+    /// kernel's verifier can prove.
     Basic,
-    /// Much work for each byte or packet, or buffered packets. It is unsuitable for a program in the kernel, which may
-    /// neither compute for long nor allocate.
+    /// Does much work for each byte or packet, or buffers packets. This is unsuitable for a program in the kernel,
+    /// which may neither compute for long nor allocate.
     Advanced,
 }
 

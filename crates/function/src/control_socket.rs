@@ -41,7 +41,7 @@ pub trait Decides: Send + Sync + 'static {
     /// Waits until the changes of the last request are in force.
     ///
     /// # Errors
-    /// Returns the reason why it is not.
+    /// Returns the reason why the changes are not in force.
     fn settle(&self) -> Result<(), String>;
 }
 
@@ -91,7 +91,8 @@ impl Drop for Room<'_> {
     }
 }
 
-/// The thread that listens. Dropping it ends it and its clients, and removes the socket.
+/// The thread that listens on a control socket. Dropping this value ends the thread and its connections, and removes
+/// the socket.
 pub struct ControlSocket {
     path: PathBuf,
     stop: Arc<AtomicBool>,
@@ -191,7 +192,7 @@ fn accept(listener: &UnixListener, control: &Arc<impl Decides>, stop: &Arc<Atomi
     }
 }
 
-/// A stream with reads that end when the server does.
+/// A stream whose reads return the end of the input when the server has to end.
 struct Interruptible<'a> {
     stream: &'a UnixStream,
     stop: &'a AtomicBool,

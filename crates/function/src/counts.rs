@@ -22,9 +22,9 @@ pub struct Count {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CountKind {
-    /// Packets by outcome: each is counted once, here or as a drop.
+    /// Packets by outcome: each packet is counted once, as an outcome or as a drop.
     Outcome,
-    /// Packets that went no further, by cause.
+    /// Dropped packets by cause.
     Drop,
     /// Events that are not an outcome of a packet.
     Event,
@@ -33,18 +33,18 @@ pub enum CountKind {
 }
 
 impl CountKind {
-    /// Returns the kind of an outcome.
+    /// Returns the kind of the count of an outcome.
     pub fn of_outcome(is_drop: bool) -> Self {
         if is_drop { Self::Drop } else { Self::Outcome }
     }
 }
 
-/// Returns true if the name of an outcome says that packets went no further, as most such names do.
+/// Returns true if the name of an outcome shows that packets were dropped, as most such names do.
 pub fn says_dropped(outcome: &str) -> bool {
     outcome.starts_with("dropped")
 }
 
-/// The counters of a function that others may read at any time, on their own threads.
+/// The counters of a function that other threads may read at any time.
 pub trait Counted: Send + Sync {
     /// Returns the current counts.
     fn counts(&self) -> Vec<Count>;

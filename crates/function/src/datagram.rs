@@ -72,8 +72,8 @@ impl Datagram {
         self.udp + HEADER_LEN_BYTES..self.end
     }
 
-    /// Inserts `bytes`, of an even number, before the payload. Lengths and checksums are updated, so that a wrong
-    /// checksum stays wrong. Returns false, without a change, if there is no space.
+    /// Inserts `bytes`, of an even number, before the payload. Lengths are updated; checksums are updated rather than
+    /// recomputed, so that a wrong checksum stays wrong. Returns false, without a change, if there is no space.
     #[inline]
     pub fn insert(&self, packet: &mut Packet, bytes: &[u8], pool: &PoolHandle) -> bool {
         let keep = self.udp + HEADER_LEN_BYTES;
@@ -126,8 +126,8 @@ impl Datagram {
         now
     }
 
-    /// Updates lengths and checksums of a datagram that now ends where the frame does. The checksum of its contents has
-    /// grown by `sum`.
+    /// Updates lengths and checksums of a datagram that now ends where the frame does. `sum` is the difference that the
+    /// new bytes make to the checksum of the contents.
     #[inline]
     fn grew_by(self, frame: &mut [u8], sum: u16) {
         let now = self.ends_with(frame);

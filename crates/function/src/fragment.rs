@@ -16,7 +16,7 @@ const LONGEST_PACKET_BYTES: usize = 65_535;
 /// The reasons why a packet above the MTU is not fragmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Uncut {
-    /// The packet must not be fragmented, or cannot be.
+    /// The packet forbids fragmentation, or fragmentation is impossible.
     Not,
     /// The packet is a fragment of a datagram that would exceed the maximum length.
     Malformed,

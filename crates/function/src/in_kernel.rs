@@ -8,11 +8,12 @@ use taut_xdp::upcall::UpcallPrograms;
 /// The XDP version of a function.
 #[derive(Clone, Copy)]
 pub enum KernelVersion {
-    /// There is none, for this reason.
+    /// The function has no XDP version, for this reason.
     No(&'static str),
-    /// A function that converts its settings, for the frames that leave through the port of that number.
+    /// A version for frames that leave through one port: the callback converts the function's settings for the port of
+    /// that number.
     Frames(fn(toml::Table, usize) -> Result<KernelFunction, SettingsError>),
-    /// Programs of its own, which make an upcall for frames that they do not decide.
+    /// XDP programs of the function's own, which pass frames to the worker (upcall) if they do not decide about them.
     Upcall(UpcallVersion),
 }
 
@@ -22,7 +23,7 @@ pub struct UpcallVersion {
     /// Checks the settings, and whether the kernel supports them.
     pub check: fn(toml::Table) -> Result<(), SettingsError>,
     /// Makes the programs for that many ports. The worker's functions then get the same [`Shared`], in which they find
-    /// the state that both use.
+    /// the state that they share with the programs.
     pub make: fn(toml::Table, usize, &Shared) -> UpcallMade,
 }
 

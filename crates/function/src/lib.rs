@@ -4,7 +4,7 @@
 //!
 //! - [`Function`]: sees each batch and marks or changes packets. A worker owns it.
 //! - [`Entry`]: its name, its one-line summary, and how to make it from a table of settings.
-//! - [`Context`]: the facts that come with a batch: the time, and the ports.
+//! - [`Context`]: the time and the ports that belong to a batch.
 //!
 //! The worker calls `prepare` once on its own core, then `process` for every batch. Punted packets go to the function's
 //! [`Handler`] on the slow path. A function declares its requirements ([`Needs`]), such as how several workers can share
@@ -18,7 +18,7 @@
 //! function of the first worker makes shared state and puts it into [`Shared`], where the others find it. The control
 //! plane of a function reaches the workers in two ways. `changes.rs` is a ring of small changes per worker, which takes
 //! a few of them before each batch. `table_swap.rs` is a table that is built aside and replaced as a whole. A worker
-//! reads one number per batch, never waits, and returns the old table to the thread that made it.
+//! reads one counter per batch, never waits, and returns the old table to the thread that made it.
 
 #![forbid(unsafe_code)]
 
@@ -80,7 +80,8 @@ pub trait Function {
     /// ```
     fn process(&mut self, batch: &mut Batch, context: &Context);
 
-    /// Returns what it needs of its chain and worker. The worker calls it once, after [`Function::prepare`].
+    /// Returns the function's requirements on its chain and worker. The worker calls it once, after
+    /// [`Function::prepare`].
     fn needs(&self) -> Needs {
         Needs::default()
     }
@@ -151,13 +152,13 @@ pub trait Function {
         Vec::new()
     }
 
-    /// Returns true if packets with that outcome go no further.
+    /// Returns true if packets with that outcome are dropped.
     fn drops(&self, outcome: &str) -> bool {
         says_dropped(outcome)
     }
 
-    /// Returns a count by name: of an outcome, or of another event. Returns none if it has no such count, or cannot
-    /// read it at the moment. If the functions of all workers count together, the first one returns it.
+    /// Returns the count of an outcome or another event by its name. Returns none if the function has no such count, or
+    /// cannot read it at the moment. If the functions of all workers count together, the first one returns it.
     fn count_of(&self, name: &str) -> Option<u64> {
         let outcomes = self.outcomes();
         let found = outcomes.iter().find(|outcome| outcome.0 == name);
@@ -180,7 +181,7 @@ pub trait Function {
 pub struct Needs {
     /// How several workers of a chain can share the function.
     pub spread: Spread,
-    /// The calls that it needs without packets.
+    /// The calls with empty batches that the function needs.
     pub empty_batches: EmptyBatches,
     /// True if it chooses egress ports ([`Batch::send_to`]); its chain may then have any number of ports.
     pub chooses_ports: bool,
@@ -241,7 +242,7 @@ impl Default for Member {
 /// The value for a packet that any worker may process ([`Function::homes`]).
 pub const ANY: u8 = u8::MAX;
 
-/// The means to report progress to a caller that waits for functions, and to stop.
+/// The connection to a caller that waits for functions: they report progress to it, and stop at its request.
 #[derive(Clone, Copy)]
 pub struct Watcher<'a> {
     /// The flag that is set when the functions are no longer needed.
@@ -256,7 +257,7 @@ impl std::fmt::Debug for Watcher<'_> {
     }
 }
 
-/// The facts that a function may know beyond the packets.
+/// The time and the ports that belong to a batch.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Context {
     /// The time at which the worker began this iteration, in ticks of [`taut_sys::ticks`].

@@ -24,7 +24,7 @@ pub enum Macs {
     Keep,
     /// All packets get the same address.
     One(Mac),
-    /// Packets that leave through a port without an entry keep their address.
+    /// Packets get the address of their egress port; packets to a port without an entry keep their address.
     Each(Vec<Mac>),
 }
 

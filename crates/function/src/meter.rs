@@ -6,9 +6,9 @@
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::num::NonZeroU64;
 
-/// The unit of times and durations: 64 bits of them last for nine years.
+/// The number of units of times and durations in a nanosecond. A 64-bit number of units lasts for nine years.
 pub const UNITS_PER_NS: u64 = 64;
-/// The number of binary digits after the point in a cost.
+/// The number of fraction bits of a cost.
 const COST_DIGITS: u32 = 14;
 /// The burst, as a duration: the bytes that arrive in this time at the rate.
 const BURST_NS: u64 = 10_000_000;
@@ -25,14 +25,14 @@ pub fn cost(kbps: NonZeroU64) -> u64 {
 /// The bytes of 1,000 bits. A meter that limits packets per second counts each packet as this many bytes.
 pub const KBIT_BYTES: u64 = 125;
 
-/// Returns the cost of `bytes` bytes, in the unit of times.
+/// Returns the cost of `bytes` bytes in time units ([`UNITS_PER_NS`]); `cost` is that of one byte.
 #[inline(always)]
 pub fn price(cost: u64, bytes: u64) -> u64 {
     let price = (u128::from(cost) * u128::from(bytes)).div_ceil(1 << COST_DIGITS);
     u64::try_from(price).unwrap_or(u64::MAX)
 }
 
-/// A limit on a rate that one worker uses.
+/// A rate limit that a single worker uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Meter {
     /// The theoretical arrival time of the next packet: the time at which the passed bytes would have arrived at the
@@ -58,8 +58,8 @@ impl Meter {
     }
 }
 
-/// A meter that several workers share. Packets that pass at the same moment at several workers may exceed it by a
-/// packet of each.
+/// A meter that several workers share. Packets that pass at the same moment at several workers may exceed the rate by
+/// one packet per worker.
 #[derive(Debug, Default)]
 pub struct SharedMeter {
     due: AtomicU64,
@@ -77,7 +77,7 @@ impl Clone for SharedMeter {
 }
 
 impl SharedMeter {
-    /// Reads the current meter. No other memory depends on it, so no order is needed.
+    /// Reads the current meter. No other memory depends on it, so relaxed memory ordering suffices.
     #[inline(always)]
     pub fn read(&self) -> Meter {
         Meter {

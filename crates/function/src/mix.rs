@@ -2,7 +2,8 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Mixes every bit of both into all bits of the result. (The last step of SplitMix64: Steele et al., OOPSLA 2014.)
+/// Mixes every bit of both arguments into all bits of the result. (The last step of SplitMix64: Steele et al., OOPSLA
+/// 2014.)
 #[inline]
 pub fn mix(state: u64, word: u64) -> u64 {
     let mut z = state.wrapping_add(0x9E37_79B9_7F4A_7C15) ^ word;

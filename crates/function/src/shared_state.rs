@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The state that functions of several workers share, one value of each type. The first prepared function stores a
-/// value, or the code that creates the functions does. It is dropped with the last of them.
+/// The state that functions of several workers share, one value of each type. A value is stored by the first prepared
+/// function, or by the code that creates the functions. The state is dropped with the last function.
 #[derive(Clone, Default)]
 pub struct Shared(Arc<Mutex<Vec<Box<dyn Any + Send>>>>);
 
@@ -20,7 +20,8 @@ impl Shared {
         result
     }
 
-    /// Returns the value of that type. The first caller makes it; the others wait for that, and find it.
+    /// Returns the value of that type. The first caller makes the value; other callers wait for that and get the same
+    /// value.
     ///
     /// # Errors
     /// Returns the error of `make`; the next caller then tries again.
@@ -36,17 +37,17 @@ impl Shared {
 }
 
 /// The names of the ports of a chain, in order. The code that creates the functions stores them in the shared state, so
-/// that their output can name ports.
+/// that the output of functions can name ports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PortNames(pub Arc<[String]>);
 
 impl PortNames {
-    /// Returns the stored names; none if there are none.
+    /// Returns the stored names; an empty list if none are stored.
     pub fn found_in(shared: &Shared) -> Self {
         shared.lock(|it| Option::clone(it)).unwrap_or_default()
     }
 
-    /// Creates a shared state that contains them.
+    /// Creates a shared state that contains these names.
     pub fn shared(&self) -> Shared {
         let shared = Shared::default();
         shared.lock(|it| *it = Some(self.clone()));

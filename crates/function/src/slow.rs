@@ -20,8 +20,8 @@ pub struct Punted<'a> {
 /// function has passed. It goes through the functions that follow in its direction, and leaves through a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passage {
-    /// The ingress port of the packet. None for a frame of the function's own: its direction is that of packets to its
-    /// egress port, as if it had arrived at the port's partner.
+    /// The ingress port of the packet. None for a frame that the function creates: it passes through the chain as if it
+    /// had arrived at the partner of its egress port.
     pub from_port: Option<usize>,
     /// The egress port of the frame.
     pub to_port: usize,
@@ -72,7 +72,7 @@ pub trait Handler: std::marker::Send {
     /// Makes `alarm` ring when [`Handler::poll`] will have work.
     fn arm(&mut self, _: &mut Alarm) {}
 
-    /// Returns true if its function has ended.
+    /// Returns true if the handler's function has ended.
     fn is_over(&self) -> bool {
         false
     }
@@ -80,10 +80,10 @@ pub trait Handler: std::marker::Send {
 
 /// The burst limit on ICMP errors (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 f).
 const ERRORS_AT_ONCE: u64 = 50;
-/// The time between errors after that.
+/// The minimum time between ICMP errors after the burst.
 const ERRORS_APART: Duration = Duration::from_millis(1);
 
-/// The limit on errors, so that a flood of bad packets does not cause a flood of errors.
+/// The rate limit on ICMP errors, so that a flood of bad packets does not cause a flood of errors.
 #[derive(Debug)]
 pub struct ErrorLimit {
     begun: Instant,

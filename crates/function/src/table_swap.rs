@@ -1,5 +1,5 @@
 //! A table that is swapped as a whole: the control plane makes the next one aside, and each worker switches to it
-//! between two batches. A worker reads one number per batch; it counts no references, never waits and never frees a
+//! between two batches. A worker reads one counter per batch; it counts no references, never waits and never frees a
 //! table.
 
 use crate::changes::pause;
@@ -8,14 +8,14 @@ use crate::sync::{Arc, Mutex, MutexGuard};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-/// The control plane's end.
+/// The control plane's handle to the tables.
 #[derive(Debug)]
 pub struct Swapped<T> {
     present: Arc<T>,
     slots: Vec<Arc<Slot<T>>>,
 }
 
-/// A worker's end.
+/// A worker's handle to the table that it uses.
 #[derive(Debug)]
 pub struct InUse<T> {
     now: Arc<T>,
@@ -27,7 +27,7 @@ pub struct InUse<T> {
 /// uses its old table for one more batch.
 #[derive(Debug)]
 struct Slot<T> {
-    /// The number of tables that were stored here. It changes under the lock.
+    /// The number of tables that were stored in this slot. It changes under the lock.
     put: AtomicU64,
     tables: Mutex<Tables<T>>,
 }
@@ -47,7 +47,7 @@ impl<T> Slot<T> {
 }
 
 impl<T> Swapped<T> {
-    /// Creates the control plane's end with the first table.
+    /// Creates the control plane's handle with the first table.
     pub fn new(first: T) -> Self {
         Self {
             present: Arc::new(first),
@@ -60,7 +60,7 @@ impl<T> Swapped<T> {
         &self.present
     }
 
-    /// Creates a reading end for one more worker.
+    /// Creates a handle for one more worker.
     pub fn worker(&mut self) -> InUse<T> {
         let slot = Arc::new(Slot {
             put: AtomicU64::new(0),

@@ -49,7 +49,7 @@ pub enum Seen {
 }
 
 impl Seen {
-    /// Parses it from the headers of a frame.
+    /// Returns the kind of a frame from its parsed headers.
     #[inline]
     pub fn of(headers: &Headers, frame: &[u8]) -> Self {
         // This includes a packet truncated before its ports, which could otherwise bypass the rules.

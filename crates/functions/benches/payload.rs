@@ -15,7 +15,7 @@ use taut_xdp::functions::{KernelFunctions, KernelStage};
 const PAIRS: usize = 9;
 const DURATION: Duration = Duration::from_millis(200);
 const BATCH: usize = 32;
-/// The settings of a receiver of packets of this machine.
+/// The settings of a receiver whose packets come from the same machine.
 const CLOCKS: &str = "clock_error = \"1ms\"";
 
 /// Returns the fastest block of batches through these functions, ns per packet; this includes filling a batch. The
@@ -51,7 +51,7 @@ fn fastest(functions: &mut [&mut dyn Function], payload_bytes: usize) -> f64 {
     best
 }
 
-/// Measures one program with one function, ns per frame.
+/// Returns the time of an XDP program with one function, in nanoseconds per frame.
 fn in_the_kernel(name: &str, settings: &str, payload_bytes: usize) -> std::io::Result<u64> {
     let frame = UdpFlow::default().frame(payload_bytes + 42 + 4).unwrap();
     let function = in_kernel(name, settings.parse().unwrap(), 1).unwrap();
@@ -71,7 +71,7 @@ fn function(name: &str, settings: &str) -> Box<dyn Function> {
     function
 }
 
-/// Returns ns per block of `bytes` bytes, by `openssl speed`; none if there is no such program.
+/// Returns the nanoseconds that `openssl speed` reports per block of `bytes` bytes; none if openssl is not installed.
 fn openssl(cipher: &str, bytes: usize) -> Option<f64> {
     let output = Command::new("openssl")
         .args(["speed", "-elapsed", "-mr", "-seconds", "1", "-bytes"])

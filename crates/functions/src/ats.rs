@@ -28,7 +28,7 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Frames(in_kernel),
 };
 
-/// The number of buffers for copies of packets without headroom, as many as may wait to be sent.
+/// The number of buffers for copies of packets without headroom; this many copies may wait to be sent.
 const POOL_SLOTS: u32 = 2048;
 /// The length of both timestamps in bytes.
 const TRAILER_LEN_BYTES: usize = 16;

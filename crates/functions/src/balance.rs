@@ -22,7 +22,7 @@ pub(crate) const ENTRY: Entry = Entry {
     }),
 };
 
-/// The number of buckets, large enough for even shares: with ten hops, within some percent.
+/// The number of buckets. It is large enough for a nearly even distribution: with ten hops, within some percent.
 const BUCKETS: usize = HOP_BUCKETS;
 const MOST_HOPS: usize = 1024;
 
@@ -84,10 +84,10 @@ impl Balance {
         })
     }
 
-    /// Returns the XDP version for frames that leave through that port.
+    /// Returns the settings of the XDP program for frames that leave through that port.
     fn in_kernel(&self, port: usize) -> KernelFunction {
         if port != self.port {
-            // This is the second of the outcomes.
+            // The number is the index of the outcome.
             return KernelFunction::Passes { outcome: 1 };
         }
         let hop = |bucket: &u16| self.hops[usize::from(*bucket)].0;

@@ -3,9 +3,9 @@
 //!
 //! Reading the counter in a loop would be coarse: it costs tens of cycles by itself. Instead, a chain of dependent
 //! instructions of known duration runs for the cycles of the whole batch. Two fences keep neighbouring work from hiding
-//! it. The cost of a step and of the rest of a call is measured when the worker is made. Each call also reads its real
-//! duration, because the processor cannot predict a loop of varying length exactly. The error is carried to the next
-//! call, so the mean is exact.
+//! it. The costs of a step and of the rest of a call are measured when the worker is created. Each call also measures
+//! its own duration, because the processor cannot predict a loop of varying length exactly. The error is carried to the
+//! next call, so the mean is exact.
 
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -49,21 +49,21 @@ impl Settings {
     }
 }
 
-/// The costs of the chain on this core.
+/// The measured costs of steps and calls on this core.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Cost {
     /// The ticks of one step.
     step_ticks: f64,
     /// The ticks of a call without steps: the calculation, the fences, and reading the counter.
     call_ticks: f64,
-    /// The part of `call_ticks` that a call's measurement of its own duration does not include.
+    /// The part of `call_ticks` that is outside a call's measurement of its own duration.
     unseen_ticks: f64,
     /// The ticks of a call that only adds to the debt and runs no steps.
     skip_ticks: f64,
 }
 
-/// The fraction of the planned time by which a call may exceed it, in addition to a few mispredicted branches. A longer
-/// call was interrupted, and its excess does not count as spent.
+/// The fraction by which a call may exceed its planned time, in addition to a few mispredicted branches. A longer call
+/// was interrupted, and its excess does not count as spent.
 const BELIEVED: f64 = 0.25;
 const SURPRISE_TICKS: f64 = 100.0;
 /// The ticks that a call leaves for steps, so that it can compensate for an earlier call that was too long.
@@ -87,7 +87,8 @@ struct Burn {
     surprise_ticks: f64,
     /// The ticks that all calls took by their own timing.
     seen_ticks: u64,
-    /// The result of the last chain. The next chain starts from it, so that it depends on this one.
+    /// The result of the last chain of steps. The next chain starts from this value, so that it depends on the last
+    /// chain.
     state: u64,
 }
 
@@ -216,7 +217,7 @@ fn run_chain(state: u64, steps: u64) -> (u64, u64) {
 
 /// The number of calls timed together, so that the cost of reading the counter is negligible.
 const CALLS: u32 = 64;
-/// The number of repetitions, of which the lower quartile counts: interruptions only ever add.
+/// The number of repetitions. Their lower quartile is used, because interruptions only make calls longer.
 const REPETITIONS: usize = 129;
 /// The two chain lengths from which the cost of a step is derived.
 const STEPS: [u32; 2] = [8, 264];
@@ -259,8 +260,8 @@ fn calibrate() -> Result<Cost, PortError> {
     Ok(cost_of(short, long, skip, quantile(&mut unseen, 0.5)))
 }
 
-/// Returns the cost, derived from calls of both lengths, calls without work, and the time that a call's own timing
-/// misses.
+/// Derives the costs from measured ticks: of calls with short and long chains, of calls without steps, and of the part
+/// that a call's own timing misses.
 fn cost_of(short_ticks: f64, long_ticks: f64, skip_ticks: f64, unseen_ticks: f64) -> Cost {
     let difference = f64::from(STEPS[1] - STEPS[0]);
     let step_ticks = ((long_ticks - short_ticks) / difference).max(0.01);
@@ -278,7 +279,7 @@ fn quantile(values: &mut [f64], q: f64) -> f64 {
     values.get(at).copied().unwrap_or(0.0)
 }
 
-/// The precision of a burn, measured from outside.
+/// The error of a burn, measured by its caller.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
 pub struct BurnError {
     /// The configured cycles per packet.
@@ -289,9 +290,9 @@ pub struct BurnError {
     pub count: usize,
     /// The number of blocks that were excluded because they were interrupted.
     pub disturbed: usize,
-    /// The mean of the cycles per packet that the other blocks took beyond the configured ones.
+    /// The mean excess of the other blocks over the configured cycles, in cycles per packet.
     pub mean_cycles: f64,
-    /// The confidence interval of the blocks' median, in the same unit.
+    /// The confidence interval of the median excess of the blocks, in cycles per packet.
     pub interval: Option<Interval>,
 }
 
@@ -307,13 +308,13 @@ impl BurnError {
     }
 }
 
-/// The number of batches timed together in [`measure_error`], and the cycles that a block should not exceed. Longer
-/// blocks are more likely to be interrupted.
+/// The number of batches in a timed block of [`measure_error`], and the limit on the cycles of a block. Longer blocks
+/// are more likely to be interrupted.
 const BATCHES_PER_BLOCK: usize = 32;
 const BLOCK_CYCLES: usize = 100_000;
 /// The number of blocks timed in [`measure_error`].
 const BLOCKS: usize = 200;
-/// The limit above which a block counts as interrupted: a factor of the median, and ticks above it.
+/// The limit above which a block counts as interrupted: a factor for the median block, and ticks to add to the product.
 const DISTURBED: (f64, f64) = (1.1, 500.0);
 
 /// Measures the error of a burn of `cycles` per packet on the calling thread's core, in batches of `batch` packets. The

@@ -22,7 +22,7 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Frames(|table, _| Filter::new(settings(table)?)?.in_kernel()),
 };
 
-/// The limit on rules: they are compared one by one.
+/// The limit on rules; a packet is compared with one rule after the other.
 const MOST_RULES: usize = 4096;
 const HIGHEST_PRIORITY: u8 = 7;
 
@@ -74,7 +74,7 @@ enum PortText {
     Range(String),
 }
 
-/// The prefix of a range of addresses. IPv4 addresses are mapped into IPv6.
+/// A range of addresses, given by a prefix. IPv4 addresses are mapped into IPv6.
 #[derive(Debug, Clone, Copy)]
 struct Prefix {
     bits: u128,

@@ -1,8 +1,8 @@
 //! Loses, duplicates, delays, reorders, or corrupts packets on purpose: a device with known faults, to test a measuring
 //! instrument. It chooses packets at random from a seed, or exactly the listed ones.
 //!
-//! It is the only function that changes the order of a batch. It stores copies of the packets that others overtake, so
-//! that no ring waits for them, and releases them on empty batches too ([`EmptyBatches`]).
+//! It is the only function that changes the order of a batch. It stores copies of the packets that later packets
+//! overtake, so that no ring waits for them. It releases the copies with empty batches as well ([`EmptyBatches`]).
 
 use fastrand::Rng;
 use serde::Deserialize;
@@ -32,8 +32,8 @@ pub(crate) const ENTRY: Entry = Entry {
 /// The limit on packets that are delayed or duplicated at a time.
 const SLOTS: u32 = 1024;
 
-/// The time after which a reordered packet leaves even if no packet has overtaken it. It is shorter than a generator's
-/// wait for late packets.
+/// The time after which a reordered packet leaves even if no packet has overtaken it. A load generator waits longer
+/// than this for late packets.
 const LONGEST_HOLD: Duration = Duration::from_millis(5);
 
 /// The longest delay of packets.
@@ -129,16 +129,16 @@ struct Held {
     /// The action for which the packet waits. The copy of a duplicated packet waits only if it does not fit into the
     /// batch.
     action: Action,
-    /// The number of intact packets of its flow that still have to pass.
+    /// The number of unimpaired packets of its flow that still have to pass before it leaves.
     left: u16,
-    /// The number of such packets that have passed.
+    /// The number of unimpaired packets of its flow that have passed it.
     passed: u16,
     since: Instant,
 }
 
 struct Impair {
     rng: Rng,
-    /// The actions by probability, as upper ends of ranges of a random number from 0 to 1.
+    /// The actions by probability: each has a range of a random number from 0 to 1, given by the range's upper limit.
     shares: [(f64, Action); 5],
     /// The listed packet numbers, ascending.
     listed: Vec<(u64, Action)>,
@@ -149,7 +149,7 @@ struct Impair {
     pool: PoolHandle,
     held: Vec<Held>,
     out: Batch,
-    /// The number of copies to other ports that failed for lack of space.
+    /// The number of copies for other ports that were lost for lack of space.
     crowded: u64,
 }
 
@@ -331,7 +331,7 @@ impl Impair {
                 continue;
             }
             let held = self.held.remove(index);
-            // A packet that nothing has overtaken is in order; a duplicate was recorded when it was made.
+            // A packet that was not overtaken is in order, and is not logged; a duplicate was logged when it was made.
             if held.passed > 0 || held.action == Action::Delay {
                 self.note(held.identity, held.action);
             }

@@ -1,7 +1,7 @@
-//! Every network function of taut, in one list ([`functions`]), and the small ones themselves.
+//! The list of all network functions of taut ([`functions`]), and the code of the small functions.
 //!
-//! Adding a function is one file of the shape of `forward.rs` or `mac_swap.rs` (its tests at the bottom) and one line
-//! in [`functions`]. Large functions are crates: `taut-gateway`, `taut-ips`, `taut-router`, `taut-switch`.
+//! A new function needs a file like `forward.rs` or `mac_swap.rs`, with its tests at the bottom, and a line in
+//! [`functions`]. Large functions are crates: `taut-gateway`, `taut-ips`, `taut-router`, `taut-switch`.
 //!
 //! A chain file names functions; [`build`] finds the [`Entry`] and makes each from its settings. Begin with
 //! `mac_swap.rs`, then `filter.rs`; `nat/` is larger. `plugin.rs` and `lua.rs` are for functions that are not part of

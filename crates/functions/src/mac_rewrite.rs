@@ -50,7 +50,7 @@ impl MacRewrite {
         })
     }
 
-    /// Returns the header change for frames that leave through a port, in the form for the kernel.
+    /// Returns the header change for frames that leave through a port, as the XDP program needs it.
     fn header_change(&self, port: usize) -> HeaderChange {
         let fixed =
             |macs: &Macs, otherwise| macs.of(port).map_or(otherwise, |m| Address::Fixed(m.0));

@@ -1,8 +1,9 @@
-//! A medium that both directions share: a radio channel, time slots, or gates, served packet by packet as its file
-//! says.
+//! A medium that both directions share: a radio channel, time slots, or gates. It carries one packet after the other as
+//! its settings file describes.
 //!
-//! [`SharedMedium`] decides about arrivals and times; this file has the packets and the clock. A packet leaves at its
-//! time, or at the worker's next iteration. Packets that leave more than a microsecond after their time are counted.
+//! [`SharedMedium`] decides whether packets arrive, and when; this file has the packets and the clock. A packet leaves
+//! at the decided time, or at the worker's next iteration. Packets that leave more than a microsecond after their time
+//! are counted.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -52,7 +53,7 @@ struct Held {
     to_port: usize,
 }
 
-/// A packet whose time on the medium is over: its identifier, that time, and whether it arrives.
+/// A packet whose transmission on the medium has ended: its identifier, the time of the end, and whether it arrives.
 #[derive(Clone, Copy)]
 struct Ready {
     id: u32,
@@ -73,7 +74,7 @@ struct Medium {
     lost: u64,
     full: u64,
     no_memory: u64,
-    /// The number of copies to other ports that failed for lack of space.
+    /// The number of copies for other ports that were lost for lack of space.
     crowded: u64,
 }
 

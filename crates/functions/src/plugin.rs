@@ -33,7 +33,7 @@ pub(crate) const ENTRY: Entry = Entry {
 #[serde(deny_unknown_fields)]
 struct Settings {
     file: PathBuf,
-    /// The text for the library.
+    /// The settings text that the library receives.
     #[serde(default)]
     settings: String,
     /// True if the library may choose egress ports.

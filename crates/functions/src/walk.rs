@@ -14,7 +14,7 @@ use taut_sys::{LINE_BYTES, LinkedLines};
 const LEAST_BYTES: u64 = 4 << 10;
 /// The largest list.
 const MOST_BYTES: u64 = 8 << 30;
-/// The size above which the allocation is so slow that it is reported.
+/// The list size above which allocation takes so long that it is reported to the watcher.
 const LONG_BYTES: u64 = 512 << 20;
 /// The number of lines that are linked between two checks of the stop flag: some ten milliseconds of cache misses.
 const LINES_PER_LOOK: usize = 1 << 16;

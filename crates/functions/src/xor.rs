@@ -1,5 +1,5 @@
-//! Combines every byte of UDP payloads with one key by exclusive or: the cheapest function that touches all of a
-//! packet. A second pass restores the payload. (Xiang et al., JSAC 2019.)
+//! Combines every byte of UDP payloads with one key by exclusive or: the cheapest function that reads and writes the
+//! complete payload. A second pass restores the payload. (Xiang et al., JSAC 2019.)
 
 use serde::Deserialize;
 use taut_function::datagram::Seen;

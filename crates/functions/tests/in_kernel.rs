@@ -1,5 +1,5 @@
-//! Tests that functions in the kernel treat and count every frame like those in user space: ten thousand valid,
-//! truncated and damaged frames through both. They need root and XDP, and print a line if those are missing.
+//! Tests that functions in the kernel treat and count every frame like functions in user space. Ten thousand valid,
+//! truncated and damaged frames pass through both. They need root and XDP, and print a line if those are missing.
 #![allow(clippy::unwrap_used)]
 
 mod frames;
@@ -13,7 +13,7 @@ use taut_port::{Batch, PoolHandle};
 use taut_wire::{Ethernet, IpProtocol, Ipv4, Ipv4Repr, UdpFlow};
 use taut_xdp::functions::{DryRun, KernelFunctions, KernelStage};
 
-/// The tolerance between timestamps of one frame, made by one and then by the other.
+/// The tolerance between the timestamps that user space and then the kernel give to a frame.
 const TOLERANCE_NS: u64 = 2_000_000_000;
 
 /// A chain in user space and in the kernel.
@@ -77,7 +77,7 @@ impl Both {
         batch.packets().first().map(|it| it.bytes().to_vec())
     }
 
-    /// Passes a frame through both, and compares the results.
+    /// Passes a frame through both chains, and compares the results.
     fn pass(
         &mut self,
         frame: &[u8],
@@ -442,7 +442,7 @@ fn cpus_that_create_mappings_concurrently_agree_and_leak_none() {
         return;
     };
     // A translated packet comes from a new endpoint, so one frame makes a chain of mappings if repeated. Programs on
-    // several CPUs meet at its end, because following is faster than leading.
+    // several CPUs meet at the end of the chain, because following existing mappings is faster than creating them.
     let first = packet_of(([10, 0, 0, 9], 1000), PEER, None);
     let programs: Vec<DryRun> = (0..2).map(|_| both.kernel.dry_run(1).unwrap()).collect();
     let start = std::sync::Barrier::new(programs.len());
@@ -459,7 +459,7 @@ fn cpus_that_create_mappings_concurrently_agree_and_leak_none() {
             });
         }
     });
-    // One program alone on the same path makes the maximum of mappings, all different, each with its reverse.
+    // A single program with the same frames makes the maximum of mappings, all different, each with its reverse.
     let mut frame = first;
     let mut seen = std::collections::BTreeSet::new();
     while let Some(sent) = both.programs[1].pass(&frame, 1).unwrap().frame {

@@ -1,6 +1,7 @@
-//! Frames that the gateway creates, all of which the slow path sends. It creates the replies, which leave through the
-//! ingress port of their cause. The worker creates end markers and echo requests, because it knows the path to their
-//! receivers. End markers must follow the last packet of their path, and frames from the slow path do.
+//! Frames that the gateway creates, all of which the slow path sends. The slow path itself creates the replies, which
+//! leave through the ingress port of the packet that caused them. The worker creates end markers and echo requests,
+//! because it knows the path to their receivers. An end marker must follow the last packet of its path, and every frame
+//! that the slow path sends does.
 
 use super::Path;
 use super::parser::{Own, Seen, Tunnelled};
@@ -52,8 +53,8 @@ impl Answering {
         }
     }
 
-    /// Writes the reply to a packet and returns its length in bytes. The length is 0 for a packet that needs no reply,
-    /// and none for a packet that is not the gateway's to reply to.
+    /// Writes the reply to a packet and returns its length in bytes. The result is a length of 0 for a packet that
+    /// needs no reply, and none for a packet to which the gateway does not have to reply.
     fn answer(&mut self, punted: &Punted<'_>, reply: &mut [u8; LONGEST_BYTES]) -> Option<usize> {
         let frame = punted.frame;
         match punted.cause {
@@ -137,7 +138,7 @@ fn echo(frame: &[u8], seen: &Tunnelled, reply: &mut [u8; LONGEST_BYTES]) -> Opti
     back(frame, seen, &message[..length], port_of_peer, reply)
 }
 
-/// Writes the error indication to a peer for an unknown tunnel (section 7.3.1).
+/// Writes the error indication about an unknown tunnel to the peer that used it (section 7.3.1).
 fn unknown_teid(frame: &[u8], seen: &Tunnelled, reply: &mut [u8; LONGEST_BYTES]) -> Option<usize> {
     let (_, destination) = ends(frame, seen)?;
     let indication = ErrorIndication {
@@ -156,7 +157,8 @@ pub(super) struct Way {
     pub port: u8,
     pub path: Path,
     /// The source and destination addresses. Both are zero if no frame of the receiver has arrived: a function that
-    /// knows the next device has to set them. Without one, no host accepts the frame, unlike a broadcast.
+    /// knows the next device has to set them. Without such a function, no host accepts the frame; a broadcast address
+    /// would be accepted by all.
     pub macs: (Mac, Mac),
 }
 
@@ -221,7 +223,7 @@ impl Messages {
     }
 }
 
-/// Returns the outer source and destination address.
+/// Returns the outer source and destination address of a GTP-U frame.
 pub(super) fn ends(frame: &[u8], seen: &Tunnelled) -> Option<(IpAddr, IpAddr)> {
     let packet = frame.get(usize::from(seen.ip)..)?;
     Some(if seen.is_v4 {
@@ -263,7 +265,7 @@ fn back(
     Some(length)
 }
 
-/// Writes an untagged frame around a GTP-U message, between those MAC addresses (source, destination); returns its
+/// Writes an untagged frame around a GTP-U message, with the given source and destination MAC addresses; returns its
 /// length in bytes.
 fn tunnel_frame(
     (source, destination): (Mac, Mac),

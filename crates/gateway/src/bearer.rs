@@ -12,7 +12,7 @@ pub(super) const MOST_BEARERS: usize = 4_000_000;
 /// The limit on the number of paths: path numbers have 16 bits, and 0 means no path.
 pub(super) const MOST_PATHS: usize = 65_535;
 
-/// The match of a bearer.
+/// The criterion by which packets belong to a bearer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Match {
     /// Packets that arrive in the tunnel of this identifier, which is not 0.
@@ -20,19 +20,19 @@ pub enum Match {
     /// Packets to the user at this address. Only the first 64 bits of an IPv6 address count, which are the user's own
     /// (TS 23.501 section 5.8.2.2).
     User(IpAddr),
-    /// Packets that a rule of the sorting with that number matches; the number is below 2^24. No packet has this match
-    /// on arrival: only the sorting step assigns it.
+    /// Packets that rule `place` of sorting `number` matches; `number` is below 2^24. No packet has this match on
+    /// arrival: only the sorting step assigns it.
     Rule {
         /// The number of the sorting.
         number: u32,
-        /// The position of the rule in it.
+        /// The position of the rule in the sorting.
         place: u8,
     },
 }
 
-/// The first key above every TEID and below every IPv6 prefix in use.
+/// The first key of IPv4 addresses: above every TEID and below every IPv6 prefix in use.
 const V4_KEYS: u64 = 1 << 32;
-/// The first key above every IPv4 address.
+/// The first key of rules of a sorting: above every IPv4 address.
 const RULE_KEYS: u64 = V4_KEYS << 1;
 /// The first key of IPv6; lower prefixes have only special addresses (::/30).
 const V6_KEYS: u64 = RULE_KEYS << 1;
@@ -83,7 +83,7 @@ impl fmt::Display for Match {
     }
 }
 
-/// Parses a number, also as hexadecimal after `0x`.
+/// Parses a number: decimal, or hexadecimal after `0x`.
 fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
@@ -120,14 +120,14 @@ pub struct Path {
 pub enum Action {
     /// Packets are forwarded from one tunnel into another one.
     Relay {
-        /// The identifier that the peer assigned.
+        /// The TEID that the peer assigned to the tunnel.
         teid: u32,
         /// The addresses of the outgoing tunnel.
         path: Path,
     },
     /// Packets are encapsulated into a tunnel.
     Encapsulate {
-        /// The identifier that the peer assigned.
+        /// The TEID that the peer assigned to the tunnel.
         teid: u32,
         /// The QoS flow to mark packets with, in a PDU session container.
         qfi: Option<u8>,
@@ -140,8 +140,8 @@ pub enum Action {
     Drop,
     /// Packets are dropped because a gate of the control plane is closed: counted separately.
     Block,
-    /// Packets are dropped although the control plane requested buffering until the user is reached. It is notified if
-    /// it supports that, and the packets are counted separately.
+    /// Packets are dropped although the control plane requested buffering until the user is reached. The control plane
+    /// is notified if it supports that, and the packets are counted separately.
     Hold,
     /// Packets are sorted by rules, each of which has a bearer of its own.
     Sort {
@@ -157,7 +157,7 @@ const DROP: u8 = 4;
 const HOLD: u8 = 5;
 const BLOCK: u8 = 6;
 const SORT: u8 = 7;
-/// The bit of a kind that marks a bearer with meters.
+/// The bit that is set in the kind of every bearer with meters.
 const METERED: u8 = 0x80;
 
 /// The kind of an [`Action`] without its fields, as the data plane reads it.
@@ -202,7 +202,7 @@ impl Slot {
 pub struct Bearer {
     /// The packets that the bearer applies to.
     pub matched: Match,
-    /// The action on them.
+    /// The action on these packets.
     pub action: Action,
 }
 
@@ -214,7 +214,7 @@ impl Bearer {
         }
     }
 
-    /// Returns the bearer's entry for a path with this number.
+    /// Returns the bearer's table entry; `path` is the number of its path.
     pub(super) fn slot(&self, path: u16) -> Slot {
         let (action, teid, qfi) = match self.action {
             Action::Relay { teid, .. } => (RELAY, teid, None),
@@ -340,7 +340,8 @@ impl FromStr for BearerText {
 }
 
 impl BearerText {
-    /// Checks the bearer. `own` are the gateway's addresses; the default is the first one of the peer's IP version.
+    /// Validates the text and returns its bearer. `own` are the gateway's addresses. The default local address is the
+    /// first of them with the peer's IP version.
     ///
     /// # Errors
     /// Returns the error and the correct form.

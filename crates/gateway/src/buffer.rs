@@ -9,13 +9,13 @@ use taut_port::{Packet, PoolHandle, PortError};
 /// The state of the packets that one forwarding rule has buffered.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// The number of the session, and of the rule in it.
+    /// The SEID of the session; `rule` is the identifier of the forwarding rule in the session.
     pub session: u64,
     pub rule: u32,
     /// The limit on waiting packets.
     most: AtomicU32,
     waiting: AtomicU32,
-    /// True if the first packet causes a notification.
+    /// True if the first buffered packet notifies the control plane.
     tells: AtomicBool,
     is_told: AtomicBool,
 }
@@ -32,7 +32,7 @@ impl Held {
         }
     }
 
-    /// Sets the limit on waiting packets, and whether the first one causes a notification.
+    /// Sets the limit on waiting packets, and whether the first waiting packet notifies the control plane.
     pub fn limit(&self, most: u32, tells: bool) {
         self.most.store(most, Ordering::Relaxed);
         self.tells.store(tells, Ordering::Relaxed);
@@ -43,7 +43,7 @@ impl Held {
         self.is_told.store(false, Ordering::Relaxed);
     }
 
-    /// Returns true if a notification is due, only once until it is re-enabled.
+    /// Returns true if a notification is due. Later calls return false until [`Self::tell_again`].
     pub fn is_to_tell(&self) -> bool {
         self.tells.load(Ordering::Relaxed) && !self.is_told.swap(true, Ordering::Relaxed)
     }
@@ -64,7 +64,7 @@ impl PartialEq for Held {
 
 impl Eq for Held {}
 
-/// The number of waiting packets of all workers, and the limit on it.
+/// The number of packets that all workers buffer together, and the limit on that number.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HeldInAll {
     pub most: usize,
@@ -116,8 +116,8 @@ impl HeldPackets {
         })
     }
 
-    /// Buffers a copy of a frame; returns false if there is not enough space. If earlier packets of its key are being
-    /// released, the copy is queued behind them.
+    /// Buffers a copy of a frame; returns false if there is not enough space. If earlier packets of the same key are
+    /// being released, the copy is queued after them.
     pub fn hold(&mut self, key: u64, frame: &[u8], held: &Arc<Held>, to_port: usize) -> bool {
         let is_due = self.is_key_due(key);
         let has_room = |count: &AtomicUsize, most: usize| {
@@ -229,7 +229,7 @@ impl HeldPackets {
     }
 }
 
-/// Packets that a worker buffers are lost with it, and no longer counted.
+/// Packets that a worker still buffers when it ends are lost, and are subtracted from the total of all workers.
 impl Drop for HeldPackets {
     fn drop(&mut self) {
         for entry in self.waiting.iter().chain(&self.due) {

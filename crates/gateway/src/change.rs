@@ -15,19 +15,20 @@ use std::sync::Arc;
 use taut_function::changes::{self, RING, Stuck};
 use taut_port::PortError;
 
-/// The limit on changes per batch: their cost is less than a packet's wait for its batch.
+/// The limit on changes per batch: applying that many takes less time than a packet waits for its batch.
 const MOST_PER_BATCH: usize = 8;
 
 /// A change of the table; changes are applied in order.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Change {
-    /// Adds an entry, or replaces the one of its key.
+    /// Adds an entry, or replaces the entry with the same key.
     Set(Slot),
     /// Removes the entry of this key.
     Remove(u64),
     /// Assigns a number to a path, before any entry uses it.
     Path(u16, Path),
-    /// Restarts the meter of this number with the cost of a byte. Workers are not notified: they share it.
+    /// Restarts the meter of this number with a new cost per byte. Workers are not notified, because they share the
+    /// meter.
     Meter { number: u32, cost: u64 },
     /// Assigns meters to the bearer of this key, or removes them.
     Police { key: u64, meters: Meters },
@@ -35,7 +36,8 @@ pub(super) enum Change {
     EndMarker { path: u16, teid: u32 },
     /// Sends an echo request on a path.
     Echo { path: u16, sequence: u16 },
-    /// Assigns a number to a sorting before any entry names it, or removes it afterwards.
+    /// Stores a sorting under a number before any entry refers to it, or removes the sorting when no entry refers to
+    /// it.
     Sorting {
         number: u32,
         sorting: Option<Arc<Sorting>>,
@@ -46,11 +48,11 @@ pub(super) enum Change {
 
 /// Another copy of the table besides the workers', which applies every change immediately: that of the kernel programs.
 pub(super) trait Mirror: Debug + Send {
-    /// Applies a change there.
+    /// Applies a change to this copy.
     fn make(&self, change: &Change) -> io::Result<()>;
 }
 
-/// The control plane's end.
+/// The control plane's side of a worker's ring of changes.
 #[derive(Debug)]
 pub(super) struct Sender {
     pub ring: changes::Sender<Change>,
@@ -59,7 +61,7 @@ pub(super) struct Sender {
     outcomes: Arc<Published>,
 }
 
-/// The worker's end.
+/// The worker's side of its ring of changes.
 #[derive(Debug)]
 pub(super) struct Receiver {
     pub ring: changes::Receiver<Change>,
@@ -67,7 +69,7 @@ pub(super) struct Receiver {
     pub outcomes: Arc<Published>,
 }
 
-/// Creates both ends. If packets pass in the kernel, senders do not wait for the worker.
+/// Creates both sides of a ring of changes. If packets pass in the kernel, the sender does not wait for the worker.
 pub(super) fn changes(kernel: Kernel) -> Result<(Sender, Receiver), PortError> {
     let outcomes = Arc::new(Published::beside(kernel.clone()));
     let most_per_batch = match kernel {
@@ -92,7 +94,7 @@ pub(super) fn changes(kernel: Kernel) -> Result<(Sender, Receiver), PortError> {
 }
 
 impl Sender {
-    /// Adds another copy, which is kept up to date as well.
+    /// Adds another copy of the table, to which every change is applied as well.
     #[cfg(test)]
     pub fn with_mirror(mut self, mirror: impl Mirror + 'static) -> Self {
         self.mirror = Some(Box::new(mirror));
@@ -103,14 +105,14 @@ impl Sender {
 /// The senders to all workers, each of which has a copy of the table.
 #[derive(Debug)]
 pub(super) struct Senders {
-    /// The sender to the worker that alone sends end markers and echo requests.
+    /// The sender to the first worker, the only worker that sends end markers and echo requests.
     pub first: changes::Sender<Change>,
     others: Vec<changes::Sender<Change>>,
     /// The copy in the kernel, if there is one.
     mirror: Option<Box<dyn Mirror>>,
     pub meters: SharedMeters,
     events: Vec<Consumer<Event>>,
-    /// The outcomes of all workers, including ended ones.
+    /// The packet counts of all workers, including workers that have ended.
     outcomes: Vec<Arc<Published>>,
 }
 
@@ -133,7 +135,7 @@ impl Senders {
         self.others.push(sender.ring);
     }
 
-    /// Stops waiting for a worker that applies no changes, for a caller that itself makes the worker apply them.
+    /// Disables waiting for workers that apply no changes, for a caller that makes the worker apply changes itself.
     pub fn never_wait(&mut self) {
         self.first.patience = std::time::Duration::ZERO;
     }
@@ -144,7 +146,7 @@ impl Senders {
     }
 
     /// Applies changes to the copy in the kernel before any worker gets them: an end marker, which a worker sends, must
-    /// follow the last packet on the old path. After an error, some of them are applied.
+    /// follow the last packet on the old path. After an error, some of the changes are applied in the kernel.
     pub fn mirror(&self, changes: &[Change]) -> io::Result<()> {
         let Some(mirror) = &self.mirror else {
             return Ok(());
@@ -189,7 +191,7 @@ impl Senders {
         self.first.send(&told);
     }
 
-    /// Catches up as [`changes::Sender::catch_up`] does.
+    /// Sends queued changes to all workers, as [`changes::Sender::catch_up`] does for one worker.
     pub fn catch_up(&mut self) -> Result<(), Stuck> {
         self.leave_out_the_dead();
         let others = self.others.iter_mut().map(changes::Sender::catch_up);
@@ -197,7 +199,7 @@ impl Senders {
         self.first.catch_up().and(others)
     }
 
-    /// Settles as [`changes::Sender::settle`] does.
+    /// Waits until changes are in force at all workers, as [`changes::Sender::settle`] does for one worker.
     pub fn settle(&mut self) -> Result<(), Stuck> {
         self.leave_out_the_dead();
         self.first.settle()?;

@@ -16,7 +16,7 @@ const IN_ONE_REQUEST: usize = 10;
 /// The number of changes that are sent before their replies are read.
 const MOST_AT_A_TIME: usize = 1000;
 
-/// The result of a churn: the changes, and the time until they were in force.
+/// The result of [`churn`]: the number and rate of changes, and the slowest reply.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Churned {
     /// The number of changed bearers.
@@ -27,7 +27,7 @@ pub struct Churned {
     pub slowest_answer_ms: f64,
 }
 
-/// Parses the bearers of a CSV file, which only the gateway checks.
+/// Parses the bearers of a CSV file without validation; the gateway validates them.
 ///
 /// # Errors
 /// Returns the number of the first wrong line, from 1, and the error in it.
@@ -46,7 +46,7 @@ pub fn bearers_of(text: &str) -> Result<Vec<BearerText>, (usize, String)> {
 /// time or when the gateway exits.
 ///
 /// # Errors
-/// Returns the gateway's refusal, or a missing reply.
+/// Fails if the gateway refuses a change or does not reply.
 pub fn churn(
     stream: &UnixStream,
     bearers: &[BearerText],

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The authoritative table, and the connection to the worker's copy.
+/// The authoritative bearer table, and the sender of changes to the workers' copies.
 #[derive(Debug)]
 pub struct Control {
     own: Vec<IpAddr>,
@@ -28,16 +28,16 @@ pub struct Control {
     sortings: Sortings,
     /// The packets that all workers buffer.
     pub(super) held: HeldInAll,
-    /// The peers' locations, as the workers know them.
+    /// The ports and MAC addresses of tunnel peers, shared with the workers.
     peers: Peers,
     senders: Senders,
-    /// Changes of a failed set that the kernel applied but could not undo.
+    /// Changes of a failed set that the kernel programs have applied and could not undo.
     owed: Vec<Change>,
     /// The counts of PFCP, if it is in use.
     pub(super) signalling: Option<Arc<Counts>>,
 }
 
-/// One request of a set that is granted as a whole.
+/// One request of a set; all requests of a set are granted, or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wish {
     /// Adds a bearer whose match must not exist yet.
@@ -50,20 +50,20 @@ pub enum Wish {
     Limit(Match, Limits),
     /// Sends an end marker to a peer for one of its tunnels.
     EndMarker {
-        /// The identifier that the peer assigned to it.
+        /// The TEID that the peer assigned to the tunnel.
         teid: u32,
-        /// The ends of the tunnel.
+        /// The outer addresses of the tunnel.
         path: Path,
     },
-    /// Sets the rules of the sorting with that number, or removes it.
+    /// Sets the rules of the sorting with that number, or removes the sorting.
     Sorting(u32, Option<Arc<Sorting>>),
     /// Drops the packets that are buffered for the bearer of this match.
     Forget(Match),
 }
 
 impl Control {
-    /// Creates the control plane of the worker at the other end of `sender`. Both share the meters, buffer counts and
-    /// peers.
+    /// Creates the control plane for the worker that receives from `sender`. Control plane and worker share the meters,
+    /// the buffer counts and the peers.
     pub(super) fn new(
         own: Vec<IpAddr>,
         room: usize,
@@ -88,7 +88,8 @@ impl Control {
         }
     }
 
-    /// Adds another worker: `make` gets the current state, and `sender` all later changes.
+    /// Adds another worker: `make` is called with the changes that create the current state, and `sender` gets all
+    /// later changes.
     pub(super) fn add_worker(&mut self, sender: Sender, mut make: impl FnMut(Change)) {
         for (path, number) in self.paths.users.iter().zip(1..) {
             if let (Some(path), _) = path {
@@ -106,7 +107,7 @@ impl Control {
         self.senders.add(sender);
     }
 
-    /// Returns the state that workers share, for another one of them.
+    /// Returns the state that workers share, for an additional worker.
     pub(super) fn together(&self) -> Together {
         Together {
             meters: self.meters(),
@@ -125,7 +126,7 @@ impl Control {
         &self.own
     }
 
-    /// Returns the number of bearers and the limit on it.
+    /// Returns the number of bearers, and its limit.
     pub fn occupancy(&self) -> (usize, usize) {
         (self.table.len(), self.table.room())
     }
@@ -176,7 +177,7 @@ impl Control {
         }
     }
 
-    /// Returns a number for a sorting that is not in `taken`, if there is one.
+    /// Returns an unused number for a sorting, other than those in `taken`; none if all are in use.
     pub(super) fn sorting_number(&mut self, taken: &[u32]) -> Option<u32> {
         self.sortings.number(taken)
     }
@@ -196,7 +197,7 @@ impl Control {
         self.limited.meters_of(key)
     }
 
-    /// Returns the numbers of bearers, paths and meters.
+    /// Returns how many bearers, paths and meters exist.
     pub(super) fn in_use(&self) -> (usize, usize, usize) {
         let paths = self.paths.numbers.len();
         (self.table.len(), paths, self.limited.in_use().0)
@@ -394,7 +395,8 @@ impl Control {
         }
     }
 
-    /// Sets the entry's meter bit; returns the entry if it changed.
+    /// Sets the meter bit of the entry of this key if its bearer has meters, and clears it otherwise. Returns the entry
+    /// if it has changed.
     fn mark(&mut self, key: u64) -> Option<Slot> {
         let slot = self.table.get(key)?;
         let marked = slot.metered(self.limited.meters_of(key) != UNMETERED);
@@ -461,8 +463,8 @@ impl Sortings {
         (1..=self.most).contains(&(number as usize))
     }
 
-    /// Returns an unused number. Numbers are tried round robin, so that it has been unused for long. There are as many
-    /// numbers as bearers, and each sorting has one, so the search is short.
+    /// Returns an unused number. Numbers are tried round robin, so that the returned number has been unused for long.
+    /// There are as many numbers as bearers, and each sorting has one, so the search is short.
     fn number(&mut self, taken: &[u32]) -> Option<u32> {
         for _ in 0..self.most {
             self.next = self.next % self.most + 1;
@@ -507,7 +509,8 @@ impl Paths {
         self.users.get(index)?.0
     }
 
-    /// Counts one more user of `path` and returns its number, 0 for no path; a new path is sent to the worker.
+    /// Counts one more entry that uses `path` and returns the path's number, 0 for no path; a new path is sent to the
+    /// worker.
     fn take(&mut self, path: Option<Path>, changes: &mut Vec<Change>) -> Result<u16, Refused> {
         let Some(path) = path else {
             return Ok(0);
@@ -637,7 +640,7 @@ mod tests {
         assert_eq!(made(&changes), decided(&control));
     }
 
-    /// A copy that refuses changes from one on.
+    /// A copy of the table that refuses all changes after a set number.
     #[derive(Debug, Clone, Default)]
     struct Fickle {
         made: Arc<Mutex<Vec<Change>>>,
@@ -658,7 +661,7 @@ mod tests {
     }
 
     impl Fickle {
-        /// Returns its entries, by key, of bearers and of their meters.
+        /// Returns the copy's bearer entries and meter entries, each by key.
         fn says(&self) -> (BTreeMap<u64, u32>, BTreeMap<u64, Meters>) {
             let changes = self.made.lock().unwrap();
             let mut metered = BTreeMap::new();

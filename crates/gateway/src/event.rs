@@ -1,5 +1,5 @@
-//! The events that workers send to the control plane: a ring for each worker, which never waits. The next packet
-//! repeats an event that was lost because the ring was full.
+//! The events that workers send to the control plane: a ring for each worker, which never waits. An event that is lost
+//! because the ring is full is repeated with the next packet.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ pub(super) const RING: usize = 4096;
 /// An event of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A usage rule has reached a volume.
+    /// A usage rule has reached one of its volume limits.
     Used { session: u64, rule: u32 },
     /// The first packet has been buffered for a forwarding rule.
     Held { session: u64, rule: u32 },

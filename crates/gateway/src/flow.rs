@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use taut_function::tuple::{Tuple, mapped};
 use taut_wire::{IpProtocol, Layer3};
 
-/// The limit on port ranges for one end of a description.
+/// The limit on port ranges for one endpoint of a description.
 const MOST_PORTS: usize = 16;
 /// The limit on the length of a description, bytes.
 const MOST_TEXT_BYTES: usize = 512;
@@ -25,28 +25,29 @@ pub struct FlowFilter {
     pub(super) flow_label: Option<u32>,
 }
 
-/// The addresses and ports of one end; unset fields match everything.
+/// The addresses and ports of one endpoint of a flow; unset fields match everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct End {
-    /// The version, the address and its mask; IPv4 addresses are mapped into IPv6.
+    /// The IP version as a flag, the address, and the mask of the compared bits; IPv4 addresses are mapped into IPv6.
     prefix: Option<(bool, u128, u128)>,
     ports: Vec<(u16, u16)>,
 }
 
-/// A packet of a user as filters see it.
+/// The fields of a user packet that filters compare.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Looked<'a> {
     pub tuple: Tuple,
     pub is_v4: bool,
     /// The packet from its IP header on.
     pub ip: &'a [u8],
-    /// The packet from its header of layer 4 on.
+    /// The packet from its transport header on.
     pub transport: &'a [u8],
     pub is_uplink: bool,
 }
 
 impl FlowFilter {
-    /// Parses `permit out PROTOCOL from ADDRESS [PORTS] to ADDRESS [PORTS]`: the remote end, then the user's.
+    /// Parses `permit out PROTOCOL from ADDRESS [PORTS] to ADDRESS [PORTS]`: first the remote endpoint, then the
+    /// user's.
     ///
     /// # Errors
     /// Returns the part that is not allowed.
@@ -204,8 +205,8 @@ fn read_ports(text: &str) -> Option<Vec<(u16, u16)>> {
 }
 
 impl<'a> Looked<'a> {
-    /// Returns the packet of a frame from its parsed headers. Returns none if it is no complete IP packet, which could
-    /// otherwise bypass the filters.
+    /// Returns the packet of a frame from its parsed headers. Returns none unless the packet is a complete IP packet:
+    /// others could bypass the filters.
     #[inline]
     pub fn of(headers: &taut_wire::Headers, frame: &'a [u8], is_uplink: bool) -> Option<Self> {
         let taut_function::tuple::Seen::Tuple(tuple) =

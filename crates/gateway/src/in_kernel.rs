@@ -1,5 +1,5 @@
-//! The gateway with its fast path in the kernel. The kernel programs have the same bearers; the gateway in the process
-//! handles all other packets and all replies.
+//! The gateway with its fast path in the kernel. The kernel programs forward packets by the same bearers. The gateway
+//! in the process handles the packets that they do not forward, and all replies.
 
 use super::bearer::is_of_rule;
 use super::change::{Change, Mirror};
@@ -84,7 +84,7 @@ impl Mirror for Arc<KernelGateway> {
     }
 }
 
-/// Treats the removal of a missing entry as done.
+/// Treats the removal of a missing entry as a success.
 fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -23,7 +23,7 @@ enum Ends {
 #[derive(Debug, Clone, Copy)]
 struct Known {
     ends: Ends,
-    /// The last egress port of this worker's packets.
+    /// The egress port of the last packet that this worker sent on the path.
     port: u32,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct KnownPaths {
     v6: Vec<(Ipv6Addr, Ipv6Addr)>,
     /// The path numbers by addresses, for frames that arrive from peers.
     numbers: HashMap<Path, u16>,
-    /// The peers' locations, shared by all workers.
+    /// The ports and MAC addresses of the peers, shared by all workers.
     pub peers: Peers,
 }
 
@@ -112,7 +112,7 @@ impl KnownPaths {
         self.path(usize::from(number).wrapping_sub(1))
     }
 
-    /// Returns the number of the path between those ends.
+    /// Returns the number of the path with these outer addresses.
     pub fn number(&self, path: &Path) -> Option<u16> {
         self.numbers.get(path).copied()
     }

@@ -7,11 +7,11 @@
 //! A session of a 5G core may also need flow filters, usage reports, buffering and QFI marks. A **sorting** implements
 //! these for the packets of one tunnel or user. The bearer names its sorting. The first matching rule of the sorting
 //! names a bearer, so every rule has a path, an action and rates like any bearer. A bearer without rules is looked up
-//! and applied as if sortings did not exist. Packets with a sorting leave the fast path where others are dropped
-//! (`left_out`), take a second lookup, and come back. Sortings are immutable. The control plane makes them and sends
-//! them to the workers through the ring of changes. All workers share the usage counters (`usage`) and the buffered
-//! packets (`buffer`). Workers notify the control plane through a ring (`event`), from which PFCP's thread makes
-//! reports (`pfcp`).
+//! and applied as if sortings did not exist. A packet with a sorting leaves the fast path at the point where
+//! undeliverable packets are dropped (`left_out`), gets a second lookup, and returns to the fast path. Sortings are
+//! immutable. The control plane makes them and sends them to the workers through the ring of changes. All workers share
+//! the usage counters (`usage`) and the buffered packets (`buffer`). Workers notify the control plane through a ring
+//! (`event`), from which PFCP's thread makes reports (`pfcp`).
 //!
 //! # Design
 //!
@@ -95,7 +95,7 @@ use taut_port::{Batch, PortError};
 use taut_sys::Alarm;
 use taut_xdp::gateway::KernelGateway;
 
-/// The entry of the function.
+/// The entry of function GTPU in the list of functions.
 pub const ENTRY: Entry = Entry {
     name: "gtpu",
     summary: "a mobile gateway: relays between GTP-U tunnels and is the end of them",
@@ -113,7 +113,7 @@ struct Gateway {
     checked: Checked,
     kernel: Kernel,
     plane: Option<Plane>,
-    /// The state of all workers, which includes [`Deciding`].
+    /// The state that the functions of all workers share, which includes [`Deciding`].
     shared: Shared,
     /// The replies of the slow path that were lost because its ring was full.
     lost_answers: Arc<AtomicU64>,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU64;
 use taut_function::meter::cost;
 
-/// The name of a meter: that of a QoS enforcement rule, in one direction.
+/// The identity of a meter: a QoS enforcement rule of a session, and a direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MeterName {
     /// The number of the rule's session.
@@ -18,7 +18,7 @@ pub struct MeterName {
     pub is_uplink: bool,
 }
 
-/// A rate limit on packets, shared with all others that name the same meter.
+/// A rate limit; all limits that name the same meter share its rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
     /// The meter that counts the packets.
@@ -49,7 +49,7 @@ pub(super) struct Taken {
 }
 
 impl Limited {
-    /// Creates meters for that many bearers.
+    /// Creates the state for the meters of at most `bearers` bearers.
     pub fn new(bearers: usize) -> Self {
         Self {
             most: bearers * METERS_PER_BEARER,
@@ -60,7 +60,7 @@ impl Limited {
         }
     }
 
-    /// Returns the keys and meters of all bearers that have some.
+    /// Returns the key and the meters of each bearer that has meters.
     pub fn bearers(&self) -> impl Iterator<Item = (u64, Meters)> {
         self.bearers.iter().map(|(key, meters)| (*key, *meters))
     }
@@ -69,7 +69,7 @@ impl Limited {
         self.bearers.get(&key).copied().unwrap_or(UNMETERED)
     }
 
-    /// Assigns meters to a bearer; returns its earlier ones.
+    /// Assigns meters to a bearer; returns the bearer's earlier meters.
     pub fn assign(&mut self, key: u64, meters: Meters) -> Meters {
         let before = match meters {
             UNMETERED => self.bearers.remove(&key),
@@ -78,8 +78,8 @@ impl Limited {
         before.unwrap_or(UNMETERED)
     }
 
-    /// Counts one more user of a meter, which restarts if its rate has changed: the time owed at the old rate would
-    /// otherwise delay packets.
+    /// Counts one more bearer that uses a meter. The meter restarts if its rate has changed: the time that packets have
+    /// used up at the old rate would otherwise still count.
     pub fn take(&mut self, limit: Limit, changes: &mut Vec<Change>) -> Result<Taken, Refused> {
         let mut begin = |number| {
             let cost = cost(limit.kbps);
@@ -124,7 +124,7 @@ impl Limited {
         self.release(taken.number);
     }
 
-    /// Counts one user less.
+    /// Counts one bearer less that uses the meter of this number.
     pub fn release(&mut self, number: u32) {
         let place = (number as usize).wrapping_sub(1);
         let Some(entry) = self.users.get_mut(place) else {
@@ -155,7 +155,7 @@ impl Limited {
         Some(cost(limit.kbps))
     }
 
-    /// Returns the counts of names and of assigned numbers.
+    /// Returns the number of meter names and the number of assigned meter numbers.
     pub fn in_use(&self) -> (usize, usize) {
         (self.numbers.len(), self.users.len())
     }

@@ -17,26 +17,26 @@ macro_rules! outcomes {
 outcomes! {
     /// Packets that left in another tunnel.
     Relayed: "relayed",
-    /// Packets that left in a tunnel.
+    /// Packets that were encapsulated into a tunnel.
     Encapsulated: "encapsulated",
-    /// Packets that left their tunnel.
+    /// Packets that were decapsulated from a tunnel.
     Decapsulated: "decapsulated",
     /// Packets that do not concern the gateway and left unchanged (`others = "forward"`).
     Passed: "passed",
     /// An echo request, to which the slow path replies.
     EchoAnswered: "echo answered",
-    /// A requested echo response, or an end marker at the end of its tunnel.
+    /// An echo response to a request of the gateway, or an end marker of a tunnel that ends here.
     Consumed: "consumed",
     /// An error indication of a peer that does not know a tunnel.
     ErrorIndication: "error indication",
-    /// Packets in an unknown tunnel; the slow path notifies the peer, within its limit.
+    /// Packets in an unknown tunnel; the slow path sends an error indication to the peer, within its rate limit.
     UnknownTeid: "unknown TEID",
-    /// Packets in an unknown tunnel without a notification: an end marker, or an upcall that the programs in the kernel
-    /// lost.
+    /// Packets in an unknown tunnel that cause no error indication: an end marker, or an upcall that the programs in
+    /// the kernel lost.
     UnknownTeidUntold: "unknown TEID, untold",
     /// Packets to a user that has no tunnel.
     UnknownUser: "unknown user",
-    /// Packets that are neither IP nor to the gateway.
+    /// Frames that contain no IP packet and are not for the gateway.
     Other: "other",
     /// Packets that the bearer's action drops.
     ToldToDrop: "told to drop",
@@ -68,7 +68,7 @@ outcomes! {
     NoHopsLeft: "no hops left",
     /// Packets above the tunnel's MTU.
     TooBig: "too big",
-    /// Packets without space for the additional headers of a tunnel.
+    /// Packets whose buffers have no space for the headers of a tunnel.
     NoRoom: "no room",
     /// An echo request that the programs in the kernel lost for lack of space.
     EchoUnanswered: "echo unanswered",
@@ -81,9 +81,9 @@ outcomes! {
     WrongFlow: "wrong QoS flow",
     /// Packets above a quota of one of their usage rules (TS 29.244 section 5.2.2.2).
     OverQuota: "over the quota",
-    /// Packets to be buffered for which there was no space.
+    /// Packets that were to be buffered, and were dropped for lack of space.
     NoRoomToHold: "no room to hold",
-    /// Buffered packets that were dropped later.
+    /// Packets that were buffered, and dropped before they could be sent.
     HeldInVain: "held in vain",
     /// An echo response without a request.
     EchoUnasked: "echo response unasked",
@@ -101,16 +101,16 @@ const NO_DROPS: [Outcome; 8] = [
     Outcome::NeighbourAnswered,
 ];
 
-/// Returns true if packets with the outcome of that name go no further.
+/// Returns true if packets with the outcome of that name are dropped.
 pub(super) fn drops(name: &str) -> bool {
     let is_outcome = OUTCOMES.contains(&name);
     is_outcome && !NO_DROPS.iter().any(|it| OUTCOMES[*it as usize] == name)
 }
 
-/// The counts by outcome.
+/// The packet counts, indexed by outcome.
 pub(super) type Counts = [u64; OUTCOMES.len()];
 
-/// The counts that the worker publishes, with those of the kernel programs.
+/// The packet counts that the worker publishes, with the counts of the kernel programs.
 #[derive(Debug)]
 pub(super) struct Published {
     counts: [AtomicU64; OUTCOMES.len()],
@@ -137,7 +137,7 @@ impl Published {
     }
 }
 
-/// Returns the counts by name, with those of the kernel.
+/// Returns the packet counts by name of the outcome, with the counts of the kernel programs.
 pub(super) fn all(
     counts: impl IntoIterator<Item = u64>,
     kernel: &Kernel,

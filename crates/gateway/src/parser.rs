@@ -6,10 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use taut_wire::gtpu::{Extension, MessageType, PDU_SESSION_CONTAINER, UDP_PORT};
 use taut_wire::{Error, EtherType, Fault, Gtpu, Headers, IpProtocol, Layer3, Sum, Udp};
 
-/// The extension headers that the end of a tunnel knows: PDU session container, and the PDCP numbers (short and long),
+/// The extension headers that a tunnel endpoint knows: PDU session container, and the PDCP numbers (short and long),
 /// which belong to base stations and have no meaning here (TS 29.281 section 5.2.1, figure 5.2.1-3).
 const KNOWN_EXTENSIONS: [u8; 3] = [PDU_SESSION_CONTAINER, 0xc0, 0x82];
-/// The bits of an extension header type that every node on the path has to understand, not only the end of the tunnel.
+/// The bits of an extension header type that every node on the path has to understand, not only the tunnel endpoint.
 const FOR_EVERY_NODE: u8 = 0xc0;
 
 /// The gateway's own addresses.
@@ -51,9 +51,9 @@ impl Own {
 /// A parsed frame. Offsets are in bytes from the frame's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// GTP-U to the gateway.
+    /// A GTP-U packet to the gateway.
     Tunnelled(Tunnelled),
-    /// IP to another address: perhaps a user's.
+    /// An IP packet to another address, which may be a user's.
     Plain {
         /// The offset of the IP header.
         ip: u16,
@@ -78,7 +78,8 @@ pub(super) struct Tunnelled {
     /// The offset after the GTP-U packet.
     pub end: u16,
     pub is_v4: bool,
-    /// True if the packet has an unknown extension header that the end of the tunnel, or every node, has to understand.
+    /// True if the packet has an unknown extension header that the tunnel endpoint, or every node on the path, has to
+    /// understand.
     pub puzzles_end: bool,
     pub puzzles_all: bool,
 }

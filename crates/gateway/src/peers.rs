@@ -1,8 +1,8 @@
-//! A table of the GTP-U peers at the other ends of paths, for frames that the gateway creates. An entry has the ingress
-//! port of the peer's last frame, the peer's MAC address, the last egress port to it, and its unanswered echo requests.
+//! A table of the GTP-U peers, indexed by path, for frames that the gateway creates. An entry has the ingress port of
+//! the peer's last frame, the peer's MAC address, the last egress port to it, and its unanswered echo requests.
 //!
 //! All workers share it, because any of them may receive frames of a peer. Each word is independent, and an old value
-//! is acceptable for a moment, so no order is needed (`Relaxed` throughout).
+//! is acceptable for a moment, so no memory ordering is needed (`Relaxed` throughout).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
@@ -17,13 +17,13 @@ const MAC_DIGITS: u32 = 48;
 const MAC_MASK: u64 = (1 << MAC_DIGITS) - 1;
 /// The bit of a word that marks it as valid.
 const IS_KNOWN: u64 = 1 << 63;
-/// The bit of a request word that is set if the request before the last is unanswered as well.
+/// The bit that is set in a word of echo requests if the second-to-last request is unanswered, too.
 const IS_SECOND_KNOWN: u64 = 1 << 62;
 
-/// The location of a peer, learned from its frames.
+/// The port and MAC addresses for frames to a peer, learned from the peer's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Heard {
-    /// The ingress port of its last frame.
+    /// The ingress port of the peer's last frame.
     pub port: usize,
     /// The source MAC address of that frame.
     pub mac: Mac,
@@ -33,11 +33,11 @@ pub(super) struct Heard {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The port and the source MAC address of the last frame.
+    /// The ingress port and the source MAC address of the peer's last frame.
     heard: AtomicU64,
-    /// The sequence numbers of the last two echo requests.
+    /// The sequence numbers of the last two echo requests to the peer.
     asked: AtomicU64,
-    /// The last egress port, plus one.
+    /// The last egress port to the peer, plus one; 0 for none.
     left: AtomicU16,
 }
 
@@ -60,7 +60,7 @@ impl Peers {
         }))
     }
 
-    /// Clears the state of the path of that number, which belongs to another path now.
+    /// Clears the state under a path number that is reassigned to another path.
     pub fn forget(&self, path: u16) {
         let known = &self.0.paths[usize::from(path)];
         known.heard.store(0, Ordering::Relaxed);
@@ -127,7 +127,7 @@ impl Peers {
     }
 }
 
-/// Writes a word only if it differs, because others have it in their caches.
+/// Writes a word only if its value changes, because other cores have its cache line.
 fn write(to: &AtomicU64, word: u64) {
     if to.load(Ordering::Relaxed) != word {
         to.store(word, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The worker's meters, and the bearers that they count for.
+//! The worker's access to the meters: which meters each bearer has, and the checks of their rates.
 
 use super::slot::Slot;
 use super::table::{Matching, Table};
@@ -16,7 +16,7 @@ pub(super) type Meters = [u32; METERS_PER_BEARER];
 
 pub(super) const UNMETERED: Meters = [0; METERS_PER_BEARER];
 
-/// The time of a calibration, which happens with the first use of the gateway's clock.
+/// The duration of the calibration of the gateway's clock, which happens at its first use.
 const CALIBRATION: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) struct SharedMeters {
 }
 
 impl SharedMeters {
-    /// Allocates the meters of that many bearers.
+    /// Allocates the meters for at most `bearers` bearers.
     pub fn new(bearers: usize) -> Self {
         let units_per_tick = match bearers {
             0 => 0.0,

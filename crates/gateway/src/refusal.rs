@@ -1,19 +1,19 @@
-//! The reasons why bearers are not changed.
+//! The reasons for which a change of bearers is refused.
 
 use super::bearer::{MOST_PATHS, Match};
 use super::policing::METERS_PER_BEARER;
 use taut_function::changes::Stuck;
 
-/// The reasons why bearers are not changed.
+/// The reasons for which a change of bearers is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// There is a bearer of that match.
+    /// A bearer with this match exists already.
     #[error("match {0} has a bearer already; remove it first")]
     Duplicate(Match),
-    /// There is no bearer of that match.
+    /// No bearer has this match.
     #[error("match {0} has no bearer")]
     Unknown(Match),
-    /// The table is full.
+    /// The table is full; the number is its capacity in bearers.
     #[error("the table is full: it has room for {0} bearers (setting `bearers`)")]
     Full(usize),
     /// There are too many pairs of addresses.

@@ -1,4 +1,4 @@
-//! The changes of a packet's bytes on its way into, out of, and between tunnels.
+//! The changes of a packet's bytes when it is encapsulated, decapsulated, or relayed between tunnels.
 
 use super::Path;
 use super::outcome::Outcome;
@@ -222,7 +222,7 @@ pub(super) fn encapsulate(
     write_outer(&mut bytes[ip_at..], path, traffic_class).ok_or(Outcome::Malformed)
 }
 
-/// Returns the bytes that `encapsulate` adds to a user packet of that bearer.
+/// Returns the number of bytes that `encapsulate` adds to a user packet of that bearer.
 pub(super) fn overhead(slot: &Slot, path: &Path) -> usize {
     outer_len(path) + if slot.qfi == NO_QFI { 8 } else { 16 }
 }

@@ -1,6 +1,6 @@
 //! The bearers as rules of several fields, as in a software switch: a packet is compared with one rule after another,
-//! field by field, until one matches. The gateway of Lange et al. (CNSM 2015) searched its table in this way. It exists
-//! for study.
+//! field by field, until one matches. The gateway of Lange et al. (CNSM 2015) searched its table in this way. This
+//! search exists for comparison only.
 
 use super::Match;
 use super::answer::ends;

@@ -28,7 +28,7 @@ pub enum Request {
     },
     /// Adds bearers from `bytes` bytes of CSV after this line, all or none.
     Load {
-        /// The number of bytes.
+        /// The length of the CSV text in bytes.
         bytes: u64,
         /// True if an existing bearer is changed, as in `add`.
         #[serde(default)]
@@ -57,7 +57,7 @@ pub struct Answer {
     /// The limit on the number of bearers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<usize>,
-    /// The packets by outcome.
+    /// The packet counts by outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<BTreeMap<String, u64>>,
     /// The counts of PFCP messages by outcome, and the number of sessions, if PFCP is in use.

@@ -5,9 +5,9 @@
 pub(super) struct Slot {
     /// The key from [`super::Match::key`]; 0 in an empty slot.
     pub key: u64,
-    /// The tunnel identifier that packets get.
+    /// The TEID that is written into outgoing packets.
     pub teid: u32,
-    /// The number of the path that packets take, 0 for none.
+    /// The number of the path on which packets are sent, 0 for none.
     pub path: u16,
     /// The QoS flow that packets are marked with, or [`NO_QFI`].
     pub qfi: u8,

@@ -24,9 +24,9 @@ pub(super) struct Choice {
     pub filters: Vec<FlowFilter>,
     /// The QoS flows of matching packets, a bit each; 0 for any mark.
     pub flows: u64,
-    /// The usage rules that count its packets.
+    /// The usage rules that count the packets of the rule.
     pub usages: Vec<Arc<Usage>>,
-    /// The state of its buffered packets, if the rule may buffer them.
+    /// The state of the packets that the rule has buffered; none if the rule never buffers.
     pub held: Option<Arc<Held>>,
 }
 

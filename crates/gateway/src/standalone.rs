@@ -46,10 +46,11 @@ impl Detached {
         Ok(detached)
     }
 
-    /// Restarts it without bearers, associations and sessions. Random choices repeat the earlier ones.
+    /// Restarts the gateway without bearers, associations and sessions. Its random choices then repeat those of the
+    /// first start.
     ///
     /// # Errors
-    /// Returns what is left of the earlier state.
+    /// Returns the part of the earlier state that could not be removed.
     pub fn restart(&mut self, now: Instant) -> Result<(), String> {
         let all: Vec<_> = self.control.bearers().collect();
         let mut all: Vec<_> = all.iter().map(|b| Wish::Remove(b.matched)).collect();
@@ -121,7 +122,7 @@ impl Detached {
         node.map_or_else(Vec::new, |node| node.due(now))
     }
 
-    /// Returns true if more work is pending than is done at a time.
+    /// Returns true if more PFCP work is pending than one pass processes.
     pub fn is_behind(&self) -> bool {
         self.node.as_ref().is_some_and(Node::is_behind)
     }

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use taut_port::BATCH_CAPACITY;
 use taut_sys::filled_on_huge_pages;
 
-/// The way in which a table is searched.
+/// The search method of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Matching {
@@ -58,7 +58,7 @@ pub const BYTES_PER_BEARER: usize = SLOTS_PER_ENTRY * size_of::<Slot>();
 #[derive(Debug)]
 pub(super) struct Table {
     matching: Matching,
-    /// The lines of a `hash` table; none if its capacity is 0.
+    /// The cache lines of a `hash` table; empty if the table's capacity is 0.
     lines: Vec<Line>,
     /// The entries of a `linear` table, and of one of `rules`.
     list: Vec<Slot>,

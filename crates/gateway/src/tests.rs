@@ -68,7 +68,7 @@ impl Bench {
         while self.plane.take_changes() {}
     }
 
-    /// Sends frames from port 0 to 1, or the other way round; returns the frames that leave.
+    /// Passes frames from port 0 to port 1, or from port 1 to port 0; returns the frames that leave.
     fn pass(&mut self, frames: &[Vec<u8>], from_port: usize) -> Vec<Vec<u8>> {
         let mut batch = Batch::new();
         for frame in frames {
@@ -301,7 +301,7 @@ fn decorated(message: MessageType, kind: u8) -> Vec<u8> {
 fn sequence_numbers_and_extension_headers_are_relayed_as_they_came() {
     let mut gateway = Bench::with("0x10,relay,0x20,192.0.2.9");
     for message in [MessageType::G_PDU, MessageType::END_MARKER] {
-        // A relay ignores headers that only the end of a tunnel has to understand.
+        // A relay ignores headers that only a tunnel endpoint has to understand.
         let frame = decorated(message, 0x80);
         let out = gateway.pass(std::slice::from_ref(&frame), 0);
         let opened = open(&out[0]);
@@ -392,7 +392,7 @@ fn decapsulation_restores_the_packet_that_was_encapsulated() {
         assert_eq!(opened.qfi, qfi.parse().ok());
         let l2 = if qfi == "9" { 18 } else { 14 };
         assert_eq!(opened.payload, frame[l2..]);
-        // This gateway is at the other end.
+        // This gateway is the peer of the first one.
         let mut up = Bench::new("");
         up.plane.own = Own::new(&[address(remote)]);
         up.add("0x20,decapsulate");
@@ -429,7 +429,7 @@ fn users_do_not_reach_the_gateway_itself_through_their_tunnels() {
     assert_eq!(gateway.count(Outcome::ToGateway), 4);
     let others = ["192.0.2.3", "2001:db8::3", "192.0.2.100"].map(from_user);
     assert_eq!(gateway.pass(&others, 0).len(), 3);
-    // A relay does not inspect tunnels: the end of a tunnel does.
+    // A relay does not inspect the packets in tunnels: a tunnel endpoint does.
     gateway.add("0x11,relay,0x20,192.0.2.9");
     assert_eq!(gateway.pass(&closed, 0).len(), 4);
 }
@@ -729,7 +729,7 @@ fn limiting(lines: &str) -> Bench {
     gateway
 }
 
-/// Sets one rate limit for several bearers together.
+/// Sets one rate limit, which several bearers share.
 fn hold_to(gateway: &mut Bench, kbps: u64, rule: u32, matches: &[Match]) {
     let meter = MeterName {
         session: 1,
@@ -810,10 +810,10 @@ fn all_bearers_of_a_meter_together_keep_to_its_rate() {
         assert_eq!(left.last().unwrap().len(), 14 + 1400);
         passed += left.iter().map(|frame| frame.len() - 14).sum::<usize>() - 1400;
     }
-    // The burst is added.
+    // The burst passes in addition to the rate.
     let share = passed as f64 / (2_000_000.0 + 15_000.0);
     assert!((share - 1.0).abs() < 0.02, "{share}");
-    // Another rate applies at once.
+    // A changed rate applies immediately.
     hold_to(&mut gateway, 1_000_000, 1, &[0x10, 0x11].map(Match::Teid));
     let left = gateway.pass(&vec![frame(0x11, 1400); 64], 0);
     assert_eq!(left.len(), 64);
@@ -934,7 +934,8 @@ fn end_markers_leave_through_the_tunnel_port_of_their_peer() {
             assert_eq!((port, macs.to_vec()), (tunnels, back.clone()));
         }
     }
-    // With several tunnel ports, the last egress port counts first, and then the port where the peer was heard.
+    // With several tunnel ports, the last egress port counts first, and then the port where the peer's last frame
+    // arrived.
     let mut gateway = Bench::new("");
     gateway.add(lines);
     assert_eq!(way_of_end_marker(&mut gateway, 0), (0, NO_MACS));
@@ -1276,7 +1277,7 @@ fn gateways_refuse_sockets_in_use_and_replace_stale_ones() {
     third.prepare().unwrap();
     drop(third);
     assert!(!path.exists());
-    // A file that is no socket belongs to somebody else.
+    // A file that is no socket belongs to another program, and is not removed.
     std::fs::write(&path, "mine").unwrap();
     let mut fourth = (ENTRY.build)(control.parse().unwrap())
         .map_err(|e| e.0)
@@ -1286,7 +1287,7 @@ fn gateways_refuse_sockets_in_use_and_replace_stale_ones() {
 }
 
 thread_local! {
-    /// The gateways of a property, kept between its cases: making one takes longer than a case.
+    /// The gateways of a property test, which its cases share: creating a gateway takes longer than a case.
     static GATEWAYS: std::cell::RefCell<Option<[Bench; 2]>> = const { std::cell::RefCell::new(None) };
 }
 
@@ -1328,8 +1329,8 @@ proptest! {
         GATEWAYS.set(Some(gateways));
     }
 
-    /// Under random changes of bearers and random frames, also damaged ones, the rules give the same frames and counts
-    /// as the hash table.
+    /// Under random changes of bearers and random frames, including damaged frames, the rules give the same frames and
+    /// counts as the hash table.
     #[test]
     fn rules_say_what_the_hash_table_says(
         bearers in proptest::collection::vec((any::<bool>(), 1u32..6, 0u8..4), 1..16),
@@ -1441,7 +1442,7 @@ fn workers_have_the_same_bearers_whenever_they_start() {
     });
     assert_eq!(both[0].len(), 599);
     assert!(both[0] == both[1]);
-    // An ended worker blocks nobody, whichever it was.
+    // A worker that has ended blocks no other worker, whether it was the first or the second.
     drop(first);
     for part in 0..4 {
         grant(&second, &lines(600 + part * 1100..600 + (part + 1) * 1100));

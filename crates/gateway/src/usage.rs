@@ -7,7 +7,7 @@ use taut_wire::pfcp::Volumes;
 /// A limit that no volume reaches.
 const NEVER: u64 = u64::MAX;
 
-/// The user's bytes: uplink and downlink.
+/// The numbers of a user's bytes, uplink and downlink.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     pub uplink: u64,
@@ -15,7 +15,7 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// Returns total, uplink, downlink.
+    /// Returns the total, uplink and downlink numbers of bytes, in this order.
     fn all(self) -> [u64; 3] {
         [
             self.uplink.saturating_add(self.downlink),
@@ -33,7 +33,7 @@ impl Counted {
         })
     }
 
-    /// Returns true if one of those volumes, counted from `since`, is reached.
+    /// Returns true if the bytes counted since `since` reach one of the volumes.
     pub fn reaches(self, volumes: &Volumes, since: Self) -> bool {
         let counted = self.all().into_iter().zip(since.all());
         let volumes = [volumes.total, volumes.uplink, volumes.downlink];
@@ -44,10 +44,11 @@ impl Counted {
     }
 }
 
-/// The counters and limits of a usage rule. No other memory depends on these numbers, so no order is needed.
+/// The counters and limits of a usage rule. No other memory depends on these counters, so relaxed memory ordering
+/// suffices.
 #[derive(Debug)]
 pub(super) struct Usage {
-    /// The number of the session, and of the rule in it.
+    /// The SEID of the session; `rule` is the identifier of the usage rule in the session.
     pub session: u64,
     pub rule: u32,
     uplink: AtomicU64,
@@ -91,7 +92,8 @@ impl Usage {
         }
     }
 
-    /// Counts a packet that passes. Returns true if a notification is due, once until it is processed.
+    /// Counts a packet that passes. Returns true if a notification is due; later calls return false until the
+    /// notification is processed.
     #[inline]
     pub fn count(&self, is_uplink: bool, bytes: u64, now_ticks: u64) -> bool {
         let volume = if is_uplink {

@@ -19,7 +19,7 @@ const SMF: [u8; 4] = [10, 100, 0, 100];
 /// The offset of a session identifier in a message that has one.
 const SEID_AT: usize = 4;
 
-/// A message, and whether the control plane sent it.
+/// A message: true if the control plane sent it, and its bytes.
 type Said = (bool, Vec<u8>);
 
 /// Reads the PFCP messages of a capture file, of Ethernet and IPv4.
@@ -51,8 +51,8 @@ fn seid(message: &[u8]) -> Option<u64> {
     Some(Seid::parse(&value(message, E::F_SEID)?).unwrap().seid)
 }
 
-/// Replays the control plane's messages to a new gateway. Returns the sequence numbers of its requests, with their
-/// recorded and new causes, if there are some.
+/// Replays the control plane's messages to a new gateway. Returns the sequence numbers of its requests, each with the
+/// recorded cause and the new cause, if the responses have causes.
 fn replayed(name: &str) -> (Detached, Vec<(u32, u8, u8)>) {
     let settings = "address = [\"192.0.2.1\"]\nbearers = 100\n\
          pfcp = { address = \"10.100.0.2\", peers = [\"10.100.0.100\"], heartbeat = \"none\" }";

@@ -1,7 +1,7 @@
 //! Tests of the gateway as the user plane of a 5G core, from PFCP to packets: sessions, rules, and reports.
 //!
 //! The exchanges are synthetic, after the known behaviour of the session management functions of Open5GS (2.7) and
-//! free5GC (3.4): which elements, in which order, with which values. They are no recordings of those programs.
+//! free5GC (3.4): which elements, in which order, with which values. They were not recorded from those programs.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::VecDeque;
@@ -435,7 +435,8 @@ impl Upf {
             .collect()
     }
 
-    /// Returns the requests that are sent after a time; each gets a response, with `flags` if those are not 0.
+    /// Returns the requests that the gateway sends after a time. Each gets a response, which contains `flags` unless
+    /// they are 0.
     fn told_after(&mut self, time: Duration, flags: u8) -> Vec<Heard> {
         self.now += time;
         let sent = self.gateway.look(self.now);
@@ -600,7 +601,7 @@ fn a_session_of_open5gs_keeps_tells_passes_counts_and_reports() {
     assert_eq!(upf.down(to_user(53, 4)), []);
     assert!(upf.told().is_empty());
     assert_eq!(upf.signalling("packets held"), 4);
-    // It is known now: buffered packets leave in order, before new ones.
+    // The base station is known now: buffered packets leave in order, before new packets.
     upf.modify(seid, &[update_far(1, FORWARD, Some(0x20))])
         .accepted();
     let out = upf.down(to_user(53, 5));
@@ -1533,7 +1534,7 @@ fn errors_in_new_elements_have_a_cause_and_change_nothing() {
     assert_eq!(upf.down(to_user(80, 0)).len(), 1);
 }
 
-/// A random rule: ports of the remote end, precedence.
+/// A random rule: the port range of the remote endpoint, and the precedence value.
 type Ruled = ((u16, u16), u32);
 
 fn flow_rules(kind: E, rules: &[Ruled]) -> Vec<Element> {
@@ -1558,7 +1559,7 @@ fn flow_rules(kind: E, rules: &[Ruled]) -> Vec<Element> {
 }
 
 /// Returns the tunnel through which a packet from a port leaves: that of the matching rule with the lowest precedence
-/// value, and number.
+/// value, and among equal values the lowest number.
 fn wanted(rules: &[Ruled], port: u16) -> Option<u32> {
     let numbered = (1_u32..).zip(rules);
     let fitting = numbered.filter(|(_, ((first, last), _))| (*first..=*last).contains(&port));
@@ -1571,8 +1572,8 @@ thread_local! {
 }
 
 proptest::proptest! {
-    /// Under random changes of the rules, each packet leaves by the rule that a reader of the list would choose.
-    /// Unmatched packets are counted as such.
+    /// Under random changes of the rules, each packet leaves by the matching rule of the lowest precedence value.
+    /// Unmatched packets are counted under their own outcome.
     #[test]
     fn each_packet_uses_the_matching_rule_of_lowest_precedence_value(
         rules in proptest::collection::vec(((1u16..40, 0u16..20), 0u32..4), 1..12),

@@ -8,7 +8,7 @@ use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
 use crate::command::{self, CommandError};
 
-/// The reason why a thread could not be pinned or its priority raised.
+/// The reason why a thread could not be pinned, or its priority could not be raised.
 #[derive(Debug, thiserror::Error)]
 pub enum AffinityError {
     /// The CPU is absent, offline or not in the cpuset of this process.

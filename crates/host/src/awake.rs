@@ -9,8 +9,8 @@ const REQUESTS: &str = "/dev/cpu_dma_latency";
 /// The requested maximum wakeup time of a core, us.
 const LONGEST_WAKE_UP_US: i32 = 0;
 
-/// A request to the kernel that no core of this machine halts. It ends when this value is dropped or the process ends,
-/// for any reason.
+/// A request to the kernel that no core of this machine halts. The request ends when this value is dropped, or when the
+/// process ends for any reason.
 #[derive(Debug)]
 pub struct Awake {
     _request: File,

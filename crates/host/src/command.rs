@@ -16,7 +16,7 @@ pub enum CommandError {
     NotInstalled {
         /// The program that is absent.
         program: String,
-        /// The Debian package that contains it.
+        /// The Debian package that contains the program.
         package: &'static str,
     },
     /// The kernel refused because of a missing privilege.

@@ -7,11 +7,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-/// The state of the counters at one moment.
+/// The kernel's counters of processor time at one moment.
 #[derive(Debug, Clone)]
 pub struct CpuReading {
     taken: Instant,
-    /// The `cpu` lines: the CPU's number (`None` for the sum), and the ticks.
+    /// The counters of `/proc/stat` in ticks, by CPU number; `None` stands for the sum of all CPUs.
     lines: Vec<(Option<usize>, [u64; 10])>,
     own_s: Option<f64>,
 }
@@ -27,7 +27,7 @@ pub struct CpuShare {
     pub irq: f64,
     /// The fraction spent in soft interrupts, which include most of the kernel's network stack.
     pub softirq: f64,
-    /// The fraction in which the hypervisor ran something else than this virtual machine.
+    /// The fraction in which the hypervisor did not run this virtual machine, although it was ready to run.
     pub steal: f64,
     /// The fraction spent in virtual machines that run on this machine.
     pub guest: f64,
@@ -42,9 +42,9 @@ pub struct CpuShares {
     pub seconds: f64,
     /// The fractions of all processors together.
     pub all: CpuShare,
-    /// The fractions of each processor, with its number.
+    /// The fractions of each processor, with the processor's number.
     pub cpus: Vec<(usize, CpuShare)>,
-    /// The fraction of `all` that this process itself used; `None` if the kernel does not report it.
+    /// The fraction of all processors' time that this process used; `None` if the kernel does not report it.
     pub own: Option<f64>,
 }
 

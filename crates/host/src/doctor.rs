@@ -26,9 +26,9 @@ const LISTENED: Duration = Duration::from_secs(1);
 const CALIBRATED: Duration = Duration::from_millis(50);
 /// The maximum number of settings that are shown.
 const SHOWN_SETTINGS: usize = 5;
-/// Huge pages for the buffers of a few ports.
+/// The number of huge pages that the buffers of a few ports need.
 const HUGE_PAGES: u64 = 256;
-/// The locked memory of an AF_XDP port with its default rings, with space for a second port.
+/// The locked memory that an AF_XDP port with its default rings needs, with space for a second port.
 const LOCKED_BYTES: u64 = 64 << 20;
 
 /// Settings of `taut tune` by benefit: first those against interruptions of milliseconds, then of tens of microseconds,
@@ -55,7 +55,7 @@ const BY_VALUE: &[&str] = &[
     "swappiness",
 ];
 
-/// Settings that have a separate check here, and those that cannot be changed on the machine itself.
+/// Settings that have a separate check in this module, and settings that cannot be changed on the machine itself.
 const NOT_AMONG_SETTINGS: &[&str] = &[
     "huge-pages",
     "clock-source",
@@ -63,8 +63,8 @@ const NOT_AMONG_SETTINGS: &[&str] = &[
     "mitigations",
 ];
 
-/// The rights that ports need: for packet sockets, interfaces, XDP programs, XDP programs with filters, and locked
-/// memory.
+/// The capabilities that ports need. In order, they are for packet sockets, interfaces, XDP programs, XDP programs with
+/// filters, and locked memory.
 const RIGHTS: &[Capability] = &[
     Capability::NetRaw,
     Capability::NetAdmin,
@@ -79,9 +79,9 @@ const RIGHTS: &[Capability] = &[
 pub enum Verdict {
     /// The check passed.
     Well,
-    /// It works, but could be better.
+    /// The checked feature works, but could be better.
     Better,
-    /// A requirement is missing.
+    /// The checked feature is missing, and it is required.
     Missing,
 }
 
@@ -94,7 +94,7 @@ pub struct Check {
     pub verdict: Verdict,
     /// The state that was found, in one line.
     pub found: String,
-    /// The command that fixes it, or advice if there is no such command; empty if the check passed.
+    /// The command that fixes the finding, or advice if there is no such command; empty if the check passed.
     pub mend: String,
 }
 
@@ -362,7 +362,7 @@ fn noise_heard(noise: &CpuNoise, again: String) -> Check {
     }
 }
 
-/// Returns the bad settings with the largest benefit.
+/// Returns checks for the bad settings whose change has the largest benefit.
 fn settings(audit: &Audit, is_every_cpu: bool) -> Vec<Check> {
     let mut bad: Vec<&Finding> = audit
         .findings
@@ -399,7 +399,7 @@ fn mend(finding: &Finding, cpus: &str, is_every_cpu: bool) -> String {
     }
 }
 
-/// Returns advice as a root command if it is a single command, else unchanged.
+/// Returns advice that is a single command as a command of root, and other advice unchanged.
 fn as_advised(advice: &str) -> String {
     match advice.split_once(" (back: ") {
         Some((command, back)) if back.ends_with(')') && !command.contains(';') => as_root(command),

@@ -1,8 +1,8 @@
 //! The energy and processor time of a measurement: joules from a counter or meter, and processor time, which the kernel
 //! always counts.
 //!
-//! Joules come from the processor's own counters (RAPL, which Linux shows as `powercap`) or from a command that asks a
-//! meter. Where there is neither, the result says so: nothing is estimated.
+//! Joules are from the processor's own counters (RAPL, which Linux shows as `powercap`) or from a command that reads a
+//! meter. Where there is neither, the result states that: nothing is estimated.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -181,7 +181,7 @@ enum Joules {
     Meter(f64),
 }
 
-/// Runs a meter's command.
+/// Runs a meter's command; returns the joules that the command prints.
 fn ask(line: &str) -> Result<f64, MeterError> {
     let error = |reason: String| MeterError {
         command: line.to_owned(),
@@ -225,19 +225,19 @@ fn ask(line: &str) -> Result<f64, MeterError> {
     joules.ok_or_else(|| error(format!("it printed \"{text}\"")))
 }
 
-/// Processor time of the processes that this one has started, and of their descendants.
+/// Processor time of the processes that this process has started, and of their descendants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime {
     /// Time on a processor, s: to the nanosecond if the kernel counts that precisely.
     pub cpu_s: f64,
-    /// The part outside the kernel, s, in steps of the kernel's clock tick (10 ms).
+    /// The time outside the kernel, s, in steps of the kernel's clock tick (10 ms).
     pub user_s: f64,
-    /// The part inside the kernel on the process's behalf, s, in the same steps.
+    /// The time inside the kernel on behalf of these processes, s, in steps of the kernel's clock tick (10 ms).
     pub system_s: f64,
 }
 
 impl CpuTime {
-    /// Reads the time of the processes that this one has started; `None` if it has not started any.
+    /// Reads the time of the processes that this process has started; `None` if it has not started any.
     fn of_children(root: &Path) -> Option<Self> {
         let proc = root.join("proc");
         let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
@@ -330,7 +330,7 @@ fn idle_s(root: &Path, cpu: usize) -> Option<f64> {
     Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// The state of all counters at one moment.
+/// The state of the meter and of the processor time counters at one moment.
 #[derive(Debug)]
 pub struct Reading {
     taken: Instant,
@@ -350,16 +350,17 @@ pub struct EnergyUse {
     pub joules: Option<f64>,
     /// The source of the joules, or the reason why there are none.
     pub source: String,
-    /// The processor time of the device's processes; `None` if the device is not started by this command.
+    /// The processor time of the device's processes; `None` if this command does not start the device.
     pub device_cpu: Option<CpuTime>,
-    /// `device_cpu.cpu_s` per second: 1 is one core during the whole time.
+    /// `device_cpu.cpu_s` per second of the measurement: 1 is one core during the whole time.
     pub device_cpu_share: Option<f64>,
     /// The fraction of the time in which the device's core was not idle, including the work of other programs.
     pub device_core_busy_share: Option<f64>,
 }
 
 impl Reading {
-    /// Reads `meter`, the processor time of the processes that this one has started, and the idle time of `device_cpu`.
+    /// Reads `meter`, the processor time of the processes that this process has started, and the idle time of
+    /// `device_cpu`.
     #[must_use]
     pub fn take(meter: &Meter, device_cpu: Option<usize>) -> Self {
         Self::take_under(Path::new("/"), meter, device_cpu)

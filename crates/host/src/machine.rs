@@ -1,4 +1,4 @@
-//! Facts about the machine that a result depends on, each with the file it was read from.
+//! Facts about the machine on which a result depends, each with the file from which it was read.
 //!
 //! The host name and the user are omitted, so that a record can be published. A file that is missing or unreadable
 //! gives `None` (or an empty list), never an error.
@@ -20,7 +20,7 @@ use crate::permissions::{Capability, effective_capabilities};
 /// The file with the list of online CPUs.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-/// A value with the file it was read from.
+/// A value with the file from which it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact<T> {
     /// The value.
@@ -36,16 +36,16 @@ pub struct Cache {
     pub level: u8,
     /// `Data`, `Instruction` or `Unified`.
     pub kind: String,
-    /// The size of this one cache.
+    /// The size of this cache, bytes.
     pub size_bytes: u64,
-    /// The CPUs that share it.
+    /// The CPUs that share this cache.
     pub shared_by_cpus: BTreeSet<usize>,
 }
 
 /// Huge pages of one size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HugePages {
-    /// The size of one page.
+    /// The size of one page, bytes.
     pub page_bytes: u64,
     /// The number of reserved pages.
     pub total: u64,
@@ -53,14 +53,14 @@ pub struct HugePages {
     pub free: u64,
 }
 
-/// An idle state that a CPU can enter when it has nothing to run.
+/// An idle state of a CPU without runnable tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleState {
     /// The name that the driver gives the state, such as `C6` or `haltpoll idle`.
     pub name: String,
     /// The time that leaving the state takes, us, as the driver states it.
     pub exit_latency_us: u64,
-    /// True if the administrator disabled it.
+    /// True if the administrator disabled the state.
     pub disabled: bool,
 }
 

@@ -16,7 +16,7 @@ pub struct NoiseSource {
     pub name: String,
     /// The effect on the measurement.
     pub detail: String,
-    /// The evidence, with the file that contains it.
+    /// The evidence for the source of noise, with the file that contains the evidence.
     pub evidence: String,
 }
 
@@ -57,11 +57,11 @@ pub struct Count {
 pub struct CoreActivity {
     /// The number of the CPU.
     pub cpu: usize,
-    /// The time that the hypervisor gave to others while this CPU was ready to run.
+    /// The steal time: the hypervisor did not run this CPU, although it was ready to run.
     pub steal_ms: u64,
-    /// The time in interrupt handlers, if the kernel accounts for it.
+    /// The time spent in interrupt handlers, if the kernel accounts for it.
     pub interrupt_ms: u64,
-    /// The time in soft interrupts.
+    /// The time spent in soft interrupts.
     pub softirq_ms: u64,
     /// The number of interrupts.
     pub interrupt_count: u64,
@@ -156,7 +156,7 @@ impl Snapshot {
 }
 
 impl SystemActivity {
-    /// Returns the sum of this and later activity on the same CPUs.
+    /// Returns the sum of this activity and a later one on the same CPUs.
     #[must_use]
     pub fn join(self, later: Self) -> Self {
         let cores = self

@@ -63,7 +63,7 @@ impl Capability {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{what}; {how_to_get_it}")]
 pub struct Missing {
-    /// The missing requirement, in one clause.
+    /// The requirement that is missing, in one clause.
     pub what: String,
     /// The remedy, in one clause.
     pub how_to_get_it: String,

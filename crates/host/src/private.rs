@@ -56,7 +56,7 @@ pub fn sweep(parent: &Path) {
     }
 }
 
-/// Returns the PID namespace, which determines the process numbers.
+/// Returns the PID namespace, in which process numbers are unique.
 fn numbering() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
@@ -80,7 +80,7 @@ pub fn folder(path: &Path) -> io::Result<()> {
     make(path, 0o700)
 }
 
-/// Creates a folder as [`folder`] does, which other users may read.
+/// Creates a folder that other users may read, and otherwise does the same as [`folder`].
 ///
 /// # Errors
 /// The errors are those of [`folder`].
@@ -177,10 +177,10 @@ pub enum LockError {
     /// Another process has the lock.
     #[error("held by {}", by.map_or("another process".to_owned(), |by| format!("process {by}")))]
     Held {
-        /// The process number of the holder, if it has been written yet.
+        /// The process number of the holder, if the holder has written it yet.
         by: Option<u32>,
     },
-    /// The lock cannot be created or opened, or does not belong to this user.
+    /// The lock file cannot be created or opened, or does not belong to this user.
     #[error(transparent)]
     System(#[from] io::Error),
 }
@@ -251,9 +251,9 @@ impl Lock {
     }
 }
 
-/// The name of the claim for running an experiment on this machine.
+/// The name of the claim that a process takes to run an experiment on this machine.
 pub const EXPERIMENT: &str = "experiment";
-/// The name of the claim for measuring on this machine.
+/// The name of the claim that a process takes to measure on this machine.
 pub const MEASURING: &str = "measuring";
 /// Timeout of processes that wait for [`MEASURING`].
 pub const MEASURING_PATIENCE: Duration = Duration::from_secs(600);

@@ -46,7 +46,7 @@ pub enum DeviceError {
     NotStarted {
         /// The device's name.
         name: String,
-        /// The command line of the device.
+        /// The command line that starts the device.
         command: String,
         /// The error of the system.
         source: io::Error,
@@ -76,7 +76,7 @@ pub enum DeviceError {
         name: String,
         /// The exit status of the device.
         status: ExitStatus,
-        /// The end of its standard error, or of its standard output if that is empty.
+        /// The end of the device's standard error, or of its standard output if the standard error is empty.
         last_lines: String,
     },
     /// The device runs but did not print the expected line.
@@ -88,10 +88,10 @@ pub enum DeviceError {
         name: String,
         /// The timeout.
         waited: Duration,
-        /// The end of its standard error, or of its standard output if that is empty.
+        /// The end of the device's standard error, or of its standard output if the standard error is empty.
         last_lines: String,
     },
-    /// A signal could not be sent to the device, or its end could not be awaited.
+    /// A signal could not be sent to the device, or waiting for the device's exit failed.
     #[error("cannot stop {name} (process {pid}): {source}")]
     NotStopped {
         /// The device's name.
@@ -187,7 +187,7 @@ impl DeviceProcess {
         self.child.id()
     }
 
-    /// Returns the file with its standard output.
+    /// Returns the path of the file with the device's standard output.
     #[must_use]
     pub fn stdout(&self) -> &Path {
         &self.stdout
@@ -242,7 +242,7 @@ impl DeviceProcess {
         }
     }
 
-    /// Pauses the device and everything in its process group, until it is ended.
+    /// Pauses the device and everything in its process group, until the device is stopped.
     ///
     /// # Errors
     /// [`DeviceError::NotStopped`].
@@ -267,7 +267,7 @@ impl DeviceProcess {
         self.end()
     }
 
-    /// Returns the end of its standard error, or of its standard output if that is empty.
+    /// Returns the end of the device's standard error, or of its standard output if the standard error is empty.
     #[must_use]
     pub fn last_lines(&self) -> String {
         [&self.stderr, &self.stdout]
@@ -331,7 +331,7 @@ impl DeviceProcess {
         ended.unwrap_or_else(|| Err(self.not_stopped(io::ErrorKind::TimedOut.into())))
     }
 
-    /// Returns the next complete line of standard output that has not been read, if there is one.
+    /// Returns the next unread complete line of the device's standard output, if there is one.
     ///
     /// # Errors
     /// [`DeviceError::Output`].

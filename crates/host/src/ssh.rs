@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub struct SshAddress {
     /// The host, with the user if one is given.
     pub destination: String,
-    /// The port, if it differs from that of ssh's own settings.
+    /// The port, if it differs from the port in ssh's own settings.
     pub port: Option<u16>,
 }
 

@@ -11,13 +11,13 @@ pub const PROGRAM: &str = "dpdk-testpmd";
 /// The memory of the program, MB; 16384 buffers of 2304 bytes need 38.
 const MEMORY_MB: u64 = 128;
 
-/// The memory of a program whose packets a peer maps, MB.
+/// The memory of a program whose packet buffers a peer maps, MB.
 const SHARED_MEMORY_MB: u64 = 64;
 
 /// The memory for a program's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// Huge pages if there are enough, like taut's own packet memory.
+    /// Huge pages if enough of them are free, as for taut's own packet memory.
     Usual,
     /// One file of huge pages, which a peer can map: drivers send from it without a copy.
     Shared,
@@ -28,7 +28,7 @@ pub enum Memory {
 pub struct Testpmd<'a> {
     /// The CPU of the program.
     pub cpu: usize,
-    /// The memory for its packets.
+    /// The memory for the packets of the program.
     pub memory: Memory,
     /// The devices, such as `net_null0,size=64`.
     pub devices: &'a [String],
@@ -67,7 +67,7 @@ impl Testpmd<'_> {
 }
 
 impl Memory {
-    /// Returns the options for the present number of free huge pages.
+    /// Returns the memory options of the program, for the present number of free huge pages.
     pub(crate) fn words_here(self) -> Vec<String> {
         self.words(free_huge_pages())
     }

@@ -16,7 +16,7 @@ pub struct CorePlan {
     pub generator: usize,
     /// The CPU of the device under test.
     pub device: usize,
-    /// A note about this choice that readers of the results need.
+    /// A note about the choice of these CPUs, for readers of the results.
     pub note: String,
 }
 
@@ -50,9 +50,9 @@ impl CorePlan {
 pub struct Cpu {
     /// The kernel's number of the CPU.
     pub id: usize,
-    /// The hardware threads of the same core, including this one.
+    /// The hardware threads of the CPU's core, including this CPU.
     pub siblings: BTreeSet<usize>,
-    /// The CPUs that share its last-level cache, including this one; empty if unknown.
+    /// The CPUs that share the last-level cache of this CPU, including this CPU; empty if unknown.
     pub near: BTreeSet<usize>,
     /// True if the scheduler keeps other tasks off the CPU (`isolcpus`).
     pub isolated: bool,

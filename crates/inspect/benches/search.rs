@@ -1,6 +1,6 @@
-//! The cost of searching for all patterns of a group, measured alternately with the automaton of the `aho-corasick`
-//! crate and with Vectorscan. Payloads have three lengths and contain no pattern, one, or only beginnings of patterns.
-//! `cargo bench -p taut-inspect --bench search`.
+//! The cost of searching for all patterns of a group of rules, with the automaton of the `aho-corasick` crate and with
+//! Vectorscan in alternation. Payloads have three lengths and contain no pattern, one pattern, or only beginnings of
+//! patterns. `cargo bench -p taut-inspect --bench search`.
 #![allow(clippy::unwrap_used)]
 
 use std::hint::black_box;
@@ -15,7 +15,7 @@ const PATTERNS: [usize; 4] = [1, 30, 300, 10_000];
 const LENGTHS: [usize; 3] = [22, 470, 1460];
 const KINDS: [&str; 3] = ["none in it", "one in it", "beginnings"];
 
-/// Returns words as in real rules: letters and digits, six to fourteen bytes.
+/// Returns `count` patterns like the words in real rules: letters and digits, 6 to 14 bytes long.
 fn patterns(count: usize) -> Vec<Vec<u8>> {
     let mut random = fastrand::Rng::with_seed(1);
     let each = (0..count).map(|number| {
@@ -27,7 +27,8 @@ fn patterns(count: usize) -> Vec<Vec<u8>> {
     each.collect()
 }
 
-/// Returns payloads of that length and kind: text of web pages, as `taut ips sample --traffic` sends.
+/// Returns payloads of length `len`: web page text as `taut ips sample --traffic` sends it, with the patterns that
+/// `kind` selects.
 fn payloads(len: usize, kind: usize, patterns: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut random = fastrand::Rng::with_seed(2);
     let text = b"<p>What is written here is of no importance, but it looks like text.</p>\r\nAccept: text/html\r\n";
@@ -58,7 +59,7 @@ fn payloads(len: usize, kind: usize, patterns: &[Vec<u8>]) -> Vec<Vec<u8>> {
     each.collect()
 }
 
-/// Returns the cycles per payload, and the number of patterns found in all.
+/// Searches the payloads; returns the mean cycles per payload and the total number of patterns found.
 fn turn(search: &Search, scratch: &mut Scratch, payloads: &[Vec<u8>]) -> (f64, usize) {
     let mut found = 0;
     let looks = (BYTES / payloads[0].len()).min(50_000);

@@ -1,4 +1,4 @@
-//! Anomalies of a packet, and their names in rules. The caller sets their bits
+//! Anomalies of a packet, and their names in rules. The caller of the rules sets one bit for each anomaly
 //! ([`crate::evaluate::Packet::anomalies`]).
 
 /// Defines the anomalies, and the list of the names of stream events in rules.
@@ -11,9 +11,9 @@ macro_rules! anomalies {
             $($(#[$about])* $kind,)*
         }
 
-        /// Names of stream events. Taut does not report the others: they concern a frequency (`3whs_syn_flood`), a
-        /// state (`4whs_wrong_seq`) or a limit (`reassembly_depth_reached`) that does not exist here, or
-        /// `pkt_bad_window_update`.
+        /// Names of stream events. Taut does not report Suricata's other stream events: they concern a frequency
+        /// (`3whs_syn_flood`), a state (`4whs_wrong_seq`) or a limit (`reassembly_depth_reached`) that does not exist
+        /// in taut, or `pkt_bad_window_update`.
         const OF_STREAMS: &[(&str, Anomaly)] = &[$($(($name, Anomaly::$kind),)?)*];
     };
 }
@@ -23,23 +23,23 @@ anomalies! {
     HeaderChecksum,
     /// The checksum of TCP, UDP or ICMP is wrong.
     Checksum,
-    /// A segment lies outside of the window that its receiver has offered.
+    /// A segment is outside the window that its receiver has offered.
     OutOfWindow = "est_packet_out_of_window",
-    /// A segment acknowledges what was never sent.
+    /// A segment acknowledges bytes that were never sent.
     BadAcknowledgement = "pkt_invalid_ack",
-    /// A segment repeats bytes of its stream with other content.
+    /// A segment has other bytes than an earlier segment for the same sequence numbers.
     Overlap = "reassembly_overlap_different_data",
-    /// Bytes of the stream are missing for good.
+    /// Bytes of the stream are permanently missing.
     Gap = "reassembly_seq_gap",
-    /// A fragment overlaps another one of its datagram.
+    /// A fragment overlaps another fragment of the same datagram.
     FragmentOverlap,
     /// The acknowledgement number is set but the ACK flag is not.
     BrokenAcknowledgement = "pkt_broken_ack",
-    /// The timestamp is older than the latest one that the receiver has.
+    /// The timestamp is older than the latest timestamp that the receiver has.
     Timestamp = "pkt_invalid_timestamp",
     /// A segment repeats only bytes that were already acknowledged.
     SpuriousRetransmission = "pkt_spurious_retransmission",
-    /// A segment follows a RST from the same end.
+    /// A segment follows a RST from the same endpoint.
     AfterReset = "suspected_rst_inject",
     /// A RST belongs to no known connection.
     ResetOfNothing = "rst_but_no_session",
@@ -47,13 +47,14 @@ anomalies! {
     ResetAcknowledgement = "rst_invalid_ack",
     /// A FIN belongs to no known connection.
     FinOfNothing = "fin_but_no_session",
-    /// The client that sent a SYN sends the SYN+ACK as well.
+    /// The SYN+ACK comes from the client, which has sent the SYN.
     AskedAnswerFromClient = "3whs_synack_in_wrong_direction",
-    /// A SYN+ACK acknowledges another number than that of the SYN.
+    /// The acknowledgement number of a SYN+ACK does not match the SYN.
     AskedAnswerOther = "3whs_synack_with_wrong_ack",
-    /// In a simultaneous open, the SYN+ACK of the first end acknowledges another number than that of the other's SYN.
+    /// In a simultaneous open, the acknowledgement number of the first endpoint's SYN+ACK does not match the other
+    /// endpoint's SYN.
     BothAnswerOther = "4whs_synack_with_wrong_ack",
-    /// In a simultaneous open, the SYN+ACK of the first end has another sequence number than its SYN.
+    /// In a simultaneous open, the first endpoint's SYN+ACK has another sequence number than its SYN.
     BothAnswerOtherNumber = "4whs_synack_with_wrong_syn",
     /// The client sends a SYN+ACK after the server's SYN+ACK.
     AnsweredAnswerToServer = "3whs_synack_toserver_on_syn_recv",
@@ -93,7 +94,7 @@ anomalies! {
     OpenBefore = "est_pkt_before_last_ack",
     /// The first FIN acknowledges bytes that were never sent.
     FinAcknowledgement = "fin_invalid_ack",
-    /// The first FIN lies outside of the receive window.
+    /// The first FIN is outside the receive window.
     FinOutOfWindow = "fin_out_of_window",
     /// The first FIN has the SYN flag as well.
     FinWithSyn = "fin_syn",
@@ -119,15 +120,17 @@ anomalies! {
     ServerHeardNumber = "fin2_ack_wrong_seq",
     /// After the server's FIN was acknowledged, a segment acknowledges bytes that were never sent.
     ServerHeardAcknowledgement = "fin2_invalid_ack",
-    /// After a simultaneous close, a segment begins after the sender's FIN.
+    /// After a simultaneous close, the sequence number of a segment is after the FIN of the same sender.
     ClosingNumber = "closing_ack_wrong_seq",
     /// After a simultaneous close, a segment acknowledges bytes that were never sent.
     ClosingAcknowledgement = "closing_invalid_ack",
-    /// After the FIN of the client and then that of the server, a segment begins after the sender's FIN.
+    /// After a FIN of the client and then one of the server, the sequence number of a segment is after the FIN of the
+    /// same sender.
     LastNumber = "lastack_ack_wrong_seq",
     /// After the FIN of the client and then that of the server, a segment acknowledges bytes that were never sent.
     LastAcknowledgement = "lastack_invalid_ack",
-    /// After the FIN of the server and then that of the client, a segment begins after the sender's FIN.
+    /// After a FIN of the server and then one of the client, the sequence number of a segment is after the FIN of the
+    /// same sender.
     WaitingNumber = "timewait_ack_wrong_seq",
     /// After the FIN of the server and then that of the client, a segment acknowledges bytes that were never sent.
     WaitingAcknowledgement = "timewait_invalid_ack",
@@ -141,11 +144,11 @@ impl Anomaly {
     }
 }
 
-/// Names of fragment events. Taut does not report the others, or they concern faults of fragments that are discarded
-/// before rules are evaluated.
+/// Names of fragment events, with the IP version of each. Taut does not report Suricata's other fragment events, or
+/// drops the fragments that they concern before it evaluates rules.
 const OF_FRAGMENTS: [(&str, u8); 2] = [("ipv4.frag_overlap", 4), ("ipv6.frag_overlap", 6)];
 
-/// Keywords about checksums, with the version of IP and the protocol after its header.
+/// Checksum keywords, each with the IP version, and with the protocol whose checksum it tests; none for the IP header.
 const CHECKSUMS: [(&str, u8, Option<u8>); 7] = [
     ("ipv4-csum", 4, None),
     ("tcpv4-csum", 4, Some(6)),
@@ -156,7 +159,7 @@ const CHECKSUMS: [(&str, u8, Option<u8>); 7] = [
     ("icmpv6-csum", 6, Some(58)),
 ];
 
-/// Returns the anomaly of the event with that name, and the version of IP in its name; none if taut does not report it.
+/// Returns the anomaly of the event `name`, and the IP version in that name; none if taut does not report the event.
 pub(crate) fn event(keyword: &str, name: &str) -> Option<(Anomaly, Option<u8>)> {
     match keyword {
         "decode-event" => {
@@ -167,8 +170,7 @@ pub(crate) fn event(keyword: &str, name: &str) -> Option<(Anomaly, Option<u8>)> 
     }
 }
 
-/// Returns the version of IP that a checksum keyword is about, and the protocol after its header; none for other
-/// keywords.
+/// Returns the IP version of a checksum keyword and the protocol whose checksum it tests; none for other keywords.
 pub(crate) fn checksum(keyword: &str) -> Option<(u8, Option<u8>)> {
     let found = CHECKSUMS.iter().find(|it| it.0 == keyword);
     found.map(|&(_, version, protocol)| (version, protocol))

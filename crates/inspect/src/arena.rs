@@ -2,14 +2,14 @@
 
 /// Size of a chunk in bytes.
 pub const CHUNK_BYTES: usize = 512;
-/// The number that stands for no chunk.
+/// The index that means "no chunk".
 pub const NONE: u32 = u32::MAX;
 
 /// The chunks, and a list of the free ones.
 #[derive(Debug)]
 pub struct Arena {
     bytes: Box<[[u8; CHUNK_BYTES]]>,
-    /// Next chunk of each, in its list or in the list of free chunks; [`NONE`] ends a list.
+    /// Index of the chunk after each chunk, in a list in use or in the list of free chunks; [`NONE`] ends a list.
     next: Box<[u32]>,
     free: u32,
     used: usize,
@@ -17,7 +17,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Allocates this number of bytes, rounded down to complete chunks.
+    /// Allocates chunks for `bytes` bytes, rounded down to complete chunks.
     pub fn new(bytes: usize) -> Self {
         let chunks = (bytes / CHUNK_BYTES).clamp(1, NONE as usize - 1);
         let next = (1..chunks as u32).chain([NONE]);
@@ -30,7 +30,7 @@ impl Arena {
         }
     }
 
-    /// Takes a free chunk; its bytes are not cleared.
+    /// Removes a chunk from the free list and returns it; its bytes are not cleared.
     #[inline]
     pub fn take(&mut self) -> Option<u32> {
         let chunk = self.free;
@@ -44,7 +44,7 @@ impl Arena {
         Some(chunk)
     }
 
-    /// Returns a chunk to the free ones.
+    /// Returns a chunk to the free list.
     #[inline]
     pub fn give_back(&mut self, chunk: u32) {
         self.next[chunk as usize] = self.free;
@@ -52,7 +52,7 @@ impl Arena {
         self.used -= 1;
     }
 
-    /// Returns all chunks of a list, beginning with this one, to the free ones.
+    /// Returns `chunk` and all chunks after it in its list to the free list.
     pub fn give_back_all(&mut self, mut chunk: u32) {
         while chunk != NONE {
             let next = self.next(chunk);
@@ -61,7 +61,7 @@ impl Arena {
         }
     }
 
-    /// Returns true if at least this number of chunks is free.
+    /// Returns true if at least `chunks` chunks are free.
     #[inline]
     pub fn has(&self, chunks: usize) -> bool {
         self.bytes.len() - self.used >= chunks
@@ -79,13 +79,13 @@ impl Arena {
         &mut self.bytes[chunk as usize]
     }
 
-    /// Returns the next chunk in the list of a chunk.
+    /// Returns the chunk after `chunk` in its list.
     #[inline]
     pub fn next(&self, chunk: u32) -> u32 {
         self.next[chunk as usize]
     }
 
-    /// Appends a chunk after another one in its list.
+    /// Makes `next` the chunk after `chunk` in its list.
     #[inline]
     pub fn link(&mut self, chunk: u32, next: u32) {
         self.next[chunk as usize] = next;

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Buffer {
-    /// Payload after the layer-4 header; for TCP also with the preceding bytes of the stream.
+    /// Payload after the layer-4 header; for TCP, preceded by the bytes of the stream before it.
     Payload,
     /// Method of an HTTP request.
     HttpMethod,
@@ -83,8 +83,8 @@ pub enum Buffer {
     Ja3sString,
     /// Bytes that `base64_decode` of the same rule has decoded.
     Base64,
-    /// Each interface of a DCE/RPC call: its UUID of 16 bytes in written order, its major version of two bytes, and 1
-    /// if it was bound by a first fragment.
+    /// Each interface of a DCE/RPC call, in 19 bytes: its UUID in written order (16), its major version (2), and 1 if a
+    /// first fragment bound the interface.
     DceInterface,
     /// Number of the operation of a DCE/RPC call.
     DceOpnum,
@@ -138,7 +138,7 @@ pub enum Buffer {
     MqttUsername,
     /// Password that an MQTT client sends.
     MqttPassword,
-    /// Topic to which the server publishes when an MQTT client has disconnected (will topic).
+    /// Will topic: the server publishes the will message to it when the MQTT client has disconnected.
     MqttWillTopic,
     /// Message that the server publishes to the will topic.
     MqttWillMessage,
@@ -156,19 +156,19 @@ pub enum Buffer {
     Http2ErrorCode,
     /// Weight that an HTTP/2 frame gives its stream.
     Http2Priority,
-    /// Bytes by which an HTTP/2 frame enlarges a window.
+    /// Bytes by which an HTTP/2 frame enlarges a flow-control window.
     Http2Window,
     /// Each size of the header table that an HTTP/2 header block sets.
     Http2SizeUpdate,
-    /// Each setting of an HTTP/2 frame, with its number above the 32 bits of its value.
+    /// Each setting of an HTTP/2 frame: its value in the low 32 bits, its identifier above them.
     Http2Settings,
     /// Name of each header of an HTTP/2 header block.
     Http2HeaderName,
     /// First bytes of the body of a request or of a response.
     FileData,
-    /// Each header line of a request, without its end.
+    /// Each header line of a request, without its line end.
     HttpRequestHeader,
-    /// Each header line of a response, without its end.
+    /// Each header line of a response, without its line end.
     HttpResponseHeader,
     /// Name in a DNS query or in the question of its response.
     DnsQuestion,
@@ -176,9 +176,9 @@ pub enum Buffer {
     IpHeader,
     /// Header of TCP, UDP or ICMP.
     TransportHeader,
-    /// Word of an FTP command, in capitals.
+    /// Name of an FTP command, in capitals.
     FtpCommand,
-    /// Parameter of an FTP command, after its word.
+    /// Parameter of an FTP command, after the command name.
     FtpCommandData,
     /// Text of a line of an FTP reply, after its code.
     FtpReply,
@@ -186,9 +186,9 @@ pub enum Buffer {
     FtpCompletionCode,
     /// 1 if an FTP reply is complete.
     FtpReplyReceived,
-    /// Side that opens the data connection of FTP: 1 for the server, 2 for the client.
+    /// Endpoint that opens the data connection of FTP: 1 for the server, 2 for the client.
     FtpMode,
-    /// Port of the data connection, on which an FTP command and its reply agree.
+    /// Port of the FTP data connection, from a command and its reply.
     FtpDynamicPort,
     /// Protocol version that an SSH client or server sends.
     SshProto,
@@ -200,7 +200,7 @@ pub enum Buffer {
     SshHasshString,
     /// Fingerprint of an SSH server: the MD5 of [`Buffer::SshHasshServerString`].
     SshHasshServer,
-    /// Algorithms of an SSH server for the same purposes.
+    /// Algorithms of an SSH server for key exchange, encryption, authentication and compression.
     SshHasshServerString,
     /// Version of an NTP message.
     NtpVersion,
@@ -222,7 +222,7 @@ pub enum Buffer {
     IkeKeyExchange,
     /// Nonce of an IKE 1 message.
     IkeNonce,
-    /// Attributes that a server of IKE chooses, each as `;name=number;`.
+    /// Attributes that an IKE server chooses, each as `;name=number;`.
     IkeChosen,
 }
 
@@ -230,7 +230,7 @@ impl Buffer {
     /// Number of buffers.
     pub const COUNT: usize = 109;
 
-    /// All buffers, by their numbers.
+    /// All buffers, in the order of their discriminants.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Payload,
         Self::HttpMethod,
@@ -343,13 +343,13 @@ impl Buffer {
         Self::IkeChosen,
     ];
 
-    /// Returns the stage from which the buffer is present: 0 for every packet, 1 for a message, 2 for later bytes from
-    /// the same sender. Buffers of earlier stages stay present.
+    /// Returns the stage from which the buffer is present. Stage 0 is every packet, stage 1 is a message, and stage 2
+    /// is later bytes from the same sender. Buffers of earlier stages stay present.
     pub fn stage(self) -> u8 {
         match self {
             body if body.is_body() => 2,
             Self::TlsCertificates | Self::TlsSubject | Self::TlsIssuer | Self::TlsSerial => 2,
-            // These may arrive with a reply, after the command.
+            // These buffers may become complete only with the reply to a command.
             Self::FtpMode | Self::FtpDynamicPort => 2,
             Self::SshHassh
             | Self::SshHasshString
@@ -359,7 +359,7 @@ impl Buffer {
         }
     }
 
-    /// Returns true if the buffer is a body, which grows with each piece that arrives.
+    /// Returns true if the buffer is a message body, which grows as its bytes arrive.
     #[inline]
     pub fn is_body(self) -> bool {
         matches!(
@@ -386,7 +386,7 @@ impl Buffer {
         )
     }
 
-    /// Returns the direction of the messages that contain the buffer; none if both directions may.
+    /// Returns the direction of the messages that contain the buffer: true for to the server, none for both directions.
     pub fn to_server(self) -> Option<bool> {
         match self {
             Self::HttpMethod
@@ -438,7 +438,7 @@ impl Buffer {
         }
     }
 
-    /// Returns the buffer that holds the HTTP bodies of a direction.
+    /// Returns the buffer with the bodies of HTTP requests (`to_server`) or of responses.
     pub(crate) fn body_of(to_server: bool) -> Self {
         match to_server {
             true => Self::HttpClientBody,
@@ -470,13 +470,13 @@ impl Buffer {
             )
     }
 
-    /// Returns the protocol whose inspector fills the buffer, the first one if there are several; none for buffers of
-    /// every packet.
+    /// Returns the protocol whose inspector fills the buffer, the first one if there are several; none if every packet
+    /// has the buffer.
     pub fn application(self) -> Option<Application> {
         self.applications().first().copied()
     }
 
-    /// Returns the protocols whose inspectors fill the buffer; none for buffers of every packet.
+    /// Returns the protocols whose inspectors fill the buffer; none if every packet has the buffer.
     pub fn applications(self) -> &'static [Application] {
         match self {
             Self::Payload | Self::Base64 | Self::IpHeader | Self::TransportHeader => &[],
@@ -653,13 +653,13 @@ impl BufferSet {
         self.0 == 0
     }
 
-    /// Returns true if both sets have a buffer in common.
+    /// Returns true if at least one buffer is in both sets.
     #[inline]
     pub fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Adds the buffers that are parts of those in the set, or that have the same content under another name.
+    /// Returns the set with the buffers that are part of its buffers, or have the same content under another name.
     #[inline]
     #[must_use]
     pub fn with_parts(mut self) -> Self {

@@ -1,28 +1,29 @@
-//! Rules by the addresses that they are about. Lists of known malicious hosts are long, so a packet is checked only
-//! against the rules about its own sender and receiver.
+//! An index of rules by the addresses in their headers. Lists of known malicious hosts are long, so a packet is checked
+//! only against the rules whose addresses include its sender or receiver.
 
 use crate::ranges::Ranges;
 
 /// An index of rules by intervals of addresses.
 #[derive(Debug, Default)]
 pub(crate) struct ByAddress {
-    /// First addresses of the intervals, in order.
+    /// First address of each interval, in increasing order.
     first: Box<[u128]>,
-    /// Index in `rules` of the first rule of each interval, and the end of the last interval.
+    /// Start of each interval's rules in `rules`, followed by the end of the last interval's rules.
     places: Box<[u32]>,
     rules: Box<[u32]>,
 }
 
-/// Maximum number of addresses of an indexed rule: a wider range is about most packets.
+/// Maximum number of IPv4 addresses of an indexed rule; a rule with a wider range would match most packets anyway.
 const WIDEST: u128 = 1 << 20;
-/// The same maximum for IPv6.
+/// Maximum number of IPv6 addresses of an indexed rule.
 const WIDEST_6: u128 = 1 << 96;
 /// IPv4 addresses, mapped into IPv6.
 const MAPPED: std::ops::RangeInclusive<u128> = 0xffff_0000_0000..=0xffff_ffff_ffff;
-/// Maximum number of entries of all intervals: lists that overlap too much are evaluated for every packet instead.
+/// Maximum total of rules over all intervals. If lists of addresses overlap more than this, their rules are evaluated
+/// for every packet instead.
 const MOST_ENTRIES: usize = 1 << 22;
 
-/// Returns true if there are few enough addresses for the index.
+/// Returns true if the set has few enough addresses for the index.
 pub(crate) fn is_narrow(addresses: &Ranges) -> bool {
     addresses.ranges().iter().all(|(first, last)| {
         let widest = if MAPPED.contains(first) {
@@ -35,7 +36,7 @@ pub(crate) fn is_narrow(addresses: &Ranges) -> bool {
 }
 
 impl ByAddress {
-    /// Sorts rules by their addresses; returns none if they overlap too much.
+    /// Builds the index of rules by their addresses; returns none if the addresses overlap too much.
     pub fn new(rules: &[(u32, &Ranges)]) -> Option<Self> {
         let ranges = || {
             rules
@@ -72,7 +73,7 @@ impl ByAddress {
         })
     }
 
-    /// Returns the rules that are about that address.
+    /// Returns the rules whose addresses include `address`.
     #[inline]
     pub fn rules_of(&self, address: u128) -> &[u32] {
         let Some(interval) = self

@@ -1,9 +1,9 @@
-//! The subject, the issuer and the serial number of a TLS server's certificate (RFC 5280 section 4.1). This is a parser
-//! of our own, as it reads only three fields and allocates no memory.
+//! The subject, the issuer and the serial number of a TLS server's certificate (RFC 5280 section 4.1). Taut has its own
+//! parser because only three fields are needed, and it must not allocate memory.
 
 use std::ops::Deref;
 
-/// Maximum length of a stored name or number; the rest of a longer one is truncated.
+/// Maximum length of the stored text of a field; longer text is truncated.
 const LONGEST_TEXT: usize = 1024;
 
 /// The text of a field.
@@ -41,7 +41,7 @@ impl Text {
         self.len += taken;
     }
 
-    /// Appends bytes as two capital digits each, with a separator between them.
+    /// Appends each byte as two capital hexadecimal digits, with `between` as separator.
     fn push_digits(&mut self, bytes: &[u8], between: &[u8]) {
         const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
         for (number, byte) in bytes.iter().enumerate() {
@@ -75,7 +75,7 @@ impl Text {
 pub struct Certificate {
     /// Subject: its attributes in their order, such as `C=FR, O=Example, CN=example.org`.
     pub subject: Text,
-    /// Issuer, in the same form.
+    /// Issuer, in the same form as the subject.
     pub issuer: Text,
     /// Serial number, as two capital hexadecimal digits per byte, separated by colons.
     pub serial: Text,
@@ -85,7 +85,7 @@ pub struct Certificate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoCertificate;
 
-/// Tags of elements (ITU-T X.690 section 8.1.2).
+/// ASN.1 tags of elements (ITU-T X.690 section 8.1.2).
 const INTEGER: u8 = 0x02;
 const OBJECT: u8 = 0x06;
 const SEQUENCE: u8 = 0x30;
@@ -96,7 +96,7 @@ const VERSION: u8 = 0xa0;
 const TEXTS: [u8; 8] = [0x0c, 0x12, 0x13, 0x14, 0x16, 0x1a, 0x1b, 0x1e];
 
 impl Certificate {
-    /// Reads the fields of a certificate. Earlier fields are cleared in any case.
+    /// Parses the fields of a certificate. Fields of an earlier certificate are cleared even if parsing fails.
     ///
     /// # Errors
     /// Returns an error if the bytes are no certificate.
@@ -120,7 +120,7 @@ impl Certificate {
     }
 }
 
-/// Writes a name as a line: attributes separated by commas, and `+` within a multi-valued one.
+/// Writes a distinguished name as one line: attributes separated by commas, those of a multi-valued component by `+`.
 fn name(mut sets: &[u8], text: &mut Text) -> Result<(), NoCertificate> {
     while !sets.is_empty() {
         let mut attributes = of_kind(&mut sets, SET)?;
@@ -145,7 +145,8 @@ fn name(mut sets: &[u8], text: &mut Text) -> Result<(), NoCertificate> {
     Ok(())
 }
 
-/// Names of attributes, by the last bytes of their identifiers (RFC 4519 section 2, RFC 2985 section 5.2.1).
+/// Names of attribute types, by the last bytes of their object identifiers (RFC 4519 section 2, RFC 2985 section
+/// 5.2.1).
 const KINDS: [(&[u8], &str); 18] = [
     (&[0x55, 4, 3], "CN"),
     (&[0x55, 4, 4], "surname"),
@@ -191,13 +192,13 @@ fn object(bytes: &[u8], text: &mut Text) {
     }
 }
 
-/// Takes an element with that tag from the front.
+/// Removes an element with the tag `wanted` from the front of `bytes` and returns its content.
 fn of_kind<'a>(bytes: &mut &'a [u8], wanted: u8) -> Result<&'a [u8], NoCertificate> {
     let (tag, content) = element(bytes)?;
     (tag == wanted).then_some(content).ok_or(NoCertificate)
 }
 
-/// Takes an element from the front: returns its tag and its content.
+/// Removes an element from the front of `bytes`; returns its tag and its content.
 fn element<'a>(bytes: &mut &'a [u8]) -> Result<(u8, &'a [u8]), NoCertificate> {
     let [tag, first, rest @ ..] = *bytes else {
         return Err(NoCertificate);

@@ -2,10 +2,10 @@
 //! them.
 //!
 //! One content of each rule is its *pattern*, if the rule has contents: the rule is evaluated only where the pattern
-//! occurs. Patterns of the payload are searched for by group; those of a message's buffers whenever an inspector has
-//! filled the buffer. Rules without a pattern are evaluated for every packet of their group.
+//! occurs. Patterns of the payload are searched for group by group. Patterns of a message buffer are searched for when
+//! an inspector has filled that buffer. Rules without a pattern are evaluated for every packet of their group.
 //!
-//! `place.rs` decides where a rule is evaluated, `group.rs` and `set.rs` make the groups.
+//! `place.rs` decides with which buffer a rule is evaluated; `group.rs` and `set.rs` build the groups.
 
 mod group;
 mod place;
@@ -27,8 +27,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use set::RuleSet;
 
-/// Returns true if a matching rule counts. One half of a rule with `=>` counts if the other half has matched the same
-/// transaction; otherwise it is noted in `halves`.
+/// Returns true if a matching rule takes effect. One half of a rule with `=>` takes effect if the other half has
+/// matched the same transaction; otherwise the matched half is noted in `halves`.
 #[inline]
 fn is_whole(rule: &Rule, parts: &Parts<'_>, halves: &mut FlowBits, bits_full: &mut u64) -> bool {
     let Some(half) = rule.half else {
@@ -47,16 +47,16 @@ fn is_whole(rule: &Rule, parts: &Parts<'_>, halves: &mut FlowBits, bits_full: &m
 /// The verdict on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verdict {
-    /// No rule applies an action to it.
+    /// No rule applies an action to the packet.
     #[default]
     None,
-    /// A rule passes its flow, whatever other rules say.
+    /// A rule passes the packet's flow; no other rule changes that.
     Pass,
-    /// A rule passes this packet, whatever other rules say.
+    /// A rule passes this packet; no other rule changes that.
     PassPacket,
-    /// A rule drops it.
+    /// A rule drops the packet.
     Drop,
-    /// A rule drops it and notifies both ends.
+    /// A rule drops the packet and sends a reset to both endpoints.
     Reject,
 }
 
@@ -69,20 +69,20 @@ impl Verdict {
 
 /// Maximum number of matches of one packet that are logged.
 pub const MOST_MATCHES: usize = 64;
-/// Number of groups and rules of a packet that are evaluated without a look at the clock, if the time limit is a
+/// Number of groups and rules of a packet that are evaluated before the clock is read, if the time limit is a
 /// millisecond or more.
 const UNTIMED_LOOKS: u32 = 16;
 const LONG_TICKS: u64 = 2_000_000;
 
-/// Evaluates the rules of a set, with the memory of one worker.
+/// The evaluator of a rule set, with the memory of one worker.
 #[derive(Debug)]
 pub struct Inspector {
     evaluator: Evaluator,
     rates: Rates,
     host_bits: HostBits,
     scratch: Scratch,
-    /// Rules to be evaluated, as twice their numbers, plus one if their pattern occurred in earlier bytes; and one bit
-    /// for each rule in the list.
+    /// Rules to be evaluated, each as twice its index, plus 1 if its pattern occurred in earlier bytes. `seen` has one
+    /// bit for each rule, which is set if the rule is in the list.
     asked: Vec<u32>,
     seen: Vec<u64>,
     /// Matching rules that are to be logged.
@@ -90,17 +90,17 @@ pub struct Inspector {
     /// Halves of rules that matched while the other half has not matched yet.
     halves: FlowBits,
     counters: Arc<[RuleCounters]>,
-    /// Packets until the next one whose rules are timed.
+    /// Number of packets until the next packet whose rules are timed.
     until_timed: u32,
-    /// Time limit for the rules of the packet, in cycles; remaining checks without the clock; the deadline, once the
-    /// clock was read; and whether it has passed.
+    /// Time limit for the rules of the packet, in cycles. The next fields are: the remaining evaluations without a
+    /// clock reading, the deadline once the clock was read, and whether the deadline has passed.
     most_ticks: u64,
     looks: u32,
     until_ticks: u64,
     is_over_time: bool,
-    /// True if a rule about the packet has matched that passes the rest of its flow.
+    /// True if the packet matched a rule that lets the rest of its flow bypass the inspection.
     bypasses: bool,
-    /// Number of flow bits that could not be set because all eight were in use.
+    /// Number of flow bits that could not be set because all eight bits of the flow were in use.
     pub bits_full: u64,
 }
 
@@ -120,9 +120,9 @@ pub struct RuleCounts {
     pub asked: u64,
     /// Number of matches.
     pub fitted: u64,
-    /// Cycles spent on the rule in timed packets.
+    /// Cycles spent on the rule in packets whose rules are timed.
     pub ticks: u64,
-    /// Number of evaluations in timed packets.
+    /// Number of evaluations in packets whose rules are timed.
     pub timed: u64,
 }
 
@@ -144,13 +144,13 @@ fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Relaxed) + more, Relaxed);
 }
 
-/// One packet of this many has its rules timed.
+/// Number of packets of which one has its rules timed.
 const TIMED_ONE_IN: u32 = 64;
 /// Maximum plausible measurement in cycles; a longer one counts as interrupted, because the core ran something else.
 const INTERRUPTED_TICKS: u64 = 100_000;
 
 impl Inspector {
-    /// Creates an inspector for a set, with space for this number of rate counters.
+    /// Creates an inspector for `set`, with space for `counters` rate counters.
     pub fn new(set: &RuleSet, counters: usize) -> Self {
         let rules = set.rules.len();
         Self {
@@ -181,8 +181,8 @@ impl Inspector {
         &self.matches
     }
 
-    /// Takes the halves of rules with `=>` that the last message matched, while the other half has not matched yet. The
-    /// caller stores them with the transaction.
+    /// Removes and returns the halves of rules with `=>` that the last message matched while the other half had not
+    /// matched yet. The caller stores them with the transaction.
     #[inline]
     pub fn take_halves(&mut self) -> FlowBits {
         std::mem::take(&mut self.halves)
@@ -193,9 +193,10 @@ impl Inspector {
         Arc::clone(&self.counters)
     }
 
-    /// Begins another packet, with a time limit for its rules in cycles of [`taut_sys::ticks`]; [`u64::MAX`] is no
-    /// limit. The clock is read before each group and each rule, so one of them may exceed the limit. If the limit is a
-    /// millisecond or more, the clock is not read before the first 16 of them, and most packets have no more.
+    /// Begins the next packet. `most_ticks` is the time limit for its rules in cycles of [`taut_sys::ticks`];
+    /// [`u64::MAX`] means no limit. The clock is read before each group and each rule, so the last one may exceed the
+    /// limit. If the limit is a millisecond or more, the clock is not read before the first 16 of them; most packets
+    /// have no more than 16.
     #[inline]
     pub fn begin(&mut self, most_ticks: u64) {
         self.most_ticks = most_ticks;
@@ -236,14 +237,14 @@ impl Inspector {
         !self.is_over_time
     }
 
-    /// Returns the number of rules that needed too many steps, or tested a transformed buffer that is too long for a
-    /// transform.
+    /// Returns the number of rules that needed too many steps, or had to transform a buffer longer than the limit of
+    /// transforms.
     pub fn given_up(&self) -> u64 {
         self.evaluator.given_up
     }
 
-    /// Evaluates the rules on a packet. `with_packet` is false if only messages are evaluated, as the payload was
-    /// inspected before; `ready` contains the buffers of messages that are new.
+    /// Evaluates the rules on a packet. `with_packet` is false if the payload was inspected before, so that only rules
+    /// about messages are evaluated. `ready` contains the buffers of messages that are new.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is another thing, and it is called in one place"
@@ -289,7 +290,7 @@ impl Inspector {
                 && parts.buffer(buffer).is_none()
                 && let Some(groups) = set.whole.get(buffer as usize)
             {
-                // A rule may test that there is no payload.
+                // A rule may test that the payload is empty.
                 self.search(&groups[direction], packet, &[], 0);
             }
             for data in parts.buffers(buffer) {
@@ -308,8 +309,8 @@ impl Inspector {
         self.ask(set, packet, parts, bits, now_s)
     }
 
-    /// Evaluates only the rules that test the anomalies of a packet: no other rule applies to a packet that its
-    /// receiver discards.
+    /// Evaluates only the rules that test the anomalies of a packet. It is meant for packets that their receiver
+    /// discards, to which no other rule applies.
     pub fn inspect_odd(
         &mut self,
         set: &RuleSet,
@@ -348,14 +349,14 @@ impl Inspector {
             ..
         } = self;
         let mut found = |pattern: usize, end: usize| {
-            // An earlier search found this pattern, but not all other bytes that a rule needs may have been present.
+            // An earlier search found this pattern, but other bytes that the rule needs may have been missing then.
             if end <= new_from {
                 for &rule in &group.going_on[pattern] {
                     ask_for(seen, asked, 2 * rule + 1);
                 }
                 return;
             }
-            // The first rule of a pattern stands for all of its rules, as padding matches at every byte.
+            // The first rule of a pattern represents all rules of that pattern, because padding matches at every byte.
             let rules = &group.found[pattern];
             if rules
                 .first()
@@ -375,8 +376,8 @@ impl Inspector {
         }
     }
 
-    /// Selects the rules that apply to the addresses of a packet. It is not inlined, which keeps it out of the code for
-    /// packets without such rules.
+    /// Adds the rules that apply to the addresses of a packet. The function is not inlined, to keep its code off the
+    /// path of packets without such rules.
     #[inline(never)]
     fn ask_for_addresses(&mut self, by_address: &[ByAddress; 2], packet: &Packet<'_>) {
         let [source, destination] = by_address;
@@ -402,7 +403,7 @@ impl Inspector {
         if is_timed {
             self.until_timed = TIMED_ONE_IN;
         }
-        // The rules are in the order of their actions, pass rules first.
+        // Rules are sorted by action, pass rules first.
         self.asked.sort_unstable();
         let mut verdict = Verdict::None;
         let mut asked = std::mem::take(&mut self.asked);
@@ -420,7 +421,8 @@ impl Inspector {
                 && self.evaluator.fits(rule, packet, parts, bits);
             let is_asked_again = parts.body.new_from > 0 && set.of_pieces[number as usize];
             if fits && (came_before || is_asked_again) {
-                // The match is logged once, when the last required bytes have arrived, even if they arrive again.
+                // The match is logged once, when the last required bytes have arrived. Retransmitted bytes do not log
+                // it again.
                 fits = !self.evaluator.fits(rule, packet, &parts.before(), bits);
             }
             let counters = &self.counters[number as usize];
@@ -463,7 +465,7 @@ impl Inspector {
         verdict
     }
 
-    /// Counts a packet that a rule matches, and returns whether the rate of the rule allows the match.
+    /// Counts a match of a rule against its rate, and returns the effect of the rate on the match.
     #[inline]
     fn rated(&mut self, number: u32, rule: &Rule, packet: &Packet<'_>, now_s: u32) -> Rated {
         let Some(rate) = &rule.rate else {
@@ -525,7 +527,7 @@ fn ask_for(seen: &mut [u64], asked: &mut Vec<u32>, entry: u32) {
     }
 }
 
-/// Changes the bits of the flow as the rule says; returns false if all bits were in use.
+/// Changes the bits of the flow as `change` requests; returns false if all bits were in use.
 fn change_bits(change: &FlowBit, bits: &mut FlowBits) -> bool {
     match change {
         FlowBit::Set(names) => names.iter().all(|&bit| bits.set(bit)),

@@ -5,20 +5,20 @@
 pub struct Cursor<'a>(pub &'a [u8]);
 
 impl<'a> Cursor<'a> {
-    /// Takes this number of bytes; returns none if fewer remain.
+    /// Removes `bytes` bytes from the front and returns them; returns none if fewer remain.
     pub fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(bytes)?;
         self.0 = rest;
         Some(taken)
     }
 
-    /// Takes a number of this many bytes, most significant byte first.
+    /// Removes a number of `bytes` bytes from the front and returns it, most significant byte first.
     pub fn number(&mut self, bytes: usize) -> Option<u64> {
         let fold = |all: u64, &byte: &u8| all << 8 | u64::from(byte);
         Some(self.take(bytes)?.iter().fold(0, fold))
     }
 
-    /// Takes a string with a length prefix of this many bytes.
+    /// Removes a string after a length prefix of `bytes` bytes, and returns the string without the prefix.
     pub fn string(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let len = self.number(bytes)?;
         self.take(usize::try_from(len).ok()?)

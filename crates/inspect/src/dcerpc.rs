@@ -1,8 +1,8 @@
 //! DCE/RPC over TCP (C706 chapter 12, [MS-RPCE] 2.2.2): the interfaces that a client binds, and its calls to them.
 //!
-//! A message is a request or a response, once all its fragments or the maximum of stored bytes have arrived. Its stub
-//! data are those of all fragments. They include the object UUID of a call, the authentication trailer, and the first
-//! eight bytes of a response: Suricata does the same, and rules rely on it.
+//! A message is a request or a response. It is reported once all its fragments have arrived, or as many bytes as are
+//! stored. Its stub data is that of all fragments. It includes the object UUID of a call, the authentication trailer,
+//! and the first eight bytes of a response: Suricata includes them too, and rules rely on it.
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::cursor::Cursor;
@@ -37,17 +37,17 @@ pub struct DceRpc {
     framers: Framers,
     sides: [Side; 2],
     interfaces: Vec<Interface>,
-    /// The latest calls, in a ring.
+    /// Ring of the latest calls.
     calls: [Call; MOST_CALLS],
     made: usize,
 }
 
-/// The call that the current fragments of a direction belong to.
+/// The call to which the current fragments of a direction belong.
 #[derive(Debug, Default)]
 struct Side {
     stub: Vec<u8>,
     call: Call,
-    /// True if rules were evaluated on it.
+    /// True if rules were evaluated on the call's message.
     is_told: bool,
     record: Record,
 }
@@ -56,12 +56,12 @@ struct Side {
 #[derive(Debug, Clone, Copy)]
 struct Interface {
     context: u16,
-    /// UUID, major version, and 1 if its message is a first fragment, as in [`Buffer::DceInterface`].
+    /// UUID, major version, and 1 if a first fragment bound the interface, as in [`Buffer::DceInterface`].
     named: [u8; UUID + 3],
     answer: Answer,
 }
 
-/// The reply of a server about an interface.
+/// The reply of a server to the binding of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Awaited,
@@ -98,7 +98,7 @@ fn length(bytes: &[u8]) -> Length {
     }
 }
 
-/// Returns true if a stream of DCE/RPC may begin with these bytes.
+/// Returns true if `bytes` may be the beginning of a DCE/RPC stream.
 pub(crate) fn may_begin(bytes: &[u8]) -> bool {
     const MOST_KIND: u8 = 19;
     bytes.get(1).is_none_or(|&minor| minor == 0)
@@ -106,7 +106,8 @@ pub(crate) fn may_begin(bytes: &[u8]) -> bool {
         && length(bytes) != Length::Fault
 }
 
-/// Returns a number of up to four bytes, in the byte order that the first byte of a data representation gives.
+/// Reads a number of up to four bytes, in the byte order that `representation`, the first byte of the data
+/// representation, specifies.
 fn number(representation: u8, bytes: &[u8]) -> u32 {
     let fold = |all: u32, &byte: &u8| all << 8 | u32::from(byte);
     match is_little(representation) {
@@ -162,7 +163,7 @@ impl DceRpc {
         self.made = 0;
     }
 
-    /// Gives up a direction, as bytes of it are missing.
+    /// Stops parsing a direction because some of its bytes are missing.
     pub fn gap(&mut self, to_server: bool) {
         self.framers.lose(to_server);
     }
@@ -204,7 +205,7 @@ impl Side {
     }
 }
 
-/// One direction of a connection, and the state that both share.
+/// One direction of a connection, with the state that both directions share.
 struct Connection<'a> {
     side: &'a mut Side,
     interfaces: &'a mut Vec<Interface>,
@@ -242,7 +243,7 @@ impl Connection<'_> {
                 rest.take(8)?;
                 let made = &self.calls[..MOST_CALLS.min(*self.made)];
                 let call = made.iter().find(|call| call.id == header.call);
-                // The call was replaced by later ones.
+                // Later calls may have replaced the call in the ring.
                 let call = *call?;
                 self.fragment(&header, call, stub, found);
                 Some(())
@@ -280,7 +281,7 @@ impl Connection<'_> {
         Some(())
     }
 
-    /// Reads the replies of a server about interfaces, in the order in which they were bound.
+    /// Reads the server's result for each interface, in the order in which the client bound the interfaces.
     fn answers(&mut self, header: &Header, all: &[u8], from: &mut Cursor<'_>) -> Option<()> {
         from.take(8)?;
         let address = header.u16(from)?;

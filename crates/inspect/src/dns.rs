@@ -1,8 +1,8 @@
-//! First question of a DNS message (RFC 1035 section 4.1).
+//! The first question of a DNS message (RFC 1035 section 4.1).
 
 use std::ops::Deref;
 
-/// A name in dotted form, without the last dot. The bytes of labels are unchanged, including dots within a label.
+/// A domain name in dotted form, without the last dot. The bytes of labels are unchanged; a label may contain dots.
 #[derive(Debug, Clone, Copy, Eq)]
 pub struct Name {
     bytes: [u8; MOST_NAME],
@@ -62,7 +62,7 @@ impl Name {
 pub enum DnsFault {
     /// The message is truncated.
     Short,
-    /// The beginning of the message is no longer available, as it arrived in too many pieces.
+    /// The beginning of the message is no longer stored, because the message arrived in too many pieces.
     Cut,
     /// The message has no question.
     NoQuestion,
@@ -79,11 +79,11 @@ pub struct Question {
     pub id: u16,
     /// True if the message is a response.
     pub is_response: bool,
-    /// Kind of query.
+    /// Operation code: the kind of query.
     pub opcode: u8,
     /// Response code.
     pub code: u8,
-    /// Type in the question.
+    /// Record type in the question.
     pub kind: u16,
     /// Class in the question.
     pub class: u16,
@@ -106,7 +106,7 @@ pub fn query(message: &[u8], name: &mut Name) -> Result<Question, DnsFault> {
         return Err(DnsFault::NoQuestion);
     }
     let mut at = 12;
-    // Position at which the question continues after a compression pointer.
+    // Offset after the first compression pointer, where the question continues after the name.
     let mut behind = None;
     let mut pointers = 0;
     loop {
@@ -155,41 +155,41 @@ pub fn query(message: &[u8], name: &mut Name) -> Result<Question, DnsFault> {
     })
 }
 
-/// Takes the first message from the bytes of a TCP stream, where a length precedes each message (RFC 1035 section
-/// 4.2.2). Returns the message and the number of bytes that it takes; none if it is incomplete.
+/// Returns the first message in the bytes of a TCP stream, where a length precedes each message (RFC 1035 section
+/// 4.2.2), and the number of bytes up to its end, including the length. Returns none if the message is incomplete.
 pub fn over_tcp(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let len = bytes.first_chunk::<2>()?;
     let end = 2 + usize::from(u16::from_be_bytes(*len));
     Some((bytes.get(2..end)?, end))
 }
 
-/// Maximum number of messages in one piece of a stream whose questions are read: more than a frame of 64 KiB contains.
+/// Maximum number of messages per call whose questions are read: more than a frame of 64 KiB contains.
 pub const MOST_MESSAGES: usize = 8192;
 
-/// The position in a TCP stream of DNS messages, each of which has a length prefix (RFC 1035 section 4.2.2). All
-/// messages are found, however segments split them.
+/// The position of the parser in a TCP stream of DNS messages, each of which has a length prefix (RFC 1035 section
+/// 4.2.2). All messages are found, at any split into segments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Framing {
     /// First byte of a length whose second byte has not arrived.
     length: Option<u8>,
-    /// Remaining bytes of the message, and those that have arrived.
+    /// Number of remaining bytes of the current message. `come` is the number of its bytes that have arrived.
     left: u16,
     come: u16,
-    /// True if its question was read, or cannot be read any more.
+    /// True if the question of the current message was read, or is no longer readable.
     is_read: bool,
     /// True if bytes are missing, so that the boundaries of messages are unknown.
     is_lost: bool,
 }
 
 impl Framing {
-    /// Gives up the stream, as bytes of it are missing.
+    /// Stops parsing the stream because some of its bytes are missing.
     pub fn lose(&mut self) {
         self.is_lost = true;
     }
 
-    /// Parses the next bytes of the stream, `bytes[new_from..]`; the bytes before `new_from` directly precede them in
-    /// the stream. Calls `each` with the question and its name as soon as a message is present up to the end of its
-    /// first question, up to [`MOST_MESSAGES`] times. Returns the number of messages beyond that.
+    /// Parses the next bytes of the stream, `bytes[new_from..]`; `bytes[..new_from]` are the bytes directly before
+    /// them. Calls `each` with the question and its name once a message has arrived up to the end of its first
+    /// question, at most [`MOST_MESSAGES`] times. Returns the number of messages above that limit.
     pub fn push(
         &mut self,
         bytes: &[u8],
@@ -217,13 +217,13 @@ impl Framing {
             }
             let taken = (bytes.len() - at).min(usize::from(self.left));
             at += taken;
-            // Both are limited by the length of the message.
+            // Both numbers are at most the length of the message, which has 16 bits.
             self.left -= taken as u16;
             self.come += taken as u16;
             if self.is_read {
                 continue;
             }
-            // The beginning of a message in many pieces is no longer available.
+            // If the message arrived in many pieces, its beginning is no longer stored.
             let message = at.checked_sub(usize::from(self.come));
             let question = match message.and_then(|from| bytes.get(from..at)) {
                 Some(message) => query(message, name),

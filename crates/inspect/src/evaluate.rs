@@ -1,8 +1,8 @@
 //! Evaluates a rule on a packet: first its headers, then its tests of buffers one after the other. If a later test
-//! depends on where a content is, its other occurrences are tried as well.
+//! depends on the position of a content, the other occurrences of that content are tried as well.
 //!
-//! `packet.rs` has the properties of a packet and their tests, `parts.rs` its buffers, and `data.rs` what tests compute
-//! from the bytes of a buffer.
+//! `packet.rs` has the properties of a packet and their tests, `parts.rs` the buffers of a packet, and `data.rs` the
+//! calculations with the bytes of a buffer.
 
 mod data;
 mod packet;
@@ -22,13 +22,13 @@ pub use parts::{BodyPart, Message, Parts, Tls};
 
 /// Maximum number of steps of a rule for one packet; a rule that needs more is counted and does not match.
 const MOST_STEPS: u32 = 4096;
-/// Maximum number of buffers of a rule that are transformed or decoded.
+/// Maximum number of buffers per rule that are transformed or decoded.
 pub const MOST_CHANGED: usize = 4;
 
 /// The memory for one transformed buffer.
 type Piece = Box<[u8; transform::MOST_BYTES]>;
 
-/// A buffer as a rule tests it, and the end of the last match in it.
+/// A buffer in the form that a rule tests, and the end of the last match in it.
 #[derive(Clone, Copy)]
 struct Here<'a> {
     buffer: Buffer,
@@ -39,7 +39,7 @@ struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// Returns true if a step tests this buffer.
+    /// Returns true if `step` tests this buffer.
     fn is_of(&self, step: &Step) -> bool {
         step.buffer == self.buffer
             && step.instance == self.instance
@@ -51,10 +51,10 @@ impl Here<'_> {
 #[derive(Debug)]
 pub struct Evaluator {
     variables: [i64; MOST_VARIABLES],
-    /// Memory for transformed or decoded buffers; the steps that test them borrow it.
+    /// Memory for transformed or decoded buffers; each such step borrows an item.
     pieces: Vec<Piece>,
     steps_left: u32,
-    /// Number of rules that needed too many steps, or tested a transformed buffer that is too long for a transform.
+    /// Number of rules that needed too many steps, or had to transform a buffer longer than the limit of transforms.
     pub given_up: u64,
 }
 
@@ -72,7 +72,7 @@ impl Default for Evaluator {
 }
 
 impl Evaluator {
-    /// Returns true if a rule matches. The caller handles rates and changes of flow bits; this only tests the bits.
+    /// Returns true if a rule matches. The function tests flow bits; the caller changes them, and handles rates.
     #[inline]
     pub fn fits(
         &mut self,
@@ -88,7 +88,7 @@ impl Evaluator {
             return true;
         }
         self.steps_left = MOST_STEPS;
-        // A rule that fixes a position in the payload refers to the payload of the packet.
+        // A rule with a fixed position tests the payload of this packet, without earlier bytes of the stream.
         let mut parts = Parts {
             headers: [packet.ip_header, packet.transport_header],
             ..*parts
@@ -114,7 +114,7 @@ impl Evaluator {
         fits
     }
 
-    /// Returns true if the tests match from here on.
+    /// Returns true if all tests of `steps` match, beginning in the state `here`.
     fn steps_fit(&mut self, steps: &[Step], parts: &Parts<'_>, here: Here<'_>) -> bool {
         let Some((step, rest)) = steps.split_first() else {
             return true;
@@ -122,7 +122,7 @@ impl Evaluator {
         if here.is_of(step) {
             return self.step_fits(step, rest, parts, here);
         }
-        // All tests of a buffer after one selection have to match the same instance of it.
+        // All tests of one selected buffer have to match the same instance of it.
         let first = Parts { from: 0, ..*parts };
         if step.is_absence() && first.buffer(step.buffer).is_none() {
             let others = rest.iter().position(|it| !it.is_beside(step));
@@ -142,7 +142,8 @@ impl Evaluator {
         false
     }
 
-    /// Returns true if the tests match from here on with this instance of a buffer, after the transforms of the step.
+    /// Returns true if the test of `step` and those of `rest` match in this instance of a buffer, after the transforms
+    /// of `step`.
     fn changed_fits(&mut self, step: &Step, rest: &[Step], parts: &Parts<'_>, data: &[u8]) -> bool {
         let here = Here {
             buffer: step.buffer,
@@ -195,7 +196,7 @@ impl Evaluator {
                 not,
                 relative,
             } => {
-                // A relative expression begins at the last match: nothing before it is visible, and `^` matches there.
+                // A relative expression begins at the last match: it cannot see earlier bytes, and `^` matches there.
                 let base = if *relative { end } else { 0 };
                 self.regex_fits(regex, *not, base, rest, parts, here)
             }
@@ -205,7 +206,7 @@ impl Evaluator {
             | Test::Math { .. }) => self
                 .behind_number(test, data, end)
                 .is_some_and(|end| self.next(rest, parts, here, end)),
-            // The buffer is present here.
+            // The buffer is present at this point.
             Test::Absent { or_else } => *or_else && self.next(rest, parts, here, end),
             Test::Base64 {
                 bytes,
@@ -227,8 +228,8 @@ impl Evaluator {
         }
     }
 
-    /// Returns the position after a number that satisfies a test, or the position that it leads to; stores numbers for
-    /// variables.
+    /// Returns the position after a test of a number: after the number if it satisfies the test, or the target of a
+    /// jump; none if the test fails. Stores the values of variables.
     #[inline]
     fn behind_number(&mut self, test: &Test, data: &[u8], end: usize) -> Option<usize> {
         match test {
@@ -263,7 +264,7 @@ impl Evaluator {
                     JumpFrom::End => data.len() as i64,
                 };
                 let distance = jump(read, *times, *align);
-                // Positions before the beginning are the beginning.
+                // A position before the beginning counts as the beginning.
                 let to = base.saturating_add(distance).saturating_add(*and).max(0);
                 (to <= data.len() as i64).then_some(to as usize)
             }
@@ -299,7 +300,7 @@ impl Evaluator {
         }
     }
 
-    /// Returns true if a test of all the data, or of one position in it, holds.
+    /// Returns true if a test holds that concerns all of the data, or one position in it.
     #[inline]
     fn holds(&self, test: &Test, data: &[u8], end: usize) -> bool {
         match test {
@@ -426,7 +427,7 @@ impl Evaluator {
         }
     }
 
-    /// Returns the range in which the content has to be; none if it does not fit.
+    /// Returns the range of `data` in which the content has to be; none if that range is too small for the content.
     fn window(&self, content: &Content, len: usize, end: usize) -> Option<(usize, usize)> {
         let (base, from, bytes) = if content.is_relative() {
             (end as i64, content.distance, content.within)
@@ -443,7 +444,7 @@ impl Evaluator {
             .then_some((from as usize, to as usize))
     }
 
-    /// Returns the number of a field and the position after it.
+    /// Returns the value of a number in the data, and the position after the number.
     fn read(&self, field: &Field, data: &[u8], end: usize) -> Option<(u64, usize)> {
         let base = if field.relative { end as i64 } else { 0 };
         let at = usize::try_from(base.saturating_add(self.value(field.offset))).ok()?;
@@ -479,8 +480,8 @@ impl Evaluator {
     }
 }
 
-/// Returns true if the contents with fixed positions are present. Most packets fail here, before any other position of
-/// a content is tried.
+/// Returns true if all contents with fixed positions are present. Most packets fail this test, so the search for other
+/// contents does not begin.
 fn has_contents(rule: &Rule, parts: &Parts<'_>) -> bool {
     let number = |number: Option<Number>, none: i64| match number {
         Some(Number::Is(number)) => Some(number),
@@ -509,7 +510,7 @@ fn has_contents(rule: &Rule, parts: &Parts<'_>) -> bool {
     })
 }
 
-/// Returns true if the remaining tests depend on where the last match was: only then other positions are tried.
+/// Returns true if the remaining tests depend on the position of the last match: only then are other positions tried.
 fn depends(rest: &[Step], here: Here<'_>) -> bool {
     for step in rest {
         if matches!(step.test, Test::Extract { .. } | Test::Math { .. }) {

@@ -1,33 +1,32 @@
-//! The results of a record parser for one piece of a stream: messages, counts, and the state it needs for the next
-//! piece.
+//! The results of one call of a record parser: messages, counters, and its need for its state afterwards.
 
 use crate::buffer::BufferSet;
 use crate::record::Record;
 
-/// Maximum number of messages in one piece of a stream on which rules are evaluated. A frame of 16 KiB contains no
-/// more, so all of them are read within the time limit of the rules.
+/// Maximum number of messages per call of a parser on which rules are evaluated. A frame of 16 KiB contains no more, so
+/// all of its messages are read within the time limit of the rules.
 pub const MOST_MESSAGES: u64 = 8192;
 
-/// The collector of a parser's results for one piece of a stream: it calls `each` with each message and its new
-/// buffers.
+/// The collector of a parser's results in one call: it calls `each` with each message and the new buffers of that
+/// message.
 pub struct Findings<F> {
     each: F,
     counts: Counts,
 }
 
-/// The counts of one piece of a stream.
+/// The counts of one call of a parser.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Messages on which rules were evaluated.
     pub told: u64,
-    /// Messages beyond [`MOST_MESSAGES`], and those that did not completely fit into a record.
+    /// Messages beyond [`MOST_MESSAGES`], and messages of which a part did not fit into a record.
     pub left_out: u64,
     /// Invalid messages.
     pub faults: u64,
 }
 
 impl<F: FnMut(&Record, BufferSet)> Findings<F> {
-    /// Creates a collector for a piece of a stream.
+    /// Creates a collector for one call of a parser.
     pub(crate) fn new(each: F) -> Self {
         Self {
             each,
@@ -35,7 +34,7 @@ impl<F: FnMut(&Record, BufferSet)> Findings<F> {
         }
     }
 
-    /// Reports a message with these new buffers.
+    /// Reports a message and the buffers that are new in it.
     pub(crate) fn tell(&mut self, record: &Record, ready: BufferSet) {
         let is_one_more = self.counts.told == MOST_MESSAGES;
         self.counts.left_out += u64::from(is_one_more || record.is_cut());
@@ -45,24 +44,24 @@ impl<F: FnMut(&Record, BufferSet)> Findings<F> {
         }
     }
 
-    /// Returns the counts so far.
+    /// Returns the current counts.
     pub(crate) fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Counts invalid messages.
+    /// Adds `more` to the number of invalid messages.
     pub(crate) fn faults(&mut self, more: u64) {
         self.counts.faults += more;
     }
 }
 
-/// The state that a parser has to keep for the next bytes of its connection.
+/// The parser's need for its state after the bytes so far of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
-    /// The parser is inside a message or an exchange.
+    /// The state is needed: the parser is inside a message or an exchange.
     Within,
-    /// The parser has no state to keep: another one can parse the next bytes.
+    /// The state is not needed: another parser may parse the next bytes.
     Between,
-    /// The parser reads no more of this connection.
+    /// The connection needs no parser any more.
     Over,
 }

@@ -6,8 +6,8 @@ use md5::{Digest, Md5};
 
 /// Maximum length of a fingerprint's text; a hello with a longer one has no fingerprint.
 const LONGEST: usize = 4096;
-/// Extensions whose values are read: the server name (RFC 6066 section 3) and, for the fingerprint of a client, groups
-/// and point formats (RFC 8422 section 5.1).
+/// Types of the extensions that are parsed: the server name (RFC 6066 section 3) and, for a client's fingerprint,
+/// groups and point formats (RFC 8422 section 5.1).
 const SERVER_NAME: u16 = 0;
 const GROUPS: u16 = 10;
 const POINT_FORMATS: u16 = 11;
@@ -35,7 +35,7 @@ pub fn server_name(hello: &[u8]) -> Option<&[u8]> {
     let (_, extensions) = client_lists(hello).ok()?;
     let mut found = extensions.extensions_in().flatten();
     let (_, mut value) = found.find(|(kind, _)| *kind == SERVER_NAME)?;
-    // A list with one entry: type 0, a host name.
+    // The server name extension is a list with one entry: type 0, a host name.
     let mut list = value.list(2).ok()?;
     let is_host = list.number(1) == Ok(0);
     is_host
@@ -59,7 +59,8 @@ fn client_lists(hello: &[u8]) -> Result<(Bytes<'_>, Bytes<'_>), NoFingerprint> {
 pub struct NoFingerprint;
 
 impl Fingerprint {
-    /// Returns the numbers of the hello in decimals: fields separated by commas, numbers of a field by dashes.
+    /// Returns the text of the fingerprint: decimal numbers, with commas between fields and dashes between the numbers
+    /// of a field.
     pub fn text(&self) -> &[u8] {
         &self.text[..self.len]
     }
@@ -83,7 +84,7 @@ impl Fingerprint {
             let found = extensions.extensions_in().flatten();
             let value = found.into_iter().find(|(kind, _)| *kind == wanted);
             let mut value = value.map_or(Bytes(&[]), |(_, value)| value);
-            // A list with a length prefix.
+            // The groups and the point formats are lists with a length prefix.
             let list = match value.0 {
                 [] => value,
                 _ => value.list(width)?,
@@ -113,7 +114,7 @@ impl Fingerprint {
         Ok(())
     }
 
-    /// Writes numbers as a field, except GREASE values.
+    /// Appends numbers as a field of the text, except GREASE values.
     fn field(
         &mut self,
         numbers: impl Iterator<Item = Result<u16, NoFingerprint>>,
@@ -178,32 +179,32 @@ fn is_made_up(number: u16) -> bool {
     high == low && low & 15 == 10
 }
 
-/// The remaining bytes of a hello.
+/// The part of a hello that is not parsed yet.
 #[derive(Debug, Clone, Copy)]
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
     fn take(&mut self, many: usize) -> Result<&'a [u8], NoFingerprint> {
-        // After a fault nothing more can be taken.
+        // After an error the rest is empty, so nothing more is parsed.
         let bytes = std::mem::take(&mut self.0);
         let (taken, rest) = bytes.split_at_checked(many).ok_or(NoFingerprint)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    /// Takes a number of one byte or two.
+    /// Removes a number of `width` bytes, 1 or 2, from the front and returns it.
     fn number(&mut self, width: usize) -> Result<u16, NoFingerprint> {
         let bytes = self.take(width)?;
         Ok(bytes.iter().fold(0, |it, byte| it << 8 | u16::from(*byte)))
     }
 
-    /// Takes the bytes after a length prefix.
+    /// Removes a list with a length prefix of `width` bytes from the front and returns its bytes.
     fn list(&mut self, width: usize) -> Result<Bytes<'a>, NoFingerprint> {
         let len = self.number(width)?;
         self.take(usize::from(len)).map(Bytes)
     }
 
-    /// Takes the extensions at the end, which may be absent.
+    /// Removes the extensions from the front and returns them; they are the last field and may be absent.
     fn extensions(&mut self) -> Result<Bytes<'a>, NoFingerprint> {
         match self.0 {
             [] => Ok(*self),
@@ -216,7 +217,7 @@ impl<'a> Bytes<'a> {
         std::iter::from_fn(move || (!self.0.is_empty()).then(|| self.number(width)))
     }
 
-    /// Returns types and values of all extensions.
+    /// Returns the type and the value of each extension.
     fn extensions_in(mut self) -> impl Iterator<Item = Result<(u16, Bytes<'a>), NoFingerprint>> {
         std::iter::from_fn(move || {
             (!self.0.is_empty()).then(|| Ok((self.number(2)?, self.list(2)?)))

@@ -1,5 +1,4 @@
-//! First messages of one end of a TLS connection, reassembled from the records that they are split into (RFC 8446
-//! section 5.1).
+//! The first messages of one TLS endpoint, reassembled from the records that contain them (RFC 8446 section 5.1).
 
 use crate::tls::TlsFault;
 
@@ -11,25 +10,25 @@ const CLIENT_HELLO: u8 = 1;
 const SERVER_HELLO: u8 = 2;
 const CERTIFICATE: u8 = 11;
 const SERVER_HELLO_DONE: u8 = 14;
-/// Number of bytes of a record header, and of a message header.
+/// Length in bytes of a record header; the next constant is that of a message header.
 const RECORD_HEAD: usize = 5;
 const MESSAGE_HEAD: usize = 4;
 
-/// The messages of an end that have arrived so far.
+/// The received first messages of one TLS endpoint.
 #[derive(Debug)]
 pub struct Flight {
     bytes: Box<[u8; FLIGHT_BYTES]>,
     len: usize,
-    /// Offset of the last message that was read, after its header, and of the next one.
+    /// Offset after the header of the last message that was read. `at` is the offset of the next message.
     from: usize,
     at: usize,
-    /// Header of a record, as far as it has arrived, and the number of missing bytes of the record.
+    /// Received bytes of a record header, and their number. `in_record` is the number of missing bytes of the record.
     head: [u8; RECORD_HEAD],
     head_len: usize,
     in_record: usize,
     /// True if no more bytes are accepted.
     is_closed: bool,
-    /// True if the last relevant message was read, or will not arrive.
+    /// True if the last relevant message was read, or cannot arrive any more.
     is_over: bool,
 }
 
@@ -76,14 +75,14 @@ impl<'a> Iterator for Certificates<'a> {
 }
 
 impl Flight {
-    /// Begins another connection.
+    /// Clears the messages for another connection.
     pub fn begin(&mut self) {
         (self.len, self.from, self.at) = (0, 0, 0);
         (self.head_len, self.in_record) = (0, 0);
         (self.is_closed, self.is_over) = (false, false);
     }
 
-    /// Accepts bytes of the connection, in their order.
+    /// Accepts the next bytes of the connection, in order.
     ///
     /// # Errors
     /// Returns a fault if a record is invalid, or if there are more bytes than fit. Messages before the fault can be
@@ -112,7 +111,7 @@ impl Flight {
             }
             self.head_len = 0;
             let [kind, major, _, high, low] = self.head;
-            // Bytes after another kind of record are encrypted, or no handshake.
+            // Bytes after a record of another type are encrypted, or are not part of a handshake.
             self.is_closed = kind != HANDSHAKE;
             self.in_record = usize::from(u16::from_be_bytes([high, low]));
             if kind == HANDSHAKE && (major != 3 || self.in_record == 0) {
@@ -123,7 +122,7 @@ impl Flight {
         Ok(())
     }
 
-    /// Advances to the next complete relevant message.
+    /// Advances to the next complete relevant message and returns its kind; none if there is none yet.
     pub fn go_on(&mut self) -> Option<Kind> {
         while !self.is_over {
             let rest = &self.bytes[self.at..self.len];

@@ -1,6 +1,6 @@
-//! Bits that rules set for a flow, or for one of its transactions.
+//! Bits that rules set for a flow, or for a transaction within a flow.
 
-/// The bits of a flow that rules have set: up to eight at a time.
+/// The bits that rules have set for a flow, at most eight at the same time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FlowBits([u16; 8]);
 

@@ -1,5 +1,5 @@
-//! The form of options and headers, apart from their meaning: which options need a value, have none or may occur once,
-//! ranges of numbers, and protocols of other programs.
+//! Checks the form of options and headers before their meaning is read. It covers options that need a value, have none
+//! or occur at most once, number ranges, and protocols that only other programs support.
 
 use crate::refusal::{Placed, Read, wrong};
 use crate::rule::Within;
@@ -14,7 +14,7 @@ pub(crate) const VLAN: i64 = 0xfff;
 /// The largest offset of a fragment, in units of eight bytes (RFC 791 section 3.1).
 pub(crate) const FRAGMENT_OFFSET: i64 = 0x1fff;
 
-/// Options that need a value, and do not report its absence themselves.
+/// Options that need a value, and whose own parsers do not report a missing value.
 const WITH_VALUE: [&str; 14] = [
     "app-layer-protocol",
     "classtype",
@@ -44,7 +44,7 @@ const WITHOUT_VALUE: [&str; 8] = [
     "startswith",
 ];
 
-/// Options that may occur once in a rule.
+/// Options that may occur at most once in a rule.
 const ONCE: [&str; 9] = [
     "classtype",
     "detection_filter",
@@ -57,7 +57,7 @@ const ONCE: [&str; 9] = [
     "threshold",
 ];
 
-/// Protocols for which Snort or Suricata has rules, and taut has not.
+/// Protocols that rules of Snort or Suricata may name, and those of taut may not.
 const ELSEWHERE: [&str; 41] = [
     "arp",
     "bittorrent-dht",
@@ -102,12 +102,12 @@ const ELSEWHERE: [&str; 41] = [
     "wireguard",
 ];
 
-/// Returns true if Snort or Suricata has rules for that protocol.
+/// Returns true if Snort or Suricata supports rules for `protocol`.
 pub(crate) fn is_known_elsewhere(protocol: &str) -> bool {
     ELSEWHERE.contains(&protocol)
 }
 
-/// Returns true for an action with a scope after a colon, as in Suricata's firewall rules: `drop:flow`.
+/// Returns true for an action with a scope after a colon, as in Suricata's firewall rules (`drop:flow`).
 pub(crate) fn is_scoped(action: &str) -> bool {
     let action = action.split_once(':').map(|it| it.0);
     matches!(
@@ -132,7 +132,7 @@ pub(crate) fn check(options: &[WrittenOption<'_>]) -> Placed<()> {
     Ok(())
 }
 
-/// Returns the error in the form of an option.
+/// Returns a description of the error in the form of an option, if there is one.
 fn wrong_with(option: &WrittenOption<'_>) -> Option<&'static str> {
     let is_of_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     match (option.name, option.value) {
@@ -152,7 +152,7 @@ fn wrong_with(option: &WrittenOption<'_>) -> Option<&'static str> {
     }
 }
 
-/// Checks that a comparison is with numbers from 0 to `most`, and that a number can satisfy it.
+/// Checks that the numbers of a comparison are from 0 to `most`, and that some number in that range satisfies it.
 pub(crate) fn up_to(most: i64, asked: Within) -> Read<Within> {
     let can_be = |end: i64, open: i64| end == open || (0..=most).contains(&end);
     if !can_be(asked.least, i64::MIN) || !can_be(asked.most, i64::MAX) {

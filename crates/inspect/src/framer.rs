@@ -1,51 +1,51 @@
-//! Splits one direction of a stream into messages, however its segments split it. A message within one segment is not
-//! copied. If a message is longer than [`MOST_MESSAGE`], the first bytes are reported and the others are skipped.
+//! Splits one direction of a stream into messages, independently of its segments. A message within one segment is not
+//! copied. If a message is longer than [`MOST_MESSAGE`], its first bytes are reported and its other bytes are skipped.
 
 /// Maximum number of bytes of a message that are stored.
 pub const MOST_MESSAGE: usize = 16 * 1024 + 16;
 
-/// The length of the message that begins with the received bytes, as far as it is known.
+/// The length of the message at the beginning of the received bytes, if they determine it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
     /// More bytes are needed.
     Unknown,
     /// The message has this number of bytes, at least one.
     Bytes(u64),
-    /// More bytes are needed, and the end can be found in them without the earlier ones, like the end of a line.
+    /// More bytes are needed. The end of the message can be found in later bytes alone, like the end of a line.
     Open,
-    /// The bytes are no message: the direction cannot be parsed any more.
+    /// The bytes are not a message: parsing of the direction stops.
     Fault,
 }
 
 /// A message, or the first bytes of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Framed<'a> {
-    /// Bytes that have arrived.
+    /// Received bytes of the message, up to [`MOST_MESSAGE`].
     pub bytes: &'a [u8],
     /// True if `bytes` contains the complete message.
     pub is_whole: bool,
 }
 
-/// The position in one direction of a stream.
+/// The state of splitting one direction of a stream.
 #[derive(Debug, Default)]
 pub struct Framer {
     pending: Vec<u8>,
-    /// Number of remaining bytes of the current message that are skipped.
+    /// Number of remaining bytes of the current message, which are skipped.
     skip: u64,
-    /// True if the current message is skipped up to its end, wherever that is.
+    /// True if the current message, whose length is unknown, is skipped up to its end.
     is_open: bool,
     is_lost: bool,
 }
 
-/// The positions in both directions of a stream.
+/// The state of splitting both directions of a stream.
 #[derive(Debug, Default)]
 pub struct Framers {
-    /// Position of each direction, to the server first.
+    /// State of each direction, to the server first.
     directions: [Framer; 2],
 }
 
 impl Framers {
-    /// Resets them for another stream; their memory is kept.
+    /// Resets both directions for another stream; their memory stays allocated.
     pub fn reset(&mut self) {
         self.directions.iter_mut().for_each(Framer::reset);
     }
@@ -55,7 +55,7 @@ impl Framers {
         self.directions.iter().all(Framer::is_between)
     }
 
-    /// Gives up a direction: its message boundaries are unknown from here on.
+    /// Stops splitting a direction whose message boundaries are unknown from here on.
     pub fn lose(&mut self, to_server: bool) {
         self.directions[usize::from(!to_server)].lose();
     }
@@ -73,7 +73,7 @@ impl Framers {
 }
 
 impl Framer {
-    /// Resets it for another stream; its memory is kept.
+    /// Resets the state for another stream; its memory stays allocated.
     pub fn reset(&mut self) {
         self.pending.clear();
         (self.skip, self.is_open, self.is_lost) = (0, false, false);
@@ -83,14 +83,15 @@ impl Framer {
         self.pending.is_empty() && self.skip == 0 && !self.is_open && !self.is_lost
     }
 
-    /// Gives up the direction: its message boundaries are unknown from here on.
+    /// Stops splitting the direction, because its message boundaries are unknown from here on.
     pub fn lose(&mut self) {
         self.pending.clear();
         self.is_lost = true;
     }
 
     /// Parses the next bytes of the stream and calls `each` with every complete message. `length` returns the length of
-    /// the message at the beginning of its bytes. Returns true if there was a fault, after which nothing is parsed.
+    /// the message at the beginning of the bytes that it gets. Returns true on a fault; nothing is parsed after a
+    /// fault.
     pub fn push(
         &mut self,
         mut data: &[u8],
@@ -100,7 +101,7 @@ impl Framer {
         loop {
             let skipped = self.skip.min(data.len() as u64);
             self.skip -= skipped;
-            // The skipped part is not longer than the data.
+            // At most `data.len()` bytes are skipped here.
             data = &data[skipped as usize..];
             if self.is_lost || data.is_empty() {
                 return false;
@@ -153,7 +154,7 @@ impl Framer {
             });
             self.skip = skip;
             self.pending.clear();
-            // The pending bytes contained no end of a message.
+            // The pending bytes did not contain the end of a message.
             data = &data[kept.saturating_sub(before)..];
         }
     }

@@ -1,9 +1,9 @@
-//! The control connection of FTP (RFC 959 chapters 4 and 5, RFC 2428, RFC 4217): a message is a command, or a line of a
-//! reply.
+//! The control connection of FTP (RFC 959 chapters 4 and 5, RFC 2428, RFC 4217). A message is a command or one line of
+//! a reply.
 //!
-//! Replies answer commands in their order. The greeting of a server answers no command. A port of the data connection
-//! is reported once in each direction; a port that the server names is reported to the client's direction with the
-//! client's next command. After `AUTH TLS` nothing is parsed.
+//! Replies are matched to commands in order. The greeting of a server belongs to no command. The port of a data
+//! connection is reported once in each direction. If the server chooses the port, it is reported to the client's
+//! direction with the client's next command. Nothing is parsed after `AUTH TLS`.
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::findings::{Findings, Rest};
@@ -12,12 +12,13 @@ use crate::record::Record;
 use memchr::memchr;
 use std::collections::VecDeque;
 
-/// The names in rules of the end that opens the data connection: the server in active mode, the client in passive mode.
+/// Names in rules of the endpoint that opens the data connection: the server in active mode, the client in passive
+/// mode.
 pub const MODES: [(&str, i64); 2] = [("active", ACTIVE as i64), ("passive", PASSIVE as i64)];
 const ACTIVE: u64 = 1;
 const PASSIVE: u64 = 2;
 
-/// Maximum length of a word that is parsed as a command.
+/// Maximum length of a command name; a line with a longer first word is not a command.
 const MOST_COMMAND: usize = 16;
 /// Maximum number of commands with pending replies.
 const MOST_WAITING: usize = 256;
@@ -32,21 +33,22 @@ pub struct Ftp {
 #[derive(Debug, Default)]
 struct Session {
     record: Record,
-    /// Commands whose last reply is pending, in their order.
+    /// Commands whose final reply is pending, in order.
     waiting: VecDeque<Command>,
-    /// Code of the current reply of several lines.
+    /// Code of the current multi-line reply; none outside such a reply.
     open: Option<[u8; 3]>,
     has_greeted: bool,
-    /// Command to which the server has replied with a port that is not yet reported in the client's direction.
+    /// Command to which the server has replied with a port, and that port, until it is reported in the client's
+    /// direction.
     answered: Option<(Command, u16)>,
     /// True if later bytes are encrypted.
     is_over: bool,
 }
 
-/// A command whose reply may agree on a data port.
+/// A command, by how its reply may determine a data port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Command {
-    /// The client has named this port.
+    /// The command contains this port of the client.
     Active(u16),
     Passive,
     ExtendedPassive,
@@ -64,7 +66,7 @@ impl Ftp {
         (session.has_greeted, session.is_over) = (false, false);
     }
 
-    /// Gives up a direction, as bytes of it are missing.
+    /// Stops parsing a direction because some of its bytes are missing.
     pub fn gap(&mut self, to_server: bool) {
         self.framers.lose(to_server);
     }
@@ -92,7 +94,7 @@ impl Ftp {
         }
     }
 
-    /// Returns whether the connection still needs this parser.
+    /// Returns the connection's need for this parser.
     pub fn rest(&self) -> Rest {
         let Session {
             waiting,
@@ -165,7 +167,7 @@ impl Session {
         }
     }
 
-    /// Reports to the client's direction a port that the server has named.
+    /// Reports the port that the server has chosen, in the client's direction.
     fn tell_client(&mut self, found: &mut Findings<impl FnMut(&Record, BufferSet)>) {
         let Some((command, port)) = self.answered.take() else {
             return;
@@ -222,7 +224,7 @@ impl Session {
         if let Some(code) = own {
             self.answer(code, text);
         }
-        // A preliminary reply is followed by another one.
+        // A preliminary reply (code 1xx) is followed by another reply.
         let is_end = is_last && code.is_some_and(|code| code[0] != b'1');
         let answered = match is_end {
             true => self.waiting.pop_front(),
@@ -234,7 +236,7 @@ impl Session {
         found.tell(&self.record, self.record.has());
     }
 
-    /// Reads the mode and port that a line of a reply agrees on.
+    /// Reads the mode and the port of the data connection from a line of a reply.
     fn answer(&mut self, code: [u8; 3], text: &[u8]) {
         let of_code = match &code {
             b"227" => Some(Command::Passive),
@@ -242,7 +244,7 @@ impl Session {
             b"234" => Some(Command::Secure),
             _ => None,
         };
-        // These codes identify their command, even if another command got no reply.
+        // These reply codes identify their command, even if an earlier command got no reply.
         let place = self.waiting.iter().position(|it| Some(*it) == of_code);
         self.waiting.drain(..place.unwrap_or(0));
         let Some(first) = self.waiting.front_mut() else {
@@ -279,7 +281,7 @@ fn code_of(line: &[u8]) -> Option<[u8; 3]> {
     (is_code && matches!(line.get(3), None | Some(b' ' | b'-'))).then_some(code)
 }
 
-/// Returns the text after the opening bracket of a reply, or from its first digit on if there is none.
+/// Returns the text after the opening bracket of a reply, or from its first digit on if there is no bracket.
 fn behind_bracket(text: &[u8]) -> &[u8] {
     let begin = match memchr(b'(', text) {
         Some(bracket) => Some(bracket + 1),
@@ -288,7 +290,8 @@ fn behind_bracket(text: &[u8]) -> &[u8] {
     begin.and_then(|at| text.get(at..)).unwrap_or_default()
 }
 
-/// Returns the port from six numbers of a byte, separated by commas (RFC 959 section 4.1.2).
+/// Returns the port in six one-byte decimal numbers separated by commas: four for the address, two for the port (RFC
+/// 959 section 4.1.2).
 fn port_of_six(text: &[u8]) -> Option<u16> {
     let is_of_list = |byte: &u8| byte.is_ascii_digit() || *byte == b',';
     let end = text.iter().position(|byte| !is_of_list(byte));
@@ -301,8 +304,8 @@ fn port_of_six(text: &[u8]) -> Option<u16> {
     (port > 0 && parts.next().is_none()).then_some(port)
 }
 
-/// Returns the port after a protocol and an address, which may be empty, with the same delimiter around each (RFC 2428
-/// section 2).
+/// Returns the port in `|protocol|address|port|`, where any delimiter may replace the bar and the address may be empty
+/// (RFC 2428 section 2).
 fn port_of_four(text: &[u8]) -> Option<u16> {
     let (mark, rest) = text.split_first()?;
     let port = rest.split(|byte| byte == mark).nth(2)?;

@@ -1,4 +1,4 @@
-//! Bits of hosts, and of pairs of hosts, that rules set for a limited time: `xbits` of Suricata.
+//! Bits that rules set for hosts, and for pairs of hosts, for a limited time: `xbits` of Suricata.
 
 use crate::rule::Track;
 use taut_sys::HashKey;
@@ -6,7 +6,7 @@ use taut_sys::HashKey;
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     key: u128,
-    /// Number of the bit, counted from 1; 0 if the entry is free.
+    /// Bit number plus 1; 0 if the entry is free.
     bit: u32,
     /// Time in seconds at which the bit expires.
     until_s: u32,
@@ -18,8 +18,8 @@ impl Slot {
     }
 }
 
-/// The bits that one worker stores, in a table of fixed size. A new bit replaces the one among a few neighbours that
-/// expires first. Workers do not share bits.
+/// The host bits of one worker, in a table of fixed size. If the few entries for a new bit are full, it replaces the
+/// bit among them that expires first. Workers do not share bits.
 #[derive(Debug)]
 pub struct HostBits {
     slots: Box<[Slot]>,
@@ -28,10 +28,10 @@ pub struct HostBits {
     pub forgotten: u64,
 }
 
-/// Number of entries in which a bit can be.
+/// Number of entries in which a bit can be stored.
 const WAYS: usize = 8;
 
-/// Returns the key of a bit: of a sender, of a receiver, or of two hosts in either direction.
+/// Returns the key of a bit: the sender, the receiver, or both hosts, equal in either direction.
 pub fn key_of(track: Track, source: u128, destination: u128) -> u128 {
     match track {
         Track::Source => source,
@@ -42,7 +42,7 @@ pub fn key_of(track: Track, source: u128, destination: u128) -> u128 {
 }
 
 impl HostBits {
-    /// Creates a table for that many bits, rounded up to a power of two.
+    /// Creates a table for `bits` bits, rounded up to a power of two.
     pub fn new(bits: usize) -> Self {
         Self {
             slots: vec![Slot::default(); bits.next_power_of_two().max(WAYS)].into(),
@@ -51,14 +51,14 @@ impl HostBits {
         }
     }
 
-    /// Returns true if a bit is set at a time in seconds.
+    /// Returns true if a bit is set for `key` at the time `now_s`.
     pub fn has(&self, bit: u16, key: u128, now_s: u32) -> bool {
         let bit = u32::from(bit) + 1;
         let mut ways = self.slots[self.ways_of(bit, key)].iter();
         ways.any(|slot| slot.bit == bit && slot.key == key && slot.is_set(now_s))
     }
 
-    /// Sets a bit for this number of seconds.
+    /// Sets a bit for `key` until `seconds` seconds after `now_s`.
     pub fn set(&mut self, bit: u16, key: u128, now_s: u32, seconds: u32) {
         let bit = u32::from(bit) + 1;
         let ways = self.ways_of(bit, key);
@@ -78,7 +78,7 @@ impl HostBits {
         };
     }
 
-    /// Clears a bit.
+    /// Clears a bit of `key`.
     pub fn unset(&mut self, bit: u16, key: u128) {
         let bit = u32::from(bit) + 1;
         let ways = self.ways_of(bit, key);

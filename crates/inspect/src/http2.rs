@@ -1,11 +1,13 @@
-//! HTTP/2 without TLS (RFC 9113), with its headers (RFC 7541): a message is a frame, with the state of its stream.
+//! HTTP/2 without TLS (RFC 9113), with its header compression (RFC 7541). A message is a frame, with the state of its
+//! stream.
 //!
-//! The headers of a stream, and the first bytes of its body, fill the buffers of HTTP as its request or response.
-//! Header lines are as sent, including those that begin with a colon, and `:path` is not normalised. If a header block
-//! has several frames, the last frame is the message. Only the latest four streams of each direction are stored.
+//! The headers of a stream, and the first bytes of its body, fill the buffers of HTTP like a request or a response.
+//! Header lines are as sent, including those whose name begins with a colon, and `:path` is not normalised. If a header
+//! block has several frames, it is reported with the last frame. Only the latest four streams of each direction are
+//! stored.
 //!
-//! A library decodes the headers, instead of another implementation of HPACK here. It allocates memory for each header
-//! that is not in a table; the bounds here limit how much.
+//! A library decodes the headers (HPACK). It allocates memory for each header that is not in a table; the limits here
+//! bound that memory.
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::cursor::Cursor;
@@ -23,15 +25,16 @@ pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HEADER: usize = 9;
 /// Number of streams of a direction that are stored.
 const MOST_STREAMS: usize = 4;
-/// Maximum number of bytes of a header block; the headers of a direction cannot be read after a longer one.
+/// Maximum length of a header block in bytes; after a longer block the headers of the direction are not parsed any
+/// more.
 const MOST_BLOCK: usize = 16 * 1024;
-/// Maximum size of the header table (RFC 9113 section 6.5.2), as browsers offer it; a direction with a larger one
-/// cannot be read.
+/// Maximum size of the header table (RFC 9113 section 6.5.2), as browsers offer it; the headers of a direction with a
+/// larger table are not parsed any more.
 const MOST_TABLE: usize = 64 * 1024;
 /// Maximum number of bytes of a body that are stored.
 const BODY_BYTES: usize = 4096;
-/// Maximum number of fields of a header block. A field of two bytes may copy a name as long as a block: this bounds the
-/// work.
+/// Maximum number of fields of a header block. A field of two bytes may copy a name that is as long as a block, so this
+/// limit bounds the work per block.
 const MOST_FIELDS: usize = 256;
 
 const DATA: u8 = 0;
@@ -90,7 +93,7 @@ pub const SETTINGS_NAMES: [&str; 6] = [
     "SETTINGS_MAX_HEADER_LIST_SIZE",
 ];
 
-/// Returns the number in [`Buffer::Http2Settings`] for a setting and its value.
+/// Returns the number that represents a setting and its value in [`Buffer::Http2Settings`].
 pub fn setting(number: u16, value: u32) -> u64 {
     u64::from(number) << 32 | u64::from(value)
 }
@@ -107,37 +110,37 @@ pub struct Http2 {
 struct Side {
     headers: Headers,
     streams: [Stream; MOST_STREAMS],
-    /// Index of the stream that the next one replaces.
+    /// Index in the ring of streams of the stream that the next new stream replaces.
     next: usize,
-    /// Buffers of frames without a stream.
+    /// Buffers of frames that belong to no stream.
     frame: Record,
 }
 
-/// The incomplete header block, and the table of earlier ones.
+/// The incomplete header block of a direction, and the decoder with its table.
 #[derive(Default)]
 struct Headers {
     decoder: Option<Decoder<'static>>,
-    /// True if a block was missed, so that the table is unknown.
+    /// True if a header block was not decoded, so that the content of the table is unknown.
     is_lost: bool,
     block: Vec<u8>,
-    /// Stream of the block, and the type of its first frame; none between blocks.
+    /// Stream of the incomplete header block, and the type of the block's first frame; none between blocks.
     of: Option<(u32, u8)>,
-    /// True if the block is the end of its stream.
+    /// True if the stream ends with the header block.
     ends_stream: bool,
-    /// Names and values of a block.
+    /// Names and values of the decoded header block.
     fields: Record,
-    /// Target of a request as a server resolves it.
+    /// Normalised target of a request.
     target: Option<Memory>,
 }
 
 /// The state of a stream, which has one message.
 #[derive(Default)]
 struct Stream {
-    /// Stream identifier; 0 for none.
+    /// Stream identifier; 0 for an unused entry.
     id: u32,
     record: Record,
     body: usize,
-    /// End of the buffers of its message.
+    /// End of the message's buffers in the record; buffers of the current frame follow.
     end: Mark,
 }
 
@@ -173,7 +176,7 @@ impl Http2 {
         }
     }
 
-    /// Gives up a direction, as bytes of it are missing.
+    /// Stops parsing a direction because some of its bytes are missing.
     pub fn gap(&mut self, to_server: bool) {
         self.framers.lose(to_server);
     }
@@ -232,7 +235,7 @@ impl Side {
         }
     }
 
-    /// Appends to the body of a stream.
+    /// Appends the content of a DATA frame to the body of its stream.
     fn data(
         &mut self,
         frame: Frame,
@@ -262,7 +265,7 @@ impl Side {
         Some(())
     }
 
-    /// Appends to a header block, and decodes it once it is complete.
+    /// Appends the content of a frame to a header block, and decodes the block once it is complete.
     fn header_frame(
         &mut self,
         frame: Frame,
@@ -312,7 +315,7 @@ impl Side {
             }
         }
         let mut ready = stream.record.has();
-        // Trailers follow a body.
+        // A second header block after the body contains trailers.
         let first = if to_server {
             &b":method"[..]
         } else {
@@ -326,7 +329,7 @@ impl Side {
         Some(())
     }
 
-    /// Returns the stream with that identifier, which is created if it is unknown.
+    /// Returns the stream with the identifier `id`; creates it if it is unknown.
     fn stream(&mut self, id: u32) -> &mut Stream {
         let place = self.place(id);
         let stream = &mut self.streams[place];
@@ -336,7 +339,7 @@ impl Side {
         stream
     }
 
-    /// Returns the index of the stream with that identifier, or of the one that it replaces.
+    /// Returns the index of the stream with the identifier `id`, or of the stream that it replaces.
     fn place(&mut self, id: u32) -> usize {
         let known = self.streams.iter().position(|stream| stream.id == id);
         known.unwrap_or_else(|| {
@@ -352,7 +355,7 @@ impl Stream {
         (self.id, self.body, self.end) = (id, 0, Mark::default());
     }
 
-    /// Reports a frame of it.
+    /// Reports a frame of the stream.
     fn tell(
         &mut self,
         frame: Frame,
@@ -368,7 +371,7 @@ impl Stream {
 
 impl Headers {
     fn begin(&mut self, frame: Frame) {
-        // A block that another one interrupts was not decoded.
+        // If another header block interrupts a block, the interrupted one was not decoded.
         self.is_lost |= self.of.is_some();
         self.of = Some((frame.stream, frame.kind));
         self.ends_stream = frame.flags & END_STREAM != 0;
@@ -383,7 +386,7 @@ impl Headers {
         self.is_lost |= !fits;
     }
 
-    /// Decodes the block into the fields, and its table changes into the record of its frame.
+    /// Decodes the header block into `fields`, and stores its size changes of the table in `frame`.
     fn read(&mut self, frame: &mut Record) -> Option<()> {
         if self.is_lost {
             return None;
@@ -432,15 +435,15 @@ fn without_padding<'a>(
     Some(Cursor(&from.0[..kept]))
 }
 
-/// Reads the weight of a stream, after the stream that it depends on.
+/// Reads the weight of a stream, which follows the identifier of the stream that it depends on.
 fn priority(record: &mut Record, from: &mut Cursor<'_>) -> Option<()> {
     from.take(4)?;
     record.put_number(Buffer::Http2Priority, from.number(1)?);
     Some(())
 }
 
-/// Skips a field of a header block, or a size change of the table, which is returned (RFC 7541 chapter 6). Returns none
-/// if neither is there.
+/// Skips a field of a header block, or a size change of the table, and returns the new size in that case (RFC 7541
+/// chapter 6). Returns none if the bytes are neither of them.
 fn pass_over_field(from: &mut Cursor<'_>) -> Option<Option<u64>> {
     let first = *from.0.first()?;
     match first {
@@ -460,7 +463,7 @@ fn pass_over_field(from: &mut Cursor<'_>) -> Option<Option<u64>> {
     Some(None)
 }
 
-/// Reads a number that begins with the last bits of a byte (RFC 7541 section 5.1).
+/// Reads an integer whose prefix is the last `bits` bits of a byte (RFC 7541 section 5.1).
 fn integer(from: &mut Cursor<'_>, bits: u32) -> Option<u64> {
     let most = (1 << bits) - 1;
     let mut number = from.number(1)? & most;
@@ -477,7 +480,7 @@ fn integer(from: &mut Cursor<'_>, bits: u32) -> Option<u64> {
     None
 }
 
-/// Reads a frame that has neither headers nor a body.
+/// Reads a frame that contains neither a header block nor a body.
 fn read_other(frame: Frame, record: &mut Record, mut from: Cursor<'_>) -> Option<()> {
     record.put_number(Buffer::Http2FrameType, frame.kind.into());
     match frame.kind {
@@ -502,12 +505,12 @@ fn read_other(frame: Frame, record: &mut Record, mut from: Cursor<'_>) -> Option
     Some(())
 }
 
-/// Returns the first value of the field of that name.
+/// Returns the value of the first field with the name `wanted`.
 fn value<'a>(fields: &'a Record, wanted: &'a [u8]) -> Option<&'a [u8]> {
     values(fields, wanted).next()
 }
 
-/// Returns the values of the fields of that name.
+/// Returns the values of all fields with the name `wanted`.
 fn values<'a>(fields: &'a Record, wanted: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     pairs(fields)
         .filter(move |(name, _)| *name == wanted)
@@ -519,7 +522,7 @@ fn pairs(fields: &Record) -> impl Iterator<Item = (&[u8], &[u8])> {
     names.zip(fields.buffers(Buffer::HttpRawHeader))
 }
 
-/// Puts the fields of a request or a response into a record.
+/// Stores the fields of a request or a response in a record.
 fn fill(record: &mut Record, headers: &mut Headers, is_request: bool) {
     const LINE_END: &[u8] = b"\r\n";
     let Headers { fields, target, .. } = headers;
@@ -560,7 +563,7 @@ fn fill_request(record: &mut Record, fields: &Record, target: &mut Memory) {
     let method = value(fields, b":method").unwrap_or_default();
     let path = value(fields, b":path").unwrap_or_default();
     record.put(Buffer::HttpMethod, &[method]);
-    // A server decodes it as it does that of HTTP/1.1 (RFC 9113 section 8.3.1).
+    // A server decodes `:path` like the target of HTTP/1.1 (RFC 9113 section 8.3.1).
     target.truncate(0);
     normalise(path, target);
     record.put(Buffer::HttpUri, &[&target[..]]);
@@ -587,7 +590,7 @@ fn fill_response(record: &mut Record, fields: &Record) {
     join(record, &cookies, (fields, b"set-cookie"), b", ");
 }
 
-/// Puts the values of the fields of a name, joined by a separator, into each of the buffers.
+/// Stores the values of all fields with one name, joined by a separator, in each of `buffers`.
 fn join(record: &mut Record, buffers: &[Buffer], (fields, name): (&Record, &[u8]), between: &[u8]) {
     for &buffer in buffers {
         for (place, value) in values(fields, name).enumerate() {
@@ -601,7 +604,8 @@ fn join(record: &mut Record, buffers: &[Buffer], (fields, name): (&Record, &[u8]
     }
 }
 
-/// Returns an authority without its port, which follows the last colon unless that is within an address in brackets.
+/// Returns an authority without its port. The port follows the last colon, unless that colon is within an address in
+/// brackets.
 fn without_port(authority: &[u8]) -> &[u8] {
     match memchr::memrchr(b':', authority) {
         Some(colon) if authority[colon..].iter().all(|&byte| byte != b']') => &authority[..colon],

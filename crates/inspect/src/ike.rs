@@ -1,6 +1,6 @@
-//! IKE 1 and 2 over UDP (RFC 2408 section 3, RFC 7296 section 3): a message is a datagram.
+//! IKE 1 and IKE 2 over UDP (RFC 2408 section 3, RFC 7296 section 3). Each datagram is a message.
 //!
-//! For IKE 1, payloads that are not encrypted are read; for IKE 2, the choice of the responder. Over port 4500, four
+//! For IKE 1, unencrypted payloads are read; for IKE 2, the attributes that the responder chooses. On port 4500, four
 //! zero bytes precede a message (RFC 3948 section 2.2).
 
 use crate::buffer::{Buffer, BufferSet};
@@ -14,12 +14,12 @@ use std::io::{self, Write};
 pub(crate) const PORT: u16 = 500;
 /// The port of IKE and ESP behind NAT.
 pub(crate) const PORT_BEHIND_NAT: u16 = 4500;
-/// The bytes before a message over that port.
+/// Bytes before a message on port 4500, which distinguish it from ESP.
 const NO_ESP: &[u8] = &[0; 4];
 const HEADER: usize = 28;
 const ENCRYPTED: u8 = 1;
 
-// Payloads of IKE 1, of a security association, and of IKE 2.
+// Payload types of IKE 1, then those within a security association, then those of IKE 2.
 const ASSOCIATION: u8 = 1;
 const KEY_EXCHANGE: u8 = 4;
 const NONCE: u8 = 10;
@@ -29,10 +29,10 @@ const ENCRYPTED_2: u8 = 46;
 const ENCRYPTED_FRAGMENT_2: u8 = 53;
 /// Exchange types of IKE 2.
 const EXCHANGES_2: std::ops::RangeInclusive<u8> = 34..=37;
-/// The domain of interpretation of IPsec.
+/// The domain of interpretation for IPsec.
 const IPSEC: u64 = 1;
 
-/// Names of attributes of a security association in rules, and their numbers in IKE 1.
+/// Names in rules of the attributes of a security association, with their attribute types in IKE 1.
 pub const ATTRIBUTES: [(&str, u16); 10] = [
     ("alg_enc", 1),
     ("alg_hash", 2),
@@ -47,7 +47,7 @@ pub const ATTRIBUTES: [(&str, u16); 10] = [
 ];
 /// Maximum length of the text of an attribute.
 const MOST_ATTRIBUTE: usize = 32;
-/// Types of transforms of IKE 2, from 1.
+/// Names of the transform types of IKE 2, which are numbered from 1.
 const TRANSFORMS_2: [&str; 4] = ["alg_enc", "alg_prf", "alg_auth", "alg_dh"];
 
 /// The parser of IKE messages, which are independent of each other.
@@ -96,12 +96,12 @@ impl Ike {
 /// Writes an attribute in the form of [`Buffer::IkeChosen`].
 ///
 /// # Errors
-/// Returns an error if there is no space for it.
+/// Returns an error if `into` has no space for the attribute.
 pub(crate) fn write_attribute(into: &mut impl Write, name: &str, value: u32) -> io::Result<()> {
     write!(into, ";{name}={value};")
 }
 
-/// Returns whether a datagram between these ports holds an IKE message.
+/// Returns true if a datagram between `ports` contains an IKE message.
 pub(crate) fn is_message(ports: [u16; 2], bytes: &[u8]) -> bool {
     match ports.contains(&PORT_BEHIND_NAT) {
         true => bytes
@@ -132,7 +132,7 @@ fn header(bytes: &[u8]) -> Option<Header> {
     })
 }
 
-/// Puts bytes into a record in lower-case hexadecimal digits.
+/// Stores bytes in a record as lower-case hexadecimal digits.
 fn put_digits(record: &mut Record, buffer: Buffer, bytes: &[u8]) {
     record.put(buffer, &[]);
     for byte in bytes {
@@ -167,7 +167,7 @@ fn payloads(record: &mut Record, to_server: bool, header: &Header, message: &[u8
     Some(())
 }
 
-/// Takes a payload: returns the type of the next one, and the content of this one.
+/// Removes a payload from the front; returns the type of the next payload, and the content of this one.
 fn payload<'a>(from: &mut Cursor<'a>) -> Option<(u8, &'a [u8])> {
     let next = from.number(1)? as u8;
     from.take(1)?;
@@ -175,7 +175,7 @@ fn payload<'a>(from: &mut Cursor<'a>) -> Option<(u8, &'a [u8])> {
     Some((next, from.take(len.checked_sub(4)?)?))
 }
 
-/// Takes a proposal and returns its transforms.
+/// Removes a proposal from the front and returns its transforms.
 fn proposal<'a>(from: &mut Cursor<'a>) -> Option<Cursor<'a>> {
     let mut proposal = Cursor(payload(from)?.1);
     proposal.take(2)?;
@@ -184,7 +184,7 @@ fn proposal<'a>(from: &mut Cursor<'a>) -> Option<Cursor<'a>> {
     Some(proposal)
 }
 
-/// The chosen attributes; the first one of each name is put into a record.
+/// The attributes that the responder chose. Only the first attribute of each name is stored in the record.
 struct Chosen<'a> {
     record: &'a mut Record,
     known: u32,
@@ -219,7 +219,7 @@ fn chosen(record: &mut Record, association: &[u8]) -> Option<()> {
     if from.number(4)? != IPSEC {
         return Some(());
     }
-    // The domain of interpretation was read; the situation follows.
+    // The caller has read the domain of interpretation; these four bytes are the situation.
     from.take(4)?;
     let (_, transform) = payload(&mut proposal(&mut from)?)?;
     let mut from = Cursor(transform);
@@ -228,7 +228,7 @@ fn chosen(record: &mut Record, association: &[u8]) -> Option<()> {
     while !from.0.is_empty() {
         let kind = from.number(2)? as u16;
         let short = from.number(2)?;
-        // The highest bit means that the value replaces the length.
+        // If the highest bit is set, the value is in the length field.
         let value = match kind & 0x8000 != 0 {
             true => Some(short),
             false => match from.take(short as usize)? {

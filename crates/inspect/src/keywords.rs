@@ -1,5 +1,4 @@
-//! Keywords for the protocols whose messages are records: the buffer that each one tests, and the syntax of numbers,
-//! names and flags.
+//! Keywords for the protocols whose messages are records: the buffer of each keyword, and the syntax of its value.
 
 use crate::buffer::Buffer;
 use crate::http2::{ERROR_CODES, FRAME_TYPES, SETTINGS_NAMES, setting};
@@ -9,7 +8,7 @@ use crate::refusal::{Read, Refusal, unable, wrong};
 use crate::rule::*;
 use crate::{ftp, ike, ntp};
 
-/// Keywords that select a buffer for the contents after them, with their older names.
+/// Keywords that select a buffer for the contents after them, each with its older name.
 const BUFFERS: [(&str, &str, Buffer); 44] = [
     ("http.request_header", "", Buffer::HttpRequestHeader),
     ("http.response_header", "", Buffer::HttpResponseHeader),
@@ -73,28 +72,28 @@ const BUFFERS: [(&str, &str, Buffer); 44] = [
     ("ike.nonce_payload", "", Buffer::IkeNonce),
 ];
 
-/// The syntax of a keyword's value.
+/// The syntax of a keyword's value, and its effect.
 #[derive(Clone, Copy)]
 enum Written {
     /// A number or a range.
     Number,
-    /// Numbers and inclusive ranges, one of which has to match.
+    /// Several numbers and inclusive ranges, one of which has to match.
     Numbers,
-    /// A number, or a name of the list, the first of which has that number.
+    /// A number, or a name from the list; the names are numbered upwards from the given number.
     Name(&'static [&'static str], i64),
-    /// Names of bits, each after a `!` if the bit is clear.
+    /// Names of bits that must be set, or must be clear if the name follows a `!`.
     Flags(&'static [(&'static str, u64)]),
-    /// One of these words, each with its number.
+    /// One of these words, each with the number that it stands for.
     Word(&'static [(&'static str, i64)]),
-    /// A setting of HTTP/2 with a number or a range.
+    /// Name of an HTTP/2 setting, followed by a number or a range.
     Setting,
-    /// An attribute of IKE with its number.
+    /// Name of an IKE attribute, followed by its value.
     Attribute,
-    /// A number or a range for the length of the buffer.
+    /// A number or a range that is compared with the length of the buffer.
     Len,
 }
 
-/// Keywords about numbers, with their older names.
+/// Keywords that test a number, each with its older name, its buffer, and the syntax of its value.
 const NUMBERS: [(&str, &str, Buffer, Written); 24] = [
     (
         "dcerpc.opnum",
@@ -210,13 +209,13 @@ pub(crate) fn buffer_of(keyword: &str) -> Option<Buffer> {
     BUFFERS.iter().find(is).map(|it| it.2)
 }
 
-/// Returns the steps of a keyword and its value; none for other keywords.
+/// Returns the steps for a keyword with a value; none if the keyword is not one of this module.
 pub(crate) fn steps_of(keyword: &str, value: &str) -> Read<Option<Vec<Step>>> {
     if matches!(keyword, "dcerpc.iface" | "dce_iface") {
         return interface(value).map(Some);
     }
     if keyword == "ftp.reply_received" && matches!(value, "no" | "off") {
-        // No message reports that a command will never get a reply.
+        // A parser cannot report that a command will never get a reply.
         return unable(format!("{keyword}:{value}"));
     }
     let is = |it: &&(&str, &str, Buffer, Written)| keyword == it.0 || keyword == it.1;
@@ -262,7 +261,7 @@ fn exactly(number: i64, not: bool) -> Within {
     }
 }
 
-/// Reads a number or a range. A selection among several numbers is not supported.
+/// Reads a number or a range. A selection by index among several numbers is not supported.
 fn one_number(value: &str) -> Read<Within> {
     match value.contains(',') {
         true => Err(Refusal::NotUnderstood),
@@ -278,7 +277,7 @@ fn name_or_number(value: &str, names: &[&str], first: i64) -> Read<Within> {
     let place = names.iter().position(|it| it.eq_ignore_ascii_case(name));
     match place {
         Some(place) => Ok(exactly(first + place as i64, not)),
-        // After a comma follows the index of the number that is tested.
+        // The text after a comma is the index of the number to test.
         None if name.starts_with(|it: char| it.is_ascii_alphabetic()) && !name.contains(',') => {
             wrong(format!(
                 "{name:?}: want a number or one of {}",
@@ -311,7 +310,7 @@ fn bits(value: &str, flags: &[(&str, u64)]) -> Read<Test> {
     Ok(Test::Flags { set, unset })
 }
 
-/// Reads the name of a setting, followed by a number or a range.
+/// Reads the name of an HTTP/2 setting, followed by a number or a range.
 fn of_setting(value: &str) -> Read<Within> {
     let is_of_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
     let end = value.find(|it| !is_of_name(it)).unwrap_or(value.len());
@@ -338,7 +337,7 @@ fn of_setting(value: &str) -> Read<Within> {
     })
 }
 
-/// Reads the name of an attribute and its number, in the form of the buffer.
+/// Reads the name of an IKE attribute and its value, and returns them as a content in the form of the buffer.
 fn of_attribute(value: &str) -> Read<Content> {
     let (name, value) = value.split_once('=').unwrap_or((value, ""));
     let name = name.trim();
@@ -352,7 +351,7 @@ fn of_attribute(value: &str) -> Read<Content> {
     Ok(content(bytes))
 }
 
-/// Reads the UUID of an interface, followed by its version and `any_frag`.
+/// Reads the UUID of an interface, followed by an optional version and `any_frag`.
 fn interface(value: &str) -> Read<Vec<Step>> {
     let mut parts = value.split(',').map(str::trim);
     let name = parts.next().unwrap_or_default();
@@ -379,7 +378,7 @@ fn interface(value: &str) -> Read<Vec<Step>> {
     Ok(steps)
 }
 
-/// Returns a comparison with a number in [`Buffer::DceInterface`].
+/// Returns a test of the number at an offset in [`Buffer::DceInterface`].
 fn interface_byte(offset: i64, bytes: i64, (how, not): (Comparison, bool), value: i64) -> Step {
     let field = Field {
         bytes: Number::Is(bytes),
@@ -400,7 +399,7 @@ fn interface_byte(offset: i64, bytes: i64, (how, not): (Comparison, bool), value
     )
 }
 
-/// Reads the UUID of an interface, which is at the beginning of the buffer.
+/// Reads the UUID of an interface and returns it as a content at the beginning of the buffer.
 fn uuid(name: &str) -> Read<Content> {
     let lens: Vec<_> = name.split('-').map(str::len).collect();
     let digits: Vec<u8> = name

@@ -1,7 +1,7 @@
-//! MQTT 3.1, 3.1.1 and 5 (OASIS MQTT Version 5.0, chapter 3): a message is a control packet.
+//! MQTT 3.1, 3.1.1 and 5 (OASIS MQTT Version 5.0, chapter 3). A message is a control packet.
 //!
-//! Numbers that a packet does not contain are absent, except for reason codes that version 5 allows packets to omit:
-//! these are 0.
+//! A number that is not in a packet has no buffer. The exception is a reason code that version 5 allows a packet to
+//! omit: its buffer contains 0.
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::cursor::Cursor;
@@ -40,7 +40,7 @@ pub const TYPES: [&str; 15] = [
     "AUTH",
 ];
 
-/// Bits of the flags of a CONNECT packet, by their names in rules.
+/// Names in rules of the flags of a CONNECT packet, with their bits.
 pub const CONNECT_FLAGS: [(&str, u64); 5] = [
     ("username", USERNAME as u64),
     ("password", PASSWORD as u64),
@@ -52,7 +52,7 @@ const USERNAME: u8 = 0x80;
 const PASSWORD: u8 = 0x40;
 const WILL: u8 = 0x04;
 
-/// Bits of the flags of any packet, by their names in rules.
+/// Names in rules of the flags of any packet, with their bits.
 pub const FLAGS: [(&str, u64); 2] = [("dup", 8), ("retain", 1)];
 
 /// Maximum number of bytes of a variable-length number.
@@ -65,7 +65,7 @@ const WITH_PROPERTIES: u8 = 5;
 pub struct Mqtt {
     framers: Framers,
     record: Record,
-    /// Version in the client's CONNECT packet; 0 before it.
+    /// Version in the client's CONNECT packet; 0 until that packet arrives.
     version: u8,
 }
 
@@ -79,7 +79,7 @@ fn length(bytes: &[u8]) -> Length {
     }
 }
 
-/// Reads a variable-length number, seven bits in a byte: returns the number and the bytes that it takes.
+/// Reads a variable-length number, seven bits in each byte; returns the number and its length in bytes.
 pub(crate) fn variable(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0;
     for (place, &byte) in bytes.iter().take(MOST_LENGTH).enumerate() {
@@ -98,7 +98,7 @@ impl Mqtt {
         self.version = 0;
     }
 
-    /// Gives up a direction, as bytes of it are missing.
+    /// Stops parsing a direction because some of its bytes are missing.
     pub fn gap(&mut self, to_server: bool) {
         self.framers.lose(to_server);
     }
@@ -126,14 +126,14 @@ impl Mqtt {
     }
 }
 
-/// The packet that is being read.
+/// The control packet that is being parsed.
 struct Packet<'a> {
     record: &'a mut Record,
     version: &'a mut u8,
 }
 
 impl Packet<'_> {
-    /// Reads a packet as far as it is valid; returns none if it has no valid header.
+    /// Parses a packet up to its first invalid field; returns none if its header is invalid.
     fn read(&mut self, framed: Framed<'_>) -> Option<()> {
         self.record.clear();
         let mut from = Cursor(framed.bytes);
@@ -217,7 +217,7 @@ impl Packet<'_> {
         Some(())
     }
 
-    /// Reads a reason code if this version has one; an omitted code is 0.
+    /// Reads a reason code if the protocol version has one; an omitted code counts as 0.
     fn reason_of_later_version(&mut self, from: &mut Cursor<'_>) -> Option<()> {
         if !self.has_properties() {
             return Some(());
@@ -269,7 +269,7 @@ impl Packet<'_> {
     }
 }
 
-/// Returns the version in a CONNECT packet, after the protocol name.
+/// Returns the protocol version in a CONNECT packet, which follows the protocol name.
 fn connect_version(mut from: Cursor<'_>) -> Option<u8> {
     from.string(2)?;
     Some(from.number(1)? as u8)

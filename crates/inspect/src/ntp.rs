@@ -1,10 +1,10 @@
-//! NTP 3 and 4 (RFC 5905 section 7.3): a message is a datagram.
+//! NTP 3 and 4 (RFC 5905 section 7.3). Each datagram is a message.
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::findings::Findings;
 use crate::record::Record;
 
-/// The port of servers.
+/// The port of NTP servers.
 pub(crate) const PORT: u16 = 123;
 /// Number of bytes of a message without extensions.
 const HEADER: usize = 48;
@@ -20,7 +20,7 @@ pub const MODES: [&str; 8] = [
     "control",
     "private",
 ];
-/// The first mode whose messages have another format.
+/// The lowest mode whose messages have another format than the header of RFC 5905.
 const CONTROL: u8 = 6;
 
 /// The parser of NTP messages, which are independent of each other.
@@ -29,7 +29,7 @@ pub struct Ntp {
     record: Record,
 }
 
-/// Returns whether a datagram has the length and version of an NTP message.
+/// Returns true if a datagram has the length and the version of an NTP message.
 pub(crate) fn is_message(bytes: &[u8]) -> bool {
     bytes.len() >= HEADER && matches!(version(bytes[0]), 3 | 4)
 }

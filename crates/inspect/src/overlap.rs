@@ -3,11 +3,11 @@
 /// The policy for bytes of a TCP stream, or of a fragmented datagram, that arrive twice with different content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overlap {
-    /// The segment, or the whole datagram, is dropped. A datagram is also dropped if its fragments disagree about its
-    /// length or its protocol.
+    /// The segment or the whole datagram is dropped. A datagram is also dropped if its fragments contradict each other
+    /// in its length or its protocol.
     #[default]
     Drop,
-    /// The first copy is kept, and only new bytes of the later segment are read. A fragment that disagrees with earlier
-    /// ones about the length or the protocol of the datagram is dropped.
+    /// The first copy is kept, and only new bytes of the later segment are read. A fragment that contradicts earlier
+    /// ones in the length or the protocol of its datagram is dropped.
     First,
 }

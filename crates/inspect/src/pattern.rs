@@ -1,27 +1,28 @@
-//! Regular expressions of rules. The `regex` crate evaluates those that have the same meaning there as in PCRE, in
-//! linear time; PCRE2 evaluates the others, with limits.
+//! Regular expressions of rules. The `regex` crate evaluates, in linear time, the expressions that mean the same in it
+//! as in PCRE. PCRE2 evaluates all others, with limits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A regular expression of a rule.
 #[derive(Debug)]
 pub enum Regex {
-    /// An expression in linear time.
+    /// An expression that the `regex` crate evaluates in linear time.
     Linear(regex::bytes::Regex),
-    /// An expression with look-around, back-references or similar constructs; matching stops after a number of steps.
+    /// An expression with look-around, back-references or similar constructs, which PCRE2 evaluates up to a maximum
+    /// number of steps.
     Backtracking {
-        /// The expression.
+        /// The compiled expression.
         regex: pcre2::bytes::Regex,
-        /// Number of searches that reached the limit.
+        /// Number of searches that reached the maximum number of steps.
         given_up: AtomicU64,
     },
 }
 
-/// Maximum number of steps of PCRE2 for a search.
+/// Maximum number of steps of one PCRE2 search.
 const MOST_STEPS: u32 = 20_000;
-/// Maximum memory of PCRE2 for a match, in KiB.
+/// Maximum heap memory of one PCRE2 search, in KiB.
 const MOST_HEAP_KIB: u32 = 1024;
-/// Maximum number of bytes of a compiled linear-time expression.
+/// Maximum size of an expression that is compiled for linear time, in bytes.
 const MOST_COMPILED_BYTES: usize = 1 << 20;
 
 /// The flags of an expression.
@@ -31,13 +32,13 @@ pub struct Flags {
     pub any_case: bool,
     /// A dot matches line ends too.
     pub dot_all: bool,
-    /// `^` and `$` match at the beginning and the end of each line.
+    /// `^` and `$` also match at the beginning and the end of each line.
     pub lines: bool,
     /// White space in the expression is ignored.
     pub spaced: bool,
-    /// The expression has to match at the beginning.
+    /// The expression has to match at the beginning of the data.
     pub anchored: bool,
-    /// `$` matches at the very end only.
+    /// `$` matches only at the end of the data, and not before a last line end.
     pub very_end: bool,
     /// Repetitions match as few bytes as possible.
     pub lazy: bool,
@@ -87,8 +88,8 @@ impl Regex {
         })
     }
 
-    /// Finds the first match in `haystack` at `from` or later, and returns its range. Look-behind sees the bytes before
-    /// `from`.
+    /// Finds the first match in `haystack` that begins at `from` or later, and returns its range. Look-behind sees the
+    /// bytes before `from` as well.
     #[inline]
     pub fn find_at(&self, haystack: &[u8], from: usize) -> Option<(usize, usize)> {
         if from > haystack.len() {
@@ -108,8 +109,8 @@ impl Regex {
         }
     }
 
-    /// Returns true if the expression matches only at the beginning or the end, as far as its first and last character
-    /// tell.
+    /// Returns true if the expression can match only at the beginning or only at the end of the data, judged by its
+    /// first and last character.
     pub fn is_anchored(&self) -> bool {
         let expression = match self {
             Self::Linear(regex) => regex.as_str(),
@@ -126,7 +127,7 @@ impl Regex {
             || expression.contains("\\G")
     }
 
-    /// Returns the number of searches that reached the limit of steps; they count as not matching.
+    /// Returns the number of searches that reached the maximum number of steps; such a search counts as no match.
     pub fn given_up(&self) -> u64 {
         match self {
             Self::Linear(_) => 0,
@@ -155,9 +156,9 @@ fn at_very_end(expression: &str) -> String {
     ending
 }
 
-/// Returns true if the expression has the same meaning in the `regex` crate as in PCRE. In doubt the result is false.
+/// Returns true if the expression certainly has the same meaning in the `regex` crate as in PCRE.
 fn means_the_same(expression: &str, flags: Flags) -> bool {
-    // A dollar also matches before a line end that is the last byte.
+    // In PCRE, `$` also matches before a line end that is the last byte.
     if flags.anchored || (expression.contains('$') && !flags.lines) {
         return false;
     }
@@ -169,7 +170,7 @@ fn means_the_same(expression: &str, flags: Flags) -> bool {
     for byte in expression.bytes() {
         if escaped {
             escaped = false;
-            // Word boundaries in the `regex` crate, plain characters in PCRE.
+            // `\<` and `\>` are word boundaries in the `regex` crate, but plain characters in PCRE.
             if matches!(byte, b'<' | b'>') {
                 return false;
             }

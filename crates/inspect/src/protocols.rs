@@ -1,4 +1,4 @@
-//! The protocols above layer 4 whose messages are records: one parser for any of them over TCP, and parsers for
+//! The protocols above layer 4 whose messages are records: one parser type for those over TCP, and the parsers for
 //! datagrams.
 
 pub use crate::findings::{Counts, Findings, MOST_MESSAGES, Rest};
@@ -24,7 +24,7 @@ pub const WITH_RECORDS: [Application; 6] = [
     Application::Ssh,
 ];
 
-/// The parser of a connection. It is created for a protocol once and then assigned to one connection after the other.
+/// The parser of a connection. It is created for one protocol and then reused for one connection after the other.
 pub enum Parser {
     /// Parser of DCE/RPC.
     DceRpc(Box<DceRpc>),
@@ -40,7 +40,7 @@ pub enum Parser {
     Ssh(Ssh),
 }
 
-/// Calls a method of the parser, whichever it is.
+/// Calls the same method on the parser of any protocol.
 macro_rules! each_parser {
     ($of:expr, $parser:ident => $call:expr) => {
         match $of {
@@ -73,12 +73,13 @@ impl Parser {
         each_parser!(self, parser => parser.reset());
     }
 
-    /// Gives up a direction, as bytes of it are missing.
+    /// Stops parsing a direction because some of its bytes are missing.
     pub fn gap(&mut self, to_server: bool) {
         each_parser!(self, parser => parser.gap(to_server));
     }
 
-    /// Parses the next bytes of a direction and calls `each` with every complete message and its new buffers.
+    /// Parses the next bytes of a direction and calls `each` with every complete message and the buffers that are new
+    /// in it.
     pub fn push(
         &mut self,
         to_server: bool,
@@ -90,7 +91,7 @@ impl Parser {
         found.counts()
     }
 
-    /// Returns whether the connection still needs this parser.
+    /// Returns the connection's need for this parser.
     pub fn rest(&self) -> Rest {
         match self {
             Self::Ftp(ftp) => ftp.rest(),
@@ -100,7 +101,7 @@ impl Parser {
     }
 }
 
-/// The parsers of datagrams, which are independent of each other.
+/// The parsers of datagrams. They keep no state between datagrams.
 #[derive(Debug, Default)]
 pub struct Datagrams {
     sip: Sip,
@@ -109,8 +110,7 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// Parses a datagram of a protocol and calls `each` with the message in it; does nothing for protocols over TCP
-    /// only.
+    /// Parses a datagram and calls `each` with the message in it; does nothing for a protocol that only uses TCP.
     pub fn read(
         &mut self,
         application: Application,

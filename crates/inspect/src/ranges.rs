@@ -1,12 +1,12 @@
 //! Sets of numbers as ranges: addresses and ports in rules.
 
-/// A set of numbers, as ranges in increasing order that neither overlap nor touch. IPv4 addresses are mapped into IPv6.
+/// A set of numbers, stored as increasing ranges that neither overlap nor touch. IPv4 addresses are mapped into IPv6.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Ranges {
     ranges: Vec<(u128, u128)>,
 }
 
-/// Prefix bits of IPv4 addresses that are mapped into IPv6 (RFC 4291 section 2.5.5.2).
+/// Upper bits of an IPv4 address that is mapped into IPv6 (RFC 4291 section 2.5.5.2).
 const MAPPED: u128 = 0xffff << 32;
 
 impl Ranges {
@@ -17,14 +17,14 @@ impl Ranges {
         }
     }
 
-    /// Returns the set of the numbers of a range, both ends included.
+    /// Returns the set of the numbers from `first` to `last`, both included.
     pub fn of(first: u128, last: u128) -> Self {
         Self {
             ranges: vec![(first, last)],
         }
     }
 
-    /// Returns the ranges.
+    /// Returns the ranges of the set, each as its first and its last number.
     pub fn ranges(&self) -> &[(u128, u128)] {
         &self.ranges
     }
@@ -63,7 +63,7 @@ impl Ranges {
         Self { ranges }
     }
 
-    /// Returns the set of all other numbers.
+    /// Returns the set of all numbers that are not in this set.
     #[must_use]
     pub fn not(&self) -> Self {
         let mut ranges = Vec::with_capacity(self.ranges.len() + 1);
@@ -84,7 +84,8 @@ impl Ranges {
         self.not().or(&other.not()).not()
     }
 
-    /// Reads an address, a network with any host bits, or a range: `10.0.0.0/8`, `fe80::/10`, `192.0.2.1-192.0.2.9`.
+    /// Reads an address, a network (host bits may be set), or a range of addresses: `10.0.0.0/8`, `fe80::/10`,
+    /// `192.0.2.1-192.0.2.9`.
     pub fn addresses(text: &str) -> Option<Self> {
         if let Some((first, last)) = text.split_once('-') {
             let (first, last) = (mapped(first.trim())?, mapped(last.trim())?);
@@ -111,7 +112,7 @@ impl Ranges {
         Some(Self::of(bits & !host, bits | host))
     }
 
-    /// Reads a port or a range of them: `80`, `1024:`, `:1023`, `6660:6669`.
+    /// Reads a port or a range of ports: `80`, `1024:`, `:1023`, `6660:6669`.
     pub fn ports(text: &str) -> Option<Self> {
         let is_number = |text: &str| text.bytes().all(|it| it.is_ascii_digit());
         let port = |text: &str| {
@@ -129,7 +130,7 @@ impl Ranges {
     }
 }
 
-/// Returns that address mapped into IPv6.
+/// Reads an address; an IPv4 address is mapped into IPv6.
 fn mapped(text: &str) -> Option<u128> {
     Some(match text.parse().ok()? {
         std::net::IpAddr::V4(address) => MAPPED | u128::from(u32::from(address)),

@@ -4,42 +4,42 @@ use crate::rule::{Rate, RateKind};
 use std::ops::Range;
 use taut_sys::HashKey;
 
-/// The effect of a rate on a match.
+/// The effect of a rule's rate on a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rated {
-    /// The match counts and is logged.
+    /// The match takes effect and is logged.
     Counts,
-    /// The match counts and is not logged.
+    /// The match takes effect but is not logged.
     Silent,
-    /// The match does not count yet.
+    /// The match has no effect, because the rule has not matched often enough.
     NotYet,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     key: u128,
-    /// Number of the rule, counted from 1; 0 if the entry is free.
+    /// Rule index plus 1; 0 if the entry is free.
     rule: u32,
     count: u32,
     began_s: u32,
     seconds: u32,
 }
 
-/// The counters of one worker, in a table of fixed size. A new counter replaces the oldest one among a few neighbours.
-/// Workers do not share counters.
+/// The rate counters of one worker, in a table of fixed size. If the few entries for a new counter are full, it
+/// replaces the oldest counter among them. Workers do not share counters.
 #[derive(Debug)]
 pub struct Rates {
     slots: Box<[Slot]>,
     hash_key: HashKey,
-    /// Number of counters that were replaced before their time was over.
+    /// Number of counters that were replaced before their period had ended.
     pub forgotten: u64,
 }
 
-/// Number of entries in which a counter can be.
+/// Number of entries in which a counter can be stored.
 const WAYS: usize = 8;
 
 impl Rates {
-    /// Creates a table for that many counters, rounded up to a power of two.
+    /// Creates a table for `counters` counters, rounded up to a power of two.
     pub fn new(counters: usize) -> Self {
         Self {
             slots: vec![Slot::default(); counters.next_power_of_two().max(WAYS)].into(),
@@ -53,7 +53,7 @@ impl Rates {
         self.slots.fill(Slot::default());
     }
 
-    /// Counts a match of a rule at a time in seconds.
+    /// Counts a match of a rule for `key` at the time `now_s`, and returns the effect of the rate on that match.
     pub fn count(&mut self, rule: u32, rate: &Rate, key: u128, now_s: u32) -> Rated {
         let slot = self.slot(rule + 1, key, rate.seconds, now_s);
         if now_s.wrapping_sub(slot.began_s) >= rate.seconds {

@@ -1,5 +1,5 @@
-//! The interpretation of options of rules. A rule with an unsupported part is not loaded, unless lenient reading is
-//! requested.
+//! Reads rules: interprets the options of each rule. A rule with an unsupported part is not loaded, unless lenient
+//! reading is requested.
 //!
 //! `interpret.rs` reads one rule: `header.rs` its header, `about.rs`, `contents.rs`, `fields.rs` and `packet.rs` its
 //! options, and `buffers.rs` the names of buffers. `finish.rs` checks the rule as a whole. `reader.rs` has the state
@@ -30,13 +30,13 @@ pub use reader::{Dialect, Names};
 /// The settings for reading rules.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Variables for addresses and ports.
+    /// Values of the variables for addresses and ports.
     pub variables: Variables,
-    /// Syntax; by default that of most rules in the file.
+    /// Syntax of the rules; none for the syntax of most rules in the file.
     pub dialect: Option<Dialect>,
-    /// True if rules that are commented out are read, too.
+    /// True if commented-out rules are read as well.
     pub with_disabled: bool,
-    /// True if a rule is loaded without its unsupported parts.
+    /// True if a rule with unsupported parts is loaded without them.
     pub is_lenient: bool,
 }
 
@@ -51,14 +51,14 @@ pub struct Reading {
     pub mistakes: Vec<(usize, Mistake)>,
     /// Number of rules that were skipped because of an error.
     pub mistaken: usize,
-    /// Unsupported options, each with the identifiers of the rules that were not loaded because of it, or loaded only
-    /// in part.
+    /// Unsupported options, each with the identifiers of the rules that were skipped, or loaded only in part, because
+    /// of it.
     pub not_understood: BTreeMap<String, Vec<u32>>,
-    /// Number of rules that were not loaded because of an unsupported part.
+    /// Number of rules that were skipped because of an unsupported part.
     pub left_out: usize,
     /// Number of rules that were loaded in part: their unsupported options were skipped.
     pub in_part: usize,
-    /// Number of rules that were skipped because an earlier one has the same identifier and generator, and the same or
+    /// Number of rules that were skipped because an earlier rule has the same identifier and generator, and the same or
     /// a later revision.
     pub doubled: usize,
     files: usize,
@@ -67,11 +67,11 @@ pub struct Reading {
 
 /// Maximum number of errors that are stored; further ones are only counted.
 pub const MOST_MISTAKES: usize = 10_000;
-/// Maximum number of rules; any further rule is an error.
+/// Maximum number of rules; each further rule is an error.
 const MOST_RULES: usize = 200_000;
 
 impl Reading {
-    /// Reads a file of rules, in addition to those that were read before.
+    /// Reads a rule file and adds its rules to those of earlier files.
     pub fn read(&mut self, text: &str, options: &Options) {
         let file = self.files;
         self.files += 1;
@@ -149,7 +149,7 @@ fn with_disabled(text: &str) -> String {
     all
 }
 
-/// Returns the syntax of the majority of the rules, so that a mistyped one does not change the meaning of the others.
+/// Returns the syntax of most of the rules, so that a mistyped rule does not change the meaning of the others.
 fn looks_like(rules: &[Joined]) -> Dialect {
     let (mut snort, mut suricata) = (0, 0);
     for rule in rules.iter().filter_map(|rule| split(rule).ok()) {
@@ -170,7 +170,8 @@ fn looks_like(rules: &[Joined]) -> Dialect {
     }
 }
 
-/// Returns true for the syntax of Snort 3: only that has commas after contents, services, and headers of one word.
+/// Returns true if a rule has the syntax of Snort 3. Only that syntax has commas after contents, services, and one-word
+/// headers.
 fn is_of_snort(rule: &Written<'_>) -> bool {
     rule.header.len() == 2
         || rule

@@ -1,26 +1,27 @@
-//! Recognises the protocol of a stream by the first bytes of its ends. A result does not depend on how the bytes were
-//! split: protocols are tested in a fixed order, and each only counts once all before it are excluded.
+//! Recognises the protocol of a stream from the first bytes of its endpoints. Protocols are tested in a fixed order. A
+//! protocol counts only once all protocols before it are excluded, so the result does not depend on how the bytes are
+//! split.
 
 use crate::buffer::Application;
 use crate::http::token::is_token;
 use crate::{dcerpc, http2, ike, mqtt, ntp, sip};
 
-/// Maximum number of bytes that are examined at the start of each direction. If they do not identify the protocol, the
-/// direction has no known protocol.
+/// Maximum number of bytes at the start of each direction that are examined. If they do not identify the protocol, the
+/// direction counts as unrecognised.
 pub const MOST_BYTES: usize = 256;
 
-/// The result of the recognition of a stream's protocol.
+/// The result of recognising a stream's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// The stream is of this protocol.
+    /// The stream has this protocol.
     Yes(Application),
-    /// The stream has no protocol that is recognised by its first bytes.
+    /// The first bytes of the stream identify no protocol.
     No,
-    /// Neither end has sent enough.
+    /// More bytes of either endpoint are needed.
     More,
 }
 
-/// The result of the test for one protocol on the bytes of an end.
+/// The result of testing the first bytes of an endpoint for one protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Guess {
     Yes,
@@ -28,10 +29,11 @@ enum Guess {
     More,
 }
 
-/// A test of the first bytes of an end; its first argument is true if they go to the server.
+/// A test of the first bytes of an endpoint; the first argument is true if they are sent to the server.
 type Test = fn(bool, &[u8]) -> Guess;
 
-/// The protocols that are recognised by first bytes, in the order of the tests: the most reliable ones come first.
+/// The protocols that are recognised by first bytes, each with its test, in the order of testing: the most reliable
+/// tests come first.
 const PROTOCOLS: [(Application, Test); 10] = [
     (Application::Tls, tls),
     (Application::Ssh, ssh),
@@ -45,7 +47,7 @@ const PROTOCOLS: [(Application, Test); 10] = [
     (Application::Http, http),
 ];
 
-/// The recognition of one stream, from both of its ends.
+/// The recognition of one stream's protocol from the first bytes of both endpoints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recognition {
     answer: Option<Answer>,
@@ -57,7 +59,7 @@ pub struct Recognition {
 }
 
 impl Recognition {
-    /// Begins a stream. `by_port` is the protocol that its ports stand for, if any.
+    /// Begins the recognition for a stream. `by_port` is the protocol of the stream's ports, if any.
     pub fn new(by_port: Option<Application>) -> Self {
         Self {
             by_port,
@@ -65,15 +67,15 @@ impl Recognition {
         }
     }
 
-    /// Clears both ends, for another stream between the same ports.
+    /// Restarts the recognition of both endpoints, for another stream between the same ports.
     pub fn restart(&mut self) {
         *self = Self::new(self.by_port);
     }
 
-    /// Examines all bytes of a direction that have arrived, from the first one; those after [`MOST_BYTES`] are not
-    /// needed.
+    /// Examines the first bytes of a direction: `first` contains all received bytes from the first one on. Bytes after
+    /// [`MOST_BYTES`] are not needed.
     ///
-    /// A result other than [`Answer::More`] is final, whatever either end sends.
+    /// A result other than [`Answer::More`] is final; later bytes of both endpoints do not change it.
     pub fn push(&mut self, to_server: bool, first: &[u8]) -> Answer {
         if let Some(answer) = self.answer {
             return answer;
@@ -102,7 +104,7 @@ impl Recognition {
         answer
     }
 
-    /// Returns true if the stream has no protocol that is recognised by its first bytes.
+    /// Returns true if the first bytes of the stream identify no protocol.
     pub fn has_failed(&self) -> bool {
         self.answer == Some(Answer::No)
     }
@@ -112,13 +114,13 @@ impl Recognition {
         self.is_at_limit
     }
 
-    /// Returns true if this end may still identify the protocol: only then its first bytes have to be stored.
+    /// Returns true if this endpoint may still identify the protocol, so that its first bytes have to be stored.
     pub fn needs(&self, to_server: bool) -> bool {
         self.answer.is_none() && !self.is_silent[usize::from(!to_server)]
     }
 }
 
-/// Returns the result of the first bytes of one end.
+/// Returns the result for the first bytes of one endpoint.
 fn of_end(to_server: bool, first: &[u8]) -> Answer {
     let first = &first[..first.len().min(MOST_BYTES)];
     for (application, test) in PROTOCOLS {
@@ -131,7 +133,7 @@ fn of_end(to_server: bool, first: &[u8]) -> Answer {
     Answer::No
 }
 
-/// Tests whether the bytes begin with that word, in any case of its letters.
+/// Tests whether the bytes begin with `word`, in any case of letters.
 fn begins(bytes: &[u8], word: &[u8]) -> Guess {
     let len = bytes.len().min(word.len());
     match bytes[..len].eq_ignore_ascii_case(&word[..len]) {
@@ -154,7 +156,7 @@ fn begins_any(bytes: &[u8], words: &[&[u8]]) -> Guess {
     all
 }
 
-/// Tests for a handshake record (RFC 8446 section 5.1), or a hello in the form of SSLv2 (RFC 5246 appendix E.2).
+/// Tests for a TLS handshake record (RFC 8446 section 5.1), or a hello in the form of SSLv2 (RFC 5246 appendix E.2).
 fn tls(to_server: bool, bytes: &[u8]) -> Guess {
     match *bytes {
         [22, 3, _, ..] => Guess::Yes,
@@ -168,7 +170,7 @@ fn tls(to_server: bool, bytes: &[u8]) -> Guess {
     }
 }
 
-/// Tests for the version line (RFC 4253 section 4.2).
+/// Tests for the version line of SSH (RFC 4253 section 4.2).
 fn ssh(_: bool, bytes: &[u8]) -> Guess {
     match bytes.starts_with(&b"SSH-"[..bytes.len().min(4)]) {
         true if bytes.len() >= 4 => Guess::Yes,
@@ -177,7 +179,7 @@ fn ssh(_: bool, bytes: &[u8]) -> Guess {
     }
 }
 
-/// Tests for a message of a NetBIOS session, or of direct TCP, with the signature of SMB.
+/// Tests for a NetBIOS session message or direct TCP message that contains the signature of SMB.
 fn smb(_: bool, bytes: &[u8]) -> Guess {
     match *bytes {
         [0, _, _, _, 0xfd..=0xff, b'S', b'M', b'B', ..] => Guess::Yes,
@@ -187,7 +189,7 @@ fn smb(_: bool, bytes: &[u8]) -> Guess {
     }
 }
 
-/// Tests for the greeting of a client (RFC 5321 section 4.1.1.1).
+/// Tests for the greeting of an SMTP client (RFC 5321 section 4.1.1.1).
 fn smtp(to_server: bool, bytes: &[u8]) -> Guess {
     match to_server {
         true => begins_any(bytes, &[b"EHLO", b"HELO"]),
@@ -195,7 +197,7 @@ fn smtp(to_server: bool, bytes: &[u8]) -> Guess {
     }
 }
 
-/// Tests for first commands of clients, and common greetings of servers.
+/// Tests for the first commands of FTP clients, and for common greetings of FTP servers.
 fn ftp(to_server: bool, bytes: &[u8]) -> Guess {
     const COMMANDS: [&[u8]; 5] = [b"USER ", b"PASS ", b"PORT ", b"FEAT", b"AUTH TLS"];
     match to_server {
@@ -223,7 +225,7 @@ fn dcerpc(to_server: bool, bytes: &[u8]) -> Guess {
     }
 }
 
-/// Tests for the CONNECT packet of a client, by the protocol name.
+/// Tests for the CONNECT packet of an MQTT client, by the protocol name in it.
 fn mqtt(to_server: bool, bytes: &[u8]) -> Guess {
     let [0x10, rest @ ..] = bytes else {
         return match to_server && bytes.is_empty() {
@@ -239,7 +241,7 @@ fn mqtt(to_server: bool, bytes: &[u8]) -> Guess {
     }
 }
 
-/// Tests for a request with a SIP target, or a response, after empty lines.
+/// Tests for a SIP request, by its target, or a SIP response; empty lines may precede either.
 fn sip(_: bool, bytes: &[u8]) -> Guess {
     const TARGETS: [&[u8]; 3] = [b"sip:", b"sips:", b"tel:"];
     let Some(begin) = bytes.iter().position(|byte| !b"\r\n".contains(byte)) else {
@@ -256,8 +258,8 @@ fn sip(_: bool, bytes: &[u8]) -> Guess {
     }
 }
 
-/// Returns the protocol of a datagram between these ports that is recognised by its bytes: NTP and IKE at their ports,
-/// SIP at any.
+/// Returns the protocol of a datagram between `ports`, recognised by its bytes: NTP and IKE only at their own ports,
+/// SIP at any port.
 pub fn of_datagram(to_server: bool, ports: [u16; 2], bytes: &[u8]) -> Option<Application> {
     let is_between = |port| ports.contains(&port);
     if is_between(ntp::PORT) && ntp::is_message(bytes) {
@@ -274,8 +276,8 @@ pub fn of_datagram(to_server: bool, ports: [u16; 2], bytes: &[u8]) -> Option<App
     is_sip.then_some(Application::Sip)
 }
 
-/// Tests for a request or response line as servers and clients accept it: after empty lines, with any word as method,
-/// in any case.
+/// Tests for a request line or a response line, as lenient servers and clients accept it: after empty lines, with any
+/// word as method, in any case of letters.
 fn http(_: bool, bytes: &[u8]) -> Guess {
     let begin = bytes.iter().position(|byte| !b"\r\n".contains(byte));
     let Some(line) = begin.map(|begin| &bytes[begin..]) else {
@@ -294,7 +296,7 @@ fn http(_: bool, bytes: &[u8]) -> Guess {
     if end >= 3 && line[..end].iter().all(u8::is_ascii_uppercase) {
         return Guess::Yes;
     }
-    // Other words also begin ordinary text: the target or the version decides.
+    // Ordinary text also begins with words, so the target or the version decides.
     let (rest, is_whole) = match line[end..].iter().position(|&byte| byte == b'\n') {
         Some(line_end) => (&line[end..end + line_end], true),
         None => (&line[end..], false),
@@ -314,7 +316,7 @@ fn http(_: bool, bytes: &[u8]) -> Guess {
 mod tests {
     use super::*;
 
-    /// Returns examples of first bytes of an end, with the expected results.
+    /// Returns examples: direction (true for to the server), first bytes, and the expected result.
     fn examples() -> Vec<(bool, Vec<u8>, Answer)> {
         let yes = Answer::Yes;
         let long_lines = b"\r\n".repeat(MOST_BYTES / 2);

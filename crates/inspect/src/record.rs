@@ -8,7 +8,7 @@ use crate::buffer::{Buffer, BufferSet};
 
 /// Maximum number of bytes of a record; further bytes are truncated.
 pub const MOST_BYTES: usize = 24 * 1024;
-/// Maximum number of instances of buffers of a record.
+/// Maximum number of instances in a record.
 pub const MOST_INSTANCES: usize = 512;
 
 /// The buffers and numbers of one message.
@@ -19,7 +19,7 @@ pub struct Record {
     is_cut: bool,
 }
 
-/// A range in the bytes of a record.
+/// The buffer and the range of bytes of one instance in a record.
 #[derive(Debug, Clone, Copy)]
 struct Instance {
     buffer: Buffer,
@@ -27,7 +27,7 @@ struct Instance {
     to: usize,
 }
 
-/// A point to which a record can be reset.
+/// A state of a record to which it can be reset.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Mark {
     bytes: usize,
@@ -41,7 +41,7 @@ impl Record {
         self.is_cut = false;
     }
 
-    /// Adds an instance of a buffer, in one or several pieces.
+    /// Adds an instance of `buffer` with the concatenated bytes of `pieces`.
     pub fn put(&mut self, buffer: Buffer, pieces: &[&[u8]]) {
         if self.instances.len() == MOST_INSTANCES {
             self.is_cut = true;
@@ -56,7 +56,7 @@ impl Record {
         pieces.iter().for_each(|piece| self.extend(piece));
     }
 
-    /// Appends bytes to the last added instance.
+    /// Appends bytes to the instance that was added last.
     pub fn extend(&mut self, piece: &[u8]) {
         let room = MOST_BYTES - self.bytes.len();
         self.is_cut |= piece.len() > room;
@@ -67,12 +67,12 @@ impl Record {
         }
     }
 
-    /// Adds a number.
+    /// Adds `number` as an instance of `buffer`.
     pub fn put_number(&mut self, buffer: Buffer, number: u64) {
         self.put(buffer, &[&number.to_be_bytes()]);
     }
 
-    /// Returns the current end of the record.
+    /// Returns a mark for the current end of the record.
     pub fn mark(&self) -> Mark {
         Mark {
             bytes: self.bytes.len(),
@@ -80,18 +80,18 @@ impl Record {
         }
     }
 
-    /// Removes everything that was added after the mark `to`.
+    /// Removes all instances that were added after the mark `to`.
     pub fn take_back(&mut self, to: Mark) {
         self.bytes.truncate(to.bytes);
         self.instances.truncate(to.instances);
     }
 
-    /// Returns true if something did not fit.
+    /// Returns true if some bytes or instances did not fit into the record.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Returns the buffers in the record.
+    /// Returns the set of buffers that the record contains.
     pub fn has(&self) -> BufferSet {
         self.instances.iter().map(|it| it.buffer).collect()
     }
@@ -119,13 +119,13 @@ impl Record {
         })
     }
 
-    /// Returns the first number in that buffer.
+    /// Returns the first instance of `buffer` as a number.
     pub fn number(&self, buffer: Buffer) -> Option<u64> {
         number_of(self.buffer(buffer)?)
     }
 }
 
-/// Returns the number in an instance.
+/// Returns an instance as a number; none if it does not have eight bytes.
 pub fn number_of(instance: &[u8]) -> Option<u64> {
     instance.try_into().ok().map(u64::from_be_bytes)
 }

@@ -1,6 +1,6 @@
-//! Reasons why a part of a rule is not read: it is invalid, or taut does not support it.
+//! Reasons why a part of a rule is refused: it is invalid, or taut does not support it.
 
-/// The reason why a rule is not loaded, or why an option has no meaning here.
+/// The reason why a rule or an option is refused.
 pub(crate) enum Refusal {
     /// The text is invalid.
     Wrong(String),
@@ -13,7 +13,7 @@ pub(crate) enum Refusal {
 }
 
 pub(crate) type Read<T> = Result<T, Refusal>;
-/// A result, or the position in the text of the rule and the error there.
+/// A result, or an error with its offset in the text of the rule.
 pub(crate) type Placed<T> = Result<T, (usize, String)>;
 
 pub(crate) fn unable<T>(what: impl Into<String>) -> Read<T> {

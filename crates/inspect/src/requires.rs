@@ -1,14 +1,14 @@
-//! The `requires` option: the version, features and keywords that a rule requires of the program that loads it.
+//! The `requires` option: the version, features and keywords that a rule needs in the program that loads it.
 
 use crate::number::number;
 use crate::refusal::{Read, wrong};
 
-/// Version of Suricata whose rule language is supported.
+/// Version of Suricata whose rule language taut supports.
 const VERSION: [u32; 3] = [8, 0, 6];
-/// Supported features of Suricata.
+/// Features of Suricata that taut supports.
 const FEATURES: [&str; 1] = ["ja3"];
 
-/// Returns the first requirement that is not met; `knows` returns true for supported keywords.
+/// Returns the first requirement in `value` that is not met, if any; `knows` returns true for supported keywords.
 ///
 /// # Errors
 /// Returns an error if a version is invalid.
@@ -28,7 +28,7 @@ pub(crate) fn unmet(value: &str, knows: impl Fn(&str) -> bool) -> Read<Option<St
     Ok(None)
 }
 
-/// Returns true if one of the ranges between bars contains the version.
+/// Returns true if taut's version is in one of the ranges, which are separated by bars.
 fn has_version(ranges: &str) -> Read<bool> {
     for range in ranges.split('|') {
         let mut is_in = true;

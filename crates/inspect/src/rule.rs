@@ -13,7 +13,7 @@ pub enum Action {
     Pass,
     /// The packet is dropped, and so are later packets of its flow.
     Drop,
-    /// The packet is dropped, and both ends are notified.
+    /// The packet is dropped, and both endpoints get a reset.
     Reject,
     /// The packet passes and the match is logged.
     Alert,
@@ -34,7 +34,7 @@ impl Action {
 /// Protocol in the header of a rule, up to layer 4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// All of IP.
+    /// Any protocol over IP.
     Ip,
     /// TCP.
     Tcp,
@@ -47,7 +47,7 @@ pub enum Protocol {
 /// A parsed rule.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// Action on packets that match.
+    /// Action on packets that match the rule.
     pub action: Action,
     /// Protocol in the header of the rule.
     pub protocol: Protocol,
@@ -55,7 +55,7 @@ pub struct Rule {
     pub applications: Vec<Application>,
     /// Protocols above layer 4 that the flow must not have, once its protocol is known.
     pub not_applications: Vec<Application>,
-    /// Protocols above layer 4 whose flows match on any port.
+    /// Protocols above layer 4 whose flows match the rule on any port.
     pub services: Vec<Application>,
     /// Addresses and ports of the sender.
     pub source: Side,
@@ -63,46 +63,46 @@ pub struct Rule {
     pub destination: Side,
     /// True if the rule also matches with sender and receiver exchanged.
     pub both_ways: bool,
-    /// Test of the flow.
+    /// Test of the flow's direction and state.
     pub flow: FlowTest,
     /// Tests of the headers.
     pub headers: Vec<HeaderTest>,
     /// Tests of buffers, in order.
     pub steps: Vec<Step>,
     /// True if the rule fixes a position in the payload, so that it is evaluated on each packet alone. Other rules also
-    /// see the preceding bytes of the stream.
+    /// see the bytes of the stream before the packet.
     pub is_positional: bool,
     /// Tests and changes of the flow's bits.
     pub bits: Vec<FlowBit>,
-    /// Tests and changes of the bits of hosts.
+    /// Tests and changes of host bits.
     pub host_bits: Vec<HostBit>,
-    /// True if the rule only sets bits, so that no match is logged.
+    /// True if the rule only sets bits, so that its matches are not logged.
     pub is_silent: bool,
-    /// True if a match is logged although the action of the rule is to pass.
+    /// True if matches are logged although the action is to pass.
     pub is_told: bool,
-    /// True if the rest of the flow passes without inspection, unless the packet is dropped.
+    /// True if the rest of the flow bypasses the inspection after a match, unless the packet is dropped.
     pub bypasses: bool,
     /// The rate at which the rule has to match, or at which matches are logged.
     pub rate: Option<Rate>,
-    /// The part of a rule with `=>` that the response has to match. [`crate::compile::RuleSet`] turns it into a rule of
-    /// its own.
+    /// The tests of a rule with `=>` that the response has to pass. [`crate::compile::RuleSet`] makes a separate rule
+    /// of them.
     pub response: Option<Box<Rule>>,
-    /// The numbers of the two halves of a rule with `=>`, where this rule is one of them.
+    /// The bit numbers of both halves, if this rule is one half of a rule with `=>`.
     pub half: Option<Half>,
     /// Identity, message and metadata of the rule.
     pub about: About,
 }
 
-/// One half of a rule about a request and its response; it counts once the other half has matched too.
+/// One half of a rule about a request and its response, which takes effect once the other half has matched too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Half {
-    /// Number of this half.
+    /// Bit number of this half.
     pub own: u16,
-    /// Number of the other half.
+    /// Bit number of the other half.
     pub other: u16,
 }
 
-/// Addresses and ports of one side.
+/// Addresses and ports of the sender or the receiver.
 #[derive(Debug, Clone)]
 pub struct Side {
     /// Addresses; IPv4 addresses are mapped into IPv6.
@@ -114,37 +114,37 @@ pub struct Side {
 /// The identity and the description of a rule, as users read them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct About {
-    /// Generator number (`gid`), 1 if the rule has none.
+    /// Generator identifier (`gid`), 1 if the rule has none.
     pub group: u32,
-    /// Number of the rule.
+    /// Rule identifier (`sid`).
     pub id: u32,
     /// Revision.
     pub revision: u32,
-    /// Message.
+    /// Message (`msg`).
     pub message: String,
-    /// Class of attack.
+    /// Class of attack (`classtype`).
     pub class: String,
     /// Priority, 1 the highest; 0 if the rule has none.
     pub priority: u8,
-    /// References, each a kind and a location.
+    /// References, each with its kind and its location.
     pub references: Vec<(String, String)>,
-    /// Metadata, each a key and a value.
+    /// Metadata, as pairs of key and value.
     pub metadata: Vec<(String, String)>,
-    /// Line in its file, counted from 1.
+    /// Line of the rule in its file, counted from 1.
     pub line: usize,
 }
 
-/// The test of the flow.
+/// The test of a flow's direction and state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowTest {
-    /// Direction: to the server or to the client.
+    /// Direction of the packet: true for to the server, none for both directions.
     pub to_server: Option<bool>,
-    /// True if both ends have sent packets; for TCP, whether the handshake is complete.
+    /// Required value of "both endpoints have sent packets"; for TCP, of "the handshake is complete".
     pub established: Option<bool>,
-    /// True if the rule sees only the ordered bytes of a stream, and never a single packet.
+    /// True if the rule is evaluated only on the ordered bytes of a stream, and never on a single packet.
     pub only_stream: bool,
-    /// True if the rule tests more of the flow than its direction, so that without contents it is evaluated for each
-    /// packet.
+    /// True if the rule tests a property of the flow that may change from packet to packet. Without contents, such a
+    /// rule is evaluated for each packet.
     pub is_of_packets: bool,
 }
 
@@ -160,7 +160,7 @@ pub struct Within {
 }
 
 impl Within {
-    /// Returns true if the number matches.
+    /// Returns true if the comparison holds for the number.
     #[inline]
     pub fn fits(&self, number: i64) -> bool {
         (self.least..=self.most).contains(&number) != self.not
@@ -174,14 +174,14 @@ pub struct Measure {
     pub least: f64,
     /// Largest number in the range.
     pub most: f64,
-    /// True if the two ends of the range match as well.
+    /// True if the smallest and the largest number belong to the range.
     pub with_ends: bool,
-    /// True if the numbers outside the range match instead.
+    /// True if the comparison holds for numbers outside the range instead.
     pub not: bool,
 }
 
 impl Measure {
-    /// Returns true if the number matches.
+    /// Returns true if the comparison holds for the number.
     pub fn fits(&self, number: f64) -> bool {
         let is_within = match self.with_ends {
             true => (self.least..=self.most).contains(&number),
@@ -191,7 +191,7 @@ impl Measure {
     }
 }
 
-/// The bits of a header field that a rule compares, and how.
+/// A comparison of the bits of a header field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bits {
     /// Expected bits.
@@ -205,18 +205,18 @@ pub struct Bits {
 /// A kind of comparison of bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BitsHow {
-    /// Exactly these bits are set.
+    /// Exactly the expected bits are set.
     Exactly,
-    /// All of these bits are set; other bits may be set too.
+    /// All expected bits are set; other bits may be set too.
     All,
-    /// At least one of these bits is set.
+    /// At least one of the expected bits is set.
     Any,
-    /// None of these bits is set.
+    /// None of the expected bits is set.
     None,
 }
 
 impl Bits {
-    /// Returns true if the field matches.
+    /// Returns true if the comparison holds for the value of the field.
     #[inline]
     pub fn fits(&self, field: u8) -> bool {
         match self.how {
@@ -255,7 +255,7 @@ pub enum HeaderTest {
     FragmentBits(Bits),
     /// Offset of the fragment, in units of eight bytes.
     FragmentOffset(Within),
-    /// An option of the IPv4 header by its type; `None` matches any option.
+    /// The IPv4 header has an option of this type; `None` stands for any option.
     IpOption(Option<u8>),
     /// Source and destination address are equal.
     SameAddresses,
@@ -267,70 +267,71 @@ pub enum HeaderTest {
     IcmpId(u16),
     /// Sequence number of an ICMP echo.
     IcmpSequence(u16),
-    /// Kinds of TLS messages in this packet, one bit each ([`crate::evaluate::Packet::tls`]); inverted if `not`.
+    /// Kinds of TLS messages in this packet, one bit each ([`crate::evaluate::Packet::tls`]).
     TlsState(Bits),
     /// Version of TLS records in this packet.
     TlsVersion(u16),
     /// An anomaly of the packet, one bit of [`crate::anomaly::Anomaly`] each; inverted if `not`.
     Anomaly {
-        /// Bits, at least one of which has to be set.
+        /// Bits of the anomalies, at least one of which has to be set.
         bits: u64,
         /// True if none of the bits may be set.
         not: bool,
     },
-    /// Number of a VLAN of the frame.
+    /// VLAN identifiers of the frame.
     VlanId {
-        /// VLAN number.
+        /// Comparison with a VLAN identifier.
         id: Within,
-        /// Tags that are tested.
+        /// Tags whose identifiers are compared.
         of: VlanTags,
     },
     /// Number of VLAN tags of the frame.
     VlanLayers(Within),
-    /// Bytes of the stream so far, plus one for each end's SYN ([`crate::evaluate::Packet::stream_bytes`]).
+    /// Number of bytes of the stream so far, plus one for each endpoint's SYN
+    /// ([`crate::evaluate::Packet::stream_bytes`]).
     StreamBytes {
-        /// The endpoints whose bytes the option is about.
+        /// Endpoints whose bytes are counted.
         ends: Ends,
-        /// Number of bytes.
+        /// Comparison with the number of bytes.
         bytes: Within,
     },
-    /// Packets of the flow so far, including this one.
+    /// Number of packets of the flow up to and including this packet.
     FlowPackets {
-        /// The endpoints whose packets the option is about.
+        /// Endpoints whose packets are counted.
         ends: Ends,
-        /// Number of packets.
+        /// Comparison with the number of packets.
         packets: Within,
     },
-    /// Bytes of the packets of the flow so far, including this one.
+    /// Number of bytes of the flow's packets up to and including this packet.
     FlowBytes {
-        /// The endpoints whose bytes the option is about.
+        /// Endpoints whose bytes are counted.
         ends: Ends,
-        /// Number of bytes.
+        /// Comparison with the number of bytes.
         bytes: Within,
     },
 }
 
-/// The VLAN tags of a frame that a test applies to.
+/// The VLAN tags of a frame to which a test applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VlanTags {
-    /// At least one tag.
+    /// At least one tag has to match.
     Any,
-    /// All tags, at least one.
+    /// All tags have to match, and there must be at least one.
     All,
     /// The tag at this position: 0 is the outermost, -1 the innermost.
     At(i8),
 }
 
-/// The ends of a flow that a count applies to.
+/// The endpoints of a flow to which the test of a count applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
     /// The client.
     Client,
     /// The server.
     Server,
-    /// Both ends, each on its own.
+    /// Both endpoints; each count has to match.
     Both,
-    /// At least one of the two ends.
+    /// At least one of the endpoints.
     Either,
 }
 
@@ -353,8 +354,8 @@ pub struct Step {
     pub buffer: Buffer,
     /// Transforms of the buffer, in order; the test sees their result.
     pub transforms: Vec<Transform>,
-    /// Number of the instance, for buffers with several instances in a message: steps with the same number have to
-    /// match the same instance.
+    /// Number of the buffer's instance, if a message may contain several: steps with the same number have to match the
+    /// same instance.
     pub instance: u8,
     /// The test itself.
     pub test: Test,
@@ -365,7 +366,7 @@ pub struct Step {
 pub enum Number {
     /// A constant.
     Is(i64),
-    /// The value of the variable with this index, which [`Test::Extract`] or [`Test::Math`] has read.
+    /// The value of the variable with this index, which [`Test::Extract`] or [`Test::Math`] has stored.
     Read(u8),
 }
 
@@ -375,93 +376,93 @@ pub const MOST_VARIABLES: usize = 8;
 /// A test of a buffer.
 #[derive(Debug, Clone)]
 pub enum Test {
-    /// Bytes that the buffer contains.
+    /// The buffer contains these bytes.
     Content(Content),
-    /// A regular expression.
+    /// The buffer matches a regular expression.
     Regex {
         /// The expression.
         regex: Arc<Regex>,
-        /// True if the expression must not match.
+        /// True if the test holds when the expression does not match.
         not: bool,
-        /// True if the search begins after the last match.
+        /// True if the search begins at the end of the last match.
         relative: bool,
     },
-    /// A number in the buffer that is compared with another.
+    /// A number in the buffer satisfies a comparison.
     Byte {
-        /// Number that is read.
+        /// Location and encoding of the number in the buffer.
         field: Field,
         /// Kind of comparison.
         how: Comparison,
-        /// True if the option holds when the comparison fails.
+        /// True if the test holds when the comparison fails.
         not: bool,
-        /// Number to compare with.
+        /// Number with which the number in the buffer is compared.
         value: Number,
     },
-    /// A number in the buffer by which the position moves.
+    /// The position moves by the value of a number in the buffer.
     Jump {
-        /// Number that is read.
+        /// Location and encoding of the number in the buffer.
         field: Field,
-        /// Factor.
+        /// Factor by which the number is multiplied.
         times: i64,
         /// True if the distance is rounded up to a multiple of four bytes.
         align: bool,
-        /// Position from which the distance counts.
+        /// Position at which the distance begins.
         from: JumpFrom,
-        /// Bytes added to the distance.
+        /// Number of bytes that is added to the distance.
         and: i64,
     },
-    /// A number in the buffer that is stored in a variable.
+    /// A number in the buffer is stored in a variable.
     Extract {
-        /// Number that is read.
+        /// Location and encoding of the number in the buffer.
         field: Field,
-        /// Factor.
+        /// Factor by which the number is multiplied.
         times: i64,
         /// Multiple to which the number is rounded up; 1 for no rounding.
         align: i64,
-        /// Index of the variable.
+        /// Index of the variable that stores the number.
         into: u8,
     },
-    /// A number in the buffer that is the operand of a calculation, the result of which is stored in a variable.
+    /// The result of a calculation with a number in the buffer is stored in a variable.
     Math {
-        /// Number that is read.
+        /// Location and encoding of the number, which is the first operand.
         field: Field,
         /// Operator, one of `+ - * / < >`; the last two are shifts.
         operator: u8,
         /// Second operand.
         value: Number,
-        /// Index of the variable.
+        /// Index of the variable that stores the result.
         into: u8,
     },
-    /// Data exists at a position.
+    /// The buffer has a byte at a position.
     DataAt {
-        /// Position.
+        /// Position of the byte.
         at: Number,
-        /// True if the position counts from the last match.
+        /// True if the position counts from the end of the last match.
         relative: bool,
         /// True if the position after the last byte counts too. In Suricata, exactly this many bytes after the last
         /// match are enough.
         to_end: bool,
-        /// True if there must be no data.
+        /// True if the test holds when the buffer has no byte there.
         not: bool,
     },
-    /// Length of the buffer.
+    /// Comparison with the length of the buffer.
     Len(Within),
     /// The number in the buffer is in one of these ranges.
     Number(Vec<Within>),
-    /// Bits of the number in the buffer.
+    /// Bits in the number in the buffer.
     Flags {
-        /// Bits that are set.
+        /// Bits that have to be set.
         set: u64,
-        /// Bits that are not set.
+        /// Bits that have to be clear.
         unset: u64,
     },
-    /// Entropy of the bytes, in bits per byte.
+    /// Entropy of bytes of the buffer, in bits per byte.
     Entropy {
         /// Offset of the first byte that counts.
         offset: usize,
         /// Number of bytes that count; 0 for all.
         bytes: usize,
-        /// Range of the entropy.
+        /// Comparison with the entropy.
         within: Measure,
     },
     /// The buffer is absent. This is the first test of its buffer.
@@ -470,13 +471,13 @@ pub enum Test {
         /// present.
         or_else: bool,
     },
-    /// Decodes Base64 from here on; [`Buffer::Base64`] contains the result.
+    /// Decodes Base64 in the buffer; [`Buffer::Base64`] then contains the result.
     Base64 {
         /// Maximum number of encoded bytes that are read.
         bytes: usize,
         /// Offset of the encoded bytes.
         offset: usize,
-        /// True if the offset counts from the last match.
+        /// True if the offset counts from the end of the last match.
         relative: bool,
     },
 }
@@ -495,17 +496,17 @@ pub enum JumpFrom {
 /// A comparison of two numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
-    /// Less.
+    /// The number read is less.
     Less,
-    /// Greater.
+    /// The number read is greater.
     Greater,
-    /// Equal.
+    /// The numbers are equal.
     Equal,
-    /// Less or equal.
+    /// The number read is less or equal.
     AtMost,
-    /// Greater or equal.
+    /// The number read is greater or equal.
     AtLeast,
-    /// The numbers have common bits.
+    /// The bitwise AND of the numbers is not 0.
     And,
     /// The exclusive or of the numbers is not 0.
     Xor,
@@ -514,15 +515,15 @@ pub enum Comparison {
 /// A number in a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
-    /// Number of bytes, 1 to 8; of digits, 1 to 20.
+    /// Length of the number: 1 to 8 bytes, or 1 to 20 digits.
     pub bytes: Number,
     /// Offset of the number.
     pub offset: Number,
-    /// True if the offset counts from the last match.
+    /// True if the offset counts from the end of the last match.
     pub relative: bool,
     /// Encoding of the number.
     pub form: Form,
-    /// Mask of the bits that count, which are shifted down to the lowest; 0 for all.
+    /// Mask of the bits that count; the result is shifted right to the lowest bit of the mask. 0 for all bits.
     pub mask: u64,
 }
 
@@ -538,8 +539,8 @@ pub enum Form {
 }
 
 impl Form {
-    /// Returns the maximum number of bytes of a number in this encoding; for digits, the number of digits of the
-    /// longest 64-bit number.
+    /// Returns the maximum length of a number in this encoding: in bytes, or for text in digits of the longest 64-bit
+    /// number.
     pub fn most_bytes(self) -> usize {
         match self {
             Self::Big | Self::Little => 8,
@@ -555,15 +556,15 @@ pub struct Content {
     pub bytes: Box<[u8]>,
     /// True if the search ignores the case of ASCII letters.
     pub any_case: bool,
-    /// True if the bytes must not occur.
+    /// True if the test holds when the bytes do not occur.
     pub not: bool,
-    /// Start of the search, counted from the beginning of the buffer.
+    /// Start of the range that is searched, counted from the beginning of the buffer.
     pub offset: Option<Number>,
-    /// Number of bytes after `offset` within which the content must be.
+    /// Length of the range after `offset` in which the content has to be.
     pub depth: Option<Number>,
-    /// Start of the search, counted from the end of the last match.
+    /// Start of the range that is searched, counted from the end of the last match.
     pub distance: Option<Number>,
-    /// Number of bytes after `distance` within which the content must be.
+    /// Length of the range after `distance` in which the content has to be.
     pub within: Option<Number>,
     /// True if the bytes must be at the end of the buffer.
     pub at_end: bool,
@@ -572,14 +573,14 @@ pub struct Content {
 }
 
 impl Content {
-    /// Returns true if the search begins at the last match.
+    /// Returns true if the search begins at the end of the last match.
     pub fn is_relative(&self) -> bool {
         self.distance.is_some() || self.within.is_some()
     }
 }
 
 impl Test {
-    /// Returns true if the result depends on positions in the buffer.
+    /// Returns true if the result depends on the position of the bytes in the buffer.
     pub fn is_positional(&self) -> bool {
         match self {
             Self::Content(content) => {
@@ -593,7 +594,7 @@ impl Test {
         }
     }
 
-    /// Returns true if the result depends on where the last match ended.
+    /// Returns true if the result depends on the end of the last match.
     pub fn is_relative(&self) -> bool {
         match self {
             Self::Content(content) => content.is_relative(),
@@ -639,7 +640,7 @@ impl Rule {
         wanted.fold(0, |all, bits| all | bits)
     }
 
-    /// Returns the steps that test a buffer which has to be present.
+    /// Returns the steps whose buffers have to be present for the rule to match.
     pub fn needed_steps(&self) -> impl Iterator<Item = &Step> {
         let mut lacking = None;
         // Steps of one buffer are adjacent, and the test for its absence is the first of them.
@@ -655,20 +656,20 @@ impl Rule {
 /// A test of bits of the flow, or a change of them after a match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FlowBit {
-    /// All or any of the bits are set.
+    /// Test: all of the bits are set, or with `any` one of them.
     IsSet {
         /// Numbers of the bits ([`crate::read::Names`]).
         bits: Vec<u16>,
-        /// True if one of the bits is enough.
+        /// True if one set bit is enough.
         any: bool,
     },
-    /// None of the bits is set.
+    /// Test: none of the bits is set.
     IsNotSet(Vec<u16>),
-    /// The bits are set.
+    /// Change: the bits are set.
     Set(Vec<u16>),
-    /// The bits are cleared.
+    /// Change: the bits are cleared.
     Unset(Vec<u16>),
-    /// The bits are inverted.
+    /// Change: the bits are inverted.
     Toggle(Vec<u16>),
 }
 
@@ -677,7 +678,7 @@ pub enum FlowBit {
 pub struct HostBit {
     /// Number of the bit ([`crate::read::Names`]).
     pub bit: u16,
-    /// Host or pair of hosts that has the bit.
+    /// Host, or pair of hosts, to which the bit belongs.
     pub track: Track,
     /// Test or change.
     pub verb: HostBitVerb,
@@ -686,39 +687,40 @@ pub struct HostBit {
 /// The test of a bit of a host, or the change of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostBitVerb {
-    /// The bit is set.
+    /// Test: the bit is set.
     IsSet,
-    /// The bit is not set.
+    /// Test: the bit is not set.
     IsNotSet,
-    /// The bit is set for this number of seconds.
+    /// Change: the bit is set for this number of seconds.
     Set(u32),
-    /// The bit is cleared.
+    /// Change: the bit is cleared.
     Unset,
-    /// The bit is set for this number of seconds if it was clear, and cleared if it was set.
+    /// Change: a clear bit is set for this number of seconds, and a set bit is cleared.
     Toggle(u32),
 }
 
 impl HostBit {
-    /// Returns true for tests, which change nothing.
+    /// Returns true for a test, false for a change.
     pub fn asks(&self) -> bool {
         matches!(self.verb, HostBitVerb::IsSet | HostBitVerb::IsNotSet)
     }
 }
 
-/// The number of times that a rule has to match within a time before it acts, or the limit on how often it is logged.
+/// The number of times that a rule has to match within a period before it takes effect, or the limit on how often it is
+/// logged in that period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Kind of the rate.
+    /// Effect of the count.
     pub kind: RateKind,
-    /// Packets that are counted together.
+    /// Packets whose matches are counted together.
     pub track: Track,
-    /// Count.
+    /// Number of matches.
     pub count: u32,
-    /// Time in seconds.
+    /// Period in seconds.
     pub seconds: u32,
 }
 
-/// The kind of a rate.
+/// The effect of counting a rule's matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateKind {
     /// The rule matches only after `count` matches (`detection_filter`).
@@ -736,17 +738,17 @@ pub enum RateKind {
     },
 }
 
-/// The packets that are counted together.
+/// The packets whose matches are counted together, or the owner of a host bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Track {
-    /// Packets of a sender.
+    /// Packets from the same sender.
     Source,
-    /// Packets to a receiver.
+    /// Packets to the same receiver.
     Destination,
-    /// Packets between two hosts.
+    /// Packets between the same two hosts.
     Both,
-    /// All packets.
+    /// All packets that match the rule.
     Rule,
-    /// Packets of a flow.
+    /// Packets of the same flow.
     Flow,
 }

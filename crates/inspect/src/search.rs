@@ -54,8 +54,8 @@ impl<A: Automaton> Started<A> {
             .map_err(|e| e.to_string())
     }
 
-    /// Calls `each` for every position at which a pattern ends. The crate's own search returns for each of them, and is
-    /// called through a table of functions, which for most packets takes longer than the search.
+    /// Calls `each` for every position at which a pattern ends. The search function of the crate returns at each match
+    /// and is called through a function table, which for most packets takes longer than the search itself.
     #[inline]
     fn find(&self, data: &[u8], each: &mut impl FnMut(usize, usize)) {
         let Self { automaton, start } = self;
@@ -115,8 +115,8 @@ impl Search {
         }
     }
 
-    /// Calls `each` for every position at which a pattern ends, with the index of the pattern and the position after
-    /// its last byte. Returns false without a call if there is no memory for the search.
+    /// Calls `each` for every position at which a pattern ends, with the index of the pattern and the offset after its
+    /// last byte. If there is no memory for the search, returns false and calls nothing.
     #[inline]
     pub fn find(
         &self,

@@ -1,4 +1,4 @@
-//! SIP over UDP and TCP (RFC 3261 chapters 7 and 18): a message is the head of a request or a response.
+//! SIP over UDP and TCP (RFC 3261 chapters 7 and 18). A message is the head of a request or a response.
 //!
 //! Header fields have short names, too (section 7.3.3). Each line of a field is an instance of its buffer; continued
 //! lines are joined. Over TCP the length of a body is in `Content-Length`, and without that there is no body.
@@ -9,7 +9,7 @@ use crate::framer::{Framers, Length, MOST_MESSAGE};
 use crate::record::Record;
 use memchr::{memchr, memmem};
 
-/// Header fields that are buffers of their own, by their names and short names.
+/// Header fields that fill a buffer, each with its name and its short name.
 const FIELDS: [(&[u8], &[u8], Buffer); 6] = [
     (b"from", b"f", Buffer::SipFrom),
     (b"to", b"t", Buffer::SipTo),
@@ -18,7 +18,7 @@ const FIELDS: [(&[u8], &[u8], Buffer); 6] = [
     (b"content-type", b"c", Buffer::SipContentType),
     (b"content-length", b"l", Buffer::SipContentLength),
 ];
-/// The methods by which a stream is recognised as SIP (RFC 3261, 3262, 3311, 3428, 3515, 3903, 6086 and 6665).
+/// The methods that identify a stream as SIP (RFC 3261, 3262, 3311, 3428, 3515, 3903, 6086 and 6665).
 pub(crate) const METHODS: [&[u8]; 14] = [
     b"INVITE",
     b"ACK",
@@ -65,7 +65,7 @@ impl Sip {
         self.framers.reset();
     }
 
-    /// Gives up a direction, as bytes of it are missing.
+    /// Stops parsing a direction because some of its bytes are missing.
     pub fn gap(&mut self, to_server: bool) {
         self.framers.lose(to_server);
     }
@@ -97,7 +97,7 @@ impl Sip {
     }
 }
 
-/// Returns true if bytes are the beginning of a message; none if more bytes are needed.
+/// Returns true if `bytes` begins a SIP message; none if more bytes are needed to decide.
 fn is_sip(bytes: &[u8]) -> Option<bool> {
     let end = memchr(b'\n', bytes)?;
     Some(first_line(without_line_end(&bytes[..end])).is_some())

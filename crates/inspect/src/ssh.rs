@@ -1,5 +1,6 @@
-//! SSH up to the key exchange (RFC 4253 sections 4.2, 6 and 7.1). A message is the version line of an end, or its list
-//! of algorithms with their fingerprint (hassh). The fingerprint is computed as salesforce/hassh defines it.
+//! SSH up to the key exchange (RFC 4253 sections 4.2, 6 and 7.1). A message is the version line of an endpoint, or its
+//! list of algorithms with the fingerprint of that list (hassh). The fingerprint is computed as salesforce/hassh
+//! defines it.
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::cursor::Cursor;
@@ -23,16 +24,16 @@ const LISTS: usize = 8;
 #[derive(Debug, Default)]
 pub struct Ssh {
     framers: Framers,
-    /// State of each end, the client first.
+    /// State of each endpoint, the client first.
     ends: [End; 2],
 }
 
-/// The messages of an end.
+/// The parsed messages of one endpoint.
 #[derive(Debug, Default)]
 struct End {
     record: Record,
     has_version: bool,
-    /// True if all relevant messages were read.
+    /// True if all relevant messages of the endpoint were parsed.
     is_over: bool,
 }
 
@@ -45,7 +46,7 @@ impl Ssh {
         }
     }
 
-    /// Gives up a direction, as bytes of it are missing.
+    /// Stops parsing a direction because some of its bytes are missing.
     pub fn gap(&mut self, to_server: bool) {
         self.framers.lose(to_server);
         self.ends[usize::from(!to_server)].is_over = true;
@@ -76,7 +77,7 @@ impl Ssh {
         }
     }
 
-    /// Returns whether the connection still needs this parser.
+    /// Returns the connection's need for this parser.
     pub fn rest(&self) -> Rest {
         match self.ends.iter().all(|end| end.is_over) {
             true => Rest::Over,
@@ -102,7 +103,7 @@ fn length(bytes: &[u8]) -> Length {
 }
 
 impl End {
-    /// Parses a line; returns none if the end must not send it.
+    /// Parses a line; returns none if the endpoint must not send such a line.
     fn line(
         &mut self,
         to_server: bool,

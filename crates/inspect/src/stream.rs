@@ -12,22 +12,22 @@ use crate::overlap::Overlap;
 /// The limits of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Number of bytes before a segment that are delivered with it, up to [`MOST_WINDOW`].
+    /// Number of earlier bytes that are delivered together with a segment, up to [`MOST_WINDOW`].
     pub window: usize,
-    /// Maximum number of stored bytes that are not acknowledged, and likewise of stored early bytes, in whole chunks of
-    /// [`CHUNK_BYTES`]. It bounds memory and the time to search the stored bytes, however small the segments are.
+    /// Maximum number of unacknowledged bytes that are stored, and likewise of early bytes, in whole chunks of
+    /// [`CHUNK_BYTES`]. The limit bounds memory and the time to search the stored bytes, even if segments are small.
     pub kept: usize,
     /// Policy for bytes that arrive twice and differ.
     pub overlap: Overlap,
-    /// True if segments can be refused, because the program is in line. A passive listener gives up missing bytes if it
-    /// has no memory for the bytes after them.
+    /// True if taut is inline and can refuse segments. A passive listener cannot: if it has no memory for a segment, it
+    /// gives up the missing bytes before the segment.
     pub in_line: bool,
 }
 
-/// Maximum number of bytes before a segment that are delivered with it.
+/// Maximum number of earlier bytes that are delivered together with a segment.
 pub const MOST_WINDOW: usize = CHUNK_BYTES;
 
-/// Number of bytes before the data in a chunk of early data: sequence number and length.
+/// Length of the header of a chunk of early data, in bytes: sequence number and length.
 const HEAD: usize = 6;
 /// Number of bytes of early data in a chunk.
 const ROOM: usize = CHUNK_BYTES - HEAD;
@@ -35,12 +35,13 @@ const ROOM: usize = CHUNK_BYTES - HEAD;
 /// One direction of a TCP connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Stream {
-    /// Sequence numbers of the next byte, of the first byte, and of the first byte that is not acknowledged.
+    /// Sequence number of the next byte. The next two fields are those of the first byte and of the first
+    /// unacknowledged byte.
     next: u32,
     first: u32,
     acknowledged: u32,
-    /// Number of stored bytes before `next`, and their chunks: the first one, the number of its bytes that are
-    /// released, the last one, and the one before that.
+    /// Number of stored bytes before `next`. The next fields are the first of their chunks, the number of released
+    /// bytes in that chunk, the chunk before the last one, and the last chunk.
     kept: u32,
     oldest: u32,
     skipped: u16,
@@ -49,7 +50,8 @@ pub struct Stream {
     is_started: bool,
     /// True if bytes before `next` are missing.
     gap: bool,
-    /// First chunk of early data, in order of sequence numbers, and the memory of those chunks.
+    /// First chunk of early data; the chunks are in order of sequence numbers. `early_bytes` is the memory of these
+    /// chunks in bytes.
     early: u32,
     early_bytes: u32,
     /// Sequence number after the last early byte that was discarded for lack of memory. Until all bytes up to there are
@@ -80,13 +82,13 @@ impl Default for Stream {
 /// Bytes that are delivered in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// Bytes of the stream directly before the new ones, up to the window.
+    /// Bytes of the stream directly before `data`, up to the window.
     pub before: &'a [u8],
     /// New bytes.
     pub data: &'a [u8],
-    /// True if bytes are missing directly before these.
+    /// True if bytes are missing directly before `data`.
     pub gap: bool,
-    /// Sequence numbers that the stream has used, including these bytes ([`Stream::taken`]).
+    /// Number of sequence numbers that the stream has used up to the end of `data` ([`Stream::taken`]).
     pub taken: u32,
 }
 
@@ -95,11 +97,11 @@ pub struct Piece<'a> {
 pub enum Segment {
     /// The segment was in order.
     InOrder,
-    /// The segment was out of order; this number of its bytes is stored.
+    /// The segment was out of order; the number is that of its bytes that are stored.
     OutOfOrder(usize),
-    /// All of its bytes had arrived before.
+    /// All bytes of the segment had arrived before.
     Old,
-    /// A part of the segment had arrived before, and is equal or already acknowledged.
+    /// A part of the segment had arrived before with the same bytes, or is already acknowledged.
     Overlap,
     /// The segment has other bytes than an earlier one for the same sequence numbers.
     Differs,
@@ -140,7 +142,7 @@ impl Stream {
         self.is_started
     }
 
-    /// Returns the sequence number of its first byte.
+    /// Returns the sequence number of the stream's first byte.
     #[inline]
     pub fn first(&self) -> u32 {
         self.first
@@ -183,8 +185,8 @@ impl Stream {
         *self = Self::default();
     }
 
-    /// Releases the memory and continues: bytes that are not acknowledged become unknown. Returns true if some of them
-    /// have not been delivered.
+    /// Releases the memory of the stream, which continues. Bytes that are not acknowledged can no longer be compared.
+    /// Returns true if some of the released bytes were not delivered.
     pub fn forget(&mut self, arena: &mut Arena) -> bool {
         let mut chunk = self.early;
         while chunk != NONE {
@@ -227,7 +229,7 @@ impl Stream {
         self.release(arena, limits);
     }
 
-    /// Releases the memory of bytes that are acknowledged and further back than the window.
+    /// Releases the memory of acknowledged bytes that are outside the window.
     fn release(&mut self, arena: &mut Arena, limits: &StreamLimits) {
         let window = limits.window.min(MOST_WINDOW);
         let wanted = self.in_flight().min(limits.kept).max(window) as u32;
@@ -250,8 +252,8 @@ impl Stream {
         }
     }
 
-    /// Accepts a segment. `take` gets its new bytes if they are next in order, and then early bytes that are now in
-    /// order.
+    /// Accepts a segment. Calls `take` with its new bytes if they are next in order, and then with the early bytes that
+    /// are now in order.
     pub fn push(
         &mut self,
         arena: &mut Arena,
@@ -344,7 +346,8 @@ impl Stream {
         false
     }
 
-    /// Delivers new bytes up to the first early bytes, which arrived first; then those and the bytes after them.
+    /// Delivers new bytes up to the first early bytes, then the early bytes, which arrived first, and then the rest of
+    /// the new bytes.
     fn hand_on_before_early(
         &mut self,
         arena: &mut Arena,
@@ -453,7 +456,7 @@ impl Stream {
         }
     }
 
-    /// Returns true if bytes that begin with the next one differ from the early ones.
+    /// Returns true if `new`, which begins at the next byte in order, differs from the stored early bytes.
     fn differs_from_early(&self, arena: &Arena, new: &[u8]) -> bool {
         let mut chunk = self.early;
         while chunk != NONE {
@@ -472,7 +475,7 @@ impl Stream {
         false
     }
 
-    /// Delivers early bytes that are next.
+    /// Delivers the early bytes that are now next in order.
     fn drain(&mut self, arena: &mut Arena, limits: &StreamLimits, take: &mut dyn FnMut(Piece<'_>)) {
         while self.early != NONE {
             let chunk = self.early;
@@ -605,7 +608,8 @@ impl Stream {
         self.drain(arena, limits, take);
     }
 
-    /// Delivers the early bytes before a byte, with a gap wherever bytes are missing; that byte is then next.
+    /// Delivers the early bytes before the byte with a sequence number, and marks a gap wherever bytes are missing.
+    /// That byte is then the next one in order.
     fn give_up(
         &mut self,
         arena: &mut Arena,

@@ -1,5 +1,5 @@
-//! The state of a TCP connection at its ends (RFC 9293, RFC 5961), derived from the passing segments: which of them the
-//! receiver accepts.
+//! The state of a TCP connection at its endpoints (RFC 9293, RFC 5961), derived from the passing segments. It decides
+//! which segments their receiver accepts.
 //!
 //! A connection begins with sequence numbers that the other end has acknowledged. Any other SYN is remembered until it
 //! is answered, and changes nothing. Segments outside of the receive window, and acknowledgements of unsent bytes, are
@@ -22,11 +22,11 @@ pub struct SegmentHead {
     pub sequence: u32,
     /// Acknowledgement number; valid only with the flag ACK.
     pub acknowledgement: u32,
-    /// Window as sent.
+    /// Window field as sent, without scaling.
     pub window: u16,
     /// Window scale that a SYN offers (RFC 7323 section 2.2), up to 14.
     pub scale: Option<u8>,
-    /// Its timestamp (RFC 7323 section 3.2).
+    /// Timestamp of the segment (RFC 7323 section 3.2).
     pub timestamp: Option<u32>,
     /// Number of payload bytes.
     pub len: usize,
@@ -46,30 +46,30 @@ pub const URG: u8 = 32;
 /// The reason why a receiver discards a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// Flags that no end sends together, or data without an acknowledgement.
+    /// The flags are a combination that no endpoint sends, or the segment has data and no acknowledgement.
     Flags,
     /// The segment is outside of the receive window.
     Window,
-    /// The segment acknowledges unsent bytes.
+    /// The segment acknowledges bytes that were never sent.
     Acknowledgement,
     /// The timestamp is older than one that its receiver has (RFC 7323 section 5.3).
     Timestamp,
     /// The segment continues a handshake that is not answered, or is a SYN with data during a handshake or a
     /// connection.
     Opening,
-    /// The segment belongs to a connection whose handshake was not seen.
+    /// The segment belongs to a connection whose handshake was not observed.
     Midstream,
-    /// The segment has data after a reset, or after the end of both directions.
+    /// The segment has data after a reset, or after a FIN in both directions.
     Over,
 }
 
 /// The policy for accepting segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// True if a connection whose handshake was not seen is accepted.
+    /// True if connections whose handshake was not observed are accepted.
     pub takes_midstream: bool,
-    /// True if the inspection sees all segments, and can withhold them from their receivers. A listener may have missed
-    /// some, and accepts any plausible segment.
+    /// True if the inspection receives all segments and can withhold them from their receivers. A passive listener may
+    /// miss segments, so it accepts any plausible segment.
     pub in_line: bool,
 }
 
@@ -82,7 +82,7 @@ pub struct Change {
     /// Sequence numbers of the first bytes of streams that begin with this segment, by direction; none for a stream
     /// that has already begun with the same number.
     pub begins: [Option<u32>; 2],
-    /// Sequence number up to which the sender of the segment has all bytes of the other direction.
+    /// Sequence number before which the sender of the segment has acknowledged all bytes of the other direction.
     pub acknowledged: Option<u32>,
 }
 
@@ -112,31 +112,31 @@ impl Opening {
         self.sequence.wrapping_add(1)
     }
 
-    /// Returns true if an acknowledgement answers it, with or without its data.
+    /// Returns true if an acknowledgement answers the SYN, with or without the data of the SYN.
     fn is_answered_by(&self, acknowledgement: u32) -> bool {
         acknowledgement.wrapping_sub(self.first()) <= u32::from(self.len)
     }
 }
 
-/// The state of one end, as a sender.
+/// The state of one endpoint as a sender.
 #[derive(Debug, Clone, Copy, Default)]
 struct End {
-    /// Sequence number of its first byte.
+    /// Sequence number of the endpoint's first byte.
     first: u32,
-    /// Sequence number after the last one that it has used.
+    /// Sequence number after the last one that the endpoint has used.
     sent: u32,
-    /// First sequence number that the other end has not acknowledged.
+    /// First sequence number that the other endpoint has not acknowledged.
     acknowledged: u32,
-    /// First sequence number that the other end does not accept; none before its first segment.
+    /// First sequence number that the other endpoint does not accept; none before the other endpoint's first segment.
     edge: Option<u32>,
-    /// Window scale that it offers.
+    /// Window scale that the endpoint offers.
     scale: Option<u8>,
-    /// Its latest timestamp that the other end has certainly received, if its SYN has one.
+    /// Latest timestamp of the endpoint that the other endpoint has certainly received, if the endpoint's SYN has one.
     timestamp: Option<u32>,
     is_open: bool,
-    /// Sequence number after its FIN, unless a byte arrived with the number of the FIN.
+    /// Sequence number after the endpoint's FIN; none if a byte arrived with the sequence number of the FIN.
     end: Option<u32>,
-    /// Unanswered SYNs, the latest first.
+    /// Unanswered SYNs of the endpoint, the latest first.
     openings: [Option<Opening>; 2],
 }
 
@@ -178,13 +178,13 @@ const FARTHEST: u32 = 1 << 30;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Connection {
     ends: [End; 2],
-    /// True if its SYN or the answer to it was not seen.
+    /// True if the SYN of the connection, or the answer to the SYN, was not observed.
     is_midstream: bool,
     is_established: bool,
     is_reset: bool,
-    /// Ends whose last segment was a reset.
+    /// For each endpoint, true if its last segment was a reset.
     resets: [bool; 2],
-    /// End that was closed first, once one is.
+    /// Endpoint that sent the first FIN, once there is a FIN.
     first_to_end: u8,
 }
 
@@ -195,24 +195,24 @@ impl Connection {
         self.is_established
     }
 
-    /// Returns true if the connection seems to be over: both FINs are acknowledged, or an end has sent a reset.
+    /// Returns true if the connection seems to be over: both FINs are acknowledged, or an endpoint has sent a reset.
     #[inline]
     pub fn may_be_over(&self) -> bool {
         self.is_reset || self.is_closed()
     }
 
-    /// Returns true if both ends have sent a FIN and both are acknowledged.
+    /// Returns true if both endpoints have sent a FIN and both FINs are acknowledged.
     pub fn is_closed(&self) -> bool {
         self.is_done(0) && self.is_done(1)
     }
 
-    /// Returns true if an end has sent a FIN that the other one has acknowledged.
+    /// Returns true if the endpoint `end` has sent a FIN that the other endpoint has acknowledged.
     pub fn is_done(&self, end: usize) -> bool {
         let end = &self.ends[end & 1];
         end.end == Some(end.acknowledged)
     }
 
-    /// Returns true if no segment of it is known.
+    /// Returns true if no segment of the connection is known.
     pub fn is_unknown(&self) -> bool {
         !self.ends.iter().any(End::is_known)
     }
@@ -287,7 +287,7 @@ impl Connection {
             let end = &self.ends[from];
             let is_again = end.is_open && end.first == own.first();
             if is_again && !self.acknowledges_too_much(from, head) {
-                // The answer is a retransmission.
+                // The SYN+ACK is a retransmission.
                 return Ok(Change::default());
             }
             if self.ends[other].is_known() && !self.is_midstream {

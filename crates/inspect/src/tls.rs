@@ -25,7 +25,7 @@ pub enum Progress {
 /// A fault of a ClientHello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsFault {
-    /// A record or message of another kind.
+    /// A record or a message of another type than expected.
     OtherMessage,
     /// A length that exceeds the enclosing field.
     Length,
@@ -40,7 +40,7 @@ pub enum Next {
     Hello,
     /// At least this number of further bytes is needed.
     More(usize),
-    /// The limit on messages of a connection was reached.
+    /// The maximum number of messages of a connection was read.
     Over,
 }
 
@@ -55,7 +55,7 @@ const SERVER_NAME: u16 = 0;
 /// Bytes of a handshake message that may be split over several successive records.
 struct Handshake<'a> {
     bytes: &'a [u8],
-    /// Offset in `bytes`.
+    /// Offset in `bytes` of the next byte to read.
     at: usize,
     /// Remaining bytes of the record.
     in_record: usize,
@@ -157,7 +157,8 @@ pub fn client_hello(bytes: &[u8], hello: &mut ClientHello) -> Result<Progress, T
 /// segment, as after a retry (RFC 8446 section 4.1.4). Other messages between them are skipped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hellos {
-    /// Offset in the bytes, and the remaining bytes of the record and of the partly read message at that offset.
+    /// Offset in the bytes of the connection. The next fields are the remaining bytes of the record, and of the partly
+    /// read message, at that offset.
     at: usize,
     in_record: usize,
     in_message: usize,

@@ -22,7 +22,7 @@ const SHORTEST_BYTES: usize = 60;
 /// Payload of a full segment, in bytes.
 const SEGMENT_BYTES: usize = 1460;
 
-/// The two ends of a conversation.
+/// The two endpoints of a conversation.
 #[derive(Clone, Copy)]
 struct Ends {
     client: (Ipv4Addr, u16),
@@ -199,10 +199,10 @@ fn noise(seed: u16, len: usize) -> Vec<u8> {
     (0..len).map(next).collect()
 }
 
-/// A TCP connection with its frames so far.
+/// A TCP connection, with the frames that were built for it.
 struct Connection {
     ends: Ends,
-    /// Sequence numbers of the next bytes, to the server first.
+    /// Sequence numbers of the next bytes by direction, to the server first.
     next: [u32; 2],
     frames: Vec<Vec<u8>>,
 }

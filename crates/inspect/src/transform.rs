@@ -50,18 +50,18 @@ pub struct Base64 {
     pub offset: usize,
     /// Maximum number of encoded bytes that are read.
     pub bytes: usize,
-    /// Treatment of bytes outside of the alphabet.
+    /// Treatment of bytes that are not in the alphabet of Base64.
     pub others: Others,
 }
 
 /// The treatment of bytes outside of the alphabet of Base64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
-    /// They end the encoded text.
+    /// The first such byte ends the encoded text.
     End,
-    /// They are skipped (RFC 2045 section 6.8).
+    /// Such bytes are skipped (RFC 2045 section 6.8).
     Skip,
-    /// Nothing is decoded if there is one.
+    /// If there is such a byte, nothing is decoded.
     Refuse,
 }
 
@@ -279,7 +279,7 @@ pub(crate) struct Decoder {
 pub(crate) enum Letter {
     /// A byte.
     Byte(u8),
-    /// No byte is complete yet.
+    /// The letter completes no byte.
     Nothing,
     /// The byte is no letter of Base64.
     None,

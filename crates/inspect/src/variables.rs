@@ -58,7 +58,7 @@ impl Variables {
         read(text, &self.addresses, &one, DEEPEST)
     }
 
-    /// Reads ports in the same form.
+    /// Reads ports, in the same form as [`Self::addresses`] reads addresses.
     ///
     /// # Errors
     /// Returns a description of the error in the text.

@@ -1,4 +1,4 @@
-//! The steps of messages and rules: finds messages in new bytes, and evaluates the rules about packets and messages.
+//! The steps for messages and rules: finds messages in new bytes, and evaluates the rules for packets and for messages.
 
 use super::event::{Ends, Event, What};
 use super::events::Events;
@@ -26,26 +26,26 @@ use taut_inspect::{dns, tls};
 
 /// The limit on consecutive calls in which an HTTP parser consumes no bytes.
 const MOST_EMPTY: u32 = 16;
-/// The limit on a server's certificates that rules are evaluated with.
+/// The limit on the certificates of a server for which rules are evaluated.
 const MOST_CERTIFICATES: usize = 16;
-/// The limit on rules that are remembered after a match, so that they are recorded once: per packet, or per
-/// certificate.
+/// The limit on the matched rules that are remembered for a packet, or for its certificates, so that each rule is
+/// recorded once.
 pub(super) const MOST_TOLD: usize = 64;
 
-/// A packet for which rules are evaluated, with their verdict.
+/// A packet while rules are evaluated for it, with the current verdict.
 pub(super) struct Ask<'a, 'p> {
     pub in_force: &'a InForce,
     pub inspector: &'a mut Inspector,
     pub counters: &'a Counters,
     pub events: Option<&'a mut Events>,
     pub packet: &'a mut Packet<'p>,
-    /// The slot of the flow.
+    /// The index of the flow's slot in the flow table.
     pub place: usize,
     pub verdict: Verdict,
     pub is_asked: bool,
     /// True if rules need a message that cannot be parsed.
     pub is_unread: bool,
-    /// The rules that have been recorded for this packet and are not recorded again.
+    /// The rules that were already recorded for this packet.
     pub told: &'a mut Vec<u32>,
     pub now_s: u32,
     pub now_ticks: u64,
@@ -53,8 +53,8 @@ pub(super) struct Ask<'a, 'p> {
     pub alert_only: bool,
 }
 
-/// Reads the complete handshake messages of one TLS endpoint, and calls `ask` for each with the parts that rules need.
-/// Returns the number of messages that cannot be parsed, and of the certificates beyond [`MOST_CERTIFICATES`].
+/// Reads the complete handshake messages of one TLS endpoint. Calls `ask` for each with the parts that rules need.
+/// Returns the number of messages that cannot be parsed, plus the number of certificates beyond [`MOST_CERTIFICATES`].
 fn read_messages(
     flight: &mut Flight,
     to_server: bool,
@@ -86,7 +86,7 @@ fn read_messages(
                 ask(tls, &[Buffer::Ja3sHash, Buffer::Ja3sString]);
             }
             Kind::Certificates if !to_server => {
-                // The server's hello may have arrived in an earlier segment, with other hellos since.
+                // The ServerHello may have arrived in an earlier segment, with other handshake messages after it.
                 let hello = flight.server_hello();
                 let server = hello.is_some_and(|it| fingerprint.of_server(it).is_ok());
                 let mut all = flight.certificates().enumerate();
@@ -177,7 +177,7 @@ impl Asking<'_, '_> {
         };
         let is_all = piece.taken as usize == whole.len() + 1;
         self.recognise(flow, direction, whole, is_all);
-        // The first bytes may have arrived before the protocol was known.
+        // The first bytes may have arrived before the protocol was detected.
         let is_first = !std::mem::replace(&mut flow.is_fed[direction], flow.application.is_some());
         let new = if is_first && is_all {
             whole
@@ -202,8 +202,8 @@ impl Asking<'_, '_> {
         *self.joined = joined;
     }
 
-    /// Returns the reason to refuse a segment that ends a request in the middle of its header. Some servers accept such
-    /// a partial request, and the rules need complete headers.
+    /// Returns the reason to refuse a segment that ends a request in the middle of its header; none for other segments.
+    /// Some servers accept such a partial request, but the rules need complete headers.
     pub fn unfinished(&mut self, flow: &Flow, head: &SegmentHead) -> Option<Refused> {
         let to_server = self.ask.packet.to_server;
         let end = head.sequence.wrapping_add(head.len as u32);
@@ -219,19 +219,19 @@ impl Asking<'_, '_> {
         ))
     }
 
-    /// Handles the end of a direction, once its receiver has received it: a message may end with it.
+    /// Handles the end of a direction, once the receiver has received it: the end may complete a message.
     pub fn end_of_direction(&mut self, flow: &mut Flow) {
         self.ask.end_of_http(self.messages, flow);
     }
 
-    /// Handles bytes of a stream that are missing for good.
+    /// Handles permanently missing bytes of a stream.
     fn gap(&mut self, flow: &mut Flow) {
         self.ask.counters.note(Note::Gaps, 1);
         self.ask.packet.anomalies |= Anomaly::Gap.bit();
         self.miss(flow);
     }
 
-    /// Informs the inspector that some bytes of the flow do not reach it.
+    /// Informs the parser of the flow that it does not get some of the bytes.
     fn miss(&mut self, flow: &mut Flow) {
         let to_server = self.ask.packet.to_server;
         match flow.application {
@@ -254,7 +254,7 @@ impl Asking<'_, '_> {
                 };
                 match lent.get(flow.parser).and_then(Option::as_mut) {
                     Some(parser) => parser.gap(to_server),
-                    // A new one would begin in the middle of a message.
+                    // A new parser would begin in the middle of a message.
                     None => flow.parser = NO_MORE,
                 }
             }
@@ -262,8 +262,8 @@ impl Asking<'_, '_> {
         }
     }
 
-    /// Detects the protocol of a flow by the first bytes of a direction. `is_all` is true if `first` contains all bytes
-    /// of that direction received until now.
+    /// Detects the protocol of a flow from the first bytes of a direction. `is_all` is true if `first` contains all
+    /// received bytes of that direction.
     fn recognise(&mut self, flow: &mut Flow, direction: usize, first: &[u8], is_all: bool) {
         let to_server = direction == 0;
         if flow.application.is_some() || !is_all || !flow.recognition.needs(to_server) {
@@ -300,7 +300,7 @@ fn with_record<'a>(parts: &Parts<'a>, record: &'a Record) -> Parts<'a> {
     }
 }
 
-/// Returns a DNS message with the name in its question or answer, and the buffers that are new with it.
+/// Returns a DNS message with the name in its question, and the buffers that are new with the message.
 fn with_dns(name: &[u8], is_response: bool) -> (Message<'_>, BufferSet) {
     let buffer = match is_response {
         true => Buffer::DnsQuestion,
@@ -318,7 +318,7 @@ const OF_FIRST: [Buffer; 4] = [
     Buffer::TlsSerial,
 ];
 
-/// Returns the buffers for which the first messages of a TLS client, or of a server, are reassembled.
+/// Returns the buffers that need the reassembled first messages of a TLS client (`to_server`) or of a TLS server.
 fn of_flight(to_server: bool) -> BufferSet {
     match to_server {
         true => [Buffer::Ja3Hash, Buffer::Ja3String].into_iter().collect(),
@@ -352,7 +352,7 @@ impl Ask<'_, '_> {
                 _ => 0,
             };
             if empty == MOST_EMPTY {
-                // The loop must not continue forever on the same bytes.
+                // This prevents an endless loop on the same bytes.
                 parser.gap(to_server);
                 self.is_unread = true;
                 break;
@@ -373,8 +373,8 @@ impl Ask<'_, '_> {
         }
     }
 
-    /// Finds messages of a protocol that uses records; `with_packet` says whether rules about the packet are evaluated,
-    /// too.
+    /// Finds messages of a protocol that uses records. `with_packet` is true if the rules for the packet are evaluated
+    /// as well.
     fn records(
         &mut self,
         messages: &mut Messages,
@@ -397,7 +397,7 @@ impl Ask<'_, '_> {
                 None => self.counters.note(Note::NoParser, 1),
             }
         }
-        // Rules about the packet are evaluated once, with its first message.
+        // The rules for the packet are evaluated once, together with its first message.
         let mut is_first = with_packet;
         let mut rest = Rest::Within;
         if let Some(parser) = lent.get(flow.parser).and_then(Option::as_mut) {
@@ -449,8 +449,8 @@ impl Ask<'_, '_> {
         self.counters.note(Note::MessagesLeftOut, counts.left_out);
     }
 
-    /// Handles a closed direction: evaluates the rules for data buffered for detection, and for a body that ends with
-    /// it.
+    /// Handles a closed direction: evaluates the rules for bytes that were buffered until their meaning was known, and
+    /// for a body that ends with the direction.
     pub fn end_of_http(&mut self, messages: &mut Messages, flow: &mut Flow) {
         let to_server = self.packet.to_server;
         if flow.application != Some(Application::Http) {
@@ -463,7 +463,7 @@ impl Ask<'_, '_> {
         }
     }
 
-    /// Stores which halves of rules about a request and its response have matched.
+    /// Stores the matched halves of rules with `=>` in the transaction.
     fn note_halves(&mut self, parser: &mut Http) {
         let halves = self.inspector.take_halves();
         self.inspector.bits_full += u64::from(!parser.note_halves(self.packet.to_server, halves));
@@ -481,7 +481,7 @@ impl Ask<'_, '_> {
         }
     }
 
-    /// Evaluates the rules for the findings of a parser.
+    /// Evaluates the rules for the results of one parser call.
     fn about_http(
         &mut self,
         flow: &mut Flow,
@@ -545,7 +545,7 @@ impl Ask<'_, '_> {
         }
     }
 
-    /// Evaluates the rules with the parsed parts of a TLS endpoint's first messages.
+    /// Evaluates the rules for the parsed first messages of a TLS endpoint.
     fn about_tls(
         &mut self,
         flow: &mut Flow,
@@ -559,8 +559,8 @@ impl Ask<'_, '_> {
         self.about(flow, &parts, with_packet, ready.iter().copied().collect());
     }
 
-    /// Searches a client's hellos for server names; returns true if the rules about the packet have been evaluated with
-    /// them.
+    /// Searches the ClientHellos of a flow for server names; returns true if the rules for the packet were evaluated
+    /// together with them.
     fn hellos(
         &mut self,
         messages: &mut Messages,
@@ -586,7 +586,7 @@ impl Ask<'_, '_> {
                     self.about_tls(flow, parts, &tls, is_first, &[Buffer::TlsSni]);
                     is_first = false;
                 }
-                // If one hello was parsed, the message continued after this segment is not waited for.
+                // Once one ClientHello was parsed, the function does not wait for the rest of a later message.
                 Ok(Next::More(_)) => break !is_first || hello.len == HELLO_BYTES,
                 Ok(Next::Over) => {
                     self.counters.note(Note::MessagesLeftOut, 1);
@@ -604,8 +604,8 @@ impl Ask<'_, '_> {
         !is_first
     }
 
-    /// Reads names, certificates and fingerprints from the first messages of an end. Returns true if the rules about
-    /// the packet have been evaluated with them.
+    /// Reads names, certificates and fingerprints from the first messages of a TLS endpoint. Returns true if the rules
+    /// for the packet were evaluated together with them.
     fn flight(
         &mut self,
         messages: &mut Messages,
@@ -621,7 +621,7 @@ impl Ask<'_, '_> {
             fingerprint,
             ..
         } = messages;
-        // The memory is lent to this flow alone.
+        // The flight memory belongs to this flow alone until it is released.
         let Some(flight) = flights.get(*number) else {
             return false;
         };
@@ -631,7 +631,7 @@ impl Ask<'_, '_> {
         self.told.clear();
         let ask = |tls: Tls<'_>, ready: &[Buffer]| {
             self.about_tls(flow, parts, &tls, is_first, ready);
-            // A rule that matches several certificates is recorded for one of them.
+            // A rule that matches several certificates is recorded once.
             let room = MOST_TOLD - self.told.len();
             self.told.extend(self.inspector.matches().iter().take(room));
             is_first = false;
@@ -642,7 +642,7 @@ impl Ask<'_, '_> {
             true => flights.give_back(number),
             false => flow.flights[usize::from(!to_server)] = number,
         }
-        // The server name was read here.
+        // The server name was read from this flight.
         if is_over && to_server {
             messages.end_parser(flow);
         }
@@ -689,7 +689,7 @@ impl Ask<'_, '_> {
         }
     }
 
-    /// Evaluates the rules: those about packets, if `with_packet`, and those about messages with new parts.
+    /// Evaluates the rules for the packet if `with_packet`, and the rules for messages with the new buffers `ready`.
     fn about(&mut self, flow: &mut Flow, parts: &Parts<'_>, with_packet: bool, ready: BufferSet) {
         self.is_asked = true;
         if self.verdict.lets_pass() || self.inspector.is_over_time() {
@@ -708,13 +708,13 @@ impl Ask<'_, '_> {
             self.now_s,
         );
         if with_packet {
-            // The anomalies of the packet are evaluated once.
+            // The rules for anomalies are evaluated once per packet.
             self.packet.anomalies = 0;
         }
         self.write_down(flow, parts, verdict);
     }
 
-    /// Evaluates only the rules about anomalies of the packet.
+    /// Evaluates only the rules for the anomalies of the packet.
     pub fn about_odd(&mut self, flow: &mut Flow, payload: &[u8]) {
         if self.verdict.lets_pass() {
             return;
@@ -733,7 +733,7 @@ impl Ask<'_, '_> {
         self.write_down(flow, &parts, verdict);
     }
 
-    /// Records the matching rules, and applies their verdict.
+    /// Records the matching rules and combines their verdict with the packet's verdict.
     fn write_down(&mut self, flow: &mut Flow, parts: &Parts<'_>, verdict: Verdict) {
         for &rule in self.inspector.matches() {
             if self.told.contains(&rule) {

@@ -1,4 +1,5 @@
-//! The connection step: the part of a segment that its receiver accepts, and the bytes that are new in their stream.
+//! The connection step: determines the part of a segment that its receiver accepts, and the bytes that are new in the
+//! stream.
 
 use super::ask::Asking;
 use super::flow::{Flow, Flows, Settled};
@@ -13,7 +14,7 @@ use taut_inspect::recognise::Recognition;
 use taut_inspect::stream::{Segment, StreamLimits, is_before};
 use taut_inspect::tcp::{ACK, Change, RST, Refusal, SYN, SegmentHead};
 
-/// The limit on attempts to free memory for a segment, each of which makes one flow release its memory.
+/// The limit on attempts to free memory for a segment. Each attempt makes one flow release its memory.
 const ASKED_FOR_ROOM: usize = 4;
 
 /// Returns the outcome of a segment that its receiver refuses.
@@ -40,14 +41,14 @@ pub(super) fn recognition_of(packet: &Packet<'_>) -> Recognition {
     Recognition::new((is_dns && packet.protocol == TCP).then_some(Application::Dns))
 }
 
-/// Returns true if a packet opens a connection without data.
+/// Returns true if a packet opens a TCP connection and carries no data.
 pub(super) fn is_opening(facts: &Facts<'_>) -> bool {
     let opens = |it: &SegmentHead| it.flags & (SYN | ACK) == SYN && it.len == 0;
     facts.segment.as_ref().is_some_and(opens)
 }
 
-/// Returns true if the first packet of a flow comes from its server. The server replies to a handshake; without an
-/// observed handshake it is the end with the lower port.
+/// Returns true if the sender of a flow's first packet is the server. The server is the endpoint that replies to the
+/// handshake; without an observed handshake, the endpoint with the lower port.
 pub(super) fn is_of_server(facts: &Facts<'_>) -> bool {
     match facts.segment {
         Some(head) if head.flags & SYN == 0 => {
@@ -57,19 +58,19 @@ pub(super) fn is_of_server(facts: &Facts<'_>) -> bool {
     }
 }
 
-/// Returns true if a packet opens a connection, with or without data.
+/// Returns true if a packet opens a TCP connection, with or without data.
 pub(super) fn opens(facts: &Facts<'_>) -> bool {
     let opens = |it: &SegmentHead| it.flags & (SYN | ACK) == SYN;
     facts.segment.as_ref().is_some_and(opens)
 }
 
-/// Returns true if a packet replies to an opening.
+/// Returns true if a packet replies to the opening of a TCP connection.
 pub(super) fn is_answer(facts: &Facts<'_>) -> bool {
     let answers = |it: &SegmentHead| it.flags & (SYN | ACK) == SYN | ACK;
     facts.segment.as_ref().is_some_and(answers)
 }
 
-/// Releases all memory and parsers that a flow borrows.
+/// Releases all memory and parsers that a flow has borrowed.
 pub(super) fn release(flow: &mut Flow, arena: &mut Arena, messages: &mut Messages) {
     for stream in &mut flow.streams {
         stream.close(arena);
@@ -77,7 +78,8 @@ pub(super) fn release(flow: &mut Flow, arena: &mut Arena, messages: &mut Message
     messages.end(flow);
 }
 
-/// Starts the connection or the streams that a segment of that direction begins. Returns true if the flow is inspected.
+/// Starts the connection or the streams that begin with a segment of `direction`. Returns true if the flow is
+/// inspected.
 pub(super) fn begin(
     flow: &mut Flow,
     change: &Change,
@@ -88,7 +90,7 @@ pub(super) fn begin(
     let mut begins = change.begins;
     let is_answered = begins.iter().all(Option::is_some);
     if is_answered && direction == 0 {
-        // The end that replies is the server.
+        // The endpoint that replies is the server.
         flow.turn();
         begins.swap(0, 1);
     }
@@ -106,7 +108,7 @@ pub(super) fn begin(
             continue;
         }
         if stream.taken() > 1 {
-            // The data read so far belonged to an opening without a reply.
+            // The bytes read before this segment belonged to an opening without a reply.
             messages.end(flow);
             flow.forget_application();
         }
@@ -117,7 +119,7 @@ pub(super) fn begin(
     true
 }
 
-/// Frees memory for a segment of that length: flows that use much release theirs.
+/// Frees memory for a segment of `len` bytes: flows that use much memory release it.
 pub(super) fn make_room(
     flows: &mut Flows,
     arena: &mut Arena,
@@ -126,7 +128,7 @@ pub(super) fn make_room(
     in_line: bool,
 ) {
     for _ in 0..ASKED_FOR_ROOM {
-        // A byte may need a chunk of its own before early data, and one after that.
+        // One byte may need a chunk before the early data, and another chunk after it.
         if arena.has(len / CHUNK_BYTES + 4) {
             return;
         }
@@ -134,7 +136,8 @@ pub(super) fn make_room(
     }
 }
 
-/// Processes an accepted segment: the rules see new bytes of the stream. Returns the reason for a refusal.
+/// Processes an accepted segment: evaluates the rules for the new bytes of the stream. Returns the reason if the
+/// segment is refused after all.
 pub(super) fn take(
     flow: &mut Flow,
     asking: &mut Asking<'_, '_>,
@@ -146,12 +149,13 @@ pub(super) fn take(
 ) -> Option<Refused> {
     let direction = usize::from(!asking.ask.packet.to_server);
     if let Some(number) = change.acknowledged {
-        // Bytes of the other end that never arrived here are given up, and the early data after them is read.
+        // Acknowledged bytes of the other endpoint that never arrived here are given up, and the early data after them
+        // is inspected.
         let anomalies = std::mem::take(&mut asking.ask.packet.anomalies);
         *asking.ask.packet = turned(asking.ask.packet);
         let mut stream = std::mem::take(&mut flow.streams[1 - direction]);
-        // Inline, the receiver cannot have bytes that never arrived here. Such an acknowledgement is ignored, and the
-        // bytes are awaited.
+        // If taut is inline, the receiver cannot have bytes that never arrived here. An acknowledgement of such bytes
+        // is ignored, and taut waits for the bytes.
         let number = match limits.in_line && !flow.has_unread && is_before(stream.next(), number) {
             true => stream.next(),
             false => number,

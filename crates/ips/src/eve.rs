@@ -11,10 +11,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use taut_inspect::buffer::Buffer;
 use taut_sys::{Clock, ticks};
 
-/// The priority of rules without one.
+/// The severity in events of a rule without a priority.
 const USUAL_SEVERITY: u8 = 3;
 
-/// The relation between ticks and the time of day.
+/// The relation between clock ticks and the time of day.
 pub(super) struct Time {
     clock: Clock,
     ticks: u64,
@@ -34,7 +34,7 @@ impl Time {
         }
     }
 
-    /// Returns the time since 1970 at which a packet arrived: its port's timestamp, or else its receive time.
+    /// Returns the arrival time of a packet since 1970: its port's timestamp, or its receive time if the port has none.
     pub fn of(&self, arrived: &Arrived) -> Duration {
         match arrived.stamp_ns {
             0 => self.at(arrived.event.at_ticks),
@@ -53,7 +53,7 @@ impl Time {
     }
 }
 
-/// Returns the time of day in the format of RFC 3339, with microseconds and the offset as Suricata writes it.
+/// Returns a time of day in the format of RFC 3339, with microseconds, and with the UTC offset in Suricata's form.
 fn utc(since_1970: Duration) -> String {
     let text = humantime::format_rfc3339_micros(UNIX_EPOCH + since_1970).to_string();
     text.replace('Z', "+0000")
@@ -77,7 +77,7 @@ fn protocol(number: u8) -> Cow<'static, str> {
     }
 }
 
-/// An event; empty fields are omitted.
+/// The JSON object of an event; empty fields are omitted.
 #[derive(Serialize)]
 struct Line<'a> {
     timestamp: String,
@@ -153,7 +153,7 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// Appends an event to `lines`. An alert includes the description of its rule and parts of the message.
+/// Appends an event as a line to `lines`. An alert includes the description of its rule and parts of the message.
 pub(super) fn line(
     lines: &mut Vec<u8>,
     arrived: &Arrived,
@@ -211,7 +211,7 @@ pub(super) fn line(
         }
         What::Packet { .. } => return,
     }
-    // A flow has packets of two ports.
+    // A flow has packets of two ports, so no ingress port is given.
     if !matches!(event.what, What::Flow { .. }) {
         let name = ports.get(usize::from(event.port));
         let number = || event.port.to_string().into();
@@ -220,7 +220,7 @@ pub(super) fn line(
     append(lines, &line);
 }
 
-/// Returns the parts of a message as the objects that Suricata writes: by protocol.
+/// Returns the message parts of an alert as the JSON objects that Suricata writes, by protocol.
 fn in_words(mut said: &[u8]) -> BTreeMap<&'static str, Value> {
     let mut objects = BTreeMap::new();
     while let Some((&[number, high, low], rest)) = said.split_first_chunk() {
@@ -254,7 +254,7 @@ fn in_words(mut said: &[u8]) -> BTreeMap<&'static str, Value> {
     objects
 }
 
-/// Appends the counters of all workers to `lines`.
+/// Appends a line with the sums of all workers' counters to `lines`.
 pub(super) fn statistics(
     lines: &mut Vec<u8>,
     counters: &BTreeMap<&'static str, u64>,
@@ -273,7 +273,7 @@ fn append(lines: &mut Vec<u8>, line: &impl Serialize) {
     let before = lines.len();
     match serde_json::to_writer(&mut *lines, line) {
         Ok(()) => lines.push(b'\n'),
-        // Writing into memory does not fail, and keys are strings.
+        // Serialization fails neither on writes into memory nor on string keys.
         Err(_) => lines.truncate(before),
     }
 }

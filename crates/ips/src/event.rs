@@ -3,7 +3,7 @@
 use taut_inspect::buffer::{Application, Buffer};
 use taut_inspect::evaluate::Packet;
 
-/// The parts of messages that alerts include.
+/// The buffers of a message that an alert includes.
 pub(super) const SAID: [Buffer; 8] = [
     Buffer::HttpHost,
     Buffer::HttpRawUri,
@@ -15,7 +15,7 @@ pub(super) const SAID: [Buffer; 8] = [
     Buffer::TlsSni,
 ];
 
-/// The two ends of a packet: addresses and ports.
+/// The two endpoints of a packet: addresses and ports.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ends {
     pub source: (u128, u16),
@@ -24,7 +24,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Returns the ends of a packet.
+    /// Returns the endpoints of a packet.
     pub fn of(packet: &Packet<'_>) -> Self {
         Self {
             source: (packet.source, packet.source_port),
@@ -34,29 +34,29 @@ impl Ends {
     }
 }
 
-/// The kinds of events.
+/// The kind of an event, with its details.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum What {
     /// A rule matches.
     Alert {
-        /// The rule's set, and its index there.
+        /// The version of the rule set; the next field is the rule's index in that set.
         version: u64,
         rule: u32,
         /// True if the packet was dropped.
         is_blocked: bool,
-        /// The number of its packet; the packet itself is a later event.
+        /// The number of the packet that matched; a later event contains the packet itself.
         packet: u32,
     },
-    /// The packet of that number, with `len` bytes in the ring of bytes.
+    /// The packet with this number, of which `len` bytes are in the ring of bytes.
     Packet { number: u32, len: u32 },
-    /// A packet is dropped, by another cause than a matching rule.
+    /// A packet is dropped for another reason than a matching rule.
     Drop { reason: &'static str },
     /// A flow has ended.
     Flow {
         packets: [u32; 2],
         bytes: [u64; 2],
         alerts: u32,
-        /// The reason for its removal.
+        /// The reason for the removal of the flow.
         reason: &'static str,
     },
 }
@@ -72,12 +72,12 @@ pub(super) struct Event {
     pub what: What,
 }
 
-/// An event as it waits for the writing thread.
+/// An event in the ring to the writing thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrived {
     pub event: Event,
-    /// The arrival time of its packet, by its port's timestamp, ns since 1970; 0 without.
+    /// The timestamp that the ingress port gave the packet, in ns since 1970; 0 if there is none.
     pub stamp_ns: u64,
-    /// The bytes of message parts in the ring of bytes.
+    /// The number of bytes of message parts that the event has in the ring of bytes.
     pub said_bytes: u32,
 }

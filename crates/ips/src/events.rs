@@ -1,6 +1,6 @@
-//! Events, and the packets that caused alerts. Each worker has a ring to a writing thread. A worker never waits: events
-//! are counted and lost when the ring is full. The thread accepts a limited number at a time and holds no lock while it
-//! writes.
+//! Writes events, and the packets that caused alerts. Each worker has a ring to a writing thread. A worker never waits:
+//! if its ring is full, it counts the event as lost. The thread reads a limited number of events at a time and holds no
+//! lock while it writes.
 
 use super::eve::{self, Time};
 use super::event::{Arrived, Event, SAID, What};
@@ -21,44 +21,45 @@ use taut_inspect::rule::About;
 use taut_port::PortError;
 use taut_sys::spawn_background;
 
-/// The capacity of a worker's ring, in events; a second ring has the bytes of packets and of messages.
+/// The capacity of a worker's ring of events; a second ring contains the bytes of packets and of message parts.
 const ROOM: usize = 16_384;
 const ROOM_BYTES: usize = 1 << 20;
-/// The number of events that are read from one worker before those of the next worker.
+/// The maximum number of events that the thread reads from one worker before it reads from the next worker.
 const TURN: usize = 1024;
-/// The number of bytes of lines that are written at a time while there are more.
+/// The number of bytes of lines per write call while more lines are pending.
 const WRITTEN_BYTES: usize = 1 << 16;
-/// The number of bytes of a message part that an alert includes.
+/// The maximum number of bytes of one message part in an alert.
 const SAID_BYTES: usize = 512;
-/// The limit on the number of rules that a packet's comments name.
+/// The maximum number of rules in the comments of a packet.
 const MOST_COMMENTS: usize = 16;
 /// The interval at which the rings are polled.
 const LOOK: Duration = Duration::from_millis(10);
-/// The longest time for which a line waits to be written together with others.
+/// The maximum time that a line is buffered so that several lines are written together.
 const FLUSH: Duration = Duration::from_millis(100);
 /// The interval at which statistics are written.
 const STATISTICS: Duration = Duration::from_secs(8);
-/// The time limit at the end for writing the rest.
+/// The time limit for writing the remaining lines when the thread ends.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// The worker's end of its rings.
+/// The worker's side of its rings.
 pub(super) struct Events {
     ring: Producer<Arrived>,
     /// The bytes of packets and of message parts.
     bytes: Producer<u8>,
-    /// True if events other than alerts have a reader.
+    /// True if events other than alerts are written.
     has_lines: bool,
-    /// True if packets are recorded.
+    /// True if the packets of alerts are written.
     has_packets: bool,
-    /// The timestamp of the packet that events are about.
+    /// The timestamp of the packet that the next events are about.
     stamp_ns: u64,
-    /// The number of the packet that the next alerts are about, and whether it has caused an alert already.
+    /// The number of the packet that the next alerts are about. The next field is true if the packet has already caused
+    /// an alert.
     packet: u32,
     is_alerted: bool,
     lost: Arc<Lost>,
 }
 
-/// The events that were lost because a worker's ring was full.
+/// The counters of events that were lost because a worker's ring was full.
 #[derive(Default)]
 struct Lost {
     events: AtomicU64,
@@ -66,7 +67,7 @@ struct Lost {
 }
 
 impl Events {
-    /// Sets the arrival timestamp of the packet that the next events are about, from its port; 0 if there is none.
+    /// Sets the timestamp that the ingress port gave the packet of the next events; 0 if there is none.
     #[inline]
     pub fn begin_packet(&mut self, stamp_ns: u64) {
         self.stamp_ns = stamp_ns;
@@ -84,7 +85,7 @@ impl Events {
     #[cold]
     pub fn alert(&mut self, event: Event, parts: &Parts<'_>) {
         self.is_alerted = true;
-        // Only this worker pushes here, so the space stays free; the event follows its bytes.
+        // Only this worker writes to the ring, so the space stays free until the event is written after its bytes.
         let said_bytes = match self.has_lines && !self.ring.is_full() {
             true => self.say(parts),
             false => 0,
@@ -103,8 +104,8 @@ impl Events {
         }
     }
 
-    /// Writes the parts of a message to the ring of bytes: the number, length and bytes of each. Returns the number of
-    /// bytes; none if there is not enough space for all.
+    /// Writes the parts of a message to the ring of bytes: index, length and bytes of each part. Returns the number of
+    /// bytes written; 0 if the ring has no space for all parts.
     fn say(&mut self, parts: &Parts<'_>) -> u32 {
         let said = SAID.map(|buffer| said_by(parts, buffer));
         let all = said.iter().flatten().map(|it| 3 + it.len()).sum();
@@ -126,7 +127,7 @@ impl Events {
         self.packet
     }
 
-    /// Records the packet that alerts were about, if there were any and there is space for all of it.
+    /// Writes the packet to the ring if it caused alerts and the ring has space for all of it.
     #[inline]
     pub fn end_of_packet(&mut self, event: impl FnOnce(What) -> Event, frame: &[u8]) {
         if std::mem::take(&mut self.is_alerted) && self.has_packets {
@@ -146,7 +147,7 @@ impl Events {
     }
 }
 
-/// Returns a message part that alerts include. For a response this includes parts of its request.
+/// Returns a part of the message for alerts. If the message is a response, some parts are those of its request.
 fn said_by<'a>(parts: &Parts<'a>, buffer: Buffer) -> Option<&'a [u8]> {
     let said = match parts.message {
         Message::Http { http, is_request } => {
@@ -165,14 +166,15 @@ fn one_more(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// The reader's end of a worker's rings.
+/// The writing thread's side of a worker's rings.
 struct Source {
     events: Consumer<Arrived>,
     bytes: Consumer<u8>,
-    /// The comments for a packet that follows, one for each alert about it; the next field is the packet's number.
+    /// The comments for a packet, one for each alert about it, until the packet follows. The next field is the packet's
+    /// number.
     comments: Vec<String>,
     packet: u32,
-    /// The packet itself, or parts of a message.
+    /// The bytes last read from the ring: a packet, or parts of a message.
     frame: Vec<u8>,
 }
 
@@ -182,13 +184,14 @@ impl Source {
         self.events.is_abandoned() && self.events.is_empty()
     }
 
-    /// Reads `len` bytes from the ring; returns true if they were available.
+    /// Reads `len` bytes from the ring of bytes into `frame`; returns true if they were available.
     fn take_bytes(&mut self, len: u32) -> bool {
         self.frame.resize(len as usize, 0);
         self.bytes.pop_entire_slice(&mut self.frame).is_ok()
     }
 
-    /// Reads the next event: a line, or a packet with its comments. Returns false if there is none.
+    /// Reads the next event and adds its line, or its packet with comments, to the pending output. Returns false if
+    /// there is no event.
     fn take(&mut self, writing: &mut Writing) -> bool {
         let Ok(arrived) = self.events.pop() else {
             return false;
@@ -248,7 +251,7 @@ impl Source {
     }
 }
 
-/// The descriptions of the rules in the version that the last alerts used.
+/// The descriptions of the rules in the rule set that the last alerts used.
 struct Descriptions {
     rules: Arc<Rules>,
     last: Option<(u64, Arc<Vec<Known>>)>,
@@ -275,7 +278,7 @@ fn comment(about: &About, is_blocked: bool) -> String {
     text
 }
 
-/// The workers' rings that the thread has not read yet, and their counters.
+/// Rings of new workers that the thread does not read yet, and the counters of all workers.
 #[derive(Default)]
 struct Workers {
     new: Vec<Source>,
@@ -283,11 +286,11 @@ struct Workers {
     lost: Vec<Arc<Lost>>,
 }
 
-/// The state that the thread shares with others. Its lock is held only briefly, never while anything is written.
+/// The state that the writing thread shares with other threads. Its lock is never held while the thread writes.
 #[derive(Default)]
 struct Together {
     workers: Mutex<Workers>,
-    /// The count of lines and packets that could not be written.
+    /// The number of lines and packets that could not be written.
     not_written: AtomicU64,
     left_out: AtomicU64,
     stop: AtomicBool,
@@ -298,19 +301,19 @@ impl Together {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the total of one loss counter over all workers.
+    /// Returns the sum of one loss counter over all workers.
     fn lost(&self, of: impl Fn(&Lost) -> &AtomicU64) -> u64 {
         let workers = self.workers();
         let each = workers.lost.iter().map(|it| of(it));
         each.map(|it| it.load(Ordering::Relaxed)).sum()
     }
 
-    /// Returns the count of events that were not written: a ring was full, or the file or socket failed.
+    /// Returns the number of events that were not written, because a ring was full or the file or socket failed.
     fn lost_events(&self) -> u64 {
         self.lost(|it| &it.events) + self.not_written.load(Ordering::Relaxed)
     }
 
-    /// Returns the outcomes of all workers.
+    /// Returns the number of packets with each outcome, summed over all workers.
     fn outcomes(&self) -> BTreeMap<&'static str, u64> {
         let mut all = BTreeMap::new();
         for counters in &self.workers().counters {
@@ -322,7 +325,7 @@ impl Together {
     }
 }
 
-/// The writing thread. Dropping it writes the remaining events and ends the thread.
+/// The handle of the writing thread. Dropping the handle writes the remaining events and ends the thread.
 pub(super) struct Writer {
     together: Arc<Together>,
     thread: Option<JoinHandle<()>>,
@@ -331,8 +334,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Opens the files or the socket, and starts the thread. Lines go to `events`, packets of alerts to the file
-    /// `alerts` with its size limit in bytes. Returns none if neither is configured.
+    /// Opens the files or the socket, and starts the thread. Lines are written to `events`. Packets of alerts are
+    /// written to the file `alerts`, up to its size limit in bytes. Returns none if neither is configured.
     ///
     /// # Errors
     /// Fails if a file cannot be opened.
@@ -378,7 +381,7 @@ impl Writer {
         }))
     }
 
-    /// Returns the sending end for one more worker.
+    /// Creates the rings of one more worker and returns the worker's side.
     pub fn worker(&self, counters: &Arc<Counters>) -> Events {
         let (ring, events) = RingBuffer::new(ROOM);
         let (into, bytes) = RingBuffer::new(ROOM_BYTES);
@@ -405,13 +408,13 @@ impl Writer {
         }
     }
 
-    /// Returns the count of events that were not written: a ring was full, or the file or socket failed.
+    /// Returns the number of events that were not written, because a ring was full or the file or socket failed.
     pub fn lost(&self) -> u64 {
         self.together.lost_events()
     }
 
-    /// Returns the count of alert packets that are not in the file: a ring was full, the file has reached its limit, or
-    /// writing failed.
+    /// Returns the number of alert packets that are not in the file, because a ring was full, the file has reached its
+    /// limit, or writing failed.
     pub fn left_out(&self) -> u64 {
         self.together.lost(|it| &it.packets) + self.together.left_out.load(Ordering::Relaxed)
     }
@@ -425,9 +428,9 @@ struct Writing {
     descriptions: Descriptions,
     target: Option<Target>,
     packets: Option<PacketFile>,
-    /// The lines that are written next.
+    /// The pending lines.
     lines: Vec<u8>,
-    /// The time at which the end was requested.
+    /// The time at which the end of the thread was requested.
     ending: Option<Instant>,
 }
 
@@ -462,7 +465,7 @@ impl Writing {
         }
     }
 
-    /// Reads a worker's events, up to the limit; returns true if there may be more.
+    /// Reads events of a worker, up to the limit per worker; returns true if there may be more.
     fn turn(&mut self, source: &mut Source) -> bool {
         for _ in 0..TURN {
             if !source.take(self) {
@@ -478,7 +481,7 @@ impl Writing {
         true
     }
 
-    /// Returns true if the time for writing the rest is over.
+    /// Returns true if the time limit for the remaining lines has passed.
     fn is_late(&self) -> bool {
         self.ending.is_some_and(|it| it.elapsed() > ENDING)
     }
@@ -508,7 +511,7 @@ impl Writing {
         eve::statistics(&mut self.lines, &outcomes, lost, &self.time);
     }
 
-    /// Writes the remaining lines at the end, and counts those that the time limit loses.
+    /// Writes the remaining lines when the thread ends, and counts the lines that are lost to the time limit.
     fn end(mut self, sources: &[Source]) {
         self.write();
         let left: usize = sources.iter().map(|it| it.events.slots()).sum();

@@ -12,70 +12,72 @@ use taut_inspect::stream::Stream;
 use taut_inspect::tcp::Connection;
 use taut_sys::HashKey;
 
-/// The decision that applies to later packets of a flow without evaluating rules.
+/// The decision for later packets of a flow, which applies without evaluating rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Settled {
-    /// There is no decision: packets are inspected.
+    /// There is no decision: later packets are inspected.
     #[default]
     No,
-    /// Packets are dropped, because a rule dropped an earlier one.
+    /// Later packets are dropped, because a rule dropped an earlier packet.
     Drops,
-    /// Packets pass, because a rule passed an earlier one or because of overload.
+    /// Later packets pass, because a rule passed an earlier packet or because of overload.
     Passes,
 }
 
-/// A flow.
+/// An entry of the flow table.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     key: Key,
     /// True if the slot is in use.
     is_used: bool,
-    /// True if the lower endpoint is the client: it opened, or sent first.
+    /// True if the lower endpoint is the client: it opened the connection, or sent the first packet.
     pub client_is_low: bool,
     /// True if the server has replied.
     pub is_answered: bool,
     pub settled: Settled,
-    /// The ingress ports of packets of the lower endpoint, and of the other one.
+    /// The ingress ports at which packets of the lower endpoint and of the other endpoint arrive.
     ports: [Option<u8>; 2],
-    /// The sequence state of its connection, if it is TCP.
+    /// The TCP state of the flow, if it is a connection.
     pub connection: Connection,
-    /// The detected protocol; none if it is unknown so far, or not supported.
+    /// The detected protocol; none if it is not detected yet or not supported.
     pub application: Option<Application>,
     pub recognition: Recognition,
-    /// True if some of its segments passed without inspection because of overload.
+    /// True if some segments of the flow passed without inspection because of overload.
     pub has_unread: bool,
-    /// True if the inspector has received the first bytes of an end, to the server first.
+    /// True if the inspector has received the first bytes of a direction; to the server first.
     pub is_fed: [bool; 2],
     pub seen_s: u32,
     pub bits: FlowBits,
-    /// The bytes of packets, to the server first.
+    /// The number of bytes in packets of the flow, to the server first.
     pub bytes: [u64; 2],
     pub packets: [u32; 2],
     pub streams: [Stream; 2],
-    /// The framing of DNS over TCP, to the server first.
+    /// The DNS message framing of each TCP direction, to the server first.
     pub dns: [Framing; 2],
-    /// The number of its parser, from 1; 0 for none, [`super::lend::NO_MORE`] if it gets none any more.
+    /// The number of the flow's parser, from 1; 0 for none, [`super::lend::NO_MORE`] if the flow is not parsed any
+    /// more.
     pub parser: u32,
-    /// The numbers of its first TLS messages, to the server first.
+    /// The numbers of the reassembly buffers for first TLS messages, from 1, to the server first.
     pub flights: [u32; 2],
-    /// The number of the flow, for events.
+    /// The identifier of the flow in events.
     pub id: u64,
     pub alerts: u32,
 }
 
 /// The timeout of an open connection, in seconds without packets.
 const CONNECTION_S: u32 = 3600;
-/// The timeout of a connection after both ends have received its end, in seconds without packets.
+/// The timeout of a connection that both endpoints have closed, in seconds without packets.
 const CLOSED_S: u32 = 2;
 /// The timeout of any other flow, in seconds without packets.
 const OTHER_S: u32 = 30;
-/// The timeout of a flow without connection that a rule has dropped, in seconds without packets.
+/// The timeout of a flow that is not a connection and that a rule has dropped, in seconds without packets.
 const DROPPED_S: u32 = 60;
-/// The seconds after the eviction of a known connection in which connections without an observed opening are refused.
+/// The time after the eviction of a known connection, in seconds, during which connections without an observed opening
+/// are refused.
 const FORGOTTEN_S: u32 = CONNECTION_S;
 
 impl Flow {
-    /// Returns client and server, and the protocol.
+    /// Returns address and port of the client, those of the server, and the protocol.
     pub fn ends(&self) -> ((u128, u16), (u128, u16), u8) {
         let (low, high) = (self.key.low, self.key.high);
         if self.client_is_low {
@@ -85,8 +87,8 @@ impl Flow {
         }
     }
 
-    /// Returns true if packets of that endpoint may arrive at that port: the endpoint must not appear at the port of
-    /// the other one.
+    /// Returns true if packets of an endpoint may arrive at `port`: an endpoint must not move to the port of the other
+    /// endpoint.
     pub fn comes_from(&mut self, is_low: bool, port: u8) -> bool {
         let (own, other) = (usize::from(!is_low), usize::from(is_low));
         match self.ports[own] {
@@ -99,7 +101,7 @@ impl Flow {
         }
     }
 
-    /// Reverses its directions: the end that was the client becomes the server.
+    /// Reverses the directions of the flow: client and server are exchanged.
     pub fn turn(&mut self) {
         self.client_is_low = !self.client_is_low;
         self.connection.turn();
@@ -111,7 +113,7 @@ impl Flow {
         self.flights.swap(0, 1);
     }
 
-    /// Restarts it for another connection between the same ports; streams and parser were released before.
+    /// Restarts the flow for another connection between the same ports. The caller has released streams and parser.
     pub fn reconnect(&mut self) {
         self.settled = Settled::No;
         self.is_answered = true;
@@ -120,7 +122,7 @@ impl Flow {
         self.forget_application();
     }
 
-    /// Forgets the detected protocol.
+    /// Clears the detected protocol.
     pub fn forget_application(&mut self) {
         self.application = None;
         self.recognition.restart();
@@ -136,12 +138,12 @@ impl Flow {
         self.key.protocol == TCP
     }
 
-    /// Returns true if both ends have closed it.
+    /// Returns true if both endpoints have closed the connection.
     pub fn is_over(&self) -> bool {
         self.is_tcp() && self.connection.may_be_over()
     }
 
-    /// Returns the timeout in seconds without packets.
+    /// Returns the timeout of the flow, in seconds without packets.
     fn patience_s(&self) -> u32 {
         let is_tcp = self.is_tcp();
         match self.settled {
@@ -154,8 +156,8 @@ impl Flow {
         }
     }
 
-    /// Returns the rank of a flow for eviction: a flow without a reply is evicted first, one that a rule has dropped
-    /// last.
+    /// Returns the eviction rank of a flow: flows without a reply have the lowest rank and are evicted first, flows
+    /// that a rule has dropped are evicted last.
     fn worth(&self) -> u8 {
         match self.settled {
             Settled::Drops => 3,
@@ -165,31 +167,32 @@ impl Flow {
         }
     }
 
-    /// Returns the bytes of memory that its streams hold.
+    /// Returns the memory that the flow's streams use, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.streams.iter().map(Stream::memory_bytes).sum()
     }
 }
 
-/// The flows of a worker.
+/// The flow table of a worker.
 pub(super) struct Flows {
     flows: Box<[Flow]>,
-    /// A part of each flow's hash, by slot. Most other flows differ in it and need not be read.
+    /// A part of each flow's hash, by slot. A flow with another key usually differs in it, so its entry need not be
+    /// read.
     tags: Box<[[u8; WAYS]]>,
     hash_key: HashKey,
     next_id: u64,
     pub used: usize,
     /// The number of flows that were evicted before their timeout.
     pub forced_out: u64,
-    /// The time of the last eviction of a flow with state.
+    /// The time of the last eviction of a flow with TCP state.
     forgotten_s: Option<u32>,
     /// The slot at which the last search for memory ended.
     looked: usize,
 }
 
-/// The number of slots among which a flow can be stored.
+/// The number of neighbouring slots in which a flow can be stored.
 const WAYS: usize = 8;
-/// The number of flows that a search for memory visits.
+/// The number of slots that one search for memory visits.
 const LOOKED: usize = 64;
 
 impl Flows {
@@ -207,15 +210,15 @@ impl Flows {
         }
     }
 
-    /// Returns true if a connection was evicted recently. A connection without an observed opening may be that one,
-    /// with unknown earlier data.
+    /// Returns true if a connection was evicted recently. A connection without an observed opening may then be the
+    /// evicted one, and its earlier data is unknown.
     pub fn has_forgotten(&self, now_s: u32) -> bool {
         self.forgotten_s
             .is_some_and(|it| now_s.wrapping_sub(it) < FORGOTTEN_S)
     }
 
-    /// Releases the stream memory of one of the next few flows, except the flow in slot `but`. Closed flows are chosen
-    /// first, then the flow that uses most memory. The released data is no longer known.
+    /// Releases the stream memory of one of the next few flows, except the flow in slot `but`: a closed flow, or else
+    /// the flow that uses most memory. The released data can no longer be compared.
     pub fn make_room(&mut self, arena: &mut Arena, but: usize, in_line: bool) -> bool {
         let most = self.flows.len();
         let places = (0..LOOKED).map(|it| (self.looked + it) % most);
@@ -231,7 +234,7 @@ impl Flows {
         };
         let flow = &mut self.flows[place];
         for stream in &mut flow.streams {
-            // Early data has passed, and the rules have not evaluated it in order.
+            // Early data has passed before the rules could evaluate it in order.
             if stream.forget(arena) && in_line {
                 flow.settled = Settled::Drops;
             }
@@ -239,7 +242,7 @@ impl Flows {
         true
     }
 
-    /// Returns the slot of the flow of that key, if there is one.
+    /// Returns the slot of the flow with `key`, if the table has it.
     pub fn place_of(&self, key: &Key) -> Option<usize> {
         let hash = key.hash(&self.hash_key);
         let first = ((hash as usize) & (self.tags.len() - 1)) * WAYS;
@@ -247,8 +250,8 @@ impl Flows {
         (first..first + WAYS).find(is_it)
     }
 
-    /// Finds the flow of that key, or adds a new one; `gone` receives an evicted flow. Returns its slot and whether it
-    /// is new.
+    /// Finds the flow with `key`, or adds it; calls `gone` with the flow that is evicted for it. Returns the slot, and
+    /// whether the flow is new.
     pub fn find(&mut self, key: &Key, now_s: u32, gone: impl FnOnce(&mut Flow)) -> (usize, bool) {
         let hash = key.hash(&self.hash_key);
         let bucket = (hash as usize) & (self.tags.len() - 1);
@@ -319,7 +322,8 @@ impl Flows {
         &mut self.flows[place]
     }
 
-    /// Checks the next few slots; the callback receives expired flows, which are removed, and other closed flows.
+    /// Checks the next few slots. Calls the callback with expired flows, which are then removed, and with other closed
+    /// flows.
     pub fn sweep(
         &mut self,
         from: usize,

@@ -1,19 +1,19 @@
-//! The key of a flow: its ends, protocol and network.
+//! The key of a flow: its two endpoints, its protocol and its network.
 
 use taut_sys::HashKey;
 
-/// The two ends of a flow, the lower one first, its protocol, and its network: equal for packets of both directions.
+/// The two endpoints of a flow, the lower one first, its protocol, and its network. Both directions have the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Key {
     pub low: (u128, u16),
     pub high: (u128, u16),
     pub protocol: u8,
-    /// The VLANs and the pair of ports.
+    /// The VLANs and the pair of ingress ports.
     network: u32,
 }
 
 impl Key {
-    /// Returns the key of a packet, and whether it comes from the lower end.
+    /// Returns the key of a packet's flow, and true if the lower endpoint sent the packet.
     pub fn of(
         source: (u128, u16),
         destination: (u128, u16),

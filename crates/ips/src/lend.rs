@@ -1,4 +1,4 @@
-//! The parsers, and memory for TLS handshakes, that a flow borrows while it reads a message.
+//! Parsers, and memory for TLS handshakes, that a flow borrows for the time of a message.
 
 use super::flow::Flow;
 use taut_inspect::buffer::Application;
@@ -10,27 +10,28 @@ use taut_inspect::protocols::{Datagrams, Parser, WITH_RECORDS};
 use taut_inspect::tls::Hellos;
 use taut_inspect::{dns, tls};
 
-/// The number of HTTP messages that are parsed at a time.
+/// The number of parsers for HTTP.
 const PARSERS: usize = 1024;
-/// The number of connections that are parsed at a time, for each protocol with records.
+/// The number of parsers for each protocol whose messages are records.
 const RECORD_PARSERS: usize = 256;
-/// The number of TLS hellos that are reassembled at a time, and the longest one.
+/// The number of TLS hellos that are reassembled at the same time. The next constant is the maximum length of one.
 const HELLOS: usize = 64;
 pub(super) const HELLO_BYTES: usize = 16 * 1024;
-/// The number of first TLS messages that are reassembled at a time if rules need certificates or fingerprints.
+/// The number of TLS endpoints whose first messages are reassembled at the same time, if rules need certificates or
+/// fingerprints.
 const FLIGHTS: usize = 128;
 
-/// A set of items, numbered from 1, that flows borrow.
+/// A pool of items, numbered from 1, that flows borrow.
 pub(super) struct Lent<T> {
     things: Box<[T]>,
     free: Vec<u32>,
-    /// The slots of the flows that have them.
+    /// The slot in the flow table of each item's borrower.
     owners: Box<[u32]>,
-    /// The item at which the next search for an idle one starts.
+    /// The item at which the next search for an idle borrower starts.
     hand: usize,
 }
 
-/// The number of items that are checked for the one that was idle longest.
+/// The number of items that a search for the borrower that was idle longest examines.
 const LOOKED_AT: usize = 16;
 
 impl<T> Lent<T> {
@@ -47,7 +48,7 @@ impl<T> Lent<T> {
         self.free.is_empty()
     }
 
-    /// Returns the flow with the largest `idle`, of a few that have borrowed an item.
+    /// Returns the slot of the flow with the largest value of `idle`, among the borrowers of the next few items.
     pub fn idlest(&mut self, idle: impl Fn(usize) -> u32) -> Option<usize> {
         let most = self.things.len();
         let places = (0..LOOKED_AT).map(|it| self.owners[(self.hand + it) % most] as usize);
@@ -56,7 +57,7 @@ impl<T> Lent<T> {
         found
     }
 
-    /// Lends an item to the flow in that slot.
+    /// Assigns a free item to the flow in slot `place` and returns the item's number.
     pub fn take(&mut self, place: usize) -> Option<u32> {
         let number = self.free.pop()?;
         if let Some(owner) = self.owners.get_mut(number as usize - 1) {
@@ -76,22 +77,22 @@ impl<T> Lent<T> {
     }
 }
 
-/// The parser number of a flow that is no longer parsed: no item has that number.
+/// The parser number of a flow that is not parsed any more; no parser has this number.
 pub(super) const NO_MORE: u32 = u32::MAX;
 
 /// The first bytes of a TLS connection.
 pub(super) struct Hello {
     pub bytes: Box<[u8; HELLO_BYTES]>,
     pub len: usize,
-    /// The state of the parser for the hello that follows these bytes.
+    /// The state of the parser, which continues after these bytes.
     pub place: Hellos,
     pub message: tls::ClientHello,
 }
 
-/// The items that flows borrow during a message.
+/// The items that flows borrow for the time of a message.
 pub(super) struct Messages {
     pub http: Lent<Http>,
-    /// The parsers of protocols with records, by the indices in [`WITH_RECORDS`].
+    /// The parsers of the protocols whose messages are records, in the order of [`WITH_RECORDS`].
     records: [Lent<Option<Parser>>; WITH_RECORDS.len()],
     pub datagrams: Datagrams,
     pub hellos: Lent<Hello>,
@@ -120,13 +121,14 @@ impl Messages {
         }
     }
 
-    /// Returns the parsers of a protocol; none if it has no records.
+    /// Returns the parsers of a protocol; none if its messages are not records.
     pub fn parsers(&mut self, application: Application) -> Option<&mut Lent<Option<Parser>>> {
         let place = WITH_RECORDS.iter().position(|it| *it == application)?;
         self.records.get_mut(place)
     }
 
-    /// Returns the flow with the largest `idle`, among a few that have borrowed items of a kind of which none is free.
+    /// Returns the slot of the flow with the largest value of `idle`, among a few borrowers of a kind of item that is
+    /// used up.
     pub fn idlest_owner(&mut self, idle: impl Fn(usize) -> u32) -> Option<usize> {
         if self.http.is_exhausted() {
             self.http.idlest(idle)
@@ -140,7 +142,7 @@ impl Messages {
         }
     }
 
-    /// Releases everything that a flow has borrowed.
+    /// Releases all items that a flow has borrowed.
     pub fn end(&mut self, flow: &mut Flow) {
         self.end_parser(flow);
         for flight in &mut flow.flights {
@@ -148,7 +150,7 @@ impl Messages {
         }
     }
 
-    /// Releases its parser.
+    /// Releases the parser of a flow.
     pub fn end_parser(&mut self, flow: &mut Flow) {
         match flow.application {
             Some(Application::Http) => self.http.give_back(flow.parser),

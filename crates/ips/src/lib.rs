@@ -7,14 +7,14 @@
 //!
 //! # Design
 //!
-//! The inspection processes a packet in steps, one file each, in the order of `plane.rs`: normaliser (`normalise.rs`), flow
-//! (`flow.rs`), TCP state and stream reassembly (`connection.rs`), protocols and rules (`ask.rs`), verdict. Two
+//! The inspection processes a packet in steps, one file each, in the order of `plane.rs`: normaliser (`normalise.rs`),
+//! flow (`flow.rs`), TCP state and stream reassembly (`connection.rs`), protocols and rules (`ask.rs`), verdict. Two
 //! principles hold: a packet that its receiver would refuse is dropped, and a byte is fixed until its receiver has
 //! acknowledged it. Each worker reassembles fragments itself; their frames wait on the slow path. The owner of a flow
 //! depends on the addresses alone, because fragments have no ports. The function gets packets in memory that no peer
-//! can write (`Needs::own_bytes`). All memory is allocated at the start: flow table, stream chunks, parsers that
-//! flows borrow (`lend.rs`). Rules are compiled by the control plane (`rules.rs`) and swapped. Events go through a ring
-//! to a thread that writes JSON (`events.rs`), packets of alerts through another one to a pcapng file
+//! can write (`Needs::own_bytes`). All memory is allocated at the start: flow table, stream chunks, and the parsers
+//! that flows borrow (`lend.rs`). The control plane compiles rules and swaps them (`rules.rs`). Events go through a
+//! ring to a thread that writes JSON (`events.rs`), and packets of alerts through another ring to a pcapng file
 //! (`packet_file.rs`).
 
 #![forbid(unsafe_code)]
@@ -83,7 +83,8 @@ pub const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("it keeps flows and looks into payloads"),
 };
 
-/// The rules of an inspection for measurements: it writes no events, has no socket and drops nothing.
+/// The compiled rules of an inspection for measurements, which writes no events, has no control socket and drops
+/// nothing.
 #[derive(Debug)]
 pub struct Looking {
     checked: Checked,
@@ -92,12 +93,12 @@ pub struct Looking {
 }
 
 impl Looking {
-    /// Creates a function that uses the rules, with flows of its own.
+    /// Creates a function with these rules and its own flow table.
     ///
     /// # Errors
-    /// Fails if it cannot share the state of the others.
+    /// Fails if the function cannot share the state of the earlier functions.
     pub fn function(&mut self) -> Result<Box<dyn Function>, SettingsError> {
-        // The first function puts the rules in force for all.
+        // The first function puts the rules in force for all functions.
         let compiled = std::mem::take(&mut self.compiled);
         let mut function = Ips::new(self.checked.clone(), compiled);
         function.join(Member::default(), &self.shared)?;
@@ -105,7 +106,7 @@ impl Looking {
     }
 }
 
-/// Reads the rules of an inspection for measurements. Also returns the result of reading.
+/// Compiles the rules of an inspection for measurements. Also returns the result of reading the rules.
 ///
 /// # Errors
 /// Fails as a chain with these settings does.
@@ -130,7 +131,7 @@ pub fn looking(table: toml::Table) -> Result<(Looking, Read), SettingsError> {
     ))
 }
 
-/// Returns the warning about rules with errors.
+/// Returns a warning about the rules with errors, if there are any.
 fn warning(read: &Read) -> Option<String> {
     let first = read.first_mistake.as_ref()?;
     let rules = if read.mistaken == 1 {
@@ -153,7 +154,7 @@ struct Together {
 
 struct Ips {
     checked: Checked,
-    /// The rules as compiled with the chain; the first worker puts them in force.
+    /// The rules that were compiled with the chain; the first worker puts them in force.
     compiled: Compiled,
     member: Member,
     shared: Shared,
@@ -272,7 +273,7 @@ impl Function for Ips {
         outcome::drops(outcome)
     }
 
-    /// Counts besides outcomes: of flows and streams, and matches of a rule (`alert 2019401`).
+    /// Returns a counter other than the outcomes: of flows and streams, or of the matches of a rule (`alert 2019401`).
     fn count_of(&self, name: &str) -> Option<u64> {
         if let Some(id) = name.strip_prefix("alert ") {
             let rules = &self.together.as_ref()?.deciding.rules;

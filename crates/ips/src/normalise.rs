@@ -1,5 +1,5 @@
-//! The first step of the inspection: it finds the packet that a receiver would accept in a frame, and the header fields
-//! that rules use.
+//! The first step of the inspection. It finds the packet in a frame that a receiver would accept, and parses the header
+//! fields that rules test.
 
 use super::key::Key;
 use super::outcome::Outcome;
@@ -19,19 +19,18 @@ pub(super) const DNS: u16 = 53;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// The parsed fields of a packet. They are parsed in place and not copied between the steps, because the structure is
-/// large.
+/// The parsed fields of a packet. The structure is large, so the steps fill it in and read it without copying it.
 #[derive(Default)]
 pub(super) struct Facts<'a> {
     pub packet: Packet<'a>,
-    /// The fields of a TCP segment that the connection state needs.
+    /// The fields of a TCP segment that the TCP state needs.
     pub segment: Option<SegmentHead>,
     pub payload: &'a [u8],
 }
 
-/// The class of a frame for the inspection.
+/// The class of a frame, which decides how it is inspected.
 pub(super) enum Look {
-    /// There is nothing to inspect; the outcome says whether it passes.
+    /// The frame is not inspected; the outcome determines whether it passes.
     Done(Outcome),
     /// The packet has a wrong checksum, so its receiver drops it.
     Damaged(Anomaly),
@@ -40,8 +39,8 @@ pub(super) enum Look {
     Packet,
 }
 
-/// Classifies a frame by its headers; `checks` says whether checksums are verified. A frame that an end host would
-/// refuse does not count as a packet. Fills in the facts of packets and damaged packets.
+/// Classifies a frame by its headers; `checks` is true if checksums are verified. A frame that an end host would refuse
+/// does not count as a packet. Fills in the facts of packets, including those with a wrong checksum.
 pub(super) fn look<'a>(
     headers: &Headers,
     frame: &'a [u8],
@@ -73,7 +72,7 @@ pub(super) fn look<'a>(
     }
 }
 
-/// Returns true if the checksum of an IPv4 header is right; other headers have none.
+/// Returns true if the checksum of an IPv4 header is correct, or if the header is not IPv4 and has no checksum.
 fn has_right_header(headers: &Headers, frame: &[u8]) -> bool {
     if headers.layer3() != Layer3::Ipv4 {
         return true;
@@ -82,8 +81,9 @@ fn has_right_header(headers: &Headers, frame: &[u8]) -> bool {
     header.is_some_and(|header| Sum::of(header).is_valid())
 }
 
-/// Returns the final receiver of a packet, which its checksum covers (RFC 9293 section 3.1): the last one of a source
-/// route (RFC 791 section 3.1). Returns none for an IPv6 routing header with further segments, which is not parsed.
+/// Returns the final receiver of a packet, whose address the TCP or UDP checksum covers (RFC 9293 section 3.1). With a
+/// source route, that is the last address of the route (RFC 791 section 3.1). Returns none for an IPv6 routing header
+/// with further segments, which is not parsed.
 fn last_receiver<'a>(headers: &Headers, frame: &'a [u8]) -> Option<&'a [u8]> {
     const LOOSE: u8 = 131;
     const STRICT: u8 = 137;
@@ -95,7 +95,8 @@ fn last_receiver<'a>(headers: &Headers, frame: &'a [u8]) -> Option<&'a [u8]> {
             if next == ROUTING && segments_left > 0 {
                 return None;
             }
-            // Units are eight bytes, except in the fragment header and the authentication header.
+            // Extension header lengths are in units of eight bytes, except in the fragment header and the
+            // authentication header.
             at += match next {
                 44 => 8,
                 51 => usize::from(units) * 4 + 8,
@@ -124,7 +125,7 @@ fn last_receiver<'a>(headers: &Headers, frame: &'a [u8]) -> Option<&'a [u8]> {
     ip.get(16..20)
 }
 
-/// Returns true if the checksum of the layer 4 header is right; UDP over IPv4 may have none (RFC 768).
+/// Returns true if the checksum of the layer-4 header is correct, or if UDP over IPv4 omits it (RFC 768).
 fn has_right_checksum(headers: &Headers, frame: &[u8]) -> bool {
     let protocol = headers.protocol().0;
     let mut transport = headers.transport_in(frame);
@@ -150,7 +151,7 @@ fn has_right_checksum(headers: &Headers, frame: &[u8]) -> bool {
     let mut sum = Sum::by(transport, sum_of_halves);
     if has_addresses {
         let ip = frame.get(headers.ip()..).unwrap_or_default();
-        // If the addresses are adjacent, the receiver follows the sender.
+        // If the two addresses are adjacent in the header, one call covers both.
         let (both, sender) = match headers.layer3() == Layer3::Ipv4 {
             true => (12..20, 12..16),
             false => (8..40, 8..24),
@@ -178,7 +179,7 @@ impl<'a> Facts<'a> {
         facts
     }
 
-    /// Returns the key of its flow in a network, and whether the packet comes from the flow's lower endpoint.
+    /// Returns the key of the packet's flow in a network, and true if the flow's lower endpoint sent the packet.
     #[inline]
     pub fn key(&self, network: u32) -> (Key, bool) {
         let packet = &self.packet;
@@ -292,15 +293,15 @@ fn of_tcp<'a>(transport: &'a [u8], packet: &mut Packet<'a>) -> Option<(SegmentHe
     Some((head, payload))
 }
 
-/// Returns the network of a flow: the VLANs of a frame, the outer one in the higher bits, and its pair of ingress
-/// ports.
+/// Returns a number for the network of a flow: the VLANs of a frame, the outer one in the higher bits, and the pair of
+/// ports of the ingress port.
 pub(super) fn network_of(vlans: Vlans, from_port: usize) -> u32 {
     let mut ids = vlans.ids().map(u32::from);
     let [outer, inner] = [0; 2].map(|none| ids.next().unwrap_or(none));
     (from_port as u32 / 2) << 24 | outer << 12 | inner
 }
 
-/// Returns the numbers of the VLANs in the link header of a frame.
+/// Returns the VLAN identifiers in the link header of a frame.
 pub(super) fn vlans_of(link: &[u8]) -> Vlans {
     let mut vlans = Vlans::default();
     let tags = link.get(12..).unwrap_or_default();
@@ -310,7 +311,7 @@ pub(super) fn vlans_of(link: &[u8]) -> Vlans {
     vlans
 }
 
-/// Raises the time to live, or hop limit, of a packet to at least `least`.
+/// Raises the time to live, or the hop limit, of a packet to `least` if it is lower.
 pub(super) fn raise_ttl(headers: &Headers, frame: &mut [u8], least: u8) {
     let ip = headers.ip();
     match headers.layer3() {
@@ -338,7 +339,7 @@ pub(super) fn raise_ttl(headers: &Headers, frame: &mut [u8], least: u8) {
     }
 }
 
-/// Clears the URG flag of a segment: its receiver then reads the data in its place in the stream, as the rules do.
+/// Clears the URG flag of a segment. Its receiver then reads urgent data as part of the stream, as the rules do.
 pub(super) fn clear_urgent(headers: &Headers, frame: &mut [u8]) {
     let at = headers.transport();
     let Some(tcp) = frame

@@ -1,67 +1,68 @@
-//! The outcomes of packets in the inspection.
+//! The outcomes of packets in the inspection, and the counters of outcomes and other events.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use taut_function::says_dropped;
 
-/// The outcome of a packet; every packet is counted once.
+/// The outcome of a packet; each packet is counted under one outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The rules were evaluated, and it passed.
+    /// The rules were evaluated, and the packet passed.
     Passed,
-    /// A rule dropped it.
+    /// A rule dropped the packet.
     DroppedByRule,
-    /// A rule rejected it.
+    /// A rule rejected the packet.
     Rejected,
-    /// A rule dropped an earlier packet and the rest of its flow.
+    /// The packet was dropped because a rule dropped an earlier packet and the rest of the flow.
     DroppedWithFlow,
-    /// A rule passed an earlier packet and the rest of its flow.
+    /// The packet passed because a rule passed an earlier packet and the rest of the flow.
     PassedWithFlow,
-    /// It passed without inspection because of overload.
+    /// The packet passed without inspection because of overload.
     Bypassed,
-    /// It was dropped because of overload.
+    /// The packet was dropped because of overload.
     DroppedOverload,
-    /// It passed before all rules were evaluated, because its inspection time was used up.
+    /// The packet used up its inspection time and passed before all rules were evaluated.
     PassedOverTime,
-    /// It was dropped because its inspection time was used up.
+    /// The packet used up its inspection time and was dropped.
     DroppedOverTime,
-    /// It repeats bytes of its stream with different content.
+    /// The segment repeats bytes of its stream with different content.
     DroppedOverlap,
-    /// It repeats unacknowledged bytes of its stream that were discarded for lack of memory.
+    /// The segment repeats unacknowledged bytes that were discarded for lack of memory.
     DroppedUnknown,
-    /// There was no memory for its stream data.
+    /// There was no memory for the stream data of the segment.
     DroppedNoMemory,
-    /// It is a fragment, which waits for its datagram or passes, as configured.
+    /// The packet is a fragment, which waits for its datagram or passes, as configured.
     Fragment,
-    /// It is a fragment that contradicts others, repeats one, or does not fit.
+    /// The packet is a fragment that contradicts other fragments, repeats one, or exceeds a limit.
     DroppedFragment,
     /// A header is truncated or has a wrong length.
     Malformed,
     /// A checksum is wrong.
     DroppedChecksum,
-    /// No TCP sends these flags together, or data without an acknowledgement.
+    /// The flags are a combination that no TCP sends, or the segment has data and no acknowledgement.
     DroppedFlags,
-    /// It is outside the window that its receiver has offered.
+    /// The segment is outside the window that its receiver has offered.
     DroppedWindow,
-    /// It acknowledges bytes that were never sent.
+    /// The segment acknowledges bytes that were never sent.
     DroppedAcknowledgement,
-    /// It continues a connection whose opening had no reply, or opens one with data although there is a connection.
+    /// The segment continues a connection whose opening had no reply, or opens a connection with data while there is
+    /// one.
     DroppedOpening,
-    /// It belongs to a connection without an observed opening, and those are dropped.
+    /// The segment belongs to a connection without an observed opening, and such connections are dropped.
     DroppedMidstream,
-    /// It belongs to a connection without an observed opening, and those pass.
+    /// The segment belongs to a connection without an observed opening, and such connections pass.
     PassedMidstream,
-    /// It has data after the end of its connection.
+    /// The segment has data after the end of its connection.
     DroppedOver,
-    /// It ends a request in the middle of its header.
+    /// The segment ends a request in the middle of its header.
     DroppedUnfinished,
-    /// It completes a message that rules need and that cannot be parsed, for example because its segments are too
-    /// small.
+    /// The segment completes a message that rules need and that cannot be parsed, for example because its segments are
+    /// too small.
     DroppedUnread,
-    /// It arrived at the port of the other end of its flow.
+    /// The packet arrived at the port of the other endpoint of its flow.
     DroppedWrongSide,
-    /// It has urgent data, which is dropped, or its flag cannot be cleared.
+    /// The segment has urgent data and such segments are dropped, or its URG flag cannot be cleared.
     DroppedUrgent,
-    /// It is not IP; it passed.
+    /// The packet is not IP and passed.
     NotIp,
 }
 
@@ -96,12 +97,12 @@ pub(super) const OUTCOMES: [&str; 28] = [
     "not_ip",
 ];
 
-/// Returns true if packets with the outcome of that name go no further.
+/// Returns true if packets with the outcome `name` are dropped.
 pub(super) fn drops(name: &str) -> bool {
     says_dropped(name) || name == OUTCOMES[Outcome::Rejected as usize]
 }
 
-/// The counted events that are not an outcome of a packet.
+/// The counted events other than the outcomes of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Note {
     /// Recorded matches.
@@ -110,15 +111,15 @@ pub(super) enum Note {
     Flows,
     /// Flows that were evicted before their timeout.
     FlowsForcedOut,
-    /// Messages without a free parser.
+    /// Messages that were not parsed because no parser was free.
     NoParser,
-    /// Flows that lost their parser to others, because they were idle for longest.
+    /// Flows that lost their parser to another flow, because they had been idle for the longest time.
     ParsersTaken,
     /// Segments that arrived out of order and were stored.
     OutOfOrder,
-    /// Positions in streams at which bytes are missing for good.
+    /// Positions in streams at which bytes are permanently missing.
     Gaps,
-    /// Early segments without memory: the missing bytes before them were given up.
+    /// Early segments for which there was no memory, so that the missing bytes before them were given up.
     NoMemory,
     /// Flows without a detected protocol.
     Unrecognised,
@@ -130,13 +131,13 @@ pub(super) enum Note {
     LimitsReached,
     /// Messages that were not inspected, because there were too many in one segment.
     MessagesLeftOut,
-    /// Rules that needed too many steps for a packet, or had to transform a buffer above the length limit.
+    /// Rules that needed too many steps for a packet, or had to transform a buffer longer than the limit.
     GivenUp,
     /// Flow bits that were not set, because the flow's table of bits was full.
     BitsFull,
     /// Fragments that passed with their datagram.
     FragmentsPassed,
-    /// Fragments that were dropped, by themselves or with their datagram.
+    /// Fragments that were dropped, alone or with their datagram.
     FragmentsDropped,
 }
 
@@ -160,7 +161,7 @@ pub(super) const NOTES: [&str; 17] = [
     "fragments_dropped",
 ];
 
-/// The counters of one worker; others may read them.
+/// The counters of one worker; other threads may read them.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     outcomes: [AtomicU64; OUTCOMES.len()],
@@ -208,5 +209,5 @@ fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }
 
-/// The outcome of a packet that must not pass, and the reason.
+/// The outcome of a packet that must not pass, with the reason for events.
 pub(super) type Refused = (Outcome, &'static str);

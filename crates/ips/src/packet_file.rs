@@ -1,4 +1,5 @@
-//! The packets that caused alerts, in a pcapng file of a limited size: each has its matching rules as comments.
+//! The packets that caused alerts, in a pcapng file of limited size. Each packet has comments that name its matching
+//! rules.
 
 use super::target::{append_to, is_gone};
 use std::fs::File;
@@ -7,16 +8,16 @@ use std::time::{Duration, Instant};
 use taut_capture::pcapng::{Section, interface, section};
 use taut_port::pcap::annotated::{append_packet, packet_bytes};
 
-/// The longest frame: IP packets with the headers before them.
+/// The maximum length of a stored frame in bytes: an IP packet with the headers before it.
 const SNAP_BYTES: u32 = 1 << 17;
-/// The longest block: a frame and its matching rules.
+/// The maximum length of a block in bytes: a frame and the comments for its matching rules.
 const LONGEST_BLOCK_BYTES: u64 = 1 << 20;
 /// The interval at which the file's path is checked.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The first bytes of a pcapng file (draft-ietf-opsawg-pcapng section 4.1), in either byte order.
 const BEGINNING: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// A file to which packets are appended. Its contents at the time of opening stay, and a new section follows them.
+/// A file to which packets are appended. Its earlier contents stay, and a new section follows them.
 pub(super) struct PacketFile {
     path: String,
     file: File,
@@ -24,19 +25,19 @@ pub(super) struct PacketFile {
     looked: Instant,
     /// True if the file can be truncated to its last complete block.
     is_regular: bool,
-    /// The bytes of complete blocks in the file, and the size limit.
+    /// The length of the complete blocks in the file, in bytes. The next field is the size limit.
     written_bytes: u64,
     most_bytes: u64,
-    /// The blocks that are written next, and the number of packets in them.
+    /// The pending blocks. The next field is the number of packets in them.
     blocks: Vec<u8>,
     packets: u64,
-    /// The number of interfaces that were described.
+    /// The number of interfaces that the current section describes.
     interfaces: usize,
     left_out: u64,
 }
 
 impl PacketFile {
-    /// Opens the file, and begins a section in it.
+    /// Opens the file and begins a section in it.
     ///
     /// # Errors
     /// Fails if it cannot be written, or exists and is not pcapng.
@@ -52,7 +53,8 @@ impl PacketFile {
                 let what = "it is there and no pcapng file: choose another name, or take it away";
                 return Err(io::Error::other(what));
             }
-            // Readers could not parse data after a truncated block, which a full disk or a power failure leaves.
+            // A full disk or a power failure may leave a truncated block, after which readers could not parse further
+            // data.
             let whole = whole_bytes(&file, bytes)?;
             if whole < bytes {
                 file.set_len(whole)?;
@@ -91,7 +93,7 @@ impl PacketFile {
         }
     }
 
-    /// Adds a packet with its ingress port to the next blocks, if the file has space for it.
+    /// Adds a packet with its ingress port to the pending blocks, if the file has space for it.
     pub fn put(&mut self, port: u8, time_ns: u64, frame: &[u8], comments: &[String]) {
         if self.packets == 0 {
             self.look();
@@ -122,7 +124,7 @@ impl PacketFile {
         self.packets += 1;
     }
 
-    /// Writes the pending blocks. Blocks that the disk refuses are lost completely.
+    /// Writes the pending blocks. If a write fails, all pending blocks are lost.
     pub fn write(&mut self) {
         if self.blocks.is_empty() {
             return;
@@ -132,7 +134,7 @@ impl PacketFile {
             Err(_) => {
                 self.left_out += self.packets;
                 if self.is_regular {
-                    // If that fails as well, readers find a truncated block.
+                    // If this fails as well, readers find a truncated block.
                     let _ = self.file.set_len(self.written_bytes);
                 }
                 // The lost blocks may have contained the descriptions of the interfaces.
@@ -153,7 +155,7 @@ impl PacketFile {
     }
 }
 
-/// Returns the bytes of a file up to a truncated last block; all of them if the file ends in no such block.
+/// Returns the length of a file without a truncated last block, in bytes; the full length if there is no such block.
 fn whole_bytes(file: &File, bytes: u64) -> io::Result<u64> {
     let mut file = BufReader::new(file);
     file.seek(SeekFrom::Start(0))?;

@@ -30,12 +30,13 @@ use taut_sys::{Clock, HashKey};
 use taut_wire::{EtherType, Headers, Layer3};
 use verdict::{Conclusion, Fate, settled, too_much};
 
-/// Slots of the flow table that are checked for expired flows in each batch.
+/// The number of flow table slots that are checked for expired flows in each batch.
 const SWEPT: usize = 4;
-/// The number of stream bytes before a segment that rules see with it, and the limit on stored bytes per direction.
+/// The number of stream bytes before a segment that rules see together with it. The next constant is the limit on
+/// stored bytes per direction.
 const WINDOW: usize = 256;
 const KEPT: usize = 1 << 20;
-/// The length of the longest reassembled datagram, with a link header in front.
+/// The maximum length of a reassembled datagram with its link header, in bytes.
 const WHOLE_BYTES: usize = (1 << 16) + 128;
 
 /// Returns the hash of a flow's two endpoints for the choice of a worker. It is the same in both directions. Ports do
@@ -46,7 +47,7 @@ pub(super) fn hash_of(frame: &[u8], inner: bool) -> Option<u32> {
         return None;
     }
     let (source, destination) = headers.addresses_in(frame);
-    // All workers have to agree.
+    // All workers need the same key.
     let key = HashKey::of_process();
     let fold = |it: u128| key.hash([(it as u64, (it >> 64) as u64)]);
     let ends = fold(source).wrapping_add(fold(destination));
@@ -65,11 +66,11 @@ pub(super) struct Plane {
     /// The frame of a reassembled datagram.
     whole: Vec<u8>,
     messages: Messages,
-    /// The bytes of a stream before a segment, followed by the segment.
+    /// The stream bytes before a segment, followed by the segment's bytes.
     joined: Vec<u8>,
     policies: Policies,
     limits: StreamLimits,
-    /// The ticks for which packets may arrive without a pause before the overload policy applies.
+    /// The time in ticks for which packets may arrive without a pause before the overload policy applies.
     bound_ticks: u64,
     /// The time since which packets have arrived without a pause.
     busy_since: Option<u64>,
@@ -182,7 +183,7 @@ impl Plane {
         }
     }
 
-    /// Switches to the newest rules.
+    /// Switches to the newest rule set, if the worker does not use it yet.
     fn go_by_newest(&mut self) {
         let in_force = self.questions.in_use.get();
         if in_force.version != self.version {
@@ -191,7 +192,8 @@ impl Plane {
         }
     }
 
-    /// Returns true if packets have arrived in full batches, without a pause, for longer than the bound.
+    /// Returns true if batches that are at least half full have arrived without a pause for longer than the bound of
+    /// the overload policy.
     fn is_too_much(&mut self, len: usize, now_ticks: u64) -> bool {
         if self.policies.overload == Overload::Queue {
             return false;
@@ -307,7 +309,7 @@ impl Plane {
         }
     }
 
-    /// Evaluates the rules about this anomaly for a single packet or fragment. The flow's state does not change.
+    /// Evaluates the rules for an anomaly of a single packet or fragment. The state of the flow does not change.
     #[cold]
     fn odd(
         &mut self,
@@ -343,7 +345,7 @@ impl Plane {
         self.questions.end_of_packet(flow, facts, frame, now, None);
     }
 
-    /// Runs the flow step: finds the flow, and returns the outcome if it needs no inspection.
+    /// Runs the flow step: finds the flow of the packet, and returns the outcome if the packet needs no inspection.
     fn packet(
         &mut self,
         facts: &mut Facts<'_>,
@@ -388,8 +390,8 @@ impl Plane {
         }
     }
 
-    /// Runs the connection step: returns the part of the packet that its receiver accepts, or the outcome if it needs
-    /// no inspection.
+    /// Runs the connection step: returns the part of the packet that its receiver accepts, or the outcome if the packet
+    /// needs no inspection.
     fn judge(
         &mut self,
         facts: &Facts<'_>,
@@ -464,9 +466,9 @@ impl Plane {
         })
     }
 
-    /// Ensures that a parser and memory for first messages are free for the next flow that needs them. If none is free,
-    /// the flow that has been idle for longest in the middle of a message loses its parser. Later data of that flow is
-    /// dropped, because its offset in the message is unknown.
+    /// Ensures that a parser and memory for first TLS messages are free for the next flow that needs them. If none is
+    /// free, the flow that has been idle for longest in the middle of a message loses its parser. Later data of that
+    /// flow is dropped, because its position in the message is unknown.
     fn see_to_parsers(&mut self, step: &Step) {
         let Self {
             flows,
@@ -490,7 +492,7 @@ impl Plane {
         }
     }
 
-    /// Runs the steps of streams, messages and rules, and returns the outcome.
+    /// Runs the steps for streams, messages and rules, and returns the outcome.
     fn inspect(&mut self, facts: &mut Facts<'_>, step: &Step, frame: &[u8]) -> (Outcome, Fate) {
         connection::make_room(
             &mut self.flows,
@@ -560,7 +562,7 @@ fn nanoseconds(ticks: u64, ticks_per_s: f64) -> u64 {
     (ticks as f64 / ticks_per_s * 1e9) as u64
 }
 
-/// The state of a packet that the steps share.
+/// The state of one packet that the steps share.
 struct Step {
     place: usize,
     from_low: bool,
@@ -573,14 +575,14 @@ struct Step {
     now: Now,
 }
 
-/// Fills in the facts of a packet that come from its flow.
+/// Fills in the properties of a packet that are derived from its flow.
 fn of_flow(packet: &mut Packet<'_>, flow: &Flow, from_low: bool) {
     packet.to_server = from_low == flow.client_is_low;
     packet.flow = flow.id;
     (packet.flow_packets, packet.flow_bytes) = (flow.packets, flow.bytes);
 }
 
-/// Releases everything that a flow has borrowed, and records how it ended.
+/// Releases everything that a flow has borrowed, and writes the event of its end.
 fn end(
     flow: &mut Flow,
     arena: &mut Arena,
@@ -621,8 +623,8 @@ fn ease(flow: &mut Flow, arena: &mut Arena, messages: &mut Messages) {
     messages.end(flow);
 }
 
-/// Builds the frame of a reassembled datagram from the link header of its fragments. The IP version may differ from
-/// theirs inside a tunnel.
+/// Builds the frame of a reassembled datagram with the link header of its fragments. Inside a tunnel, the IP version of
+/// the datagram may differ from that of the fragments' outer headers.
 fn frame_around(frame: &mut Vec<u8>, link: &[u8], packet: &[u8]) {
     let kind = match packet.first() {
         Some(byte) if byte >> 4 == 6 => EtherType::IPV6,

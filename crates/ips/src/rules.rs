@@ -1,4 +1,4 @@
-//! The rules in force: read from their files, compiled aside, and swapped as a whole while packets flow.
+//! The rules in force. They are read from files, compiled in the background, and swapped as a whole while packets pass.
 
 use super::settings::Checked;
 use std::collections::BTreeMap;
@@ -11,11 +11,11 @@ use taut_inspect::compile::{Inspector, RuleCounters, RuleSet};
 use taut_inspect::read::{Options, Reading};
 use taut_inspect::rule::{About, Action};
 
-/// The number of rate counters of a worker.
+/// The number of rate counters per worker.
 const RATE_COUNTERS: usize = 65_536;
-/// The number of rule sets with descriptions that are retained for pending events.
+/// The number of rule sets whose descriptions are kept for pending events.
 const KEPT: usize = 4;
-/// The number of rules with a metric of their own; the others share one.
+/// The maximum number of rules with a separate metric; the other rules share one metric.
 pub(super) const MOST_SHOWN: usize = 100;
 /// The size limit of a rule file.
 const MOST_FILE_BYTES: u64 = 256 << 20;
@@ -24,15 +24,15 @@ const MOST_FILE_BYTES: u64 = 256 << 20;
 pub(super) struct InForce {
     pub version: u64,
     pub set: RuleSet,
-    /// The inspectors of this set. Each worker takes one when it first uses the set.
+    /// The inspectors of this rule set. Each worker takes one when it first uses the set.
     inspectors: Slots,
-    /// The inspectors of earlier sets, which workers leave here for the control plane to free.
+    /// The inspectors of earlier rule sets, which workers put here for the control plane to free.
     left: Slots,
-    /// The counters of all inspectors that workers take.
+    /// The rule counters of all inspectors of this set.
     counters: Vec<Arc<[RuleCounters]>>,
 }
 
-/// Slots that exchange memory without waiting: a thread that finds one locked tries the next.
+/// Slots for inspectors that are exchanged without waiting: a thread that finds a slot locked tries the next slot.
 #[derive(Default)]
 struct Slots(Vec<Mutex<Option<Inspector>>>);
 
@@ -94,23 +94,23 @@ impl InForce {
 /// The description of a rule.
 pub(super) struct Known {
     pub about: About,
-    /// True if it drops or rejects matching packets.
+    /// True if the rule drops or rejects matching packets.
     pub drops: bool,
 }
 
-/// A version, and its counters by worker.
+/// The version of a rule set, and the counters of its rules by worker.
 type OfVersion = (u64, Vec<Arc<[RuleCounters]>>);
 
 struct State {
     swapped: Swapped<InForce>,
-    /// The descriptions of rules by version, the newest last.
+    /// The descriptions of the rules by version of the rule set, the newest last.
     about: Vec<(u64, Arc<Vec<Known>>)>,
     counters: OfVersion,
-    /// The rules of that version with a metric of their own.
+    /// The rules of the current rule set that have a separate metric.
     shown: Vec<u32>,
     /// The number of existing or planned workers and slow paths.
     workers: usize,
-    /// The number of those that have started.
+    /// The number of workers and slow paths that have started.
     made: usize,
     read: Read,
 }
@@ -128,11 +128,11 @@ pub struct Read {
     pub first_mistake: Option<String>,
     /// The number of rules that were skipped because a part is unsupported.
     pub left_out: usize,
-    /// The number of rules that are in force without an unsupported part.
+    /// The number of rules that are in force without their unsupported parts.
     pub in_part: usize,
-    /// The number of rules with the identifier of an earlier rule.
+    /// The number of rules that were skipped because an earlier rule has the same identifier.
     pub doubled: usize,
-    /// The number of rules for each unsupported option.
+    /// The number of rules that contain each unsupported option.
     pub not_understood: BTreeMap<String, usize>,
     /// The memory of the pattern search, in bytes.
     pub memory_bytes: usize,
@@ -141,19 +141,19 @@ pub struct Read {
 /// A rule with its cost and its matches.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Costs {
-    /// The generator identifier.
+    /// The generator identifier of the rule.
     pub gid: u32,
     /// The rule identifier.
     pub sid: u32,
-    /// The message.
+    /// The message of the rule.
     pub msg: String,
     /// The number of evaluations.
     pub asked: u64,
     /// The number of matches.
     pub fitted: u64,
-    /// The ticks that its evaluations took, for packets with detailed timing.
+    /// The total time of the evaluations in packets with detailed timing, in ticks.
     pub ticks: u64,
-    /// The number of evaluations with detailed timing.
+    /// The number of evaluations in packets with detailed timing.
     pub timed: u64,
 }
 
@@ -191,7 +191,7 @@ impl Rules {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates the receiving end for one more worker, and its inspector for the current rules.
+    /// Creates one more worker's access to the rules in force, and its inspector for them.
     pub fn worker(&self) -> (InUse<InForce>, Inspector) {
         let mut state = self.lock();
         state.made += 1;
@@ -233,7 +233,8 @@ impl Rules {
         Ok(read)
     }
 
-    /// Waits until all workers use the rules in force, and frees the earlier ones. Nobody else waits for that.
+    /// Waits until all workers use the rules in force, and frees earlier rule sets. Returns false if that takes longer
+    /// than `patience`. No other thread waits for this.
     pub fn settle(&self, patience: Duration) -> bool {
         let since = Instant::now();
         loop {
@@ -254,7 +255,7 @@ impl Rules {
         self.lock().read.clone()
     }
 
-    /// Returns the descriptions of the rules of a version; none for a version that is too old.
+    /// Returns the descriptions of the rules in a rule set; none if the version is too old.
     pub fn described(&self, version: u64) -> Option<Arc<Vec<Known>>> {
         let state = self.lock();
         let found = state.about.iter().find(|it| it.0 == version);
@@ -312,7 +313,8 @@ impl Rules {
         (hits, others)
     }
 
-    /// Returns the rules with the highest cost or the most matches, in that order.
+    /// Returns up to `most` evaluated rules, those with the highest cost first. Rules with the same cost are sorted by
+    /// matches, the most first.
     pub fn top(&self, most: usize) -> Vec<Costs> {
         let state = self.lock();
         let (version, workers) = &state.counters;

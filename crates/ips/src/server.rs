@@ -14,35 +14,35 @@ use taut_function::{Count, CountKind, Counted};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Reads all rule files again and swaps the rules.
+    /// Reads all rule files again and puts the new rules in force.
     Reload {},
-    /// Returns the rules by cost.
+    /// Returns the rules with the highest cost.
     Top {
-        /// The limit on the number of rules.
+        /// The maximum number of rules in the reply.
         most: usize,
     },
-    /// Returns the state.
+    /// Returns the counters of the inspection.
     Status {},
 }
 
 /// The reply to a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// True if the request was granted.
+    /// True if the request succeeded.
     pub ok: bool,
-    /// The reason for a refusal.
+    /// The reason why the request failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The result of reading the rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<Read>,
-    /// The rules by cost.
+    /// The rules with the highest cost, in that order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top: Option<Vec<Costs>>,
-    /// The packet counts by outcome.
+    /// The number of packets with each outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcomes: Option<BTreeMap<String, u64>>,
-    /// The other counters.
+    /// The counters other than outcomes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<BTreeMap<String, u64>>,
 }
@@ -54,7 +54,7 @@ pub(super) struct Deciding {
     pub counters: Mutex<Vec<Arc<Counters>>>,
 }
 
-/// The time limit for workers to switch to other rules.
+/// The time limit for all workers to switch to new rules.
 const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 500 } else { 5000 });
 
 /// Counts by name.

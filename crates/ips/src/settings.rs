@@ -12,15 +12,15 @@ use taut_inspect::search;
 use taut_inspect::variables::Variables;
 use taut_settings::{Size, duration};
 
-/// The policy for packets above the inspection's capacity.
+/// The policy for packets that arrive faster than they can be inspected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Overload {
-    /// They wait in the ring of their ingress port, and are lost when it is full.
+    /// Packets wait in the ring of their ingress port, and are lost when the ring is full.
     Queue,
-    /// They pass without inspection, those of the flows with most bytes first.
+    /// Packets pass without inspection, those of the largest flows first.
     Bypass,
-    /// They are dropped.
+    /// Packets are dropped.
     Drop,
 }
 
@@ -38,21 +38,21 @@ pub(super) enum OverTime {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Fragments {
-    /// They wait until their datagram is complete, and pass if it passes.
+    /// Fragments wait until their datagram is complete, and pass if the datagram passes.
     #[default]
     Inspect,
-    /// They pass without inspection.
+    /// Fragments pass without inspection.
     Pass,
 }
 
-/// The policy for overlapping bytes that differ, in a stream or in a fragmented datagram.
+/// The policy for bytes that arrive twice with different content, in a stream or in a fragmented datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Overlap {
     /// The segment or the datagram is dropped.
     #[default]
     Drop,
-    /// The bytes that arrived first count.
+    /// The bytes that arrive first are kept.
     First,
 }
 
@@ -69,7 +69,7 @@ impl Overlap {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Checksums {
-    /// They are dropped, as by their receiver.
+    /// Packets with wrong checksums are dropped, as by their receiver.
     #[default]
     Drop,
     /// Checksums are not verified, as for captures made before the NIC has filled them in.
@@ -80,12 +80,12 @@ enum Checksums {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Midstream {
-    /// They are inspected from their first observed packet on.
+    /// Connections are inspected from their first observed packet on.
     #[default]
     Inspect,
-    /// They pass without inspection.
+    /// Connections pass without inspection.
     Pass,
-    /// They are dropped.
+    /// Connections are dropped.
     Drop,
 }
 
@@ -96,9 +96,9 @@ pub(super) enum Urgent {
     /// The URG flag is cleared, and the data is inspected as usual.
     #[default]
     Clear,
-    /// They are dropped.
+    /// Segments with urgent data are dropped.
     Drop,
-    /// They pass unchanged, and the data is inspected as usual.
+    /// Segments pass unchanged, and the data is inspected as usual.
     Pass,
 }
 
@@ -166,9 +166,9 @@ pub(super) struct Settings {
 /// The cases in which an error in one rule refuses all rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refuses {
-    /// True if it refuses the chain when the chain is read.
+    /// True if an error makes the chain fail when it is read.
     pub chain: bool,
-    /// True if it refuses a reload; the rules in force stay.
+    /// True if an error makes a reload fail; the rules in force then stay.
     pub reload: bool,
 }
 
@@ -177,13 +177,13 @@ pub(super) struct Refuses {
 pub(super) struct Checked {
     /// The rule files.
     pub rules: Vec<PathBuf>,
-    /// The options for reading them.
+    /// The options for reading the rule files.
     pub options: Options,
     /// The cases in which one error refuses all rules.
     pub refuses: Refuses,
-    /// The engine that searches for their patterns.
+    /// The engine that searches for the patterns of rules.
     pub matcher: search::Matcher,
-    /// The destination of events: a file, or a Unix socket after `unix:`.
+    /// The destination of events: a file, or a Unix socket if the path begins with `unix:`.
     pub events: Option<String>,
     /// The file for packets that caused alerts, and its size limit in bytes.
     pub alerts: Option<(String, u64)>,
@@ -191,7 +191,7 @@ pub(super) struct Checked {
     pub control: Option<PathBuf>,
     /// The number of flows in a worker's flow table.
     pub flows: usize,
-    /// The bytes of stream data that a worker stores.
+    /// The maximum number of bytes of stream data that a worker stores.
     pub memory_bytes: usize,
     pub overlap: Overlap,
     pub policies: Policies,
@@ -206,18 +206,18 @@ pub(super) struct Checked {
 /// The policies that apply to each packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Policies {
-    /// True if nothing is dropped.
+    /// True if no packet is dropped.
     pub alert_only: bool,
     pub fragments: Fragments,
     /// True if packets with wrong checksums are dropped.
     pub checks: bool,
-    /// The lowest time to live of packets that leave.
+    /// The minimum time to live of packets that leave; lower values are raised to it.
     pub min_ttl: u8,
     pub urgent: Urgent,
     pub midstream: Midstream,
     pub overload: Overload,
     pub over_time: OverTime,
-    /// True if the packets inside tunnels are inspected instead of those that carry them.
+    /// True if packets inside tunnels are inspected instead of the tunnel packets.
     pub inner: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The slow path. It resets both ends of a connection that a rule rejects. Frames of fragments wait here until the
-//! worker has reassembled and inspected their datagram.
+//! The slow path. It sends a reset to both endpoints of a connection that a rule rejects. It also buffers the frames of
+//! fragments until the worker has reassembled and inspected their datagram.
 
 use super::outcome::{Counters, Note};
 use super::tunnel::{self, looked_into};
@@ -17,14 +17,14 @@ use taut_wire::{
 
 /// The chain has two ports, or pairs of them.
 const PAIR: Pairs = Pairs::of(usize::MAX);
-/// The hop limit of a reset.
+/// The hop limit of the resets.
 const HOPS: u8 = 64;
 const MAC_BYTES: usize = 6;
 const TCP_BYTES: usize = 20;
 
-/// The cost of a frame in addition to its bytes.
+/// The bytes that count for a frame in addition to its length.
 const FRAME_BYTES: usize = 64;
-/// The time for which frames of fragments may wait, and the limit on their bytes.
+/// The maximum time for which the frames of fragments wait. The next constant is the limit on their bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
 const WAITING_BYTES: usize = 4 << 20;
 /// The interval between checks for expired frames.
@@ -45,7 +45,7 @@ pub(super) struct SlowPath {
     inner: bool,
     /// The frames that wait until the worker has received the last fragment of their datagram.
     waiting: HashMap<Datagram, Waiting>,
-    /// The datagrams in the order in which they began; some of them are released by now.
+    /// The datagrams in the order of their first fragments; some of them are already released.
     order: VecDeque<(Instant, Datagram)>,
     bytes: usize,
     expired: Instant,

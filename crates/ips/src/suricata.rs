@@ -78,7 +78,7 @@ const DIFFERENCES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The numbers of the matching rules, and the dropped packets, both by the packet's number, from 1.
+/// The identifiers of the matching rules by packet, and the dropped packets; packets are numbered from 1.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Said {
     alerts: BTreeMap<usize, Vec<u64>>,

@@ -1,6 +1,6 @@
-//! The target of events: a file that is appended to, or a reader at a socket. Events that it does not accept are
-//! counted and dropped. A full disk, a removed file, and a slow or absent reader thus cost no memory; writing continues
-//! when the target accepts events again.
+//! The target of events: a file, or a reader at a socket. Events that the target does not accept are counted and
+//! dropped. A full disk, a removed file, and a slow or absent reader therefore use no memory. Writing continues when
+//! the target accepts events again.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs::{File, OpenOptions, symlink_metadata};
@@ -45,7 +45,7 @@ pub(super) struct Target {
     sink: Sink,
     /// The time of the last check of the path.
     looked: Option<Instant>,
-    /// The unwritten end of a line: it is written first, so that readers find complete lines.
+    /// The unwritten rest of a line. It is written before later lines, so that readers find complete lines.
     rest: Vec<u8>,
 }
 

@@ -13,7 +13,7 @@ const RULES: &str = "alert http any any => any 8080 (http.uri; content:\"/secret
 
 const NONE: [u64; 0] = [];
 
-/// A connection, and the positions of both ends.
+/// A connection, and the sequence numbers of both endpoints.
 struct Exchange {
     function: Box<dyn Function>,
     folder: tempfile::TempDir,
@@ -45,7 +45,7 @@ impl Exchange {
         batch.is_kept(0)
     }
 
-    /// Sends a segment with the text from one end; returns true if it passes.
+    /// Sends a segment with the text from the client or the server; returns true if the segment passes.
     fn says(&mut self, is_client: bool, text: &str) -> bool {
         let [client, server] = self.next;
         let numbers = if is_client {

@@ -35,8 +35,8 @@ enum Carried {
     Nsh(usize),
 }
 
-/// Returns the headers of the innermost packet in tunnels, and the frame up to its end; none if there is no complete
-/// one.
+/// Returns the headers of the innermost packet in tunnels, and the frame up to the end of that packet; none if there is
+/// no complete packet.
 pub(super) fn inside<'a>(headers: &Headers, frame: &'a [u8]) -> Option<(Headers, &'a [u8])> {
     let mut found = None;
     for _ in 0..MOST_LEVELS {
@@ -49,8 +49,8 @@ pub(super) fn inside<'a>(headers: &Headers, frame: &'a [u8]) -> Option<(Headers,
     found
 }
 
-/// Returns the headers as [`inside`] does, if tunnels are to be inspected. Otherwise, and for frames without a tunnel,
-/// returns the frame's own headers.
+/// Returns the headers of the innermost packet as [`inside`] does, if tunnels are to be inspected. Otherwise, and for
+/// frames without a tunnel, returns the frame's outer headers.
 pub(super) fn looked_into<'a>(
     is_wanted: bool,
     headers: &Headers,

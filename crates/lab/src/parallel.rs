@@ -30,8 +30,8 @@ const SLOTS: u32 = 512;
 /// Number of packets before the count begins.
 const WARM_UP: u64 = 500;
 
-/// Minimum length of a repetition, and its minimum length per thread (several time slices of the scheduler). The larger
-/// of the first and of the sum over all threads applies.
+/// A repetition lasts at least the first length, and at least the second length (several time slices of the scheduler)
+/// times the number of threads.
 const LEAST: Duration = Duration::from_millis(100);
 const LEAST_EACH: Duration = Duration::from_millis(20);
 
@@ -51,7 +51,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the minimum duration.
+    /// Returns the minimum duration of the measurement.
     pub fn least(&self) -> Duration {
         self.repetitions * LEAST.max(LEAST_EACH * self.instances as u32)
     }
@@ -189,7 +189,7 @@ fn build(functions: &[Stage]) -> Result<Vec<Box<dyn Function>>, ParallelError> {
     functions.iter().map(one).collect()
 }
 
-/// Runs all threads once, and returns the times of all packets and the number of dropped ones.
+/// Runs all threads once, and returns the times of all packets and the number of dropped packets.
 fn repeat(
     plan: &Plan,
     frame: &[u8],

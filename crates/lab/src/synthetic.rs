@@ -22,13 +22,13 @@ use taut_results::{
 struct Shape {
     /// Latency without waiting, ns.
     base_ns: f64,
-    /// Maximum waiting time, ns. Times are spread evenly from 0 to it.
+    /// Maximum waiting time, ns. Waiting times are spread evenly from 0 to this maximum.
     wait_ns: f64,
     /// Standard deviation of the logarithm of the latency without waiting.
     spread: f64,
     /// Highest rate, packets per second.
     capacity_pps: f64,
-    /// Slots of its receive ring.
+    /// Number of slots of the device's receive ring.
     ring: f64,
 }
 

@@ -19,7 +19,7 @@ pub struct CaptureView<'a> {
     pub packets: &'a [u64],
     /// Bytes of captured frames in the last second.
     pub bytes_per_second: f64,
-    /// Packets that ports lost before they were captured.
+    /// Number of packets that ports lost before they were captured.
     pub lost_at_ports: u64,
     /// State of the capture.
     pub status: &'a Status,

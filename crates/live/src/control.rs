@@ -22,7 +22,7 @@ pub struct ControlView<'a> {
     pub units: &'a [String; 2],
     /// Number of inputs of the plant.
     pub inputs: usize,
-    /// Number of periods.
+    /// Planned number of sampling periods.
     pub periods: u64,
     /// Deadline of a command, ns after the reading.
     pub bound_ns: u64,
@@ -30,7 +30,7 @@ pub struct ControlView<'a> {
     pub standing: &'a Standing,
     /// The plant's balance at the last readings, the newest last.
     pub balance: &'a [f64],
-    /// Times from these readings to the arrival of the command, ms.
+    /// Times from the last readings to the arrival of the resulting commands, ms.
     pub round_trips_ms: &'a [f64],
 }
 

@@ -23,7 +23,7 @@ pub enum Asked {
     Nothing,
     /// Another stream was selected: the caller draws again.
     Stream,
-    /// The end was requested: q, Escape or Ctrl-C.
+    /// The user requested the end: q, Escape or Ctrl-C.
     Quit,
 }
 

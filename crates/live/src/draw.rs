@@ -17,7 +17,7 @@ pub struct View<'a> {
     pub elapsed_seconds: f64,
     /// Planned duration, s.
     pub planned_seconds: f64,
-    /// The current step, for commands with several.
+    /// The current step, for commands with several steps.
     pub doing: Option<&'a str>,
     /// All streams; the distributions of one of them are shown.
     pub streams: &'a [StreamView],
@@ -83,7 +83,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>, selected: usize) {
     frame.render_widget(Paragraph::new(lines), bottom);
 }
 
-/// Returns `selected` modulo `streams`; one before 0 is the last stream.
+/// Returns `selected` modulo `streams`; the index before 0 is that of the last stream.
 fn selected_of(selected: usize, streams: usize) -> usize {
     (selected as isize).rem_euclid(streams.max(1) as isize) as usize
 }

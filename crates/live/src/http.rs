@@ -22,7 +22,7 @@ const CLIENTS: usize = 4;
 /// Reason why the server does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    /// The text is no address.
+    /// The text is not an address.
     #[error(
         "{what} address {text:?}: want an IP address and a port, such as 127.0.0.1:9100 or [::1]:9100"
     )]
@@ -57,7 +57,7 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns the value of the field of that name; none if there is not exactly one.
+    /// Returns the value of the header field `name`; none if the request does not have exactly one such field.
     pub fn field(&self, name: &str) -> Option<&str> {
         let fields = self
             .head
@@ -79,7 +79,7 @@ pub struct Reply {
     pub status: &'static str,
     /// Media type of the body.
     pub kind: &'static str,
-    /// Further fields, each ending with `\r\n`.
+    /// Further header fields, each ending with `\r\n`.
     pub fields: Cow<'static, str>,
     /// The body.
     pub body: Vec<u8>,
@@ -157,7 +157,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Returns the address at which it listens.
+    /// Returns the address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

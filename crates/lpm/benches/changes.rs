@@ -9,7 +9,7 @@ use taut_measure::median_interval;
 const REPETITIONS: usize = 9;
 const CHANGES: usize = 20_000;
 
-/// Prints the times of changes, ns each; `change` deletes and adds one route.
+/// Prints the time per change in ns; `change` deletes one route and adds it again.
 fn measure<A: Address>(name: &str, rib: &Rib<A>, mut change: impl FnMut(Route<A>)) {
     let routes: Vec<Route<A>> = rib.iter().collect();
     let mut random = fastrand::Rng::with_seed(5);

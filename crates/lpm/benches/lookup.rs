@@ -20,7 +20,7 @@ const PAIRS: usize = 9;
 const ADDRESSES: usize = 1 << 20;
 const BURST: usize = 64;
 const TURN: Duration = Duration::from_millis(80);
-/// Minimum number of passes in a turn, after a first one that brings the table back into the caches.
+/// Minimum number of measured passes in a turn. A pass before them brings the table back into the caches.
 const PASSES: usize = 3;
 const PATTERNS: [&str; 2] = ["random", "Zipf"];
 const PEERS_V4: [&str; 5] = [
@@ -33,7 +33,7 @@ const PEERS_V4: [&str; 5] = [
 
 const PEERS_V6: [&str; 3] = ["rte_lpm6_lookup_bulk", "rte_fib6_scalar", "rte_fib6_vector"];
 
-/// DPDK's tables in a process of their own, which looks up on command.
+/// A process with DPDK's tables, which looks up addresses on command.
 struct Peer {
     process: Child,
     ask: ChildStdin,
@@ -121,22 +121,22 @@ impl Peer {
     }
 }
 
-/// The input of both look-ups, and the results of this crate's table.
+/// The addresses that this crate's table and the peer look up, and the results of this crate's table.
 struct Case<A: Address> {
     name: String,
     rib: Rib<A>,
-    /// Blocks of the peer's second and later levels.
+    /// Number of blocks for the second and later levels of the peer's table.
     blocks: usize,
     addresses: [Vec<A>; 2],
 }
 
-/// An address family, in the form that the peer accepts.
+/// An address family whose routes and addresses the peer accepts.
 trait Family: Address {
     const NUMBER: u32;
     type Wire: Copy + AsRef<[u8]>;
     fn network(self) -> [u8; 16];
     fn key(self) -> Self::Wire;
-    /// Returns an address of the prefix.
+    /// Returns a random address within the prefix.
     fn inside(prefix: Prefix<Self>, random: &mut fastrand::Rng) -> Self;
 }
 
@@ -213,7 +213,7 @@ impl<A: Family> Case<A> {
         std::fs::write(path, bytes).unwrap();
     }
 
-    /// Interleaves turns of this crate's table and of each peer; `ours` looks up a whole pattern and returns the sum of
+    /// Runs this crate's table and each peer in turn; `ours` looks up all addresses of a pattern and returns the sum of
     /// the next hops.
     fn compare(
         &self,
@@ -277,7 +277,7 @@ fn mib(bytes: usize) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// Returns the fastest pass of a turn, in cycles per look-up, and its result.
+/// Returns the time of the fastest pass of a turn, in cycles per look-up, and the result of that pass.
 fn fastest(mut pass: impl FnMut() -> u64) -> (f64, u64) {
     let mut sum = pass();
     let (begun, mut best, mut passes) = (Instant::now(), u64::MAX, 0);

@@ -1,5 +1,5 @@
-//! Retired memory of a table that readers may still access: it is freed after the caller reports that no reader
-//! accesses it any more (a grace period).
+//! Retired memory of a table, which readers may still access. It is freed after a grace period: when the caller reports
+//! that no reader accesses it any more.
 
 use std::collections::VecDeque;
 
@@ -21,18 +21,18 @@ impl<T> Default for Grace<T> {
 }
 
 impl<T> Grace<T> {
-    /// Keeps an item that no new look-up can find.
+    /// Retires an item that new look-ups can no longer find.
     pub fn retire(&mut self, thing: T) {
         self.generation += 1;
         self.waiting.push_back((self.generation, thing));
     }
 
-    /// Returns the number of the last retired item.
+    /// Returns the number of items ever retired, which is the sequence number of the last one.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Returns the items that were retired up to `generation`, one by one.
+    /// Removes the items whose sequence numbers are at most `generation`, and returns them one by one, oldest first.
     pub fn quiesced(&mut self, generation: u64) -> impl Iterator<Item = T> {
         let over = self
             .waiting
@@ -40,7 +40,7 @@ impl<T> Grace<T> {
         self.waiting.drain(..over).map(|(_, thing)| thing)
     }
 
-    /// Returns the number of waiting items.
+    /// Returns the number of retired items that are not freed yet.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }

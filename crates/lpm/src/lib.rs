@@ -27,7 +27,7 @@ pub use naive::{Rib, Route};
 pub use next_hop::{NextHop, WrongNextHop};
 pub use prefix::{Address, Prefix, PrefixV4, PrefixV6, WrongPrefix};
 
-/// Returns the instruction set of batch look-ups on this machine, for reports.
+/// Returns the name of the instruction set that batch look-ups use on this machine.
 pub fn instructions() -> &'static str {
     #[cfg(target_arch = "x86_64")]
     if taut_sys::lanes::Wide::found().is_some() {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::{Address, NextHop, Prefix};
 
-/// Routes in the order of their prefixes: each precedes those within it.
+/// Routes ordered by prefix: each prefix precedes the longer prefixes within it.
 #[derive(Debug, Clone)]
 pub struct Rib<A: Address> {
     routes: BTreeMap<Prefix<A>, NextHop>,
@@ -23,7 +23,7 @@ impl<A: Address> Default for Rib<A> {
 }
 
 impl<A: Address> FromIterator<Route<A>> for Rib<A> {
-    /// If several routes have the same prefix, the last one counts.
+    /// Makes a routing information base. The last of several routes with the same prefix replaces the others.
     fn from_iter<I: IntoIterator<Item = Route<A>>>(routes: I) -> Self {
         Self {
             routes: routes.into_iter().collect(),
@@ -47,12 +47,12 @@ impl<A: Address> Rib<A> {
         self.routes.is_empty()
     }
 
-    /// Adds a route or changes the one of this prefix; returns the previous next hop.
+    /// Adds a route, or replaces the next hop of the route for the same prefix. Returns the replaced next hop.
     pub fn insert(&mut self, prefix: Prefix<A>, hop: NextHop) -> Option<NextHop> {
         self.routes.insert(prefix, hop)
     }
 
-    /// Deletes the route of a prefix; returns its next hop.
+    /// Deletes the route for exactly this prefix. Returns its next hop.
     pub fn remove(&mut self, prefix: Prefix<A>) -> Option<NextHop> {
         self.routes.remove(&prefix)
     }
@@ -62,34 +62,34 @@ impl<A: Address> Rib<A> {
         self.routes.get(&prefix).copied()
     }
 
-    /// Returns the route of an address: the one with the longest prefix that holds it.
+    /// Returns the route of an address: the one with the longest prefix that contains it.
     pub fn lookup(&self, address: A) -> Option<Route<A>> {
         self.longest(Prefix::of(address, A::BITS))
     }
 
-    /// Returns the route with the longest prefix that is shorter than `prefix` and covers it. It applies to addresses
-    /// of `prefix` for which neither `prefix` nor a prefix within it has a route.
+    /// Returns the route with the longest prefix that is shorter than `prefix` and covers it. This route applies to
+    /// those addresses of `prefix` for which neither `prefix` nor a prefix within it has a route.
     pub fn covering(&self, prefix: Prefix<A>) -> Option<Route<A>> {
         let length = prefix.length().checked_sub(1)?;
         self.longest(Prefix::of(prefix.network(), length))
     }
 
-    /// Returns the routes of `prefix` and of those within it, in order.
+    /// Returns the routes for `prefix` and for all prefixes within it, ordered by prefix.
     pub fn within(&self, prefix: Prefix<A>) -> impl Iterator<Item = Route<A>> {
         let last = Prefix::of(prefix.last(), A::BITS);
         let routes = self.routes.range(prefix..=last);
         routes.map(|(prefix, hop)| (*prefix, *hop))
     }
 
-    /// Returns all routes in order.
+    /// Returns all routes, ordered by prefix.
     pub fn iter(&self) -> impl Iterator<Item = Route<A>> {
         self.routes.iter().map(|(prefix, hop)| (*prefix, *hop))
     }
 
     /// Returns the route with the longest prefix that covers `prefix`, possibly `prefix` itself.
     ///
-    /// The route directly before a prefix in order either covers it or shares some first bits with it. In the second
-    /// case, a prefix that covers both is no longer than the shared bits.
+    /// In the map's order, the route directly before `prefix` either covers `prefix` or shares only some first bits
+    /// with it. In the second case, a prefix that covers both has no more bits than they share.
     pub(crate) fn longest(&self, prefix: Prefix<A>) -> Option<Route<A>> {
         let mut bound = prefix;
         loop {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     proptest! {
-        /// Few bits vary, so that prefixes are within each other.
+        /// Only a few bits vary, so that many prefixes are within others.
         #[test]
         fn all_routes_looked_at_one_by_one_say_the_same(
             routes in proptest::collection::vec((0_u32..256, 0_u8..=8, 1_u32..9), 0..40), address in 0_u32..256,

@@ -1,14 +1,15 @@
-//! Next hops in tables: small numbers, which the forwarder uses as an index into its own list.
+//! Next hops in tables: small numbers, each of which is an index into the forwarder's own list.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// Number of a next hop. 0 is *no route*, so a list of actions has *no route* as its first record.
+/// A next hop: an index into the forwarder's list of actions. Index 0 means *no route*, so the first record of that
+/// list is the action for packets without a route.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NextHop(u16);
 
-/// Error for a number that does not fit into an entry of a table.
+/// Error for an index that does not fit into an entry of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("next hops are numbered from 1 to {most}, not {0}", most = NextHop::MOST)]
 pub struct WrongNextHop(pub u32);
@@ -16,10 +17,10 @@ pub struct WrongNextHop(pub u32);
 impl NextHop {
     /// No route.
     pub const NONE: Self = Self(0);
-    /// The greatest number: an entry has 15 bits for it.
+    /// The greatest index: an entry of a table has 15 bits for it.
     pub const MOST: u32 = 0x7fff;
 
-    /// Makes the next hop of a number.
+    /// Makes the next hop with this index.
     ///
     /// # Errors
     /// [`WrongNextHop`] for 0, which is no route, and for numbers above [`Self::MOST`].
@@ -30,25 +31,25 @@ impl NextHop {
         Ok(Self(number as u16))
     }
 
-    /// Makes a next hop from the 15 bits of an entry.
+    /// Makes a next hop from the 15 bits that an entry of a table stores.
     #[inline(always)]
     pub(crate) const fn of_bits(bits: u16) -> Self {
         Self(bits)
     }
 
-    /// Returns the 15 bits of an entry.
+    /// Returns the 15 bits that an entry of a table stores.
     #[inline(always)]
     pub(crate) const fn bits(self) -> u16 {
         self.0
     }
 
-    /// Returns the number as an index: 0 where there is no route.
+    /// Returns the index in the forwarder's list; 0 means *no route*.
     #[inline(always)]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// Returns whether there is a route.
+    /// Returns true for every next hop but *no route*.
     #[inline(always)]
     pub const fn is_some(self) -> bool {
         self.0 != 0

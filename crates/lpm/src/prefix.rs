@@ -13,17 +13,18 @@ pub type PrefixV4 = Prefix<u32>;
 /// A prefix of IPv6.
 pub type PrefixV6 = Prefix<u128>;
 
-/// A prefix: all addresses that share the network's first bits. Shorter prefixes are ordered before those within them.
+/// A prefix: all addresses that begin with the same bits. In the order of prefixes, each prefix precedes the longer
+/// prefixes within it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix<A> {
     network: A,
     length: u8,
 }
 
-/// Reason why a text or a pair of numbers is not a prefix.
+/// The reason why a text, or an address with a length, is not a prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum WrongPrefix {
-    /// The length exceeds that of the family's addresses.
+    /// The prefix length exceeds the length of the family's addresses.
     #[error("a prefix of {family} has at most {most} bits, not {length}")]
     TooLong {
         /// Name of the family.
@@ -33,15 +34,15 @@ pub enum WrongPrefix {
         /// Given length, bits.
         length: u8,
     },
-    /// Bits after the length are set.
+    /// Bits of the address after the prefix length are set.
     #[error("bits behind the length must be 0: write {meant}, not {given}")]
     HostBits {
         /// The given prefix.
         given: String,
-        /// The prefix that contains the address.
+        /// The prefix of the given length that contains the given address.
         meant: String,
     },
-    /// The text has another format.
+    /// The text does not have the form of a prefix.
     #[error("a prefix of {family} is written {example}, not '{text}'")]
     Form {
         /// Name of the family.
@@ -91,7 +92,7 @@ impl<A: Address> Prefix<A> {
         }
     }
 
-    /// Returns the first address.
+    /// Returns the first address of the prefix.
     pub fn network(self) -> A {
         self.network
     }
@@ -101,7 +102,7 @@ impl<A: Address> Prefix<A> {
         self.length
     }
 
-    /// Returns the last address.
+    /// Returns the last address of the prefix.
     pub fn last(self) -> A {
         self.network.last(self.length)
     }
@@ -149,7 +150,7 @@ impl<A: Address> fmt::Debug for Prefix<A> {
 
 /// An address of a family, as an integer (`u32` for IPv4, `u128` for IPv6).
 pub trait Address: Copy + Ord + fmt::Debug + 'static {
-    /// Number of bits.
+    /// Number of bits of an address.
     const BITS: u8;
     /// The address whose bits are all 0.
     const ZERO: Self;
@@ -158,13 +159,13 @@ pub trait Address: Copy + Ord + fmt::Debug + 'static {
     /// Example of a prefix in text form.
     const EXAMPLE: &'static str;
 
-    /// Returns the first address with the same `length` first bits.
+    /// Returns the lowest address that has the same first `length` bits.
     fn first(self, length: u8) -> Self;
-    /// Returns the last address with the same `length` first bits.
+    /// Returns the highest address that has the same first `length` bits.
     fn last(self, length: u8) -> Self;
-    /// Returns how many first bits two addresses share.
+    /// Returns the number of leading bits in which two addresses are equal.
     fn shared_bits(self, other: Self) -> u8;
-    /// Parses an address.
+    /// Parses an address of this family; None if the text is not one.
     fn parse(text: &str) -> Option<Self>;
     /// Returns an address as text.
     fn text(self) -> String;

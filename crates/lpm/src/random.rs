@@ -17,10 +17,10 @@ impl Changes {
         NextHop::of_bits(self.random.u16(1..=0x7fff))
     }
 
-    /// Returns a route of any length; those beyond /24 are in 16,384 of the /24.
+    /// Returns a random route of any length. Prefixes longer than /24 are within 16,384 of the /24 networks.
     pub fn route_v4(&mut self) -> (PrefixV4, NextHop) {
         let address = self.random.u32(..);
-        // Each of the shortest prefixes changes millions of entries.
+        // Short prefixes are rare, because each of them changes millions of entries.
         let least = if self.random.u16(..) < 4 { 0 } else { 9 };
         let length = self.random.u8(least..=32).max(self.random.u8(least..=24));
         let address = if length > 24 {
@@ -31,7 +31,7 @@ impl Changes {
         (PrefixV4::of(address, length), self.hop())
     }
 
-    /// Returns a route of any length within sixteen /20; some are close to others.
+    /// Returns a random route of any length within sixteen /20 networks; some routes are close to others.
     pub fn route_v6(&mut self) -> (PrefixV6, NextHop) {
         let spread = self.random.u128(..);
         let near = self.random.u128(..) & self.random.u128(..) & self.random.u128(..);

@@ -10,7 +10,7 @@ use fastrand::Rng;
 
 use crate::{Address, NextHop, Prefix, Rib};
 
-/// Number of IPv4 prefixes by length. Those beyond /24 are the router's own; they are not announced.
+/// Number of IPv4 prefixes by length. Prefixes longer than /24 are the router's own routes, which it does not announce.
 pub const LENGTHS_V4: [(u8, u32); 25] = [
     (8, 16),
     (9, 13),
@@ -72,16 +72,17 @@ pub const LENGTHS_V6: [(u8, u32); 29] = [
     (48, 101_000),
 ];
 
-/// Networks without routes in a core router: this network, private, loopback, multicast and above.
+/// First bytes of private and loopback networks, which have no routes in a core router. This network, multicast and
+/// above are excluded by the range of first bytes.
 const NOT_ROUTED_V4: [u32; 2] = [10, 127];
 const FIRST_OCTETS: std::ops::Range<u32> = 1..224;
 
 /// First 12 bits of the ranges that the five registries allocate from.
 const REGISTRIES: [u128; 5] = [0x240, 0x260, 0x280, 0x2a0, 0x2c0];
-/// Number of allocations with routes: each is a /29, apart from others.
+/// Number of allocations that contain routes; each is a separate /29.
 const ALLOCATIONS: usize = 33_000;
 
-/// Makes a full IPv4 table whose routes lead to `hops` next hops.
+/// Makes a full IPv4 table from `seed`, with `hops` different next hops.
 pub fn full_table_v4(seed: u64, hops: u16) -> Rib<u32> {
     let mut random = Rng::with_seed(seed);
     let mut rib = Rib::new();
@@ -89,7 +90,7 @@ pub fn full_table_v4(seed: u64, hops: u16) -> Rib<u32> {
     for (length, count) in LENGTHS_V4 {
         let shorter = aggregates.len();
         fill(&mut rib, &mut random, (length, count, hops), |random| {
-            // Half of the long prefixes are within a shorter one.
+            // Half of the long prefixes are within a shorter prefix.
             if length > 20 && (length > 24 || random.bool()) {
                 let around = aggregates[random.usize(..shorter)];
                 return around.network() | (random.u32(..) & !u32::MAX.first(around.length()));
@@ -110,7 +111,7 @@ pub fn full_table_v4(seed: u64, hops: u16) -> Rib<u32> {
     rib
 }
 
-/// Makes a full IPv6 table whose routes lead to `hops` next hops.
+/// Makes a full IPv6 table from `seed`, with `hops` different next hops.
 pub fn full_table_v6(seed: u64, hops: u16) -> Rib<u128> {
     let mut random = Rng::with_seed(seed);
     let mut allocation = || {
@@ -122,7 +123,8 @@ pub fn full_table_v6(seed: u64, hops: u16) -> Rib<u128> {
     let mut rib = Rib::new();
     for (length, count) in LENGTHS_V6 {
         fill(&mut rib, &mut random, (length, count, hops), |random| {
-            // The square gives some allocations hundreds of prefixes and many only one.
+            // The square of the random number gives a few allocations hundreds of prefixes, and many allocations only
+            // one.
             let share = random.f64();
             let share = if length > 32 { share * share } else { share };
             let allocation = allocations[(share * ALLOCATIONS as f64) as usize];

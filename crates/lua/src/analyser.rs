@@ -1,4 +1,4 @@
-//! A script that analyses captured packets: it gets them one by one, stores numbers for their flows, and fires
+//! A script that analyses captured packets: it gets the packets one by one, stores numbers for their flows, and fires
 //! triggers.
 
 use crate::function::{Counters, Names, chunk, counter, print, read, settings, wrong};
@@ -11,14 +11,14 @@ use std::rc::Rc;
 use std::time::Duration;
 use taut_port::{BATCH_CAPACITY, Batch};
 
-/// Limit on the numbers of a flow that a script can store.
+/// Maximum number of numbers per flow that a script can store.
 pub const MOST_NUMBERS: usize = 32;
 
-/// Limit on the triggers that it can fire for the packets of a batch, and on the length of a reason.
+/// Maximum number of triggers that a script can fire for the packets of a batch, and maximum length of the reason.
 const MOST_ASKED: usize = 1024;
 const LONGEST_CAUSE: usize = 200;
 
-/// Numbers per packet, as `analyser.lua` reads them.
+/// Number of values per packet that `analyser.lua` reads.
 const EACH: usize = 6;
 
 /// The settings with which an analyser starts.
@@ -26,26 +26,27 @@ const EACH: usize = 6;
 pub struct AnalyserHost<'a> {
     /// Settings for the script.
     pub settings: &'a toml::Table,
-    /// Names of the triggers that it can fire.
+    /// Names of the triggers that the script can fire.
     pub triggers: &'a [String],
-    /// Longest time of a batch, and of the script's top level: [`crate::LIMIT`].
+    /// Time limit for the processing of a batch, and for the script's top level: [`crate::LIMIT`].
     pub limit: Duration,
 }
 
 /// Metadata of a captured packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PacketFacts {
-    /// Time, seconds since 1970.
+    /// Capture time, seconds since 1970-01-01.
     pub seconds: f64,
-    /// Length of its frame on the wire, bytes.
+    /// Length of the packet's frame on the wire, bytes.
     pub wire_bytes: u32,
-    /// Index of its ingress port.
+    /// Index of the packet's ingress port.
     pub port: u8,
-    /// True if an earlier function has dropped or punted it.
+    /// True if an earlier function has dropped or punted the packet.
     pub is_dropped: bool,
-    /// True if an earlier function has punted it.
+    /// True if an earlier function has punted the packet.
     pub is_punted: bool,
-    /// Row of its flow's numbers, from 0, and the endpoint that sent it, 0 or 1; none without a flow.
+    /// Row with the numbers of the packet's flow, from 0, and the endpoint of the flow that sent the packet, 0 or 1;
+    /// none for a packet without a flow.
     pub flow: Option<(usize, u8)>,
 }
 
@@ -54,18 +55,18 @@ pub struct PacketFacts {
 pub struct Asked {
     /// Index of the trigger in [`AnalyserHost::triggers`].
     pub trigger: usize,
-    /// Index of the packet in its batch.
+    /// Index of the packet in its batch for which the script fired the trigger.
     pub packet: usize,
-    /// Reason, for the message.
+    /// Reason that the script gave, for messages.
     pub cause: String,
 }
 
 /// A failure of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Description in one line; the same as before if the failure repeats.
+    /// Description in one line; if a failure repeats, the description is the same as before.
     pub why: String,
-    /// True if it exceeded its time limit: it must not be called again.
+    /// True if the script exceeded its time limit: it must not be called again.
     pub is_over: bool,
 }
 
@@ -77,7 +78,7 @@ pub struct AnalyserScript {
     analyse: Function,
     watch: Watch,
     names: Names,
-    /// Numbers of packets, followed by those of flows.
+    /// Values of packets, followed by the numbers of flows.
     numbers: Numbers,
     each: usize,
     asked: Rc<RefCell<Vec<Asked>>>,
@@ -159,13 +160,13 @@ impl AnalyserScript {
         })
     }
 
-    /// Returns the count of numbers that it stores for each flow.
+    /// Returns the count of numbers that the script stores for each flow.
     pub fn numbers(&self) -> usize {
         self.each
     }
 
-    /// Runs the script on the unmarked packets of a batch, one after the other. `facts` are their metadata; `rows` are the
-    /// numbers of their flows, [`AnalyserScript::numbers`] for each, which it changes.
+    /// Runs the script on the unmarked packets of a batch, one after the other. `facts` are their metadata; `rows` are
+    /// the numbers of their flows, [`AnalyserScript::numbers`] for each, which it changes.
     ///
     /// # Errors
     /// The script fails. It has then not seen the later packets, and its earlier changes remain.
@@ -223,7 +224,7 @@ impl AnalyserScript {
         Failure { why, is_over }
     }
 
-    /// Returns the triggers that it has fired since the last call.
+    /// Returns the triggers that the script has fired since the last call.
     pub fn asked(&mut self) -> Vec<Asked> {
         self.asked.take()
     }
@@ -287,7 +288,7 @@ fn prepare(
     Ok(made)
 }
 
-/// Returns the names of the numbers that a script stores for a flow.
+/// Returns the names of the numbers that a script stores for each flow, from its table `flow`.
 fn remembered(table: Option<Table>) -> Result<Vec<String>, String> {
     let Some(table) = table else {
         return Ok(Vec::new());

@@ -2,8 +2,8 @@
 
 use mlua::{Function, Lua, LuaString, MultiValue};
 
-/// Describes an error in the script that Lua knows as `chunk` and the user as `path`; `memory` is the message for
-/// exhausted memory.
+/// Describes an error in a script in one line. Lua knows the script as `chunk`, and the user as `path`; `memory` is the
+/// message for exhausted memory.
 pub fn explain(error: &mlua::Error, chunk: &str, path: &str, memory: &str) -> String {
     let mut traceback = String::new();
     let text = message(error, &mut traceback).unwrap_or_else(|| memory.to_string());

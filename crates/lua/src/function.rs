@@ -10,38 +10,38 @@ use std::rc::Rc;
 use std::time::Duration;
 use taut_port::{Batch, Punt};
 
-/// Longest time of a batch, and of the script's top level.
+/// Time limit for the processing of a batch, and for the script's top level.
 pub const LIMIT: Duration = Duration::from_secs(1);
 
 /// Memory limit of a script, bytes.
 pub const MOST_BYTES: usize = 64 << 20;
 
-/// Limit on the counters of a script, and on the length of a name.
+/// Maximum number of counters of a script, and maximum length of a counter's name.
 const MOST_COUNTERS: usize = 64;
 const LONGEST_NAME: usize = 60;
 
-/// Marks that `function.lua` sets.
+/// Marks that `function.lua` sets on packets.
 const DROP: u8 = 1;
 const PUNT: u8 = 2;
 
 /// The settings with which a script starts.
 #[derive(Debug, Clone)]
 pub struct Host<'a> {
-    /// Settings of the chain file, for the script.
+    /// Settings in the chain file that are passed to the script.
     pub settings: &'a toml::Table,
-    /// Index of its worker, from 0.
+    /// Index of the worker that runs the script, from 0.
     pub worker: usize,
     /// Number of workers.
     pub workers: usize,
-    /// True if it may send packets to ports of its choice.
+    /// True if the script may send packets to ports of its choice.
     pub sends: bool,
-    /// Ticks in a second.
+    /// Ticks per second.
     pub hz: f64,
-    /// Longest time of a batch, and of the script's top level: [`LIMIT`].
+    /// Time limit for the processing of a batch, and for the script's top level: [`LIMIT`].
     pub limit: Duration,
 }
 
-/// Facts that all packets of a batch share.
+/// The values common to all packets of a batch.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Call {
     /// Time at which the worker began the batch, in ticks.
@@ -57,13 +57,13 @@ pub struct Call {
 /// Packets of a script by outcome; each is counted once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets for the script, including those that it did not process because it had failed.
+    /// Packets for the script, including those that it did not get because it had failed.
     pub seen: u64,
-    /// Packets that it dropped.
+    /// Packets that the script dropped.
     pub dropped: u64,
-    /// Packets that it sent to the slow path.
+    /// Packets that the script sent to the slow path.
     pub punted: u64,
-    /// Packets that were dropped because it failed, or had failed before.
+    /// Packets that were dropped because the script failed on them, or had failed before.
     pub failed: u64,
 }
 
@@ -80,7 +80,7 @@ pub(crate) type Counters = Rc<RefCell<Vec<(String, Number)>>>;
 /// A script that sees the packets of one worker.
 pub struct FunctionScript {
     state: Rc<LuaState>,
-    /// Calls `process` with a batch.
+    /// Lua function that calls the script's `process` with a batch.
     with_batch: Function,
     process: Function,
     watch: Watch,
@@ -88,9 +88,9 @@ pub struct FunctionScript {
     counters: Counters,
     counts: Counts,
     seconds_per_tick: f64,
-    /// True if an error was already reported, which happens once.
+    /// True if an error was already reported; only the first one is.
     has_failed: bool,
-    /// True if it exceeded its time limit: it is not called again.
+    /// True if the script exceeded its time limit: it is not called again.
     is_stopped: bool,
 }
 
@@ -100,7 +100,7 @@ impl std::fmt::Debug for FunctionScript {
     }
 }
 
-/// Names of a script in Lua's messages and its path, and its time limit, for messages.
+/// Name of a script in Lua's messages, its path, and its time limit, from which messages are made.
 pub(crate) struct Names {
     chunk: String,
     pub(crate) path: String,
@@ -126,7 +126,7 @@ impl Names {
         explain(error, &self.chunk, &self.path, &memory)
     }
 
-    /// Returns the message for a script that was ended.
+    /// Returns the message for a script that was stopped.
     pub(crate) fn explain_end(&self, error: &Error) -> String {
         let said = self.explain(error);
         let place = said.split(": stopped").next().unwrap_or(&said);
@@ -225,8 +225,8 @@ impl FunctionScript {
         })
     }
 
-    /// Runs the script on the unmarked packets of a batch. If it fails, all of these are dropped; the first time, the
-    /// line with the reason is returned.
+    /// Runs the script on the unmarked packets of a batch. If the script fails, all of these packets are dropped; the
+    /// first time, a line with the reason is returned.
     #[inline]
     pub fn process(&mut self, batch: &mut Batch, call: &Call) -> Option<String> {
         if self.is_stopped {
@@ -332,7 +332,7 @@ fn prepare(state: &Rc<LuaState>, counters: &Counters, host: &Host<'_>) -> mlua::
     Ok(with_batch)
 }
 
-/// Makes the function that gives a script the counter of a name.
+/// Makes the Lua function by which a script gets the counter with a given name.
 pub(crate) fn counter(state: &Rc<LuaState>, counters: &Counters) -> mlua::Result<Function> {
     let (weak, counters) = (Rc::downgrade(state), Rc::clone(counters));
     let make = state.lua().create_function(move |_, name: String| {

@@ -1,11 +1,11 @@
-//! Offsets of a packet's headers, so that a script can name their fields.
+//! Offsets of a packet's headers, by which a script accesses named fields.
 
 use taut_wire::{EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, gtpu, icmp, ipv6, udp};
 
 /// Number of headers that a script can name.
 pub const HEADERS: usize = 16;
 
-/// Offset of a missing header: after the end of every packet.
+/// Offset that marks a missing header: it is after the end of every packet.
 pub const ABSENT: u16 = u16::MAX;
 
 // Indices in the array; `packet.lua` has the same numbers.
@@ -20,7 +20,7 @@ const ARP: usize = 7;
 const GTPU: usize = 8;
 const PAYLOAD: usize = 9;
 const USER_PAYLOAD: usize = 15;
-/// Index offset of the user packet's headers in a tunnel: IPv4 first.
+/// Value added to the index of a header for the headers of the user packet in a tunnel; the first of them is IPv4.
 const USER: usize = 8;
 
 /// Length of the Ethernet header without VLAN tag.
@@ -50,7 +50,7 @@ fn ethernet(frame: &[u8], at: &mut [u16; HEADERS]) -> Option<()> {
     }
 }
 
-/// Locates the headers of an IP packet at `start`, with indices offset by `shift`.
+/// Locates the headers of the IP packet at `start`, and stores them at their indices plus `shift`.
 fn ip(frame: &[u8], start: usize, shift: usize, at: &mut [u16; HEADERS]) -> Option<()> {
     let packet = frame.get(start..)?;
     let (place, protocol, header_len) = if packet.first()? >> 4 == 4 {

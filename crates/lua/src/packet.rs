@@ -37,8 +37,8 @@ impl LuaState {
             .call((self.memory(), host))
     }
 
-    /// Makes the function that gives a script the counter of a name. `make` gets the name and returns functions that
-    /// read and write its number ([`LuaState::number`]).
+    /// Makes the Lua function by which a script gets the counter with a given name. `make` gets the name and returns
+    /// functions that read and write the counter's number ([`LuaState::number`]).
     ///
     /// # Errors
     /// Lua reports an error.

@@ -18,27 +18,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use taut_port::{BATCH_CAPACITY, Batch, Packet};
 
-/// Port of packets that leave through the default port.
+/// Port value of packets that leave through the default port.
 const USUAL_PORT: u8 = u8::MAX;
 
-/// Number of values that a script passes together.
+/// Number of recorded values that are passed on in one call.
 pub const SAMPLES: usize = 1024;
 
 /// Packets that a script has borrowed, as `memory.lua` declares them.
 #[repr(C)]
 struct Window {
     data: [Cell<*mut u8>; BATCH_CAPACITY],
-    /// Time from the timestamp to the arrival, ns; negative for packets without a stamp.
+    /// Time from timestamp to arrival of each packet, ns; negative for packets without a stamp.
     latency_ns: [Cell<f64>; BATCH_CAPACITY],
     sequence: [Cell<f64>; BATCH_CAPACITY],
     len: [Cell<u32>; BATCH_CAPACITY],
     stream: [Cell<i32>; BATCH_CAPACITY],
     headers: [[Cell<u16>; HEADERS]; BATCH_CAPACITY],
-    /// Marks that the script has set.
+    /// Marks that the script has set on packets.
     mark: [Cell<u8>; BATCH_CAPACITY],
-    /// Ports that the script has sent packets to.
+    /// Ports to which the script has sent packets.
     port: [Cell<u8>; BATCH_CAPACITY],
-    /// Flags: 1 for a packet with known headers, 0 before that.
+    /// 1 for a packet whose headers are located, otherwise 0.
     located: [Cell<u8>; BATCH_CAPACITY],
 }
 
@@ -65,7 +65,7 @@ impl Window {
     }
 }
 
-/// Finds the headers of a borrowed packet at the first request.
+/// Locates the headers of a borrowed packet at the script's first request.
 unsafe extern "C" fn find_headers(window: *const Window, slot: u32) {
     // SAFETY: only `memory.lua` calls this, with the window of its state, which lives as long.
     let window = unsafe { &*window };
@@ -87,7 +87,8 @@ unsafe extern "C" fn find_headers(window: *const Window, slot: u32) {
 pub struct Lent {
     /// Offsets of the packet's headers, in bytes; [`ABSENT`] for missing ones.
     pub headers: [u16; HEADERS],
-    /// Number of its stream (from 1; 0 for packets without a stamp), sequence number, and ns from timestamp to arrival.
+    /// Index of the packet's stream (from 1; 0 for packets without a stamp), sequence number, and ns from timestamp to
+    /// arrival.
     pub stamp: Option<(u16, u64, f64)>,
 }
 
@@ -95,7 +96,7 @@ pub struct Lent {
 pub struct LuaState {
     lua: Lua,
     memory: Table,
-    /// These use an address, and so are hidden from scripts.
+    /// Lua functions that use a memory address, and are therefore hidden from scripts.
     recorder: mlua::Function,
     number: mlua::Function,
     numbers: mlua::Function,
@@ -107,7 +108,8 @@ pub struct LuaState {
 /// and ARM store and load 8 aligned bytes atomically.
 type Cells = Arc<[AtomicU64]>;
 
-/// Cells to which the functions of a state write. They live as long as the state, regardless of handles to them.
+/// Cells to which the functions of a state write. They live as long as the state, also when no handle to them exists
+/// any more.
 #[derive(Default)]
 struct Kept(Vec<Cells>);
 
@@ -156,7 +158,7 @@ impl Numbers {
     }
 }
 
-/// Numbers that a script has recorded and that were not passed on yet, as other threads see them.
+/// Recorded values that have not been passed on yet, as other threads see them.
 #[derive(Debug, Clone)]
 pub struct Pending(Cells);
 
@@ -174,11 +176,11 @@ pub struct Samples {
     pub record: mlua::Function,
     /// Passes on all recorded numbers.
     pub flush: mlua::Function,
-    /// Samples that have not been passed on.
+    /// Recorded values that have not been passed on yet.
     pub pending: Pending,
 }
 
-/// The state that another thread may interrupt, for as long as it lives.
+/// The pointer to a Lua state that another thread may interrupt; none after the state was dropped.
 struct Raw {
     state: Option<*mut mlua::lua_State>,
     is_ended: bool,
@@ -203,7 +205,8 @@ impl Ends {
         self.end_if(|| true);
     }
 
-    /// Ends it like [`Ends::end`] if `is_wanted` returns true, which is called while [`Ends::undo`] is locked out.
+    /// Stops the script like [`Ends::end`] if `is_wanted` returns true. [`Ends::undo`] is locked out during the call of
+    /// `is_wanted`.
     pub fn end_if(&self, is_wanted: impl FnOnce() -> bool) {
         let mut raw = self.lock();
         if let Some(state) = raw.state
@@ -216,7 +219,8 @@ impl Ends {
         }
     }
 
-    /// Lets the script continue after [`Ends::end`], for the thread that runs it. Returns true if it had been ended.
+    /// Lets the script continue after [`Ends::end`]; the thread that runs the script calls it. Returns true if the
+    /// script had been stopped.
     pub fn undo(&self) -> bool {
         let mut raw = self.lock();
         if let (Some(state), true) = (raw.state, raw.is_ended) {
@@ -344,9 +348,9 @@ impl LuaState {
         (done, marks)
     }
 
-    /// Runs `work` while the script has access to the unmarked packets of a batch; `work` gets their number. Their
-    /// headers are found when the script requests them. Returns none if there are no such packets; otherwise the result
-    /// of `work`, and the packets.
+    /// Runs `work` while the script has access to the unmarked packets of a batch; `work` gets the number of packets.
+    /// Their headers are located when the script requests them. Returns none if there are no such packets; otherwise
+    /// the result of `work`, and the packets.
     #[inline]
     pub fn lend_batch<T>(
         &self,
@@ -453,7 +457,7 @@ pub struct Lending {
 }
 
 impl Lending {
-    /// Returns their indices in the batch.
+    /// Returns the indices of the packets in the batch.
     pub fn places(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
         self.places[..self.n]
             .iter()

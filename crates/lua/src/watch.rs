@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A watchdog for the calls of one state.
 pub(crate) struct Watch {
     shared: Arc<Watched>,
-    /// Number of the call.
+    /// Number of the last call that was begun.
     number: u64,
     ends: Ends,
     /// The thread, and the channel whose closing ends it.

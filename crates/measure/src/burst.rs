@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The search for the longest burst without loss: doubling from `first`, then bisection. It sends nothing itself. A
+/// The search for the longest burst without loss: doubling from `first`, then bisection. The caller sends the bursts. A
 /// burst fails only if its repetition fails too, because a stall of a shared machine looks like a full buffer. This is
 /// binary search with loss verification (TST 009 clause 12.3.3), as RFC 9004 section 6.2 requests.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ impl BurstSearch {
         (!self.done).then_some(self.next)
     }
 
-    /// Records the result of the burst: whether all its packets arrived.
+    /// Records the result of the current burst; `loss_free` is true if all its packets arrived.
     pub fn report(&mut self, loss_free: bool) {
         if self.done {
             return;
@@ -74,7 +74,7 @@ impl BurstSearch {
         self.passed.unwrap_or(0)
     }
 
-    /// Returns true if no burst failed, so that the buffer never filled.
+    /// Returns true if no burst failed: the buffer of the device never overflowed.
     pub fn is_unlimited(&self) -> bool {
         self.failed.is_none()
     }
@@ -86,8 +86,8 @@ impl BurstSearch {
 pub struct BufferTime {
     /// Average burst length divided by the rate of the burst, s: the duration of the burst.
     pub implied_seconds: f64,
-    /// `implied_seconds` without the share of the packets that the device forwarded during the burst, s: the duration
-    /// of the packets that were in the buffer.
+    /// `implied_seconds` minus the part for packets that the device forwarded during the burst, s: the time that the
+    /// packets left in the buffer take at the burst's rate.
     pub corrected_seconds: f64,
     /// Number of packets in the buffer.
     pub corrected_packets: f64,
@@ -98,7 +98,7 @@ impl BufferTime {
     /// `throughput_pps`, measured without loss (RFC 9004 section 5). RFC 9004 takes the link's Max Theoretical Frame
     /// Rate for `burst_pps`; without a physical link, it is the rate at which the burst was sent.
     ///
-    /// Returns `None` for a device that forwards as fast as bursts arrive, so that nothing fills its buffer (section
+    /// Returns `None` for a device that forwards as fast as bursts arrive, so that its buffer never fills (section
     /// 6.1).
     pub fn of(packets: f64, burst_pps: f64, throughput_pps: f64) -> Option<Self> {
         let sensible = packets > 0.0 && burst_pps.is_finite() && throughput_pps >= 0.0;

@@ -14,8 +14,8 @@ use statrs::distribution::{ContinuousCDF, Normal};
 pub const MIN_RUNS: usize = 4;
 
 /// Correction for a group with little scatter: its intervals miss the true value more often than those of a group
-/// without scatter. The excess is this fraction of the next step of the binomial distribution. The value was found by
-/// simulation (`tests/coverage.rs` checks it).
+/// without scatter. The additional misses are this fraction of the next step of the binomial distribution. The value
+/// was found by simulation (`tests/coverage.rs` checks it).
 const BETWEEN: f64 = 0.25;
 
 /// Maximum number of runs in both groups together for an exact p-value.
@@ -29,10 +29,11 @@ pub struct Comparison {
     pub runs: [u64; 2],
     /// Medians of each group.
     pub medians: [f64; 2],
-    /// Difference of a run of `b` minus one of `a`: the median of all differences (Hodges and Lehmann 1963); `None`
-    /// with fewer than [`MIN_RUNS`] runs in a group.
+    /// Difference between a run of `b` and a run of `a` (`b - a`): the median of all differences (Hodges and Lehmann
+    /// 1963); `None` with fewer than [`MIN_RUNS`] runs in a group.
     pub difference: Option<Interval>,
-    /// Ratio of a run of `b` to one of `a`: the median of all ratios; `None` also unless all values are above zero.
+    /// Ratio of a run of `b` to a run of `a`: the median of all ratios. `None` with fewer than [`MIN_RUNS`] runs in a
+    /// group, or if a value is not above zero.
     pub ratio: Option<Interval>,
     /// Probability of superiority (Vargha and Delaney's A): that a run of `b` has a greater value than one of `a`, with
     /// ties counting half. It is 0.5 if they do not differ.
@@ -50,7 +51,7 @@ pub struct Comparison {
 pub enum Finding {
     /// The groups differ.
     Differs,
-    /// No difference was shown. There may be one: the interval shows its possible size.
+    /// No difference was found. A difference may still exist: the interval shows its possible size.
     NotShown,
     /// There are too few runs: with this number of comparisons, no values could show a difference.
     TooFewRuns {
@@ -63,7 +64,7 @@ pub enum Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Judged {
-    /// p-value corrected by [`holm`]; `None` if there is none.
+    /// p-value corrected by [`holm`]; `None` if the comparison has no p-value.
     pub corrected_p_value: Option<f64>,
     /// Result of the comparison.
     pub finding: Finding,
@@ -225,10 +226,10 @@ fn left_out(a: usize, b: usize, confidence: f64) -> (usize, f64) {
     (most, claims.of_pairs(most))
 }
 
-/// The confidences of intervals that exclude pairs.
+/// The confidence of intervals that exclude a given number of pairs at each end.
 struct Claims {
     groups: [usize; 2],
-    /// Cumulative distribution of the rank-sum statistic; empty for groups that are too large.
+    /// Cumulative distribution of the rank-sum statistic; empty for groups with more than [`EXACT_RUNS`] runs together.
     up_to: Vec<f64>,
 }
 

@@ -14,7 +14,7 @@ pub struct Crossings {
     patience_ns: u64,
     /// Packets in the device, by flow, then by their ingress side.
     tracks: BTreeMap<(u16, usize), Track>,
-    /// Packets that left and were not seen entering, or entered too long ago.
+    /// Packets that left without a matching entry, because none was observed or it was too long ago.
     pub only_left: u64,
 }
 
@@ -42,13 +42,13 @@ pub struct Crossed {
 /// The packets of one flow that entered through one side, in the order in which they entered.
 #[derive(Debug, Default)]
 struct Track {
-    /// Packets that are not settled yet.
+    /// Packets whose result has not been reported yet.
     packets: VecDeque<Crossed>,
-    /// Number of packets that were settled and removed from `packets`.
+    /// Number of packets that were reported and removed from `packets`.
     settled: u64,
-    /// Position (from the first ever) of the packet of each sequence number.
+    /// Position of the packet of each sequence number, counted from the first packet of the track.
     places: HashMap<u64, u64>,
-    /// Highest position that has left.
+    /// Highest position among the packets that have left.
     highest_left: Option<u64>,
 }
 
@@ -161,13 +161,13 @@ impl Crossings {
 pub struct CrossingAccount {
     /// Packets that entered.
     pub entered: u64,
-    /// Packets that did not leave.
+    /// Packets that did not leave within the timeout.
     pub lost: u64,
     /// Packets that left more often than they entered.
     pub duplicate: u64,
     /// Packets reordered in the device (RFC 4737).
     pub reordered: u64,
-    /// Time in the device.
+    /// Time that packets spent in the device.
     pub latency: LatencyHistogram,
 }
 

@@ -24,13 +24,13 @@ pub struct GapRecorder {
 pub struct GapSummary {
     /// Number of gaps: packets minus one.
     pub count: u64,
-    /// Requested gap, ns; the mean of the requested gaps if they differ.
+    /// Requested gap, ns; the mean of the requested gaps if the pattern has several.
     pub asked_gap_ns: f64,
-    /// Mean gap, ns: equal to the requested one if the generator is accurate.
+    /// Mean gap, ns. An accurate generator's mean gap equals the requested gap.
     pub mean_gap_ns: f64,
     /// Median absolute error against the requested gap, rounded to integer ns.
     pub median_absolute_error_ns: u64,
-    /// Mean squared error against the requested gap, ns²: small if the generator is precise.
+    /// Mean squared error against the requested gap, ns². It is small for a precise generator.
     pub mean_squared_error_ns2: f64,
 }
 
@@ -84,7 +84,7 @@ impl GapRecorder {
         self.absolute_errors.merge(&other.absolute_errors);
     }
 
-    /// Clears all gaps, and keeps the memory.
+    /// Clears all gaps without freeing the memory.
     pub fn clear(&mut self) {
         self.asked_ns = 0.0;
         self.squares_ns2 = 0.0;
@@ -97,7 +97,7 @@ impl GapRecorder {
         &self.gaps
     }
 
-    /// Returns the summary of the gaps so far; `None` before the first.
+    /// Returns the summary of the recorded gaps; `None` before the first gap.
     pub fn summary(&self) -> Option<GapSummary> {
         let count = self.gaps.count();
         Some(GapSummary {

@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::rank::{median, nearest_rank};
 
-/// The method of an interval.
+/// The method by which an interval is computed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IntervalMethod {
     /// Two of the sorted values, for the median of independent values.
     #[default]
     OrderStatistics,
-    /// The smallest and the largest value: there are too few for the requested confidence.
+    /// The smallest and the largest value, because there are too few values for the requested confidence.
     Range,
     /// Two of the sorted differences or ratios between the values of two groups.
     RankSum,
@@ -30,14 +30,14 @@ pub enum IntervalMethod {
 pub struct Interval {
     /// Lower end of the interval.
     pub low: f64,
-    /// Estimate.
+    /// Estimate of the true value.
     pub point: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Probability that such an interval covers the true value, 0..1, for this method and number of values. It may
-    /// differ from the requested one.
+    /// Probability that an interval by this method, from this number of values, covers the true value, 0..1. It may
+    /// differ from the requested confidence.
     pub confidence: f64,
-    /// Number of values; for two groups, that of the smaller one.
+    /// Number of values; for two groups, that of the smaller group.
     #[serde(default)]
     pub count: u64,
     /// Method of the interval.
@@ -46,8 +46,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Returns the confidence of the interval as text: `96 %`, or `range of 3` if there are too few values for the
-    /// requested confidence, or `one value` for a single one.
+    /// Returns the confidence of the interval as text: `96 %`, `range of 3` if there are too few values for the
+    /// requested confidence, or `one value`.
     pub fn claim(&self) -> String {
         match (self.method, self.count) {
             (IntervalMethod::Range, 1) => "one value".to_owned(),
@@ -90,15 +90,15 @@ impl Interval {
     }
 }
 
-/// The ratio of two things measured in interleaved pairs.
+/// The ratio of two quantities measured in interleaved pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PairedRatio {
     /// Median of the pairs' ratios, with its interval.
     pub median: Interval,
-    /// Smallest ratio of a pair.
+    /// Smallest ratio among the pairs.
     pub min: f64,
-    /// Largest ratio of a pair.
+    /// Largest ratio among the pairs.
     pub max: f64,
     /// Number of pairs.
     pub pairs: u64,
@@ -111,15 +111,15 @@ pub struct Ranks {
     pub low: u64,
     /// 0-based position of the upper end.
     pub high: u64,
-    /// Probability that they enclose the quantile, 0..1: at least the requested confidence.
+    /// Probability that the two positions enclose the quantile, 0..1: at least the requested confidence.
     pub coverage: f64,
 }
 
 /// Returns the positions in `count` sorted values that enclose quantile `q` with at least `confidence`, for any
 /// distribution (binomial order statistics: David and Nagaraja, Order Statistics, section 7.1).
 ///
-/// Assumes independent values. Returns `None` if there are too few values for the tail: 1,000 values are too few for
-/// p99.99. Takes O(sqrt(count)).
+/// Assumes independent values. Returns `None` if there are too few values for quantile `q`: 1,000 values are too few
+/// for p99.99. Takes O(sqrt(count)).
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -196,8 +196,8 @@ pub fn quantile_interval(sorted: &[f64], q: f64, confidence: f64) -> Option<Inte
 
 /// Returns the distribution-free interval for the median of independent values in any order.
 ///
-/// If `confidence` is impossible (95 % takes six values), it is their range. Returns `None` without values, with NaN or
-/// infinite values, and unless `confidence` is within (0, 1).
+/// If `confidence` is impossible (95 % takes six values), the interval is the range of the values. Returns `None`
+/// without values, with NaN or infinite values, and unless `confidence` is within (0, 1).
 ///
 /// ```
 /// let three = taut_measure::median_interval(&[3.0, 1.0, 2.0], 0.95).unwrap();
@@ -233,8 +233,8 @@ pub fn mean_beside_median(values: &[f64], confidence: f64) -> Option<Interval> {
     })
 }
 
-/// Returns the ratio `a / b` of things measured in interleaved repetitions: pair `i` is `a[i]` and `b[i]`, so that a
-/// temporary disturbance of the machine affects both.
+/// Returns the ratio `a / b` of two quantities measured in interleaved repetitions: pair `i` is `a[i]` and `b[i]`, so
+/// that a temporary disturbance of the machine affects both.
 ///
 /// The interval is that of [`median_interval`] over the pairs' ratios. Returns `None` also for lists of unequal length
 /// and for values that are not above zero.

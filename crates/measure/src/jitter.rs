@@ -7,8 +7,8 @@ use crate::latency::LatencyHistogram;
 
 /// A recorder of the jitter of one flow, one packet at a time.
 ///
-/// Pairs are packets with successive sequence numbers. A pair broken by a lost packet is skipped, which is stricter
-/// than the RFC's "consecutive received": a loss must not appear as jitter. A packet that arrives after a higher number
+/// Pairs are packets with successive sequence numbers. A pair with a lost packet is skipped, which is stricter than the
+/// RFC's "consecutive received": a loss must not appear as jitter. A packet that arrives after a higher sequence number
 /// is skipped; [`JitterRecorder::from_samples`] sorts all packets first, so it pairs such packets too.
 #[derive(Debug, Clone, Default)]
 pub struct JitterRecorder {
@@ -50,8 +50,8 @@ impl JitterRecorder {
         self.previous = Some((sequence, latency_ns));
     }
 
-    /// Records `(sequence, latency_ns)` pairs in any order of arrival. Only the first of duplicates counts. Sorts a
-    /// copy.
+    /// Records `(sequence, latency_ns)` pairs in any order of arrival. Only the first of several packets with the same
+    /// sequence number counts. Sorts a copy.
     pub fn from_samples(samples: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let mut in_sequence: Vec<(u64, u64)> = samples.into_iter().collect();
         // The sort is stable: the first arrival of a duplicate stays first, and `record` ignores the rest.
@@ -63,7 +63,7 @@ impl JitterRecorder {
         recorder
     }
 
-    /// Adds the pairs of another flow; no pair is formed between the two.
+    /// Adds the pairs of another flow; no pair consists of packets of both flows.
     pub fn merge(&mut self, other: &JitterRecorder) {
         self.jitter.merge(&other.jitter);
     }
@@ -73,7 +73,7 @@ impl JitterRecorder {
         &self.jitter
     }
 
-    /// Returns the jitter so far; `None` before the first pair.
+    /// Returns the summary of the recorded jitter; `None` before the first pair.
     pub fn summary(&self) -> Option<JitterSummary> {
         Some(JitterSummary {
             count: self.jitter.count(),

@@ -30,7 +30,7 @@ pub struct Bucket {
     pub low_ns: u64,
     /// Highest value of the bucket, ns, inclusive.
     pub high_ns: u64,
-    /// Number of values in it.
+    /// Number of values in the bucket.
     pub count: u64,
 }
 
@@ -104,7 +104,7 @@ impl LatencyHistogram {
         self.moments.merge(&other.moments);
     }
 
-    /// Clears all values, and keeps the memory.
+    /// Clears all values without freeing the memory.
     pub fn clear(&mut self) {
         self.counts.fill(0);
         self.saturated = 0;
@@ -130,7 +130,7 @@ impl LatencyHistogram {
         (self.count() > 0).then_some(self.moments.min)
     }
 
-    /// Returns the largest value, ns, exact even if saturated.
+    /// Returns the largest value, ns, exact even above [`Self::HIGHEST_NS`].
     pub fn max_ns(&self) -> Option<u64> {
         (self.count() > 0).then_some(self.moments.max)
     }
@@ -147,12 +147,13 @@ impl LatencyHistogram {
 
     /// Returns the value at quantile `q` (0..=1) by nearest rank, ns; `None` if empty or if `q` is no quantile.
     ///
-    /// It is the middle of the bucket that contains that rank, and the exact extreme at either end.
+    /// The result is the middle of the bucket that contains the rank; at quantiles 0 and 1 it is the exact minimum and
+    /// maximum.
     pub fn quantile(&self, q: f64) -> Option<u64> {
         self.value_at_rank(nearest_rank(self.count(), q)?)
     }
 
-    /// Returns the value at a 0-based position in sorted order, ns, as precise as [`Self::quantile`].
+    /// Returns the value at a 0-based position among the sorted values, ns, with the precision of [`Self::quantile`].
     pub fn value_at_rank(&self, rank: u64) -> Option<u64> {
         let (min, max) = (self.min_ns()?, self.max_ns()?);
         if rank == 0 {
@@ -225,8 +226,8 @@ impl LatencyHistogram {
         Ok(())
     }
 
-    /// Reads an HdrHistogram log, and merges its intervals. Values are ns. The precision is that of the log: three
-    /// significant digits, extremes at the end of their bucket.
+    /// Reads an HdrHistogram log, and merges its intervals. Values are ns. Values have the precision of the log, three
+    /// significant digits; minimum and maximum are rounded to the bounds of their bucket.
     ///
     /// # Errors
     /// Returns an error if the input is no log, or is damaged.
@@ -260,8 +261,8 @@ impl LatencyHistogram {
 /// Maximum size of a decompressed histogram in bytes: nine bytes for each of all possible buckets fit.
 const MOST_PAYLOAD_BYTES: u32 = 64 << 20;
 
-/// Returns true if an encoded histogram states an impossible length. The decoder would allocate up to 4 GiB before it
-/// checks the length.
+/// Returns true if the encoded histogram has an impossible length field. The decoder would allocate up to 4 GiB before
+/// it checks the length.
 fn claims_too_much(encoded: &[u8]) -> bool {
     let length = |head: &[u8]| {
         head.get(4..8)
@@ -296,7 +297,7 @@ pub enum HlogError {
     /// The start is before 1970, from which the log counts seconds.
     #[error("histogram log starts before 1970: set the machine's clock")]
     StartBeforeEpoch,
-    /// The writer failed.
+    /// Writing to the output failed.
     #[error("histogram log not written: {0}")]
     Io(#[from] io::Error),
     /// The histogram could not be encoded.

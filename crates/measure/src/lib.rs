@@ -10,9 +10,9 @@
 //! - [`SequenceTracker`]: which packets were lost, duplicated or reordered.
 //! - [`Interval`]: an estimate with its confidence interval and the confidence. Every claim of an experiment has one.
 //!
-//! The generator records packets; the other types work on the recorded data. [`ThroughputSearch`] and [`BurstSearch`]
-//! run no trials themselves: the caller gets the next one from them and reports its outcome. [`compare()`] and
-//! [`judge()`] tell whether two groups of values differ, [`ratio_interval`] by how much. [`Crossings`] matches two
+//! The generator records packets; the other types evaluate the recorded data. [`ThroughputSearch`] and [`BurstSearch`]
+//! run no trials themselves: the caller gets the next trial from them and reports its outcome. [`compare()`] and
+//! [`judge()`] decide whether two groups of values differ, [`ratio_interval`] by how much. [`Crossings`] matches two
 //! observations of a packet, for taps. [`quantity`] formats numbers for users.
 //!
 //! Readers begin with `latency.rs`, then `interval.rs`, then `throughput.rs`.

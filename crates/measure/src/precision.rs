@@ -4,10 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Threshold, ns: a gap that exceeds the requested one by more counts as a pause of the sender.
+/// Length by which a gap must exceed the requested gap to count as a pause of the sender, ns.
 pub const PAUSE_NS: f64 = 100_000.0;
 
-/// Histogram bins per requested gap, and the number of requested gaps that they cover; longer gaps are in a last bin.
+/// Histogram bins per requested gap, and the number of requested gaps that the histogram covers; longer gaps count in
+/// the last bin.
 pub const BINS_PER_GAP: usize = 50;
 const COVERED_GAPS: usize = 3;
 
@@ -25,7 +26,7 @@ pub struct Precision {
     pub mean_ns: f64,
     /// Mean squared error against the requested gap, ns².
     pub mean_squared_error_ns2: f64,
-    /// Mean squared error without the thousandth of the gaps with the greatest errors, ns².
+    /// Mean squared error without the fraction [`TRIMMED_SHARE`] of the gaps with the greatest errors, ns².
     pub trimmed_squared_error_ns2: f64,
     /// Median absolute error against the requested gap, ns.
     pub median_absolute_error_ns: f64,
@@ -35,14 +36,15 @@ pub struct Precision {
     pub max_absolute_error_ns: f64,
     /// Number of gaps more than [`PAUSE_NS`] longer than requested.
     pub pauses: u64,
-    /// Fraction of the gaps that are shorter than half the requested one: packets in bunches.
+    /// Fraction of the gaps that are shorter than half the requested gap: packets sent in bunches.
     pub bunched_share: f64,
-    /// Gaps in bins of a fiftieth of the requested gap; the last bin counts all gaps of at least three requested gaps.
+    /// Number of gaps in each bin; a bin is a fiftieth of the requested gap wide. The last bin counts all gaps of at
+    /// least three requested gaps.
     pub bins: Vec<u64>,
 }
 
 impl Precision {
-    /// Computes the precision from `gaps_ns`, which it sorts by their error; returns `None` without any.
+    /// Computes the precision from `gaps_ns`, and sorts `gaps_ns` by their error; returns `None` without gaps.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

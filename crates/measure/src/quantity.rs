@@ -13,7 +13,7 @@ pub enum Quantity {
     RatePps,
     /// A fraction of one, shown in percent.
     Share,
-    /// A quantile of one (0.999), shown as a percentile (99.9 %).
+    /// A quantile as a fraction of one (0.999), shown as a percentile (99.9 %).
     Quantile,
     /// Cycles of the time-stamp counter.
     Cycles,
@@ -28,7 +28,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// Returns the name by which the report's script knows the quantity.
+    /// Returns the identifier of the quantity in the report's script.
     pub fn name(self) -> &'static str {
         match self {
             Quantity::TimeNs => "time",
@@ -115,7 +115,7 @@ pub fn rate(pps: f64) -> String {
     format!("{} {unit}pkt/s", three_digits(scaled))
 }
 
-/// Returns a fraction of one as a percentage; small ones keep two significant digits, zero is `0 %`.
+/// Returns a fraction of one as a percentage; small fractions keep two significant digits, zero is `0 %`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -133,7 +133,7 @@ pub fn share(share: f64) -> String {
     }
 }
 
-/// Returns a number as text, for axes over many powers of ten: `250`, `2.9e4`.
+/// Returns a short text for numbers that span many powers of ten: `250`, `2.9e4`.
 pub fn power(value: f64) -> String {
     if value.abs() < 1e4 {
         three_digits(value)
@@ -154,8 +154,8 @@ pub fn bytes(bytes: f64) -> String {
     format!("{} {unit}", shortest(scaled))
 }
 
-/// Returns a number without a unit: three significant digits, no trailing zeros, no exponent unless there would be more
-/// than six zeros: `0.0505`, `2.5`, `12.3k`, `1.2e-8`.
+/// Returns a number without a unit: three significant digits, no trailing zeros, and an exponent only where more than
+/// six zeros would be needed: `0.0505`, `2.5`, `12.3k`, `1.2e-8`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -242,7 +242,7 @@ impl std::fmt::Display for Percentile {
 }
 
 fn time_unit(ns: f64) -> (f64, &'static str) {
-    // The bounds are where three digits would round up to the next unit.
+    // From these bounds on, three digits would round up to the next unit.
     match ns.abs() {
         size if size >= 999.5e6 => (ns / 1e9, "s"),
         size if size >= 999.5e3 => (ns / 1e6, "ms"),

@@ -1,5 +1,5 @@
-//! The nearest-rank rule that every quantile in this crate shares, and the median of a few values. Hyndman and Fan
-//! 1996, definition 1: the smallest value with at least a fraction `q` at or below it.
+//! The nearest-rank rule that every quantile in this crate uses, and the median of a few values. Hyndman and Fan 1996,
+//! definition 1: the smallest value for which at least a fraction `q` of the values is at or below it.
 
 /// Returns the 0-based position of quantile `q` in `count` sorted values, or `None` without values or with `q` outside
 /// 0..=1.
@@ -17,7 +17,7 @@ pub fn nearest_rank(count: u64, q: f64) -> Option<u64> {
     if count == 0 || !(0.0..=1.0).contains(&q) {
         return None;
     }
-    // Large counts have no exact float: the ends must not depend on one.
+    // Large counts have no exact float, so the results for 0 and 1 are computed without floats.
     if q == 1.0 {
         return Some(count - 1);
     }
@@ -27,12 +27,13 @@ pub fn nearest_rank(count: u64, q: f64) -> Option<u64> {
     Some(rank.clamp(1, count) - 1)
 }
 
-/// Returns the median of values in any order; between two values it is their middle. Returns `None` without values.
+/// Returns the median of values in any order; of an even number of values it is the mean of the middle two. Returns
+/// `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     median_of(&mut values.to_vec())
 }
 
-/// Returns the median as [`median`] does, in place and in O(n); changes the order.
+/// Returns the median as [`median`] does, in O(n) and without a copy: it reorders `values`.
 pub(crate) fn median_of(values: &mut [f64]) -> Option<f64> {
     let half = values.len() / 2;
     let even = values.len().is_multiple_of(2);

@@ -25,16 +25,16 @@ pub struct SearchSettings {
     pub bisections: u32,
 }
 
-/// A fault of [`SearchSettings`].
+/// A reason why [`SearchSettings`] are invalid.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum SearchSettingsError {
-    /// The start is no valid rate.
+    /// The start is not a valid rate.
     #[error("start_pps is {0}: it must be a finite rate above 0")]
     Start(f64),
     /// The factor is too small for the ladder to climb.
     #[error("factor is {0}: it must be finite and at least 1.01")]
     Factor(f64),
-    /// The ladder has no rung.
+    /// The ladder has no rung, because its highest rate is below the lowest.
     #[error("max_pps is {max_pps}: it must be finite and at least start_pps, {start_pps}")]
     Maximum {
         /// Configured highest rate.
@@ -60,7 +60,7 @@ pub struct TrialOutcome {
     pub generator_behind: bool,
 }
 
-/// The verdict of a trial on its rate.
+/// The verdict that a trial gives on its rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -68,13 +68,13 @@ pub enum Verdict {
     LossFree,
     /// The device lost or refused packets.
     Lossy,
-    /// No loss, but the generator did not offer the rate.
+    /// No packet was lost, but the generator did not reach the rate.
     GeneratorBehind,
 }
 
 impl TrialOutcome {
-    /// Returns the verdict. Loss has precedence over a late generator: the device failed at even less than the rate. A
-    /// trial that sent nothing shows only that the generator failed.
+    /// Returns the verdict. Loss has precedence over a late generator: the device lost packets even below the trial's
+    /// rate. A trial that sent nothing gives no verdict on the device: it counts as a failure of the generator.
     pub fn verdict(&self) -> Verdict {
         if self.refused > 0 || self.received < self.sent {
             Verdict::Lossy
@@ -103,11 +103,11 @@ impl TrialOutcome {
 pub struct Trial {
     /// Result of the trial.
     pub outcome: TrialOutcome,
-    /// Verdict on the rate.
+    /// Verdict of the trial on its rate.
     pub verdict: Verdict,
-    /// True if the trial repeats the failed one before it.
+    /// True if the trial repeats a failed trial at the same rate.
     pub repeat: bool,
-    /// Rate of the trial, packets per second; none in results that contain only the offered rate.
+    /// Rate of the trial, packets per second; `None` in results that contain only the offered rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_pps: Option<f64>,
 }
@@ -116,9 +116,9 @@ pub struct Trial {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// The device loses packets above it.
+    /// The device loses packets at higher rates.
     Device,
-    /// The generator cannot offer more: the device may be faster.
+    /// The generator does not reach higher rates: the device may be faster.
     Generator,
     /// No higher rate was tried: the device may be faster.
     Range,
@@ -137,7 +137,7 @@ pub struct SearchResult {
     /// True if no rate below the highest loss-free one lost packets twice. If false, the device
     /// fails in the middle of its range and a single figure does not describe it.
     pub monotonic: bool,
-    /// True if the search is complete.
+    /// True if the search is complete, false if trials remain.
     pub complete: bool,
     /// All trials in the order in which they ran: the points of the curve.
     pub trials: Vec<Trial>,
@@ -150,8 +150,8 @@ enum SearchStep {
     Done,
 }
 
-/// A ladder of trials: up in geometric steps until the device or the generator fails, then closer and closer to the
-/// highest loss-free rate.
+/// A ladder of trials: rates rise in geometric steps until the device or the generator fails. Bisection then narrows
+/// down the highest loss-free rate.
 ///
 /// It runs no trials itself. The caller gets a rate from [`LadderSearch::next_rate_pps`], runs a trial at it, and
 /// passes the outcome to [`LadderSearch::report`], until no rate is left. If even the lowest rung fails, the bisections
@@ -175,15 +175,15 @@ enum SearchStep {
 pub struct LadderSearch {
     settings: SearchSettings,
     stage: SearchStep,
-    /// Verdicts of the failed trials at this rate so far.
+    /// Verdicts of the failed trials at the current rate.
     failures: Vec<Verdict>,
-    /// Rates with a decision.
+    /// Rates with a final verdict.
     decided: Vec<(f64, Verdict)>,
     trials: Vec<Trial>,
 }
 
 impl LadderSearch {
-    /// Creates a search before its first trial.
+    /// Creates a search that has run no trials.
     pub fn new(settings: SearchSettings) -> Result<Self, SearchSettingsError> {
         let SearchSettings {
             start_pps,
@@ -221,7 +221,7 @@ impl LadderSearch {
         }
     }
 
-    /// Returns an upper bound of the number of trials: every rung and bisection, each repeated twice.
+    /// Returns an upper bound of the number of trials: every rung and bisection, each run at most three times.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -240,7 +240,8 @@ impl LadderSearch {
         3 * (steps + 1 + u64::from(bisections))
     }
 
-    /// Reports the outcome of the trial at [`Self::next_rate_pps`]. After the end of the search it has no effect.
+    /// Reports the outcome of the trial at [`Self::next_rate_pps`]. Once the search is complete, a report has no
+    /// effect.
     pub fn report(&mut self, outcome: TrialOutcome) {
         let Some(rate_pps) = self.next_rate_pps() else {
             return;
@@ -321,7 +322,7 @@ impl LadderSearch {
         above.copied().min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
-    /// Returns the result; before the search is complete, that of the trials until now.
+    /// Returns the result of the trials reported until now; it is final once the search is complete.
     pub fn result(&self) -> SearchResult {
         let loss_free_pps = self.loss_free_pps();
         let floor_pps = loss_free_pps.unwrap_or(0.0);

@@ -12,7 +12,7 @@ pub enum Arrival {
     Reordered,
     /// A number that was received before.
     Duplicate,
-    /// A number so far below the highest one that the window does not show whether it was received.
+    /// A number too far below the highest received number for the window to show whether it was received before.
     Late,
 }
 
@@ -42,7 +42,7 @@ pub struct SequenceTracker {
     outside_window: u64,
 }
 
-/// The counts of one flow after its end. All fields but `max_reorder_extent` are packets.
+/// The counts of one flow. All fields but `max_reorder_extent` count packets; `exact` is a flag.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SequenceReport {
@@ -50,17 +50,18 @@ pub struct SequenceReport {
     pub sent: u64,
     /// Different numbers received, without those outside the window.
     pub received_unique: u64,
-    /// `sent - received_unique`. If not `exact`, an upper bound: up to `outside_window` of these did arrive.
+    /// `sent - received_unique`. If `exact` is false, it is an upper bound: up to `outside_window` of the packets
+    /// counted as lost did arrive.
     pub lost: u64,
-    /// Copies of numbers received before.
+    /// Packets with a number that was received before.
     pub duplicate: u64,
-    /// Packets received after a higher number (RFC 4737), without copies.
+    /// Packets received after a higher number (RFC 4737), without duplicates.
     pub reordered: u64,
     /// Largest distance, in sequence numbers, from a reordered packet to the highest number received before it. RFC
     /// 4737 section 4.2 counts it in arrivals, which needs the history of all arrivals; without loss both agree for a
     /// single displaced packet.
     pub max_reorder_extent: u64,
-    /// Packets that are too late for the window to tell whether they are copies.
+    /// Packets that arrived too late for the window to show whether they are duplicates.
     pub outside_window: u64,
     /// True if no packet was outside the window, and none has a number that was never sent.
     pub exact: bool,
@@ -81,7 +82,7 @@ impl SequenceTracker {
         Self::with_window(Self::DEFAULT_WINDOW)
     }
 
-    /// Creates a tracker that remembers `window` numbers, rounded up to a power of two from 64 to 2^30.
+    /// Creates a tracker with a window of `window` numbers, rounded up to a power of two from 64 to 2^30.
     pub fn with_window(window: usize) -> Self {
         // Capped at 128 MiB: an absurd number must not allocate all memory.
         let bits = window.clamp(64, 1 << 30).next_power_of_two();
@@ -167,7 +168,7 @@ impl SequenceTracker {
         self.seen.len() as u64 * 64
     }
 
-    /// Returns the number of different packets received so far.
+    /// Returns the number of different sequence numbers received.
     pub fn received_unique(&self) -> u64 {
         self.received_unique
     }

@@ -1,12 +1,13 @@
-//! The rule of when to stop repeating: once the median over the runs is known precisely enough.
+//! The rule for ending repetitions: once the median over the runs is known precisely enough.
 
 use crate::interval::{Interval, median_interval};
 use serde::{Deserialize, Serialize};
 
-/// A rule to stop when both bounds of the median's interval are within a given fraction of the median.
+/// A rule to stop once both bounds of the median's interval are within a given fraction of the median.
 ///
-/// Because the rule is checked after every run, it sometimes stops a little early. At 95 % the last interval covers the
-/// true value in about nine of ten experiments. A higher `min_runs` brings this fraction closer to 95 %.
+/// Because the rule is checked after every run, it sometimes stops a little early. At a confidence of 95 %, the final
+/// interval covers the true value in about nine of ten experiments. A higher `min_runs` brings this fraction closer to
+/// 95 %.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StopRule {
@@ -14,27 +15,27 @@ pub struct StopRule {
     pub within: f64,
     /// Confidence of the interval, for example 0.95.
     pub confidence: f64,
-    /// Minimum number of runs. At 95 % there is no interval with fewer than six in any case.
+    /// Minimum number of runs. At 95 %, an interval takes at least six runs in any case.
     pub min_runs: u64,
     /// Maximum number of runs.
     pub max_runs: u64,
 }
 
-/// The progress towards the rule.
+/// The decision of a [`StopRule`] after a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Progress {
     /// The median is known precisely enough.
     Reached(Interval),
-    /// Another run is needed; the interval so far, once there is one.
+    /// Another run is needed. Contains the current interval; `None` while there are too few runs for an interval.
     GoOn(Option<Interval>),
-    /// The maximum number of runs is reached, and the median is not known precisely enough.
+    /// The maximum number of runs is reached, and the median is not known precisely enough. Contains the last interval,
+    /// if any.
     GivenUp(Option<Interval>),
 }
 
 impl StopRule {
-    /// Checks the values so far, one per run in any order. With NaN or infinite values it never stops before
-    /// `max_runs`.
+    /// Decides from the values of the runs, in any order. With NaN or infinite values it never stops before `max_runs`.
     ///
     /// ```
     /// use taut_measure::{Progress, StopRule};

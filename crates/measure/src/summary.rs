@@ -6,14 +6,15 @@ use crate::latency::LatencyHistogram;
 use crate::moments::Moments;
 use crate::rank::nearest_rank;
 
-/// Number of samples that must be beyond a percentile before it is reported.
+/// Number of samples that are required beyond a percentile.
 const SAMPLES_BEYOND: f64 = 10.0;
 
 /// The summary of latencies, in ns. A percentile for which there are too few samples is `None`.
 ///
 /// The rule: a percentile `p` needs at least 10 / (1 - p) samples (p50 20, p99 1,000, p99.999 1,000,000), so that about
-/// 10 samples are beyond it. With fewer, a single outlier decides the figure; with 10 the fraction beyond is known to
-/// about a third (1/sqrt(10), Poisson). The maximum is always given: it has occurred, and predicts nothing.
+/// 10 samples are beyond it. With fewer, a single outlier decides the value; with 10, the fraction beyond is known to
+/// about a third (1/sqrt(10), Poisson). The maximum is always present: it is the largest observed latency, not an
+/// estimate of future maxima.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {

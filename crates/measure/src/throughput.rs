@@ -15,7 +15,7 @@ pub enum Method {
     Binary,
     /// Bisection; a trial that fails is verified by one more, which decides (TST 009 clause 12.3.3).
     Tst009,
-    /// Short trials find the range, then full ones vote at each rate (MLRsearch).
+    /// Short trials find the range; full trials at each rate then vote (MLRsearch).
     #[default]
     Mlr,
 }
@@ -60,8 +60,8 @@ pub struct ThroughputSettings {
     pub min_pps: f64,
     /// Highest rate that is tried, packets per second.
     pub max_pps: f64,
-    /// Relative distance of the passing and the failing rate at which the search ends, as a fraction of the failing
-    /// rate (the Goal Width of MLRsearch).
+    /// Difference between the lowest failing and the highest passing rate at which the search ends, as a fraction of
+    /// the failing rate (the Goal Width of MLRsearch).
     pub precision: f64,
     /// Fraction of packets that may be lost at a passing rate; 0 is RFC 2544's throughput.
     pub loss_tolerance: f64,
@@ -71,7 +71,7 @@ pub struct ThroughputSettings {
     pub votes: u32,
 }
 
-/// A fault of [`ThroughputSettings`].
+/// A reason why [`ThroughputSettings`] are invalid.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum ThroughputSettingsError {
     /// The range of rates is empty or invalid.
@@ -88,7 +88,7 @@ pub enum ThroughputSettingsError {
     Votes,
 }
 
-/// The next trial.
+/// The next trial that the search requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Wanted {
     /// Rate of the trial, packets per second.
@@ -101,19 +101,19 @@ pub struct Wanted {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimedTrial {
-    /// Requested length, s.
+    /// Requested length of the trial, s.
     pub seconds: f64,
     /// Result of the trial.
     pub outcome: TrialOutcome,
-    /// Verdict on the rate.
+    /// Verdict of the trial on its rate.
     pub verdict: Verdict,
-    /// Rate of the trial, packets per second; none in results that contain only the offered rate.
+    /// Rate of the trial, packets per second; `None` in results that contain only the offered rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_pps: Option<f64>,
 }
 
 impl TimedTrial {
-    /// Returns the rate of the trial, packets per second.
+    /// Returns the rate of the trial, packets per second; the offered rate if the requested one is unknown.
     fn asked_pps(&self) -> f64 {
         self.asked_pps.unwrap_or(self.outcome.offered_pps)
     }
@@ -125,9 +125,9 @@ impl TimedTrial {
 pub struct ThroughputResult {
     /// Highest offered rate that passed, packets per second; `None` if none did.
     pub rate_pps: Option<f64>,
-    /// `rate_pps` minus the tolerated loss: Conditional Throughput (MLRsearch appendix B).
+    /// `rate_pps` minus the tolerated loss, packets per second: Conditional Throughput (MLRsearch appendix B).
     pub conditional_pps: Option<f64>,
-    /// Lowest failing rate above it, packets per second.
+    /// Lowest failing rate above `rate_pps`, packets per second.
     pub failing_pps: Option<f64>,
     /// Reason why no higher rate was found.
     pub limited_by: Limit,
@@ -142,18 +142,17 @@ pub struct ThroughputResult {
 /// Fraction of a vote's trials that may fail (Goal Exceed Ratio).
 const EXCEED_RATIO: f64 = 0.5;
 
-/// Number of additional trials at a rate at which the generator fell behind: such trials show nothing about the device.
-/// If the generator falls behind in these too, it counts as the limit.
+/// Number of additional trials at a rate that the generator did not reach, as such a trial shows nothing about the
+/// device. If the generator falls behind in these trials too, it counts as the limit.
 const SECOND_CHANCES: usize = 2;
 
 /// Length of a short trial as a fraction of a full one.
 const SHORT: f64 = 0.25;
 
-/// Precision at which short trials stop, as a multiple of the final one.
+/// Precision at which the short trials end, as a multiple of the final precision.
 const COARSER: f64 = 8.0;
 
-/// Maximum number of trials of a search: it ends incomplete instead of running for ever on a device with random
-/// results.
+/// Maximum number of trials of a search. Without it, a search on a device with random results might never end.
 const MOST_TRIALS: usize = 400;
 
 /// The combined result of all trials at a rate.
@@ -165,8 +164,8 @@ enum Class {
     Undecided,
 }
 
-/// A search that runs no trials itself. The caller gets one from [`ThroughputSearch::next`], runs it, and reports it,
-/// until none is left.
+/// A throughput search that runs no trials itself. The caller gets a trial from [`ThroughputSearch::next`], runs it and
+/// reports its outcome, until there are no more.
 ///
 /// ```
 /// use taut_measure::{Method, ThroughputSearch, ThroughputSettings, TrialOutcome};
@@ -192,7 +191,7 @@ pub struct ThroughputSearch {
 }
 
 impl ThroughputSearch {
-    /// Creates a search before its first trial.
+    /// Creates a search that has run no trials.
     ///
     /// # Errors
     /// Returns an error for invalid settings.
@@ -249,7 +248,7 @@ impl ThroughputSearch {
         });
     }
 
-    /// Returns the estimated seconds of trials, for a progress bar.
+    /// Returns the estimated total length of all trials, s, for a progress bar.
     pub fn estimate_seconds(&self) -> f64 {
         let ThroughputSettings {
             precision,
@@ -269,7 +268,7 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns the result; before the search is complete, that of the trials until now.
+    /// Returns the result of the trials reported until now; it is final once the search is complete.
     pub fn result(&self) -> ThroughputResult {
         let full = self.settings.trial_seconds;
         let classes = self.classes(full);
@@ -300,8 +299,8 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns the highest passing rate and the lowest failing one so far, packets per second: from full trials, or
-    /// from short ones if there are none.
+    /// Returns the highest passing and the lowest failing rate of the trials until now, packets per second: of full
+    /// trials, or of short trials if no full trials exist.
     pub fn bounds_so_far(&self) -> (Option<f64>, Option<f64>) {
         let full = self.settings.trial_seconds;
         let (low, high) = bounds(&self.classes(full));
@@ -312,7 +311,8 @@ impl ThroughputSearch {
         )
     }
 
-    /// Returns the next trial of a bisection between the highest passing rate and the lowest failing one, from the top.
+    /// Returns the next trial of a bisection between the highest passing and the lowest failing rate; the first trial
+    /// is at the highest rate.
     fn next_bisection(&self) -> Option<Wanted> {
         let seconds = self.settings.trial_seconds;
         let classes = self.classes(seconds);
@@ -329,8 +329,8 @@ impl ThroughputSearch {
         undecided.map(|(rate, _)| *rate)
     }
 
-    /// Returns the middle of the bounds, or an end of the range if a bound is missing; `None` if the bounds are closer
-    /// than `precision`, or nothing remains to be tried.
+    /// Returns the middle of the bounds, the highest rate if none has failed, or half of the failing rate if none has
+    /// passed; `None` if the bounds are closer than `precision`, or no rate remains to be tried.
     fn between(&self, bounds: (Option<f64>, Option<(f64, Class)>), precision: f64) -> Option<f64> {
         let ThroughputSettings {
             min_pps, max_pps, ..
@@ -347,8 +347,8 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns the next short trial of MLRsearch: at the highest rate, at the rate received there, then bisection, one
-    /// trial each.
+    /// Returns the next short trial of MLRsearch: one trial at the highest rate, one at the rate received in it, then
+    /// one at each step of a bisection.
     fn next_short(&self) -> Option<Wanted> {
         let ThroughputSettings {
             min_pps, max_pps, ..
@@ -374,7 +374,8 @@ impl ThroughputSearch {
         wanted(self.between(bounds(&classes), self.settings.precision * COARSER)?)
     }
 
-    /// Returns the next trial of the vote at one rate after the other, beginning where the short trials ended.
+    /// Returns the next full trial: trials vote at one rate after the other, beginning at the result of the short
+    /// trials.
     fn next_vote(&self) -> Option<Wanted> {
         let ThroughputSettings {
             min_pps,
@@ -572,8 +573,8 @@ fn verdict(outcome: &TrialOutcome, tolerance: f64) -> Verdict {
     }
 }
 
-/// Classifies a rate by the seconds of good and bad trials, full and short ones (MLRsearch appendix A). A rate passes
-/// as soon as no remaining trial could make it fail, and fails as soon as none could make it pass.
+/// Classifies a rate by the seconds of good and bad trials, full and short (MLRsearch appendix A). A rate passes once
+/// the remaining trials cannot make it fail, and fails once they cannot make it pass.
 fn classify(goal: f64, [good, bad]: [f64; 2], [good_short, bad_short]: [f64; 2]) -> Class {
     let balance = good_short * EXCEED_RATIO / (1.0 - EXCEED_RATIO);
     let bad = bad + (bad_short - balance).max(0.0);
@@ -592,7 +593,8 @@ fn class_at(classes: &[(f64, Class)], rate: f64) -> Class {
     found.map_or(Class::Undecided, |(_, class)| *class)
 }
 
-/// Returns the lowest failing rate and the highest passing one below it: passing rates above a failing one are ignored.
+/// Returns the lowest failing rate and the highest passing rate below it. Passing rates above a failing rate are
+/// ignored.
 fn bounds(classes: &[(f64, Class)]) -> (Option<f64>, Option<(f64, Class)>) {
     let failing = |class| matches!(class, Class::Fails | Class::GeneratorFails);
     let upper = classes.iter().copied().find(|(_, class)| failing(*class));

@@ -9,7 +9,7 @@ use taut_measure::{Interval, compare, mean_beside_median, median_interval, ratio
 const CASES: u32 = 2_000;
 const REPETITIONS: [usize; 10] = [2, 3, 4, 5, 6, 7, 8, 10, 20, 30];
 
-/// The distributions that repetitions may have, with their median.
+/// The distributions that the values of repetitions have in these tests, with their medians.
 #[derive(Debug, Clone, Copy)]
 enum Law {
     Normal,
@@ -68,7 +68,7 @@ impl Law {
     }
 }
 
-/// Simulates, and returns how often intervals covered the true value, and their claimed confidence.
+/// Runs `case` many times. Returns how often its intervals covered `truth`, and their claimed confidence.
 fn covered(truth: f64, case: impl FnMut(&mut Rng) -> Interval) -> (f64, f64) {
     covered_of(CASES, truth, case)
 }

@@ -1,6 +1,6 @@
-//! Packets per second that the queueing simulation processes on one core, in the simplest case and with all its
-//! features. It prints the median of seven runs, by processor time where the kernel reports it, else by the clock:
-//! `cargo bench -p taut-model --bench queueing`.
+//! Measures the packets per second that the queueing simulation processes on one core, in the simplest case and with
+//! all its features. It prints the median of seven runs, by processor time where the kernel reports it, else by
+//! wall-clock time: `cargo bench -p taut-model --bench queueing`.
 
 use std::fs::read_to_string;
 use std::hint::black_box;
@@ -72,7 +72,7 @@ fn histogram() -> Result<ServiceTime, QueueingError> {
     ServiceTime::from_bins(&bins)
 }
 
-/// Returns the processor time of this thread so far, ns, which excludes other threads on the same core.
+/// Returns the processor time that this thread has used, ns; time of other threads on the same core is excluded.
 fn processor_ns() -> Option<u64> {
     read_to_string("/proc/thread-self/schedstat")
         .ok()?

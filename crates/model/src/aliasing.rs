@@ -1,19 +1,18 @@
-//! Model of the aliasing between periodic interrupts and periodic traffic. Packets sample the interrupts, mostly at too
-//! low a rate. The worst latencies over time therefore form straight lines, with a period that neither clock has.
-//! (Gallenmüller, "Data-Driven Analysis and Modeling of Packet Processing Systems", dissertation, TU München 2021,
-//! section 5.4, figure 5.13.)
-//! 5.13.)
+//! Model of the aliasing between periodic interrupts and periodic traffic. Packets sample the state of the interrupts,
+//! mostly at a rate below twice theirs. The highest latencies over time therefore form straight lines, whose period is
+//! that of neither clock. (Gallenmüller, "Data-Driven Analysis and Modeling of Packet Processing Systems",
+//! dissertation, TU München 2021, section 5.4, figure 5.13.)
 //!
-//! One core serves packets that arrive at a constant rate. Interrupts occupy it at a constant rate for a constant time
-//! each; those that overlap wait for each other. A packet that arrives during an interrupt waits; one in service is
-//! interrupted.
+//! One core serves packets that arrive at a constant rate. Each source of interrupts occupies the core at a constant
+//! rate, for a constant time each; overlapping interrupts are served one after the other. A packet that arrives during
+//! an interrupt waits; a packet in service is interrupted.
 
 use serde::{Deserialize, Serialize};
 
 /// A periodic interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interrupt {
-    /// Interrupts per second, by the clock of the packets.
+    /// Interrupts per second, measured by the clock of the packets.
     pub per_second: f64,
     /// Duration of each interrupt, ns.
     pub cost_ns: f64,
@@ -37,7 +36,7 @@ pub struct Scene {
 /// A delayed packet.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Hit {
-    /// Time of sending, s.
+    /// Time at which the packet was sent, s.
     pub at_s: f64,
     /// Latency of the packet, ns.
     pub latency_ns: f64,
@@ -46,11 +45,12 @@ pub struct Hit {
 /// The lines that one interrupt forms in the latencies over time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Beat {
-    /// Drift of the packets' phase from one interrupt to the next, ns; positive: packets come later.
+    /// Change of the packets' phase from one interrupt to the next, ns; positive if packets fall later after each
+    /// interrupt.
     pub drift_ns: f64,
-    /// Length of a line in s, from the full cost to zero or back; `None` where the phase does not move.
+    /// Length of a line, s: from the full cost of an interrupt to zero, or back. `None` if the phase does not change.
     pub line_s: Option<f64>,
-    /// Time until the next line begins, s.
+    /// Time from the start of a line to the start of the next, s; `None` if the phase does not change.
     pub recurs_s: Option<f64>,
 }
 
@@ -81,8 +81,8 @@ impl Scene {
         hits
     }
 
-    /// Returns the highest latency expected in each of `bins` equal parts of the time, ns; the latency of an
-    /// undisturbed packet where none is delayed.
+    /// Returns the highest latency in each of `bins` equal parts of the measurement, ns; without a delayed packet in a
+    /// part, it is the latency of an undisturbed packet.
     pub fn worst_ns(&self, bins: usize) -> Vec<f64> {
         let mut worst = vec![self.undisturbed_ns; bins];
         for hit in self.hits() {
@@ -94,13 +94,13 @@ impl Scene {
         worst
     }
 
-    /// Returns the lines that `interrupt` forms.
+    /// Returns the properties of the lines that `interrupt` forms.
     pub fn beat(&self, interrupt: &Interrupt) -> Beat {
         let gap_ns = 1e9 / self.rate_pps;
         let period_ns = 1e9 / interrupt.per_second;
         let gaps = period_ns / gap_ns;
         let drift_ns = (gaps.round() - gaps) * gap_ns;
-        // A drift below a packet's phase in a year is rounding.
+        // A smaller drift is a rounding error of the rates.
         let moves = drift_ns.abs() > 1e-6;
         let until = |ns: f64| moves.then(|| ns / drift_ns.abs() * period_ns / 1e9);
         Beat {
@@ -110,7 +110,8 @@ impl Scene {
         }
     }
 
-    /// Returns the periods in which interrupts occupy the core, as start and end in ns, in order and without overlap.
+    /// Returns the periods in which interrupts occupy the core, as pairs of start and end in ns, in order and without
+    /// overlap.
     fn away(&self) -> Vec<(f64, f64)> {
         let mut away: Vec<(f64, f64)> = Vec::new();
         for interrupt in &self.interrupts {
@@ -139,7 +140,7 @@ impl Scene {
 fn delay_ns(away: &[(f64, f64)], sent: f64, undisturbed_ns: f64) -> f64 {
     let mut done = sent + undisturbed_ns;
     for (start, end) in away {
-        // A packet with a service time of zero waits only if it arrives while the core is away.
+        // A packet whose service time is zero waits only if it arrives while an interrupt occupies the core.
         if *start >= done && *start > sent {
             break;
         }

@@ -7,14 +7,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Share of a packet's excess latency that interruptions must cover to be its cause.
+/// Fraction of a packet's excess latency that interruptions on its path must last to count as the cause.
 const SHARE: f64 = 0.5;
 
-/// The core that was interrupted.
+/// The core on which an interruption occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Core {
-    /// The generator's core, which also receives.
+    /// The generator's core, which sends and receives.
     Generator,
     /// The device's core.
     Device,
@@ -94,11 +94,11 @@ pub struct Attribution {
     generator: Lost,
     device: Lost,
     usual_ns: f64,
-    /// Packets sent before this time wait behind a delayed one.
+    /// End of the last known delay, ns: packets sent before it wait behind a delayed packet.
     behind_until_ns: f64,
 }
 
-/// The gaps of one core, and the index of the first gap that concerns the next packet.
+/// The gaps of one core, and the index of the first gap that can affect the next packet.
 #[derive(Debug)]
 struct Lost {
     gaps: Vec<Gap>,
@@ -111,7 +111,7 @@ impl Lost {
         Self { gaps, next: 0 }
     }
 
-    /// Returns how long the core was interrupted in the given period, and whether ticks were most of that.
+    /// Returns how long the core was interrupted between two times, ns, and whether ticks were most of it.
     fn between(&mut self, from_ns: f64, to_ns: f64) -> (f64, bool) {
         while self
             .gaps
@@ -138,7 +138,7 @@ impl Lost {
 
 impl Attribution {
     /// Makes an attribution from the gaps of both cores and the latency of an undisturbed packet, such as the median.
-    /// `device` is empty for a device that does not report its gaps.
+    /// `device` is empty if the device does not report its gaps.
     pub fn new(generator: Vec<Gap>, device: Vec<Gap>, usual_ns: f64) -> Self {
         Self {
             generator: Lost::new(generator),
@@ -148,8 +148,8 @@ impl Attribution {
         }
     }
 
-    /// Returns the cause of the next packet's latency; calls must be in the order of sending. Returns `None` for a
-    /// packet that took no longer than usual.
+    /// Returns the cause of the next packet's latency; packets must be passed in the order of sending. Returns `None`
+    /// for a packet that took no longer than usual.
     pub fn cause(&mut self, sent_ns: f64, latency_ns: f64) -> Option<Cause> {
         let received_ns = sent_ns + latency_ns;
         let excess_ns = latency_ns - self.usual_ns;
@@ -160,8 +160,8 @@ impl Attribution {
         let (generator_ns, generator_tick) = self.generator.between(sent_ns, received_ns);
         if device_ns.max(generator_ns) > 0.0 && device_ns + generator_ns >= SHARE * excess_ns {
             self.behind_until_ns = self.behind_until_ns.max(received_ns);
-            // If both were away at the same time, nothing is known about the device, so a tie counts as the
-            // generator's.
+            // If both cores were interrupted at the same time, nothing is known about the device, so a tie counts as an
+            // interruption of the generator.
             return Some(if device_ns > generator_ns {
                 Cause::of(Core::Device, device_tick)
             } else {

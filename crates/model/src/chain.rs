@@ -10,7 +10,7 @@ use crate::model_file::{Factor, Shape};
 use crate::resource::Costs;
 use serde::Serialize;
 
-/// Variables of a run that a chain's costs depend on, and their units.
+/// Variables of a run on which the costs of a chain depend, with their units.
 pub const VARIABLES: [(&str, &str); 5] = [
     ("load_cycles", "cycles"),
     ("hand_overs", "functions less one"),
@@ -22,12 +22,11 @@ pub const VARIABLES: [(&str, &str); 5] = [
 /// The work of one function on each packet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Function {
-    /// Its name.
+    /// Name of the function.
     pub name: String,
-    /// Cycles per packet apart from accesses: c_task-calc.
+    /// Cycles per packet without memory accesses: c_task-calc.
     pub calculation_cycles: Estimate,
-    /// The structure that the function accesses at random; `None` if it makes no accesses beyond data that is always
-    /// cached.
+    /// The structure that the function accesses at random; `None` if it accesses only data that is always cached.
     pub structure: Option<Structure>,
 }
 
@@ -36,42 +35,42 @@ pub struct Function {
 pub struct Chain {
     /// Cycles of receiving and sending a packet: c_IO.
     pub io_cycles: Estimate,
-    /// Cycles for handing a packet from one function to the next.
+    /// Cycles for handing one packet over to the next function.
     pub hand_over_cycles: Estimate,
-    /// The functions in their order.
+    /// The functions in the order in which packets pass them.
     pub functions: Vec<Function>,
 }
 
 /// The cycles of one function per packet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FunctionCycles {
-    /// Its name.
+    /// Name of the function.
     pub name: String,
-    /// Cycles of the function's calculation: c_task-calc.
+    /// Cycles of the function's calculation per packet: c_task-calc.
     pub calculation: Estimate,
-    /// Cycles of the function's accesses: c_task-access.
+    /// Cycles of the function's memory accesses per packet: c_task-access.
     pub access: f64,
 }
 
-/// The cycles of a packet by purpose.
+/// The cycles of a packet by their purpose.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ChainCycles {
     /// Cycles of receiving and sending: c_IO.
     pub io: Estimate,
-    /// Cycles of all hand-overs together: c_chain.
+    /// Cycles of all hand-overs of a packet together: c_chain.
     pub chain: Estimate,
     /// Cycles of each function.
     pub functions: Vec<FunctionCycles>,
-    /// The sum of all cycles.
+    /// Sum of `io`, `chain` and `functions`.
     pub total: Estimate,
 }
 
 impl Chain {
-    /// Returns the cycles of a packet through the chain. `memory` may be `None` if no function has a data
-    /// structure: the measured calculation costs then include the memory accesses.
+    /// Returns the cycles of a packet through the chain. `memory` may be `None` if no function has a structure: the
+    /// measured calculation costs then include the memory accesses.
     ///
     /// # Errors
-    /// [`WrongValue`] for invalid structures, and for any structure without `memory`.
+    /// [`WrongValue`] for invalid structures, and for a function with a structure if `memory` is `None`.
     pub fn cycles(&self, memory: Option<&Hierarchy>) -> Result<ChainCycles, WrongValue> {
         let structures: Vec<Structure> =
             self.functions.iter().filter_map(|f| f.structure).collect();
@@ -116,10 +115,11 @@ impl Chain {
 }
 
 impl ChainCycles {
-    /// Returns the cycles as costs, from which a machine's highest rate follows: [`crate::resource::Machine::carried`].
+    /// Returns the cycles as costs for the resource model, which computes a machine's highest rate:
+    /// [`crate::resource::Machine::carried`].
     ///
     /// # Errors
-    /// [`WrongValue`] if their sum is no number.
+    /// [`WrongValue`] if the sum of the cycles is not a finite number.
     pub fn costs(&self) -> Result<Costs, WrongValue> {
         let mut task = self.chain;
         for function in &self.functions {
@@ -131,15 +131,15 @@ impl ChainCycles {
     }
 }
 
-/// Returns the sets of terms to choose from when cycles per packet are fitted to runs of chains: those of
+/// Returns the candidate sets of terms for a fit of cycles per packet to runs of chains: those of
 /// [`crate::resource::shapes`], each without and with
 ///
-/// - hand-overs from function to function (`hand_overs`: functions less one), by the packet or by the batch;
-/// - cache lines transferred from the sender's core (`line_cycles`: the round trip of a line). They count by the batch
-///   (indices of a ring), by the packet (its descriptor), by the byte (its frame), and in combinations.
+/// - hand-overs between functions (`hand_overs`: number of functions less one), per packet or per batch;
+/// - cache lines transferred from the sender's core (`line_cycles`: the round trip of a line). They count per batch
+///   (indices of a ring), per packet (its descriptor), per byte (its frame), and in combinations.
 ///
-/// If `memory` is given, with known shares, all sets have accesses to each level (`accesses` per packet, to a structure
-/// of `structure_bytes`).
+/// If `memory` is given, with known shares, all sets include accesses to each level (`accesses` per packet, to a
+/// structure of `structure_bytes`).
 pub fn shapes(memory: Option<&Hierarchy>) -> Vec<Vec<Shape>> {
     let term = |name: &str, unit: &str, factors: &[(&str, f64)]| {
         let factors = factors.iter().map(|(of, power)| Factor::power(of, *power));

@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 pub struct WrongValue {
     /// The quantity, with its unit.
     pub what: String,
-    /// The value given.
+    /// The rejected value.
     pub found: f64,
-    /// The values allowed.
+    /// The allowed values, in words.
     pub needs: &'static str,
 }
 
-/// Returns a value that is finite and not negative.
+/// Returns `value` if it is finite and not negative.
 ///
 /// # Errors
 /// [`WrongValue`] for NaN, infinite and negative values.
@@ -26,7 +26,7 @@ pub(crate) fn not_negative(what: &str, value: f64) -> Result<f64, WrongValue> {
     check(what, value, value >= 0.0, "a finite number of at least 0")
 }
 
-/// Returns a value that is finite and above 0.
+/// Returns `value` if it is finite and above 0.
 ///
 /// # Errors
 /// [`WrongValue`] for NaN, infinite and negative values, and for 0.
@@ -34,16 +34,16 @@ pub(crate) fn positive(what: &str, value: f64) -> Result<f64, WrongValue> {
     check(what, value, value > 0.0, "a finite number above 0")
 }
 
-/// Returns a probability strictly between 0 and 1.
+/// Returns `value` if it is a probability strictly between 0 and 1.
 ///
 /// # Errors
-/// [`WrongValue`] for all others.
+/// [`WrongValue`] for all other values.
 pub(crate) fn probability(what: &str, value: f64) -> Result<f64, WrongValue> {
     let inside = value > 0.0 && value < 1.0;
     check(what, value, inside, "a share between 0 and 1")
 }
 
-/// Returns a share of a whole.
+/// Returns `value` if it is a share of a whole, 0 to 1.
 ///
 /// # Errors
 /// [`WrongValue`] for values below 0 and above 1.
@@ -60,18 +60,18 @@ fn check(what: &str, found: f64, holds: bool, needs: &'static str) -> Result<f64
     Err(WrongValue { what, found, needs })
 }
 
-/// A quantity and its interval. The field that has the estimate states the unit in its name.
+/// A quantity and its interval. The unit is in the name of the field that holds the estimate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct Estimate {
-    /// The estimate itself.
+    /// The estimated value.
     pub value: f64,
     /// Lower end of the interval.
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Probability that such an interval covers the true value. It is 1 for a number given as exact, and 0 for a single
-    /// run, which says nothing about the spread of others.
+    /// Probability that such an interval covers the true value. It is 1 for a number taken as exact, and 0 for a single
+    /// run, which does not show how much runs differ.
     pub confidence: f64,
 }
 
@@ -94,7 +94,7 @@ impl TryFrom<Unchecked> for Estimate {
 }
 
 impl Estimate {
-    /// Returns a number taken as exact: its interval has length zero.
+    /// Returns an estimate for a number taken as exact: its interval has length zero.
     ///
     /// # Errors
     /// [`WrongValue`] for NaN, infinite and negative numbers.
@@ -139,9 +139,9 @@ impl Estimate {
         confidence: 1.0,
     };
 
-    /// Returns the sum of two estimates. The ends of its interval are the sums of the two lower and of the two upper
-    /// ends, which is valid for any dependence between the estimates. If both are uncertain, the confidence is that
-    /// both intervals hold together (Bonferroni).
+    /// Returns the sum of two estimates. The bounds of its interval are the sums of the lower and of the upper bounds,
+    /// which is valid for any dependence between the estimates. If both are uncertain, the confidence is that both
+    /// intervals cover their values (Bonferroni).
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let missing = (1.0 - self.confidence) + (1.0 - other.confidence);
@@ -153,13 +153,13 @@ impl Estimate {
         }
     }
 
-    /// Returns the estimate multiplied by a non-negative number.
+    /// Returns the estimate, value and bounds, multiplied by a non-negative number.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
         self.map(|value| value * factor)
     }
 
-    /// Returns the estimate whose value and ends are mapped by a monotone function.
+    /// Returns the estimate with `function`, which must be monotone, applied to its value and bounds.
     #[must_use]
     pub fn map(self, function: impl Fn(f64) -> f64) -> Self {
         let (a, b) = (function(self.low), function(self.high));
@@ -172,17 +172,17 @@ impl Estimate {
     }
 }
 
-/// How the errors of a model were found.
+/// The data on which the errors of a model were computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorBasis {
-    /// The errors on runs that the fit never saw.
+    /// Errors on runs that were not used in the fit.
     HeldOut,
-    /// The errors of each run as predicted by a fit to all others.
+    /// Errors of each run, predicted by a fit to all other runs.
     LeaveOneOut,
-    /// The errors on the runs of the fit itself, which are too small.
+    /// Errors on the runs of the fit itself; they underestimate the errors on new runs.
     InSample,
-    /// The errors that the model's source states, on another machine.
+    /// Errors that the source of the model publishes, for another machine.
     Published,
 }
 
@@ -190,21 +190,21 @@ pub enum ErrorBasis {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Errors {
-    /// How the errors were found.
+    /// The data on which the errors were computed.
     pub basis: ErrorBasis,
     /// Number of runs.
     pub count: u64,
     /// Median of the relative errors (nearest rank).
     pub median: f64,
-    /// 95th percentile of the relative errors (nearest rank); with fewer than 20 it is the largest.
+    /// 95th percentile of the relative errors (nearest rank); with fewer than 20 runs it is the largest error.
     pub p95: f64,
     /// Largest of the relative errors.
     pub max: f64,
 }
 
 impl Errors {
-    /// Returns the errors of pairs of predicted and measured values. Returns `None` without pairs, for numbers that are
-    /// not finite, and for a measured 0, which has no relative error.
+    /// Returns the errors of pairs of predicted and measured values. Returns `None` without pairs, with numbers that
+    /// are not finite, and if a measured value is 0, as it has no relative error.
     pub fn of(basis: ErrorBasis, pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Self> {
         let relative = pairs.into_iter().map(|(predicted, measured): (f64, f64)| {
             let error = ((predicted - measured) / measured).abs();
@@ -232,26 +232,26 @@ impl Errors {
 pub struct Outside {
     /// Name of the variable.
     pub variable: String,
-    /// The value requested.
+    /// The requested value.
     pub asked: f64,
-    /// Smallest value in the fit.
+    /// Smallest value among the runs of the fit.
     pub min: f64,
-    /// Largest value in the fit.
+    /// Largest value among the runs of the fit.
     pub max: f64,
 }
 
-/// The result of a model.
+/// The result of evaluating a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prediction {
     /// The value and its interval.
     pub estimate: Estimate,
-    /// The unit of value and interval.
+    /// The unit of the value and its interval.
     pub unit: String,
-    /// The model's known errors; `None` if it was never checked, which a report has to mention.
+    /// Known errors of the model; `None` if it was never checked, which a report has to mention.
     pub errors: Option<Errors>,
-    /// Variables outside the range of the fit; if there are any, the real uncertainty is larger than interval and
-    /// errors.
+    /// Variables outside the range of the fit. If there are any, the real uncertainty is larger than the interval and
+    /// the errors show.
     pub outside: Vec<Outside>,
 }
 

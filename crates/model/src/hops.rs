@@ -6,7 +6,7 @@ use crate::fit::{Coefficient, Design, FitError, LinearFit, Spread, least_squares
 /// Probability that an interval covers the true value, if errors are normal and independent.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// A line through latencies over loops.
+/// A line fitted to latency over the number of loops.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hops {
     /// Latency of the path without loops.
@@ -15,15 +15,15 @@ pub struct Hops {
     pub per_loop: Coefficient,
     /// Share of the variance that the line explains.
     pub r_squared: f64,
-    /// Mean residual of even and of odd numbers of loops; `None` where there are none. It shows a switch whose ports
-    /// differ in pairs.
+    /// Mean residual for even and for odd numbers of loops; `None` for a parity without points. It shows a switch whose
+    /// ports differ in pairs.
     pub residual_by_parity: [Option<f64>; 2],
-    /// The fit itself.
+    /// The fit with all its details.
     pub fit: LinearFit,
 }
 
 impl Hops {
-    /// Fits the line to pairs of loops and latency; several pairs may have the same number of loops.
+    /// Fits the line to pairs of number of loops and latency; several pairs may have the same number of loops.
     ///
     /// # Errors
     /// [`FitError`] for fewer than three points, and for points that all have the same number of loops.

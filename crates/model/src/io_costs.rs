@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 pub struct IoCosts {
     /// Time of the measurement, RFC 3339.
     pub measured: String,
-    /// Processor of the measurement. `None` if it has no name.
+    /// Processor of the machine. `None` if it reports no name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
-    /// Fraction of a core that others took during the measurement, 0 to 1. `None` if it was not observed.
+    /// Fraction of the core that other tasks took during the measurement, 0 to 1. `None` if it was not observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken: Option<f64>,
     /// Frame length in the measurement, check sequence included, bytes.
@@ -27,16 +27,16 @@ pub struct IoCosts {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortCosts {
-    /// Prefix of the specs of such ports: `memif`, or `dpdk:net_memif`.
+    /// Prefix of the specs of ports with these costs: `memif`, or `dpdk:net_memif`.
     pub port: String,
-    /// Cost of receiving on one port and sending on another, in full batches.
+    /// Cost of receiving a packet on one port and sending it on another, in full batches.
     pub batch: Cycles,
     /// The same cost for packets that arrive one by one. `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone: Option<Cycles>,
 }
 
-/// Cycles of the time-stamp counter per packet, over repetitions.
+/// Time-stamp counter cycles per packet, summarised over repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cycles {
@@ -68,8 +68,8 @@ impl Cycles {
 }
 
 impl IoCosts {
-    /// Returns the costs of the port with this spec: the entry with the longest matching prefix, or `None` if no entry
-    /// matches.
+    /// Returns the costs of the port with this spec, from the entry with the longest matching prefix; `None` if no
+    /// prefix matches.
     pub fn of(&self, spec: &str) -> Option<&PortCosts> {
         let begins = |costs: &&PortCosts| {
             spec.strip_prefix(costs.port.as_str())

@@ -1,12 +1,13 @@
-//! Models of disturbances of a measurement: the interruption that caused a spike, the interruptions that are a timer's
-//! ticks, and the effect of periodic interrupts on periodic traffic. Pure functions, no I/O. Times in ns after a common
-//! start.
+//! Models of disturbances of a measurement: the interruption that caused a latency spike, the interruptions that are
+//! ticks of a timer, and the effect of periodic interrupts on periodic traffic. Pure functions, no I/O. Times are in ns
+//! from a common start.
 //!
 //! The types to know:
 //!
 //! - [`Gap`]: a period in which a core was interrupted.
-//! - [`Attribution`]: finds the [`Cause`] of each late packet: a gap of one [`Core`]. Packets come in order of sending.
-//! - [`Scene`]: packets at a constant rate and [`Interrupt`]s, to be simulated.
+//! - [`Attribution`]: finds the [`Cause`] of each late packet: a gap of one [`Core`]. It takes packets in the order of
+//!   sending.
+//! - [`Scene`]: packets at a constant rate and periodic [`Interrupt`]s on one core, as input of a simulation.
 //!
 //! A measurement records gaps of generator and device on one clock. [`find_ticks`] marks those on the grid of a timer
 //! ([`Ticks`]), and [`Attribution`] processes the late packets. The report and `taut generate` print the sums by cause.
@@ -16,16 +17,16 @@
 //! a bare number: an [`Estimate`] has an interval. A [`Prediction`] also has the model's known errors and the variables
 //! outside the range of the fit.
 //!
-//! - [`resource`]: the rate of a machine and its bottleneck, from the cycles of a packet; [`scale`]: over many
+//! - [`resource`]: the rate of a machine and its bottleneck, from the cycles of a packet; [`scale`]: the same for many
 //!   machines.
-//! - [`access`], [`chain`]: those cycles, from the sizes of structures and from the functions of a chain.
+//! - [`access`], [`chain`]: the cycles of a packet, from the sizes of structures and from the functions of a chain.
 //! - [`io_costs`]: the measured costs of a machine's ports.
 //! - [`hops`]: the latency of one pass through a switch, from latency over the number of passes.
 //! - [`overload`]: the highest rate, from the latency of single packets.
 //! - [`queueing`]: latency, loss and the highest rate of a polling processor ([`queueing::Processor`]), in closed form
 //!   or by simulation; [`link`]: how long packets take on wires, in glass and in the air.
 //! - [`fit`], [`model_file`]: fits to measured runs, and the files that hold them.
-//! - [`published`]: all of these compared with published figures.
+//! - [`published`]: predictions of all these models, compared with published figures.
 //!
 //! Among the predicting models, begin with `estimate.rs`, then `resource/mod.rs`, `model_file/mod.rs` and
 //! `queueing/simulate.rs`. For disturbances, begin with `attribution.rs`; `ticks.rs` and `aliasing.rs` are independent.

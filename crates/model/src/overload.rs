@@ -19,11 +19,11 @@ pub struct Interruption {
     pub name: String,
     /// Interruptions per second.
     pub rate_hz: f64,
-    /// Delay of packets by one interruption, µs.
+    /// Delay of a packet by one interruption, µs.
     pub duration_us: f64,
 }
 
-/// Latencies and interruptions for predicting the highest rate.
+/// The overload model: the processor time of a packet, and the time lost to interruptions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Overload {
     /// Processor time of a packet, µs: t_CPU.
@@ -37,8 +37,8 @@ impl Overload {
     /// low rate, and from the interruptions of the core.
     ///
     /// # Errors
-    /// [`WrongValue`] if the function is not slower than the plain forwarder, or if interruptions take the whole second
-    /// or are invalid.
+    /// [`WrongValue`] if the function is not slower than the plain forwarder, or if interruptions are invalid or take
+    /// the whole second.
     pub fn new(
         function_us: Estimate,
         forwarder_us: Estimate,
@@ -49,7 +49,7 @@ impl Overload {
         let confidence = function_us.plus(forwarder_us).confidence;
         let cpu_us = Estimate::new(
             value,
-            // An interval that reaches 0 bounds the rate from below only.
+            // If the interval of t_CPU reaches 0, the rate has a lower bound only.
             (function_us.low - forwarder_us.high).max(0.0),
             function_us.high - forwarder_us.low,
             confidence,
@@ -76,7 +76,7 @@ impl Overload {
 /// Returns the time lost to interruptions in each second, µs: d_sum.
 ///
 /// # Errors
-/// [`WrongValue`] for rates and durations that are negative or not finite, and if they take the whole second.
+/// [`WrongValue`] for rates and durations that are negative or not finite, and if interruptions take the whole second.
 pub fn interrupted_us_per_s(interruptions: &[Interruption]) -> Result<f64, WrongValue> {
     let mut sum_us = 0.0;
     for interruption in interruptions {

@@ -1,4 +1,4 @@
-//! Scaling: the number of cores and machines for a load beyond a single one, and the limit of each machine.
+//! Scaling: how many cores and machines a load takes that exceeds a single machine, and what limits each machine.
 //!
 //! The state (say, bearers of gateways) and the packets are spread evenly over machines. Smaller shares of the state
 //! make accesses cheaper, so the cycles of a packet may depend on the bytes that a machine holds. (Gallenmüller 2021,
@@ -11,56 +11,56 @@ use serde::Serialize;
 /// Maximum number of machines in a table.
 pub const MOST_MACHINES: u32 = 1_000;
 
-/// A load over all machines.
+/// A load that all machines together carry.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Demand {
-    /// Entries of state, such as bearers.
+    /// Total number of state entries, such as bearers.
     pub entries: f64,
     /// Memory per entry, bytes.
     pub entry_bytes: f64,
-    /// Packets per second over all machines.
+    /// Packets per second offered to all machines together.
     pub offered_pps: f64,
 }
 
-/// The limit of a machine.
+/// The limit that a machine reaches first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// The machine's memory cannot hold its share of the state.
+    /// The memory of the machine, which has to hold its share of the state.
     State,
     /// A resource that packets use.
     Rate(Resource),
 }
 
-/// A number of machines, with the load of each.
+/// The load of each machine for one number of machines.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     /// Number of machines.
     pub machines: u32,
-    /// Entries on each machine.
+    /// State entries on each machine.
     pub entries: f64,
     /// Bytes of state on each machine.
     pub state_bytes: f64,
     /// Packets per second offered to each machine.
     pub offered_pps: f64,
-    /// Packets per second that one core carries with this state.
+    /// Packets per second that one core carries with this amount of state.
     pub core_pps: Estimate,
     /// Packets per second that a machine carries with all its cores.
     pub carried_pps: Estimate,
-    /// Cores that a machine needs. `None` if no number carries its share, as another resource binds before.
+    /// Number of cores that a machine needs. `None` if no number suffices, because another resource limits the rate.
     pub cores: Option<u32>,
-    /// The limit that would be reached first if the load grew.
+    /// The limit that a machine would reach first if the load grew.
     pub bound: Bound,
-    /// Share of the binding resource that the load uses; above 1 the machine does not carry the load.
+    /// Used share of the resource that limits the machine; above 1 the machine does not carry its load.
     pub used: f64,
     /// True if each machine carries its share even at the lower end of the interval.
     pub carries: bool,
 }
 
-/// Returns a row for each number of machines.
+/// Returns a row for each number in `machines`.
 ///
 /// `machine` is one of them, with all its cores, and `memory_bytes` its memory for state. `cycles` returns the cycles
-/// of a packet for the bytes of state on a machine.
+/// of a packet by the bytes of state on a machine.
 ///
 /// # Errors
 /// [`WrongValue`] for an invalid demand, machine or cycles, and for no or more than [`MOST_MACHINES`] machines.
@@ -76,7 +76,7 @@ pub fn table(
     machines.iter().map(row).collect()
 }
 
-/// Returns the row with the fewest machines that carry the demand, or `None` if [`MOST_MACHINES`] do not.
+/// Returns the row with the fewest machines that carry the demand; `None` if [`MOST_MACHINES`] do not suffice.
 ///
 /// # Errors
 /// The errors of [`table`].

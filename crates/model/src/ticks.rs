@@ -1,25 +1,25 @@
-//! Detection of the gaps of a core that are the ticks of its timer: those on a grid of a period that kernels use.
+//! Detection of timer ticks among the gaps of a core: gaps on a regular grid with the period of a kernel's tick.
 //!
-//! Gap starts are folded at each period, corrected by up to 100 ppm as the kernel's clock is not the measurement's. The
-//! hundredth of the period with the most gaps is the grid's phase. It counts as a timer if at least half of its ticks
-//! are present, and three times as many as by chance. A scheduler that gives the core to another task does so at a
-//! tick. Gaps that begin on the grid but are much longer than ticks are therefore not ticks.
+//! Gap starts are folded at each candidate period, corrected by up to 100 ppm because the clocks of kernel and
+//! measurement differ. The hundredth of the period with the most gaps is the grid's phase. The grid counts as a timer
+//! if gaps occur at no less than half of its ticks, and three times as often as by chance. A scheduler that gives the
+//! core to another task does so at a tick, so gaps that begin on the grid but are much longer than ticks are not ticks.
 
 use crate::Gap;
 use serde::{Deserialize, Serialize};
 
 /// Tick rates of Linux builds (CONFIG_HZ), the most frequent first: a grid also matches its divisors.
 const KERNEL_HZ: [f64; 4] = [1000.0, 300.0, 250.0, 100.0];
-/// Maximum difference of two clocks, parts per million.
+/// Maximum relative difference of the clocks of kernel and measurement, parts per million.
 const PPM: f64 = 100.0;
 /// Number of bins that a period is divided into.
 const PLACES: usize = 100;
-/// Share of the ticks that must be present.
+/// Minimum fraction of the ticks at which a gap must occur.
 const SEEN: f64 = 0.5;
-/// Factor by which gaps on the grid must exceed those expected by chance.
+/// Factor by which the number of gaps on the grid must exceed the number expected by chance.
 const ABOVE_CHANCE: f64 = 3.0;
-/// Limits on the length of a tick, both of which apply: a multiple of the lower quartile of gaps on the grid, and a
-/// length in ns.
+/// Upper limits on the length of a tick, both of which apply: a multiple of the lower quartile of the gaps on the grid,
+/// and a length in ns.
 const TIMES_QUARTILE: f64 = 4.0;
 const LONGEST_NS: f64 = 100_000.0;
 /// Minimum number of expected ticks; with fewer, no timer is reported.
@@ -30,15 +30,16 @@ const FEWEST: f64 = 20.0;
 pub struct Ticks {
     /// Period of the ticks by the measurement's clock, ns.
     pub period_ns: f64,
-    /// Time of the first tick, ns after the start.
+    /// Time of the first tick after the start of the measurement, ns.
     pub phase_ns: f64,
-    /// The median length of the timer's gaps, ns.
+    /// Median length of the gaps that are ticks of this timer, ns.
     pub cost_ns: f64,
-    /// Share of the timer's ticks that were present, 0 to 1.
+    /// Fraction of the timer's ticks at which a gap occurred, 0 to 1.
     pub seen: f64,
 }
 
-/// Marks those gaps of one core that are ticks of a timer; `duration_ns` is the length of the observation.
+/// Marks the gaps of one core that are ticks of a timer, and returns the timer; `None` without one. `duration_ns` is
+/// the length of the observation.
 pub fn find_ticks(gaps: &mut [Gap], duration_ns: f64) -> Option<Ticks> {
     let starts: Vec<f64> = gaps.iter().map(|gap| gap.start_ns).collect();
     let grid = KERNEL_HZ
@@ -74,13 +75,13 @@ fn off_grid(at_ns: f64, period_ns: f64, phase_ns: f64) -> f64 {
     (ticks - ticks.round()) * period_ns
 }
 
-/// Returns period and phase of the grid with about this period that matches the gaps, if there is one.
+/// Returns period and phase, ns, of the grid near `nominal_ns` that matches the gaps; `None` if no grid matches.
 fn grid(starts: &[f64], nominal_ns: f64, duration_ns: f64) -> Option<(f64, f64)> {
     let expected = duration_ns / nominal_ns;
     if expected < FEWEST || (starts.len() as f64) < SEEN * expected {
         return None;
     }
-    // From one step to the next, the last tick moves by half a bin.
+    // With this step, the position of the last tick changes by half a bin.
     let step_ppm = (1e6 * 0.5 / PLACES as f64 / expected).max(0.1);
     let steps = (PPM / step_ppm).ceil() as i32;
     let corrected = |step: i32| nominal_ns * (1.0 + f64::from(step) * step_ppm / 1e6);
@@ -91,7 +92,7 @@ fn grid(starts: &[f64], nominal_ns: f64, duration_ns: f64) -> Option<(f64, f64)>
         })
         .max_by_key(|(count, ..)| *count)?;
     let mut phase_ns = (place as f64 + 0.5) * period_ns / PLACES as f64;
-    // A line is fitted to the gaps on the grid twice: the second fit uses the right gaps.
+    // The line is fitted twice, because the first fit improves the selection of the gaps on the grid.
     for _ in 0..2 {
         (period_ns, phase_ns) = fitted(starts, period_ns, phase_ns)?;
     }
@@ -106,7 +107,7 @@ fn grid(starts: &[f64], nominal_ns: f64, duration_ns: f64) -> Option<(f64, f64)>
         .then(|| (period_ns, phase_ns.rem_euclid(period_ns)))
 }
 
-/// Returns the bin of the period with the most gaps, and their number.
+/// Returns the index of the period's bin with the most gaps, and their number.
 fn fullest(starts: &[f64], period_ns: f64) -> (usize, usize) {
     let mut counts = [0_usize; PLACES];
     for start in starts {
@@ -117,7 +118,7 @@ fn fullest(starts: &[f64], period_ns: f64) -> (usize, usize) {
     fullest.map_or((0, 0), |(place, count)| (*count, place))
 }
 
-/// Returns period and phase by least squares over the gaps on the grid.
+/// Returns period and phase of the grid by a least-squares fit to the gaps on it, ns.
 fn fitted(starts: &[f64], period_ns: f64, phase_ns: f64) -> Option<(f64, f64)> {
     let near = 2.0 * period_ns / PLACES as f64;
     let on_grid = starts

@@ -19,8 +19,9 @@ pub(crate) const USUAL_PORT: u8 = u8::MAX;
 #[repr(C)]
 pub(crate) struct RawPacket {
     pub data: *mut u8,
-    /// Length, headroom, tailroom, verdict and port in one number, so that they are written and compared together. They
-    /// have the order of the header's fields, the first in the lowest bits in the machine's byte order.
+    /// Length, headroom, tailroom, verdict and port, packed into one number, so that they are written and compared
+    /// together. They are in the order of the header's fields; the first one is in the lowest bits in the machine's
+    /// byte order.
     rest: u64,
 }
 
@@ -44,7 +45,7 @@ impl RawPacket {
         }
     }
 
-    /// Returns the library's changes to the packet that this was made from; 0 if there are none.
+    /// Returns the library's changes to the packet from which this was made; 0 if there are none.
     #[inline(always)]
     pub(crate) fn said(&self, packet: &Packet) -> u64 {
         // Changes of headroom and tailroom are ignored.
@@ -66,7 +67,7 @@ impl RawPacket {
     }
 }
 
-/// Facts that all packets of a batch share: `struct taut_batch`.
+/// The fields common to all packets of a batch: `struct taut_batch`.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct Call {
@@ -82,7 +83,7 @@ pub struct Call {
     pub direction: u32,
 }
 
-/// The host of a state: `struct taut_host`.
+/// The host for which a state is created: `struct taut_host`.
 #[repr(C)]
 pub(crate) struct RawHost {
     pub abi: u32,

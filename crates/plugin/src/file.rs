@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Length of the beginning of an ELF file (System V ABI, "Object Files"), up to the number of its processor.
+/// Length of the start of an ELF file up to the field with its processor (System V ABI, "Object Files").
 const HEADER_BYTES: usize = 20;
 
-/// Class of 64-bit files, and the value for little-endian files.
+/// ELF class of 64-bit files, and ELF data encoding of little-endian files.
 const IS_64_BIT: u8 = 2;
 const IS_LITTLE_ENDIAN: u8 = 1;
 
-/// Type of shared libraries.
+/// ELF type of shared libraries.
 const SHARED: u16 = 3;
 
 /// Kind of a file.
@@ -19,9 +19,9 @@ const SHARED: u16 = 3;
 pub(crate) enum Kind {
     /// A shared library for this machine.
     Ours,
-    /// A shared library for another machine, with its name.
+    /// A shared library for another machine; the value is the name of that machine.
     For(String),
-    /// Something else.
+    /// Any other file.
     Other,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn kind(path: &Path) -> io::Result<Kind> {
     Ok(kind_of(&header))
 }
 
-/// The number of this program's processor; none if it is not known here.
+/// The ELF identifier of this program's processor; none if it is not known here.
 pub(crate) const OURS: Option<u16> = if cfg!(target_arch = "x86_64") {
     Some(62)
 } else if cfg!(target_arch = "aarch64") {

@@ -19,7 +19,7 @@ pub enum LibraryError {
         /// Error of the system.
         source: io::Error,
     },
-    /// The file is no library.
+    /// The file is not a library.
     #[error("{} is no shared library: cc -shared -fPIC -o FILE.so makes one", .0.display())]
     NoLibrary(PathBuf),
     /// The library is for another machine.
@@ -96,7 +96,7 @@ impl Library {
         }
     }
 
-    /// Loads it into this process, which runs its initialisers.
+    /// Loads the library into this process, which runs the library's initialisers.
     ///
     /// # Errors
     /// [`LibraryError`].

@@ -8,27 +8,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use taut_port::{BATCH_CAPACITY, Batch, Packet, Punt};
 
-/// Limit on the counters of a state, and on the length of a name.
+/// Maximum number of counters of a state, and maximum length of a counter's name.
 const MOST_COUNTERS: usize = 64;
 const LONGEST_NAME: usize = 60;
 
-/// Limit on the length of a library's reason.
+/// Maximum length of the reason for an error that a library gives.
 const LONGEST_REASON: usize = 200;
 
 /// Packets of a state by outcome; each is counted once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets that the library processed.
+    /// Packets that were passed to the library.
     pub seen: u64,
-    /// Packets that it dropped.
+    /// Packets that the library dropped.
     pub dropped: u64,
-    /// Packets that it sent to the slow path.
+    /// Packets that the library sent to the slow path.
     pub punted: u64,
     /// Packets that were dropped because of an unknown verdict.
     pub wrong_verdict: u64,
     /// Packets that were dropped because their new bounds exceed their memory.
     pub wrong_place: u64,
-    /// Packets that were dropped because the port does not exist, or the function may not choose one.
+    /// Packets that were dropped because the chosen port does not exist, or the function may not choose a port.
     pub wrong_port: u64,
 }
 
@@ -45,7 +45,7 @@ impl Counts {
 pub struct State {
     state: NonNull<c_void>,
     calls: Calls,
-    /// Packets of a batch as the library gets them.
+    /// Packets of a batch in the format of the interface.
     packets: Box<[RawPacket; BATCH_CAPACITY]>,
     names: Vec<String>,
     cells: Arc<[AtomicU64]>,
@@ -230,8 +230,8 @@ impl Drop for State {
     }
 }
 
-/// Sets the packet to `length` bytes from `data` on. Returns false if these exceed its memory; it must not be used
-/// then.
+/// Sets the packet to `length` bytes from `data` on. Returns false if these bytes exceed the packet's memory; the
+/// packet must not be used then.
 fn place(packet: &mut Packet, data: *const u8, length: u16) -> bool {
     let (headroom, len) = (packet.headroom() as isize, packet.len() as isize);
     let whole = headroom + len + packet.tailroom() as isize;
@@ -257,13 +257,13 @@ fn place(packet: &mut Packet, data: *const u8, length: u16) -> bool {
     is_placed && packet.append(missing)
 }
 
-/// The host during the creation of a state; the library gets its first field.
+/// The host during the creation of a state; the library gets a pointer to the first field.
 #[repr(C)]
 struct Making {
     host: RawHost,
     names: Vec<String>,
     cells: Arc<[AtomicU64]>,
-    /// The first error.
+    /// The first error in the creation.
     failure: Option<String>,
 }
 
@@ -296,7 +296,7 @@ impl Making {
     }
 }
 
-/// Formats a library's message for a line.
+/// Formats a library's message as one line.
 fn in_one_line(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     let text: String = text.chars().map(plain).take(LONGEST_REASON).collect();

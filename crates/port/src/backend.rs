@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use taut_settings::suggestion;
 
-/// The slots of a pool in addition to the ports' rings: for batches in progress and transmit buffers.
+/// The number of pool slots in addition to those for the ports' rings: for batches in progress and transmit buffers.
 const POOL_RESERVE: u32 = 2048;
 
 /// The function by which a backend opens a port.
@@ -23,19 +23,19 @@ pub type OpenPort = fn(&PortSpec, &mut Resources) -> Result<Box<dyn Port>, PortE
 /// One worker's part of a port, which the worker opens on its own thread.
 pub type Part = Box<dyn FnOnce(&mut Resources) -> Result<Box<dyn Port>, PortError> + Send>;
 
-/// A function that makes the part of the worker with the given number. Workers may join at any time, in the order of
-/// their numbers.
+/// A function that makes the part of the worker with the given index. Workers may join at any time, in the order of
+/// their indices.
 pub type Joinable = Box<dyn Fn(usize) -> Result<Part, PortError> + Send>;
 
-/// How several workers share the ports of a backend. Each worker has a part (queues, rings, a socket of its own) that
-/// receives all frames of a flow.
+/// How several workers share the ports of a backend. Each worker has a part of the port (queues, rings, a socket of its
+/// own), which receives all frames of its flows.
 #[derive(Clone, Copy)]
 pub enum Split {
-    /// Workers cannot share ports, for this reason.
+    /// Workers cannot share a port; the text is the reason.
     Never(&'static str),
-    /// All parts are made together; the function makes two or more of them.
+    /// All parts are made together by this function, for two or more workers.
     Parts(fn(&PortSpec, usize) -> Result<Vec<Part>, PortError>),
-    /// Parts are made one after the other, also while others are in use.
+    /// Parts are made one after the other, also while workers use earlier parts.
     Joinable(fn(&PortSpec) -> Result<Joinable, PortError>),
 }
 
@@ -48,16 +48,16 @@ pub struct Backend {
     pub summary: &'static str,
     /// Name of the target in messages ("INTERFACE", "SOCKET-PATH"); empty if there is none.
     pub target: &'static str,
-    /// Options: key and meaning.
+    /// Options: the key and the meaning of each.
     pub options: &'static [(&'static str, &'static str)],
     /// Function that returns the maximum number of pool slots that a port of this spec holds.
     pub frames: fn(&PortSpec) -> u32,
     /// True if the pool's slots must be aligned powers of two (AF_XDP).
     pub aligned: bool,
-    /// How packets are handled, one entry for each kind of port that the backend has.
+    /// How packets are handled: one entry for each kind of port of the backend.
     pub handling: &'static [Handling],
-    /// True if arguments other than the options are stored, in order, and passed to the device, which checks them
-    /// ([`PortSpec::device_arguments`]).
+    /// True if arguments that are not options of the backend are stored, in order, and passed to the device, which
+    /// checks them ([`PortSpec::device_arguments`]).
     pub passes_on: bool,
     /// True if the backend's ports can wake a sleeping worker ([`Port::arm`]).
     pub wakes: bool,
@@ -226,7 +226,7 @@ impl PortSpec {
         (self.backend() == "memif" && serves).then(|| PathBuf::from(&self.target))
     }
 
-    /// Returns an error about this spec.
+    /// Returns an error about this spec, with the given reason.
     pub fn error(&self, reason: impl Into<String>) -> PortError {
         PortError::bad_spec(&self.text, reason)
     }
@@ -244,10 +244,11 @@ impl PortSpec {
         (self.backend.open)(self, resources)
     }
 
-    /// Checks whether `workers` workers can share the port, as far as the spec alone allows a decision.
+    /// Checks whether `workers` workers can share the port. The check uses only the spec, so opening the port may still
+    /// fail.
     ///
     /// # Errors
-    /// The reason why they cannot.
+    /// The error says why the workers cannot share the port.
     pub fn check_workers(&self, workers: usize) -> Result<(), PortError> {
         match self.backend.split {
             Split::Never(reason) if workers > 1 => {
@@ -257,8 +258,8 @@ impl PortSpec {
         }
     }
 
-    /// Prepares the port for `workers` workers, each of which opens its part. With one worker, the part is the complete
-    /// port.
+    /// Prepares the port for `workers` workers, and returns the part that each of them opens. With one worker, the part
+    /// is the complete port.
     ///
     /// # Errors
     /// The errors are those of [`PortSpec::open`]; it also fails if the workers cannot share the port.

@@ -17,8 +17,8 @@ pub enum Punt {
     Local,
     /// The packet's destination or tunnel is unknown, and its sender is to be notified.
     Unknown,
-    /// The packet exceeds the MTU of its link, which is this number of bytes and is compared with the length from the
-    /// IP header on. Its sender is to be notified.
+    /// The packet exceeds the MTU of its link, and its sender is to be notified. The value is this MTU in bytes, which
+    /// is compared with the length from the IP header on.
     TooBig(u16),
     /// The packet's hop limit is exceeded, and its sender is to be notified.
     TimeExceeded,
@@ -26,23 +26,23 @@ pub enum Punt {
     Unresolved,
     /// The packet's destination is unreachable, and its sender is to be notified.
     Unreachable,
-    /// The packet is prohibited, and its sender is to be notified.
+    /// The packet is administratively prohibited, and its sender is to be notified.
     Prohibited,
     /// A rule rejects the packet, and both its sender and its receiver are to be notified.
     Rejected,
-    /// The packet is a fragment that waits for the others of its datagram.
+    /// The packet is a fragment that waits for the other fragments of its datagram.
     Fragment,
     /// The packet is the last missing fragment of its datagram, so that all its fragments can continue.
     LastFragment,
     /// A function has made the packet, and the function's handler shall send it through this port.
     Made {
-        /// Number of the port.
+        /// Index of the egress port.
         port: u8,
     },
 }
 
 impl Punt {
-    /// Returns the cause as a 20-bit number, for storage with a frame.
+    /// Returns the cause as a 20-bit number, which can be stored with a frame.
     #[must_use]
     pub const fn bits(self) -> u32 {
         match self {
@@ -61,7 +61,7 @@ impl Punt {
         }
     }
 
-    /// Returns the cause of a number from [`Punt::bits`].
+    /// Returns the cause that [`Punt::bits`] encoded as this number.
     #[must_use]
     pub const fn of_bits(bits: u32) -> Self {
         match bits & 0xf {
@@ -96,11 +96,11 @@ pub enum Mark {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
     mark: Option<Mark>,
-    /// Number of the function that punted the packet.
+    /// Index of the function that punted the packet.
     punter: u8,
     egress: Option<u8>,
     priority: Option<u8>,
-    /// Ports through which copies leave.
+    /// Egress ports of the requested copies of the packet.
     copies: Vec<u8>,
 }
 
@@ -111,13 +111,13 @@ impl Marks {
     }
 }
 
-/// The priority of a packet that no function has given one.
+/// The priority value of a packet for which no function has set a priority.
 pub const NO_PRIORITY: u8 = u8::MAX;
 
-/// The value of the usual egress port, if no function has chosen one.
+/// The egress entry of a packet for which no function has chosen a port.
 const USUAL: u8 = u8::MAX;
 
-/// The maximum number of copies requested in a batch.
+/// The maximum number of copies that can be requested for the packets of one batch.
 const MOST_COPIES: usize = 4 * BATCH_CAPACITY;
 
 /// Up to 64 packets in order of arrival, and masks: dropped, punted, redirected.
@@ -132,25 +132,26 @@ pub struct Batch {
     packets: Vec<Packet>,
     /// Maximum number of packets, at most the capacity.
     limit: u32,
-    /// Number of the function that processes the batch now, as the worker numbers its functions.
+    /// Index of the function that processes the batch now, in the worker's list of functions.
     stage: u8,
     dropped: u64,
     punted: u64,
-    /// Mask of packets that have an egress port in `egress`, or a priority.
+    /// Mask of packets for which a function has set an egress port, which is in `egress`, or a priority.
     redirected: u64,
     /// Mask of packets with entries in `copies`.
     copied: u64,
     egress: [u8; BATCH_CAPACITY],
-    /// Causes of the punted packets.
+    /// Causes of the punted packets, by packet index.
     causes: [Punt; BATCH_CAPACITY],
-    /// Numbers of the functions that punted the packets.
+    /// Indices of the functions that punted the packets, by packet index.
     punters: [u8; BATCH_CAPACITY],
-    /// Pairs of a packet's index and the egress port of a copy, in order of the indices.
+    /// Pairs of a packet's index and the egress port of one of its copies, sorted by packet index.
     copies: Vec<(u8, u8)>,
     /// Mask of packets with a priority in `priorities`; each is also in `redirected`.
     prioritised: u64,
     priorities: [u8; BATCH_CAPACITY],
-    /// Mask of packets with parsed `headers` that have not changed since. The bits after the last packet are 0.
+    /// Mask of packets whose parsed `headers` are valid, because the packets have not changed since. The bits after the
+    /// last packet are 0.
     read: u64,
     headers: [Headers; BATCH_CAPACITY],
     /// Arrival times by packet index, as stamped by the port; empty after packets were removed.
@@ -198,8 +199,8 @@ impl Batch {
         self.limit = limit.clamp(self.packets.len().max(1), BATCH_CAPACITY) as u32;
     }
 
-    /// Sets the number of the function that processes the batch from now on, as the worker numbers its functions.
-    /// Packets marked as punted after this call count as punted by that function.
+    /// Sets the index of the function that processes the batch from now on, in the worker's list of functions. Packets
+    /// marked as punted after this call count as punted by that function.
     #[inline(always)]
     pub fn set_stage(&mut self, number: u8) {
         self.stage = number;
@@ -237,8 +238,8 @@ impl Batch {
         }
     }
 
-    /// Appends the packets that `fill` writes after the last packet, at most [`Batch::room`]. `fill` returns their
-    /// number, and so does this.
+    /// Appends the packets that `fill` writes after the last packet, at most [`Batch::room`]. Returns their number, as
+    /// `fill` returns it.
     ///
     /// # Safety
     /// `fill` must have written as many packets as it says, and no more than there is room for.
@@ -370,14 +371,14 @@ impl Batch {
         self.causes[index & 63]
     }
 
-    /// Returns the number of the function ([`Batch::set_stage`]) that punted packet `index`. This batch must have been
+    /// Returns the index of the function ([`Batch::set_stage`]) that punted packet `index`. This batch must have been
     /// filled by [`Batch::settle`].
     #[inline(always)]
     pub fn punter(&self, index: usize) -> u8 {
         self.punters[index & 63]
     }
 
-    /// Sets the egress port of packet `index`; a later call replaces the choice of an earlier one. Port numbers are at
+    /// Sets the egress port of packet `index`; a later call replaces the port of an earlier call. Port numbers are at
     /// most 254.
     #[inline(always)]
     pub fn send_to(&mut self, index: usize, port: u8) {
@@ -386,8 +387,8 @@ impl Batch {
         self.redirected |= 1 << (index & 63);
     }
 
-    /// Sets the priority of packet `index` and its copies in the queues of a full port, from 0 to 7 (the highest). The
-    /// default is the priority in the packet's headers.
+    /// Sets the priority, from 0 to 7 (the highest), of packet `index` and of its copies in the queues of full ports.
+    /// The default is the priority in the packet's headers.
     #[inline]
     pub fn set_priority(&mut self, index: usize, priority: u8) {
         debug_assert!(index < self.packets.len());
@@ -437,7 +438,7 @@ impl Batch {
         self.dropped | self.punted | self.redirected | self.copied != 0
     }
 
-    /// Returns true if all packets leave through the usual port, without priorities and without copies.
+    /// Returns true if all packets leave through the usual egress port, without priorities and without copies.
     #[inline(always)]
     pub fn goes_together(&self) -> bool {
         self.redirected | self.copied == 0
@@ -579,7 +580,7 @@ impl Batch {
             } else {
                 lost += 1;
             }
-            // The packets up to the next marked one close the gap.
+            // The packets up to the next marked packet move forward and close the gap.
             let next = len.min(rest.trailing_zeros() as usize);
             let count = next - index - 1;
             // SAFETY: both lie below the length that there was, and what is overwritten has been moved out.
@@ -598,7 +599,8 @@ impl Batch {
         lost
     }
 
-    /// Removes the egress ports and priorities of removed packets, those of `marked`, so that the lists match again.
+    /// Removes the egress ports and priorities of removed packets (mask `marked`), so that the lists have one entry for
+    /// each remaining packet.
     #[cold]
     fn move_ways(&mut self, marked: u64) {
         let place = |index: u32| (!marked & ((1 << index) - 1)).count_ones();

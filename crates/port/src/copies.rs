@@ -1,4 +1,4 @@
-//! The number of copies of a frame between each two backends.
+//! The number of copies of a frame between the kinds of ports.
 
 use crate::backend::Backend;
 use crate::handling::Handling;
@@ -7,15 +7,15 @@ use serde::Serialize;
 /// The copies of a frame on its path between two ports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Copies {
-    /// Ingress port: backend, and the option that distinguishes its kinds, if any.
+    /// Ingress port: its backend, and the option that selects this kind of port, if there is one.
     pub from: String,
-    /// Egress port.
+    /// Egress port, in the same form.
     pub to: String,
-    /// Copies of its bytes in user space.
+    /// Number of times that the frame's bytes are copied in user space.
     pub copies: u32,
 }
 
-/// Returns every ordered pair of the kinds of ports that `backends` have, row by row.
+/// Returns the copies for every ordered pair of kinds of ports of `backends`, sorted by ingress port.
 pub fn copies(backends: &[Backend]) -> Vec<Copies> {
     let kinds: Vec<(String, &Handling)> = backends
         .iter()

@@ -10,7 +10,7 @@ pub enum PortError {
     BadSpec {
         /// Spec as written.
         spec: String,
-        /// Text that says what is wrong, and what would be right.
+        /// Text that says what is wrong, and what would be valid.
         reason: String,
     },
     /// The machine lacks something that this port needs.
@@ -56,7 +56,7 @@ impl PortError {
         }
     }
 
-    /// Returns true if the machine lacks something (exit code 3), false if the input is wrong (2).
+    /// Returns true if the machine lacks something (exit code 3), false if the input is wrong (exit code 2).
     pub fn is_missing(&self) -> bool {
         match self {
             Self::Missing { .. } => true,

@@ -16,7 +16,7 @@ pub enum Receives {
 /// How a port sends packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sends {
-    /// Sends packets of the worker's pool without a copy, and copies others into the pool first.
+    /// Sends packets of the worker's pool without a copy, and copies other packets into the pool first.
     FromPool,
     /// Sends every packet without a copy.
     FromAnywhere,
@@ -29,7 +29,8 @@ pub enum Sends {
 /// How one kind of port handles packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handling {
-    /// Option of the spec that distinguishes this kind of port from others of the backend, or empty.
+    /// Option of the spec that distinguishes this kind of port from other kinds of the backend; empty if no option
+    /// does.
     pub variant: &'static str,
     /// Memory of the packets that the port delivers.
     pub receives: Receives,
@@ -38,8 +39,8 @@ pub struct Handling {
 }
 
 impl Handling {
-    /// Returns how often a frame's bytes are copied in user space between a port of this kind and one of kind `to`.
-    /// Copies by the kernel or a device are not counted.
+    /// Returns how often a frame's bytes are copied in user space on the path from a port of this kind to a port of
+    /// kind `to`. Copies by the kernel or a device are not counted.
     pub fn copies_to(&self, to: &Self) -> u32 {
         match (self.receives, to.sends) {
             (_, Sends::FromAnywhere)

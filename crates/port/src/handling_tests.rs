@@ -21,7 +21,7 @@ struct Surroundings {
     bed: Option<Testbed>,
 }
 
-/// The far end of a port, which sends frames to it and receives frames from it.
+/// The program or interface on the other side of a port, which sends frames to the port and receives frames from it.
 enum Far {
     Port(Box<Opened>),
     /// The port makes its frames itself, or discards them.

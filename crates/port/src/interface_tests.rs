@@ -81,7 +81,7 @@ impl Testbed {
         ip(&format!("-n {} {arguments}", self.left));
     }
 
-    /// Moves an interface from one namespace to the other.
+    /// Moves an interface from the left to the right namespace.
     pub(crate) fn move_to_right(&self, interface: &str) {
         self.left_ip(&format!("link set {interface} netns {}", self.right));
     }
@@ -119,7 +119,7 @@ fn inside<T>(name: &str, action: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A port and the pool it was opened with.
+/// A port, and the pool with which it was opened.
 pub(crate) struct Opened {
     pub(crate) port: Box<dyn Port>,
     pub(crate) resources: Resources,
@@ -155,7 +155,7 @@ pub(crate) fn frame_bytes(number: u64, len: usize) -> Vec<u8> {
 }
 
 impl Opened {
-    /// Makes one packet of these bytes.
+    /// Appends one packet with these bytes to `batch`.
     pub(crate) fn load(&self, batch: &mut Batch, bytes: &[u8]) {
         assert_eq!(self.resources.pool().fill(batch, 1, bytes.len() as u16), 1);
         let last = batch.len() - 1;
@@ -249,7 +249,7 @@ fn cross(from: &mut Opened, to: &mut Opened) {
     assert_eq!(sent.tx_too_long + sent.tx_failed + got.rx_overrun, 0);
 }
 
-/// Frames that are invalid for a link of this MTU are counted and do not stop the others.
+/// Frames that are too long or too short for the link are counted, and valid frames still pass.
 pub(crate) fn frames_too_long_or_too_short_are_counted(backend: &str, options: &str) {
     let Some(bed) = Testbed::new(1) else { return };
     let (mut left, mut right) = both_ends(&bed, backend, options);
@@ -338,7 +338,7 @@ pub(crate) fn traffic_resumes_after_the_link_was_down(backend: &str, options: &s
         panic!("still up")
     };
     assert!(text.contains("left0 is down"), "{text}");
-    // The kernel reports the other end's state a little later.
+    // The kernel reports the state of the peer interface a little later.
     let start = Instant::now();
     while right.port.link().is_up() {
         assert!(start.elapsed() < PATIENCE, "still up");

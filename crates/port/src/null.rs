@@ -36,12 +36,12 @@ pub(crate) const BACKEND: Backend = Backend {
     split: Split::Joinable(joinable),
 };
 
-/// The range of a source's frame length, bytes with frame check sequence.
+/// The range of frame lengths that a source can have, in bytes with frame check sequence.
 const FRAME_BYTES: std::ops::RangeInclusive<u64> = 64..=1518;
 /// The length of the frame check sequence, which packets do not include.
 const CHECK_BYTES: u16 = 4;
 
-/// The maximum number of bytes of a capture's frames. Larger captures are read from a file.
+/// The maximum total length of a capture's frames in memory, bytes.
 const MOST_BYTES: usize = 64 << 20;
 
 struct NullPort {
@@ -56,7 +56,7 @@ struct NullPort {
 /// The frames of a capture, in memory.
 struct Frames {
     bytes: Vec<u8>,
-    /// End offset of each frame.
+    /// For each frame, the offset after its last byte.
     ends: Vec<usize>,
     /// Index and offset of the next frame.
     next: (usize, usize),

@@ -169,7 +169,7 @@ impl Packet {
         self.slot
     }
 
-    /// Drops the handle but not the slot, which stays counted out; the caller owns its number.
+    /// Drops the handle and returns the slot's number. The slot stays counted out, and the caller owns it.
     #[inline(always)]
     pub(crate) fn into_slot(self) -> u32 {
         let slot = self.slot;

@@ -19,7 +19,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use taut_sys::Mapping;
 
-/// The bytes kept before each received frame, for headers that functions add.
+/// The number of bytes before each received frame that are reserved for headers that functions add.
 pub(crate) const HEADROOM_BYTES: u16 = 128;
 
 /// The default size of a slot: 33 cache lines, an odd number, so that the first lines of consecutive slots are in
@@ -190,7 +190,7 @@ impl PoolHandle {
         Some(unsafe { self.packet(slot, len) })
     }
 
-    /// Returns the packet of `len` bytes in a slot that was lent.
+    /// Returns a packet of `len` bytes in a slot from [`PoolHandle::lend_slots`].
     ///
     /// # Safety
     /// The pool must have memory; `slot` must be counted out of it and held by nobody else; `len` must be at most
@@ -221,8 +221,8 @@ impl PoolHandle {
             .map_or(NonNull::dangling(), Mapping::base)
     }
 
-    /// Takes up to `n` slots without making packets of them, and passes their numbers to `each`. Returns how many.
-    /// Their new owner makes packets of them or returns them.
+    /// Takes up to `n` slots without making packets of them, and passes the number of each slot to `each`. Returns the
+    /// count of slots. The new owner makes packets of the slots or returns them.
     #[inline(always)]
     pub(crate) fn lend_slots(&self, n: usize, mut each: impl FnMut(u32)) -> usize {
         // SAFETY: single-threaded; `each` gets a number, and the callers in this crate do not touch the
@@ -265,7 +265,7 @@ impl PoolHandle {
         self.pool().stride_bytes as usize
     }
 
-    /// Returns the number of slots in the memory.
+    /// Returns the number of slots of the pool.
     #[cfg(feature = "xdp")]
     pub(crate) fn slots(&self) -> usize {
         self.memory().map_or(0, |m| m.len() / self.stride_bytes())

@@ -54,12 +54,13 @@ pub trait Port {
         false
     }
 
-    /// Returns true if sent packets go anywhere; false for a file that is only read.
+    /// Returns true if the port can send packets; false for a file that is only read.
     fn takes(&self) -> bool {
         true
     }
 
-    /// Returns true if the link accepts frames of this length and kind. A link without a known limit accepts all.
+    /// Returns true if the link accepts a frame of this length and kind. A link without a known limit accepts all
+    /// frames.
     fn fits(&self, _frame: &[u8]) -> bool {
         true
     }
@@ -144,7 +145,7 @@ pub enum Supply {
 pub struct Breakdown {
     /// Reason and position in words.
     pub why: String,
-    /// True if the machine is the cause, such as a full disk; false if the input is.
+    /// True if the machine is the cause, such as a full disk; false if the input is the cause.
     pub is_machines: bool,
 }
 
@@ -168,11 +169,11 @@ pub struct PortCounters {
     pub rx_malformed: u64,
     /// Packets that arrived, but were longer than a buffer.
     pub rx_too_long: u64,
-    /// Packets taken that were longer than the peer's buffer or the link's MTU.
+    /// Packets taken from the caller that were longer than the peer's buffer or the link's MTU.
     pub tx_too_long: u64,
-    /// Packets taken that the kernel or the peer refused.
+    /// Packets taken from the caller that the kernel or the peer refused.
     pub tx_failed: u64,
-    /// Packets not taken because the ring was full, and dropped: counted by the sender.
+    /// Packets that the port did not take because its ring was full, and that the caller dropped and counted.
     pub tx_full: u64,
 }
 

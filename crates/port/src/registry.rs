@@ -58,7 +58,8 @@ impl PortSpec {
     /// Prepares the port for workers that join one after the other, while earlier ones run.
     ///
     /// # Errors
-    /// The errors are those of [`PortSpec::open`]; it also fails if the number of workers is fixed once the port is open.
+    /// The errors are those of [`PortSpec::open`]; it also fails if the number of workers is fixed once the port is
+    /// open.
     pub fn joinable(&self) -> Result<Joinable, PortError> {
         self.check_joinable()?;
         match self.split() {
@@ -70,7 +71,7 @@ impl PortSpec {
     /// Checks whether workers can join while the port is open.
     ///
     /// # Errors
-    /// The error names the ports that support it.
+    /// The error names the kinds of ports that support this.
     pub fn check_joinable(&self) -> Result<(), PortError> {
         let is_joinable = |split: Split| matches!(split, Split::Joinable(_));
         if is_joinable(self.split()) {

@@ -1,4 +1,5 @@
-//! The veth pair at the end of a chain: a spec that `taut chain up` replaces by a real port.
+//! The spec of a veth pair as the first or last port of a chain; `taut chain up` makes the pair and replaces the spec
+//! by a port on it.
 
 use crate::{Backend, PortError, PortSpec, Split};
 

@@ -8,13 +8,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use taut_port::{Batch, Port, PortSpec, Resources};
 
-/// The environment variable that makes a new process of this program open a port as the peer that is killed.
+/// The environment variable with the port spec for a child process of this program, which acts as the peer and is
+/// killed.
 const PEER: &str = "TAUT_SOAK_PEER";
 
 /// The number of peers that are killed in each role.
 const KILLS: usize = 1_000;
 
-/// The number of rounds until all one-time allocations have been made.
+/// The number of rounds before memory is measured, in which all one-time allocations are made.
 const WARM_UP: usize = 50;
 
 /// The timeout of a round, after which the test fails.
@@ -97,7 +98,7 @@ fn kill_peers(path: &Path, ours: &str, peers: &str) {
         received += came;
         peer.kill().unwrap();
         peer.wait().unwrap();
-        // The last received packets are held beyond the peer's end.
+        // The packets received last are held until after the peer was killed.
         while port.link().is_up() {
             assert!(
                 begun.elapsed() < PATIENCE,

@@ -33,7 +33,7 @@ pub enum ResultsError {
         /// The name.
         source: NotInside,
     },
-    /// A JSON file does not have the expected form.
+    /// A JSON file cannot be parsed as the expected type.
     #[error("{}: line {}: {source}; the file is damaged or of another version, run the experiment again", path.display(), source.line())]
     Json {
         /// The file.
@@ -46,9 +46,9 @@ pub enum ResultsError {
     Schema {
         /// The experiment.json.
         path: PathBuf,
-        /// Version found.
+        /// Layout version of the folder.
         found: u32,
-        /// Version this program reads and writes.
+        /// Layout version that this program reads and writes.
         supported: u32,
     },
     /// A Parquet file is damaged or lacks a column.

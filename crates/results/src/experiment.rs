@@ -15,7 +15,7 @@ pub struct Experiment {
     pub devices: Vec<DeviceInfo>,
     /// The clock of all timestamps.
     pub clock: Clock,
-    /// Round trip of a cache line between two cores of this machine; `None` when not measured.
+    /// Round-trip time of a cache line between two cores of this machine; `None` if it was not measured.
     pub ping_pong: Option<PingPong>,
 }
 
@@ -50,9 +50,9 @@ pub struct Settings {
     pub cbr_seconds: f64,
     /// Length of one trial of the sweep, s.
     pub trial_seconds: f64,
-    /// Repetitions, devices interleaved in each.
+    /// Number of repetitions, each with all devices, interleaved.
     pub repetitions: u32,
-    /// Seed of everything random.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
@@ -93,7 +93,7 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceInfo {
-    /// Unique name, also of its folder under `runs`.
+    /// Unique name, which is also the name of the device's folder below `runs`.
     pub id: String,
     /// Name in tables and figures; unique within its transport.
     pub label: String,
@@ -110,7 +110,7 @@ pub struct DeviceInfo {
     pub flush: Option<String>,
     /// Longest time the flush policy lets a packet wait (drain or flush timer), ns.
     pub flush_wait_ns: Option<u64>,
-    /// The command that started the device.
+    /// The command line that started the device.
     pub command: Vec<String>,
     /// A note for the reader; may be empty.
     pub note: String,
@@ -128,12 +128,12 @@ pub struct Clock {
     pub error_ppm: f64,
 }
 
-/// Round trip of a cache line between the two cores used.
+/// Round-trip time of a cache line between the two cores of generator and device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PingPong {
-    /// Median round trip, ns.
+    /// Median round-trip time, ns.
     pub p50_ns: f64,
-    /// Round trips measured.
+    /// Number of round trips measured.
     pub count: u64,
 }

@@ -7,7 +7,7 @@
 //!     cbr.json                           counts and summaries at the constant rate
 //!     latency.hlog                       the latencies as an HdrHistogram log
 //!     samples.parquet                    one row per packet sent
-//!     interruptions.json                 when the cores of generator and device were taken away
+//!     interruptions.json                 interruptions of the cores of generator and device
 //!     sweep.json                         trials over the offered rate
 //! DIR/figures/*.svg, DIR/report.html     made from the above
 //! ```
@@ -120,7 +120,7 @@ impl RunWriter {
         write_json(&self.partial.join("cbr.json"), result)
     }
 
-    /// Writes `latency.hlog`: one interval from `start` of length `duration`.
+    /// Writes `latency.hlog` as a log with one interval, which begins at `start` and lasts `duration`.
     pub fn write_histogram(
         &self,
         histogram: &LatencyHistogram,
@@ -196,11 +196,11 @@ pub fn read_each<T: DeserializeOwned>(
 pub struct Results {
     /// Path of the folder.
     pub dir: PathBuf,
-    /// The content of its `experiment.json`.
+    /// The content of `experiment.json` in this folder.
     pub experiment: Experiment,
-    /// Complete runs of the devices listed there, by device, then repetition.
+    /// Complete runs of the devices in `experiment`, sorted by device, then by repetition.
     pub runs: Vec<Run>,
-    /// Missing or unreadable parts, one sentence each.
+    /// One sentence for each part that is missing or unreadable.
     pub problems: Vec<String>,
 }
 
@@ -372,7 +372,7 @@ pub(crate) fn open_optional(
     }
 }
 
-/// Reads a plain file of a results folder by its name, up to the size limit of records. Links are not followed.
+/// Reads a plain file of a results folder by its name, up to the maximum size of a JSON file. Links are not followed.
 ///
 /// # Errors
 /// The file does not exist, is not a plain file, or is larger.
@@ -393,7 +393,7 @@ pub fn write(dir: &Path, name: &str, text: &[u8]) -> Result<(), ResultsError> {
 /// Reads a JSON file of a results folder by its name. Links are not followed.
 ///
 /// # Errors
-/// The file does not exist, or has another form.
+/// The file does not exist, or does not have the expected form.
 pub fn read_json<T: DeserializeOwned>(dir: &Path, name: &str) -> Result<T, ResultsError> {
     parse_json(&dir.join(name), &read(dir, name)?)
 }

@@ -60,7 +60,7 @@ impl InsidePath {
         &self.0
     }
 
-    /// Returns the name of `below` in this folder.
+    /// Returns the name of `below` in the folder that has this name.
     ///
     /// # Errors
     /// The joined name is too long.
@@ -138,7 +138,7 @@ impl InsidePath {
     /// the name may be a link.
     ///
     /// # Errors
-    /// Something else has the name, or the file system returns an error.
+    /// The name belongs to something other than a folder, or the file system returns an error.
     pub fn make_folder(&self, folder: &Path) -> io::Result<PathBuf> {
         if let Some(above) = self.above() {
             above.make_folder(folder)?;
@@ -156,8 +156,8 @@ impl InsidePath {
         Some(Self(above.to_owned()))
     }
 
-    /// Returns the files below the folder of this name in `folder`, with names relative to `folder`; none if it does
-    /// not exist. Links, and files with unprintable names, are skipped.
+    /// Returns the files in the folder of this name and in its subfolders, with names relative to `folder`; none if the
+    /// folder does not exist. Links, and files with unprintable names, are skipped.
     ///
     /// # Errors
     /// The folder cannot be read, or a part of the name is a link.

@@ -34,8 +34,8 @@ pub struct CoreInterruptions {
 }
 
 impl MeasuredInterruptions {
-    /// Returns the interruptions that the load generator recorded in its last trial, and those that the device recorded
-    /// in `device_log`, if it does.
+    /// Returns the interruptions that the load generator recorded in its last trial, and those in `device_log`, if the
+    /// device records any.
     ///
     /// # Errors
     /// The device's file cannot be read.
@@ -57,7 +57,7 @@ impl MeasuredInterruptions {
         })
     }
 
-    /// Writes `interruptions.json`, on one line as it is long.
+    /// Writes `interruptions.json`, without line breaks, because the file is long.
     pub(crate) fn write(&self, dir: &Path) -> Result<(), ResultsError> {
         let path = dir.join(RECORDED_INTERRUPTIONS);
         let text = serde_json::to_vec(self).map_err(|source| ResultsError::Json {

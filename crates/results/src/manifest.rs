@@ -10,15 +10,15 @@ use taut_host::{CorePlan, Machine};
 pub struct Manifest {
     /// Layout version of the folder.
     pub schema: u32,
-    /// One line that names the experiment.
+    /// Title of the experiment, in one line.
     pub title: String,
-    /// Version of taut that ran it.
+    /// Version of taut that ran the experiment.
     pub taut_version: String,
-    /// When it began, RFC 3339.
+    /// Time at which the experiment began, RFC 3339.
     pub started: String,
     /// The command that repeats the experiment.
     pub command_line: String,
-    /// The completion of the experiment.
+    /// The state of the experiment: running, interrupted, incomplete or finished.
     #[serde(rename = "stage")]
     pub completion: Completion,
     /// Facts about the machine, as an object of names and values; nested objects are sections.
@@ -59,15 +59,15 @@ impl Manifest {
     }
 }
 
-/// Completion of an experiment or a benchmark.
+/// The state of an experiment or a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Completion {
-    /// It is running, or its process ended before it could record this (killed, power loss).
+    /// The experiment is running, or its process ended before it could record another state (killed, power loss).
     Running,
-    /// The user stopped it; existing parts are complete, others are missing.
+    /// The user stopped the experiment; existing parts are complete, others are missing.
     Interrupted,
-    /// It ended, but some of its runs failed. (This is for experiments only: a benchmark skips failed parts.)
+    /// The experiment ended, but some of its runs failed. (A benchmark skips failed parts instead.)
     Incomplete,
     /// All planned parts exist.
     Finished,
@@ -77,9 +77,9 @@ pub enum Completion {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeftOut {
-    /// The missing measurement.
+    /// The measurement that was skipped.
     pub what: String,
-    /// The reason.
+    /// The reason why the measurement was skipped.
     pub why: String,
     /// How to make the measurement possible.
     pub how: String,
@@ -90,9 +90,9 @@ pub struct LeftOut {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailedAttempt {
-    /// The measurement and its repetition.
+    /// The measurement, with the number of its repetition.
     pub what: String,
-    /// The reason of the failure.
+    /// The reason why the attempt failed.
     pub why: String,
 }
 
@@ -114,12 +114,12 @@ pub fn hex(bytes: &[u8]) -> String {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Origin {
-    /// When it began, RFC 3339, UTC.
+    /// Time at which the measurement began, RFC 3339, UTC.
     pub started: String,
-    /// The command that repeats it.
+    /// The command that repeats the measurement.
     pub command_line: String,
-    /// Versions of the software that the figures depend on.
+    /// Versions of the software that the results depend on.
     pub versions: serde_json::Value,
-    /// True if it ended before all requested probes were sent.
+    /// True if the measurement ended before all requested probes were sent.
     pub stopped: bool,
 }

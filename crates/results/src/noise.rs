@@ -9,7 +9,7 @@ use taut_host::{CorePlan, Machine, SystemActivity, noise_sources};
 pub struct Noise {
     /// Short name of the source.
     pub name: String,
-    /// Its effect on these results.
+    /// Effect of this source on the results.
     pub detail: String,
     /// Fraction of its time that a busy loop on the core lost to other tasks; `None` for other sources of noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]

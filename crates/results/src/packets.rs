@@ -34,11 +34,11 @@ pub struct PacketSample {
     pub latency_ns: Option<u32>,
     /// Number of intact arrivals, at most 255.
     pub arrivals: u8,
-    /// True if a later packet came back first.
+    /// True if a packet that was sent later came back earlier.
     pub reordered: bool,
-    /// True if it was not sent, because the port's ring was full.
+    /// True if the packet was not sent, because the port's ring was full.
     pub refused: bool,
-    /// True if it came back, but only corrupted.
+    /// True if the packet came back, but only corrupted.
     pub corrupt: bool,
 }
 
@@ -185,7 +185,7 @@ struct ParquetSink {
     file: Option<SerializedFileWriter<File>>,
     /// A second handle of the file, for truncation.
     raw: File,
-    /// Each complete row group, with the file offset at which it ends.
+    /// Metadata of each complete row group, and the file offset at which the row group ends.
     groups: Vec<(RowGroupMetaDataPtr, u64)>,
     rows: u64,
     sequences: Vec<i64>,

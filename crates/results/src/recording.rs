@@ -52,9 +52,9 @@ pub fn stream_names(names: &[String]) -> Vec<String> {
 #[derive(Debug)]
 pub struct Recording {
     dir: PathBuf,
-    /// A folder for each stream; `dir` itself if there is only one.
+    /// The folder of each stream; `dir` itself if there is only one stream.
     streams: Vec<PathBuf>,
-    /// True if the folder existed before.
+    /// True if the folder existed before the recording.
     was_there: bool,
 }
 
@@ -134,7 +134,7 @@ impl Recording {
         Ok((sampler, SampleThread { thread, problem }))
     }
 
-    /// Writes a stream's `latency.hlog`: one interval from `start` of length `duration`.
+    /// Writes a stream's `latency.hlog` as a log with one interval, which begins at `start` and lasts `duration`.
     pub fn write_histogram(
         &self,
         stream: usize,
@@ -279,7 +279,7 @@ pub struct SamplesWritten {
     pub rows: u64,
     /// Number of packets that are missing in the file because of an error.
     pub lost: u64,
-    /// The error, if there was one.
+    /// The error because of which packets are missing; `None` without an error.
     pub problem: Option<ResultsError>,
 }
 

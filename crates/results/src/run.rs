@@ -10,9 +10,9 @@ use taut_measure::{JitterSummary, SearchResult, Summary};
 pub struct CbrResult {
     /// Requested rate, packets per second.
     pub offered_pps: f64,
-    /// Rate sent.
+    /// Rate sent, packets per second.
     pub sent_pps: f64,
-    /// Rate received.
+    /// Rate received, packets per second.
     pub received_pps: f64,
     /// Packets accepted by the device.
     pub sent: u64,
@@ -24,7 +24,7 @@ pub struct CbrResult {
     pub refused: u64,
     /// Packets that came back more than once.
     pub duplicate: u64,
-    /// Packets that arrived after one that was sent later.
+    /// Packets that arrived after a packet that was sent later.
     pub reordered: u64,
     /// Packets that came back with changed contents.
     pub corrupt: u64,
@@ -36,14 +36,14 @@ pub struct CbrResult {
     pub latency: Option<Summary>,
     /// Latency from the intended send time, which includes delays of the sender.
     pub latency_from_intended: Option<Summary>,
-    /// Differences of successive latencies.
+    /// Differences between the latencies of successive packets.
     pub jitter: Option<JitterSummary>,
-    /// Send delay of the generator relative to its own schedule. Results of 0.1 call it `slip`.
+    /// Send timestamps minus intended send times. Results of taut 0.1 call it `slip`.
     #[serde(alias = "slip")]
     pub send_delay: Option<Summary>,
     /// Activity of machine and device during the measurement (interrupts, switches, counters): names and values.
     pub activity: serde_json::Value,
-    /// Energy and processor time; `None` in results from before these were recorded.
+    /// Energy and processor time; `None` in results of versions that did not record them.
     #[serde(default)]
     pub energy: Option<EnergyUse>,
 }
@@ -64,9 +64,9 @@ pub struct Sweep {
 pub struct SweepTrial {
     /// Requested rate, packets per second.
     pub offered_pps: f64,
-    /// Rate sent.
+    /// Rate sent, packets per second.
     pub sent_pps: f64,
-    /// Rate received.
+    /// Rate received, packets per second.
     pub received_pps: f64,
     /// Packets accepted by the device.
     pub sent: u64,
@@ -76,7 +76,7 @@ pub struct SweepTrial {
     pub lost: u64,
     /// Packets that the device did not accept because its receive ring was full.
     pub refused: u64,
-    /// True if the generator could not sustain the rate: the trial says nothing about the device.
+    /// True if the generator could not sustain the rate: the trial then says nothing about the device.
     pub behind: bool,
     /// Latency from the send timestamp; `None` when nothing came back.
     pub latency: Option<Summary>,

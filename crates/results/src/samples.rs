@@ -18,7 +18,7 @@ pub struct Sample {
     pub sequence: u64,
     /// Intended send time, ns after the measurement began.
     pub intended_send_ns: i64,
-    /// Send delay, ns; at most 4.29 s is recorded. Files of 0.1 call it `slip_ns`.
+    /// Send delay, ns; at most 4.29 s is recorded. Files of taut 0.1 call it `slip_ns`.
     #[serde(alias = "slip_ns")]
     pub send_delay_ns: u32,
     /// Latency from the send timestamp, ns; at most 4.29 s is recorded. `None` for a packet that was lost or refused.
@@ -143,7 +143,7 @@ fn short(reader: ColumnReader) -> Option<ColumnReaderImpl<Int32Type>> {
     }
 }
 
-/// Returns all values of a column, and for each row whether it has one (empty for a required column).
+/// Returns all values of a column, and for each row whether it has a value (no entries for a required column).
 fn read_column<T: DataType>(
     reader: ColumnReader,
     typed: Typed<T>,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub enum Cells {
     /// Texts.
     Text(Vec<String>),
-    /// Numbers; a missing one is NaN.
+    /// Numbers; NaN stands for a missing number.
     Number(Vec<f64>),
 }
 

@@ -36,7 +36,7 @@ use taut_xdp::router::KernelRouter;
 const SPARE_NODES: usize = 1 << 15;
 const SPARE_LINES: usize = 1 << 17;
 
-/// Next hops and other memory that a change has retired, until no worker uses them.
+/// Next hops and other memory that a change has retired, stored until no worker uses them.
 #[derive(Debug)]
 struct Retiring {
     /// The generations of the IPv4 and IPv6 FIB of each table.
@@ -53,29 +53,30 @@ pub(super) struct Control {
     interfaces: Arc<[Interface]>,
     /// The router's own addresses on each interface.
     addresses: Vec<Addresses>,
-    /// True if the routes come from the kernel only.
+    /// True if all routes come from the kernel.
     are_kernels: bool,
     tables: Vec<Table>,
-    /// The identifier of each table in texts.
+    /// The identifier by which texts refer to each table.
     table_ids: Arc<[u32]>,
     hops: Arc<Hops>,
     in_use: HashMap<Key, InUse, Seeded>,
     groups: HashMap<Vec<Way>, (u8, Group)>,
     free_groups: Vec<u8>,
     free: Vec<NextHop>,
-    /// The next hops without routes since the last request for a grace period.
+    /// The next hops that have lost their last route since the last request for a grace period.
     left: Vec<NextHop>,
     retiring: Option<Retiring>,
     /// The configured routes.
     routes: HashMap<Network, Target, Seeded>,
     /// The number of IPv4 routes in `routes`, stored because counting a million takes long.
     routes_v4: usize,
-    /// The neighbours that have a host route, each in the network of a port.
+    /// The neighbours that have a host route because their address is in the network of a port.
     stations: HashMap<At, ()>,
     neighbours: Neighbours,
     /// Packets that waited for neighbours behind a disconnected port.
     stranded: Vec<Waiting>,
-    /// Packets with a neighbour that the kernel has resolved, each with the neighbour and its MAC address.
+    /// Packets that can leave because the kernel has resolved their neighbour, each with the neighbour and its MAC
+    /// address.
     released: Vec<(At, Mac, Waiting)>,
     /// The sync status, if routes are taken from the kernel.
     followed: Option<KernelStatus>,
@@ -83,7 +84,7 @@ pub(super) struct Control {
     /// The number of added, changed and removed routes since the start.
     changes: Arc<AtomicU64>,
     workers: Vec<Sender<()>>,
-    /// The packet counts by next hop, of each worker.
+    /// The packet counts of each worker, by next hop.
     used: Vec<Used>,
     /// The XDP programs that use the same routes.
     kernel: Kernel,
@@ -136,7 +137,7 @@ impl Control {
         Ok(control)
     }
 
-    /// Fills the empty tables, which costs less than later changes.
+    /// Fills the empty tables. Adding a route here costs less than adding it later.
     fn begin(&mut self, asked: &[Asked]) -> Result<(), Refused> {
         for (network, target) in self.own_routes() {
             self.routes.insert(network, target);
@@ -162,7 +163,7 @@ impl Control {
         self.routes = routes;
         for (table, (four, six)) in self.tables.iter_mut().zip(&ribs) {
             let needed = v6::Capacity::of(six);
-            // Large changes have old and new next to each other for a moment.
+            // During a large change, old and new memory exist side by side.
             table.v6 = v6::Table::new(v6::Capacity {
                 nodes: 2 * needed.nodes + SPARE_NODES,
                 lines: 2 * needed.lines + SPARE_LINES,
@@ -263,7 +264,7 @@ impl Control {
         Arc::clone(&self.interfaces)
     }
 
-    /// Returns the identifier of each table in texts.
+    /// Returns the identifier by which texts refer to each table.
     pub fn table_ids(&self) -> Arc<[u32]> {
         Arc::clone(&self.table_ids)
     }
@@ -329,7 +330,7 @@ impl Control {
         }
     }
 
-    /// Returns every route, shorter prefixes before those within them.
+    /// Returns every route; a prefix precedes the longer prefixes that it contains.
     pub fn list(&self) -> Vec<RouteText> {
         let mut routes: Vec<_> = self.routes.iter().collect();
         routes.sort_unstable_by_key(|(network, _)| **network);
@@ -339,7 +340,7 @@ impl Control {
             .collect()
     }
 
-    /// Returns the route of an address in a table, and its neighbours.
+    /// Returns the route of an address in a table, and the route's neighbours.
     pub fn show(&self, table: u8, address: IpAddr) -> Option<(RouteText, Vec<NeighbourText>)> {
         let (network, target) = self.route_of(table, address)?;
         let neighbour = |at: At| NeighbourText {
@@ -399,7 +400,7 @@ impl Control {
                 led_to_port = matches!(before, Target::Connected(_));
                 self.give_back(&before);
             }
-            // A host route that was there now belongs to the configured route.
+            // An existing host route of a neighbour is taken over by the configured route.
             None => {
                 self.routes_v4 += usize::from(network.is_v4());
                 self.drop_station(network);
@@ -415,7 +416,7 @@ impl Control {
     /// Removes a route; returns true if it existed.
     ///
     /// # Errors
-    /// Fails if there is not enough space for its replacement; nothing has changed then.
+    /// Fails if there is not enough space for the route that replaces it; nothing has changed then.
     pub fn remove(&mut self, network: impl Into<Network>) -> Result<bool, Refused> {
         let network = network.into();
         if !self.routes.contains_key(&network) {
@@ -471,7 +472,8 @@ impl Control {
         self.followed = Some(status);
     }
 
-    /// Writes a network's next hop into the tables; none removes it. The kernel programs have the main table only.
+    /// Writes a network's next hop into the tables; none removes the network. The kernel programs have the main table
+    /// only.
     fn write(&mut self, network: Network, hop: Option<NextHop>) -> Result<(), Refused> {
         let Network { table, prefix } = network;
         let Some(table) = self.tables.get_mut(usize::from(table)) else {

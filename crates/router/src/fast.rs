@@ -1,5 +1,5 @@
-//! The data plane of the router: checks each packet, looks up its next hop, and sets its next addresses. (RFC 1812
-//! section 5.2, RFC 8200.) All other work belongs to the slow path.
+//! The data plane of the router: checks each packet, looks up its next hop, and sets the MAC addresses for the next
+//! link. (RFC 1812 section 5.2, RFC 8200.) All other work belongs to the slow path.
 
 use super::control::Fibs;
 use super::hop::{Hop, Hops, Used};
@@ -19,7 +19,7 @@ use taut_wire::{EtherType, Ethernet, Headers, Ipv4, Mac, Sum, checksum, resoluti
 
 /// The length of an Ethernet header without tags, in bytes.
 pub(super) const ETHERNET_BYTES: usize = 14;
-/// The number of interfaces that a hop can name.
+/// The number of egress interfaces that a hop can refer to.
 const MOST_EXITS: usize = 1 << u8::BITS;
 /// The offset and the length of a VLAN tag, in bytes (IEEE 802.1Q-2018 section 9.6).
 pub(super) const TAG_AT: usize = 12;
@@ -49,7 +49,7 @@ pub(super) enum Outcome {
     NoMemory,
 }
 
-/// The names of [`Outcome`], in order.
+/// The names of the outcomes, in the order of [`Outcome`].
 pub(super) const OUTCOMES: [&str; 11] = [
     "forwarded",
     "to the slow path",
@@ -74,9 +74,9 @@ enum Look {
     Drop(Outcome),
 }
 
-/// The limits on punted packets other than neighbour messages: the burst, and the interval between later ones, ns. The
-/// rest of the slow path's ring is left to neighbour messages, so that a flood to an unresolved neighbour cannot
-/// displace the neighbour's reply.
+/// The limits on punted packets other than neighbour messages: the burst, and the interval between packets after the
+/// burst, ns. The rest of the slow path's ring is left to neighbour messages, so that a flood to an unresolved
+/// neighbour cannot displace the neighbour's reply.
 const TROUBLE_AT_ONCE: u64 = 256;
 const TROUBLE_APART_NS: f64 = 10_000.0;
 
@@ -89,7 +89,7 @@ pub(super) fn vlan_of(frame: &[u8]) -> Option<u16> {
     }
 }
 
-/// The interfaces of a port, by number.
+/// The numbers of the interfaces of a port.
 #[derive(Debug, Clone, Default)]
 struct OnPort {
     untagged: Option<u8>,
@@ -112,7 +112,7 @@ impl OnPort {
     }
 }
 
-/// The packets of a batch that need a lookup in one family.
+/// The packets of a batch that need a lookup, for one address family.
 struct Asking<A> {
     count: usize,
     addresses: [A; BATCH_CAPACITY],
@@ -122,11 +122,11 @@ struct Asking<A> {
 /// A packet that needs a lookup.
 #[derive(Debug, Clone, Copy, Default)]
 struct Asked {
-    /// The index in the batch.
+    /// The index of the packet in the batch.
     index: u8,
-    /// The bytes of its tag.
+    /// The length of the packet's VLAN tag in bytes; 0 for none.
     tag: u8,
-    /// The number of the table.
+    /// The number of the table for the lookup.
     table: u8,
 }
 
@@ -179,7 +179,7 @@ impl<A: Copy + Default> Asking<A> {
     }
 }
 
-/// The facts about an egress interface that a packet needs.
+/// The properties of an egress interface that forwarding needs.
 #[derive(Debug, Clone, Copy, Default)]
 struct Exit {
     mac: Mac,
@@ -200,9 +200,9 @@ struct Run {
 pub(super) struct Plane {
     /// The interfaces, by port number.
     ports: Vec<OnPort>,
-    /// The ingress facts, by interface number.
+    /// The properties of the ingress interfaces, by interface number.
     ears: Vec<Ears>,
-    /// The egress facts, by interface number: one for each possible interface.
+    /// The properties of the egress interfaces, by interface number, for every possible number.
     exits: Box<[Exit; MOST_EXITS]>,
     fibs: Fibs,
     hops: Arc<Hops>,
@@ -220,7 +220,7 @@ pub(super) struct Plane {
     heard: Budget,
 }
 
-/// The facts that a worker knows about an ingress interface.
+/// The properties of an ingress interface that a worker needs.
 struct Ears {
     mac: Mac,
     /// The number of the table that packets are looked up in.
@@ -411,7 +411,7 @@ impl Plane {
         }
     }
 
-    /// Forwards a checked packet as its next hop says.
+    /// Forwards a checked packet, or drops or punts it, depending on its next hop.
     #[inline(always)]
     fn forward<const IS_V4: bool, const TAGGED: bool>(
         &mut self,
@@ -490,7 +490,7 @@ fn look(tagged: &[u8], tag: usize, ears: &Ears) -> Look {
         return Look::Drop(Outcome::Malformed);
     };
     if tagged[..6] != ears.mac.0 {
-        // A broadcast or multicast frame either requests the router or does not concern it.
+        // A broadcast or multicast frame is either for the router or does not concern it.
         let concerned = (tagged[0] & 1 == 1).then(|| ears.concerned(tagged));
         let concerned = concerned.flatten();
         let kind = if ears.is_kernels {
@@ -628,8 +628,8 @@ fn readdress(frame: &mut [u8], source: Mac, destination: Mac) {
     }
 }
 
-/// Replaces a frame's tag of `old` bytes by the tag of another VLAN, or by none; the priority stays. Returns false,
-/// without a change, if there is no memory for it.
+/// Replaces a frame's tag of `old` bytes by the tag of VLAN `vlan`, or removes it if `vlan` is none; the priority
+/// stays. Returns false, without a change, if there is no memory for it.
 fn retag(packet: &mut Packet, old: usize, vlan: Option<u16>, pool: Option<&PoolHandle>) -> bool {
     let Some(pool) = pool else { return false };
     let priority = match packet.bytes().get(TAG_AT + 2) {
@@ -692,8 +692,8 @@ fn ports_of(interfaces: &[Interface]) -> Vec<OnPort> {
     ports
 }
 
-/// Returns a number that all packets of a flow share; fragments use their addresses alone. The XDP programs compute the
-/// same.
+/// Returns a hash that all packets of a flow share; for fragments, only the addresses are hashed. The XDP programs
+/// compute the same.
 #[inline]
 fn flow_of(seed: u64, frame: &[u8]) -> u64 {
     let headers = Headers::of(frame);

@@ -24,40 +24,41 @@ use taut_sys::{
 };
 use taut_wire::Mac;
 
-/// The longest wait for changes, after which the thread checks for its end.
+/// The longest wait for changes. After it, the thread checks whether it has to end.
 const LISTEN: Duration = Duration::from_millis(100);
 /// The delay of a full request after the event that causes it, because more such events may follow.
 const SETTLE: Duration = Duration::from_millis(50);
-/// The number of facts that are applied under one lock, for which the slow path may have to wait.
+/// The number of notifications that are applied under one lock; the slow path may have to wait for the lock.
 const TOGETHER: usize = 256;
 
 /// The sleep after a few changes, because more may follow: each wakeup of the thread costs as much as several routes.
 const REST: Duration = Duration::from_millis(1);
 
-/// The order of routes for one prefix: the local table comes first, then the lower metric.
+/// The order of routes for one prefix: routes of the local table precede others, then lower metrics precede higher
+/// ones.
 type Rank = (bool, u32);
 
 fn rank(route: &KernelRoute) -> Rank {
     (route.table != LOCAL_TABLE, route.metric)
 }
 
-/// The kernel's routes for one prefix. The target of the best one is in the tables.
+/// The kernel's routes for one prefix. The target of the best route is in the tables.
 #[derive(Debug)]
 struct Known {
     rank: Rank,
-    /// The worse routes, the best of them first.
+    /// The other routes for the prefix, the best of them first.
     others: Vec<(Rank, Target)>,
-    /// The number of the last full request that included it.
+    /// The number of the last full request whose reply included the prefix.
     told: u64,
 }
 
-/// The facts received from the kernel.
+/// The routes, addresses and neighbours received from the kernel.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
     known: HashMap<Network, Known, Seeded>,
     /// The number of full requests.
     asking: u64,
-    /// True while the received facts are the reply to a full request instead of changes.
+    /// True while the received messages are the reply to a full request, and not notifications of changes.
     is_told_all: bool,
     /// The time since which a full request is due.
     pub wants_all: Option<Instant>,
@@ -73,7 +74,7 @@ impl Mirror {
         self.wants_all = None;
     }
 
-    /// Ends a full request with facts that may be missing, and schedules another one a little later.
+    /// Ends a full request whose reply may be incomplete, and schedules another full request a little later.
     pub fn end_in_part(&mut self, now: Instant) {
         self.is_told_all = false;
         self.wants_all.get_or_insert(now);
@@ -96,7 +97,7 @@ impl Mirror {
         self.status.routes = self.known.len();
     }
 
-    /// Applies a fact. `interface` maps the kernel's interface number to the router's.
+    /// Applies a received route, address or neighbour. `interface` maps the kernel's interface number to the router's.
     pub fn take(
         &mut self,
         fact: KernelFact,
@@ -174,7 +175,8 @@ impl Mirror {
                 return;
             }
         };
-        // With the first route of a full request, the worse ones are cleared, because they follow.
+        // With the prefix's first route of a full request, its other routes are cleared: the reply still has to include
+        // them.
         if std::mem::replace(&mut known.told, asking) != asking && self.is_told_all {
             known.others.clear();
             known.rank = rank(route);
@@ -206,7 +208,7 @@ impl Mirror {
         }
     }
 
-    /// Removes a route of this metric, or only some of its next hops.
+    /// Removes a route of this rank, or only some of the route's next hops.
     fn remove(
         &mut self,
         network: Network,
@@ -229,7 +231,7 @@ impl Mirror {
             }
             _ => None,
         };
-        // If two routes are equal, the one with that target is removed.
+        // If two routes have the same rank, the route with that target is removed.
         let twins = known
             .others
             .iter()
@@ -243,7 +245,7 @@ impl Mirror {
             }
             if known.others.is_empty() {
                 self.known.remove(&network);
-                // Without space for its replacement it stays until the next full request.
+                // If there is no space for the replacement of a route, the route stays until the next full request.
                 if control.remove(network).is_err() {
                     self.status.refused += 1;
                 }
@@ -266,8 +268,8 @@ impl Mirror {
     }
 }
 
-/// Returns the network and the target of a kernel's route. The target is none if the route leads nowhere; the result is
-/// none if the route does not concern the router.
+/// Returns the network and the target of a route from the kernel. The target is none if the route leads nowhere; the
+/// result is none if the route does not concern the router.
 fn meaning(
     route: &KernelRoute,
     interface: impl Fn(u32) -> Option<u8>,

@@ -1,13 +1,13 @@
-//! The next hops of one route that share its flows: a flow keeps its next hop for as long as that exists. (RFC 2992
-//! describes hashing of flows; Linux calls groups resilient if only the flows of a removed next hop move.)
+//! The next hops of one route that share its flows: a flow keeps its next hop for as long as the next hop exists. (RFC
+//! 2992 describes hashing of flows; Linux calls groups resilient if only the flows of a removed next hop move.)
 
 use super::hop::BUCKETS;
 
-/// A next hop of a group.
+/// A next hop as a member of a group.
 #[derive(Debug, Clone, PartialEq)]
 struct Member {
     is_there: bool,
-    /// Its weight relative to the others.
+    /// The weight of the member relative to the other members.
     weight: u16,
 }
 

@@ -9,7 +9,7 @@ use taut_xdp::router::KernelRouter;
 /// The number of possible next hops, including the invalid one.
 pub(super) const MOST_HOPS: usize = NextHop::MOST as usize + 1;
 
-/// The packets that a worker has sent by each next hop, by its number. Only the worker adds to them.
+/// The numbers of packets that a worker has sent, by number of the next hop. Only the worker adds to them.
 pub(super) type Used = Arc<[AtomicU64]>;
 
 /// Returns new counters of a worker, all 0.
@@ -17,7 +17,7 @@ pub(super) fn unused() -> Used {
     (0..MOST_HOPS).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// The treatment of packets.
+/// The treatment of packets with a certain next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hop {
     /// There is no route.
@@ -38,7 +38,7 @@ pub(super) enum Hop {
     Prohibited,
 }
 
-/// The position of the kind in a word; below it are the port, and the MAC address in the lowest 48 bits.
+/// The lowest bit of the kind in a word. The port is in the bits below, and the MAC address in the lowest 48 bits.
 const KIND_AT: u32 = 56;
 const PORT_AT: u32 = 48;
 
@@ -97,7 +97,7 @@ pub(super) const BUCKETS: usize = 64;
 /// The next hop of each bucket of a group's flows, by number.
 type Buckets = [AtomicU16; BUCKETS];
 
-/// The hops of all workers, by the number of the next hop. Number 0 is no route.
+/// The hops that all workers use, by number of the next hop. Number 0 means that there is no route.
 #[derive(Debug)]
 pub(super) struct Hops {
     words: Box<[AtomicU64]>,
@@ -149,7 +149,8 @@ impl Hops {
         }
     }
 
-    /// Returns the treatment of packets of this next hop. The table entry that leads here was written after the word.
+    /// Returns the treatment of packets of this next hop. The table entry that refers to this next hop was written
+    /// after the word.
     #[inline(always)]
     pub fn get(&self, number: NextHop) -> Hop {
         self.at(number.index())

@@ -18,7 +18,7 @@ use taut_wire::{
     icmp_error, resolution,
 };
 
-/// The entry of the function.
+/// The entry of function HOST in the list of functions.
 pub const ENTRY: Entry = Entry {
     name: "host",
     summary: "gives a port addresses of its own, which answer ARP, neighbour discovery and echo; other packets pass",
@@ -89,11 +89,11 @@ impl Own {
         }
     }
 
-    /// Returns the punt cause if the frame is for the slow path.
+    /// Returns the cause with which the worker punts the frame; none if the frame is not for this host.
     #[inline(always)]
     pub(crate) fn concerned(&self, frame: &[u8]) -> Option<Punt> {
         let ethernet = Ethernet::new(frame).ok()?;
-        // Most packets are for other hosts, which the destination alone shows.
+        // Most packets are for other hosts, which their destination address alone shows.
         let to = ethernet.destination();
         if to != self.mac && !to.is_multicast() {
             return None;

@@ -1,5 +1,5 @@
-//! The router with its fast path in the kernel: the kernel has the same routes; other packets and all replies are
-//! handled here.
+//! The router with its fast path in the kernel: XDP programs forward packets by the same routes. The router in the
+//! process handles the other packets and all replies.
 
 use super::hop::{BUCKETS, MOST_GROUPS, MOST_HOPS};
 use super::interface::Interface;
@@ -15,7 +15,8 @@ use taut_xdp::router::{KernelRouter, RouterInterface, RouterSettings};
 /// The maps of the XDP programs; None if the kernel forwards no packets.
 pub(super) type Kernel = Option<Arc<KernelRouter>>;
 
-/// The longest run of a program for one packet, after which it no longer uses removed table entries.
+/// The upper bound for the time that a program spends on one packet. This time after the removal of a table entry, no
+/// program uses the entry.
 pub(super) const LONGEST_RUN: Duration = Duration::from_millis(50);
 
 /// The programs, with the maps in which the router in the process stores its routes as well.
@@ -74,7 +75,7 @@ pub(super) fn copy_v4(kernel: &KernelRouter, fib: &v4::Fib, prefix: PrefixV4) {
     }
 }
 
-/// Sets the next hop of a prefix in the kernel; none removes it.
+/// Sets the next hop of a prefix in the kernel; none removes the prefix.
 pub(super) fn set_v6(
     kernel: &KernelRouter,
     prefix: PrefixV6,

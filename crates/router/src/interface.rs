@@ -14,9 +14,9 @@ pub(super) struct Interface {
     pub name: String,
     /// The number of its port.
     pub port: u8,
-    /// The VLAN of its frames' tag, if they have one.
+    /// The VLAN in the tag of the interface's frames; none if its frames are untagged.
     pub vlan: Option<u16>,
-    /// The number of the table for its packets.
+    /// The number of the table in which packets from the interface are looked up.
     pub table: u8,
     pub mac: Mac,
     /// The initial addresses.
@@ -37,7 +37,7 @@ impl Addresses {
         self.0.iter().map(|(address, _)| *address)
     }
 
-    /// Returns the addresses in the form for the kernel.
+    /// Returns the addresses, each with the length of its network's prefix.
     pub fn with_lengths(&self) -> &[(IpAddr, u8)] {
         &self.0
     }

@@ -8,12 +8,13 @@
 //!
 //! # Design
 //!
-//! The router looks up the destinations of a batch together in the tables of `taut-lpm`, which the control plane changes
-//! in place. The result is the number of a next hop. The next hop is one word (`hop.rs`): egress port and MAC address,
-//! slow path, or drop. A neighbour that moves thus costs one store, however many routes lead to it. A neighbour gets a
-//! route of its own, so that every packet needs one lookup. ECMP divides the flows of a route by a table of 64 entries
-//! (`group.rs`). The number of a next hop and the memory of a table are reused after every worker has finished a batch.
-//! Neighbours are kept without clock and sockets (`neighbours.rs`), so tests run their timers in virtual time.
+//! The router looks up the destinations of a batch together in the tables of `taut-lpm`, which the control plane
+//! changes in place. The result is the number of a next hop. The next hop is one word (`hop.rs`): egress port and MAC
+//! address, slow path, or drop. A neighbour that moves thus costs one store, however many routes lead to it. A
+//! neighbour gets a route of its own, so that every packet needs one lookup. ECMP divides the flows of a route by a
+//! table of 64 entries (`group.rs`). The number of a next hop and the memory of a table are reused after every worker
+//! has finished a batch. The neighbour table uses no clock and no sockets (`neighbours.rs`), so tests run their timers
+//! in virtual time.
 //!
 //! If the kernel owns the routes, a thread receives changes by netlink and passes them to the control plane
 //! (`follow.rs`). It subscribes before it reads all routes, so it misses none, and reads them again after an overrun.
@@ -71,7 +72,7 @@ use taut_function::{
 use taut_port::{Batch, PoolHandle, PortError};
 use taut_sys::{Alarm, Clock};
 
-/// The entry of the function.
+/// The entry of function ROUTE in the list of functions.
 pub const ENTRY: Entry = Entry {
     name: "route",
     summary: "a router: sends IPv4 and IPv6 packets where routes lead, asks for neighbours, tells senders what is wrong",
@@ -104,7 +105,7 @@ struct Router {
     deciding: Option<Deciding>,
     plane: Option<Plane>,
     counts: Arc<Counts>,
-    /// True for the worker that reads the kernel's packets.
+    /// True for the function of the first worker, whose slow path reads the kernel's packets.
     is_first: bool,
     /// The maps of the programs, if packets pass in the kernel.
     kernel: Kernel,
@@ -134,7 +135,7 @@ impl Function for Router {
     fn needs(&self) -> Needs {
         Needs {
             spread: Spread::Any,
-            // It is called without packets to confirm that it reads no table.
+            // The function is called without packets to confirm grace periods: that it reads no table.
             empty_batches: EmptyBatches::Wakes,
             chooses_ports: true,
             ..Needs::default()

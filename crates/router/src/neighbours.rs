@@ -1,8 +1,8 @@
 //! The neighbours of the router's ports: requests for them, their addresses, and the packets that wait for them. (RFC
 //! 1122 section 2.3.2, RFC 4861 section 7.3.) This file reads no clock and sends nothing: its caller does.
 //!
-//! Packets wait per neighbour, so that none waits for another neighbour. All state that untrusted sources can cause is
-//! bounded.
+//! Packets wait in a queue per neighbour, so that no packet waits for another neighbour. All state that untrusted
+//! sources can create is bounded.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -20,15 +20,15 @@ const BETWEEN_QUESTIONS: Duration = Duration::from_secs(1);
 const QUESTIONS: u32 = 3;
 /// The time after a reply for which a neighbour is reachable; then it is requested again (RFC 4861 section 10).
 const REACHABLE: Duration = Duration::from_secs(30);
-/// The time without requests for a neighbour that did not reply.
+/// The time for which a neighbour that did not reply is not requested again.
 const FAILED: Duration = Duration::from_secs(1);
 /// A time that never comes, for neighbours without requests.
 const EVER: Duration = Duration::from_secs(1 << 30);
-/// The limit on packets that wait for one neighbour; the oldest is dropped first (RFC 1122 section 2.3.2.2 requires
-/// one).
+/// The limit on packets that wait for one neighbour; the oldest packet is dropped first (RFC 1122 section 2.3.2.2: at
+/// least one packet should wait).
 pub(super) const MOST_WAITING: usize = 8;
-/// The limit on unresolved neighbours, requested or given up, which bounds the entries that a scan of a large network
-/// makes.
+/// The limit on unresolved neighbours, whether they are being requested or were given up. It bounds the number of
+/// entries that a scan of a large network creates.
 const MOST_UNKNOWN: usize = 1024;
 /// The limit on known neighbours.
 const MOST_KNOWN: usize = 16_384;
@@ -58,15 +58,15 @@ struct Neighbour {
 /// The result of a lookup for a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// It is known.
+    /// The neighbour is known.
     Known(Mac),
     /// The packet waits, and the neighbour has to be requested.
     Ask,
     /// The packet waits, and the neighbour has been requested. The oldest waiting packet may have been dropped for it.
     Waits { pushed_out: bool },
-    /// It did not reply recently.
+    /// The neighbour did not reply recently.
     Failed,
-    /// Too many neighbours are requested already.
+    /// Too many neighbours are unresolved already.
     Crowded,
 }
 
@@ -77,18 +77,18 @@ pub(super) enum Due {
     Ask(At, Option<Mac>),
     /// The neighbour did not reply; these packets have waited for it.
     GivenUp(At, Vec<Waiting>),
-    /// The known neighbour is gone.
+    /// The neighbour was known, and no longer replies.
     Gone(At),
     /// These packets have waited for neighbours behind a port with a failed link.
     Stranded(Vec<Waiting>),
 }
 
-/// The effects of a reply.
+/// The effects of a recorded neighbour address.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Learnt {
     /// True if the neighbour's MAC address is new or has changed.
     pub is_new: bool,
-    /// The packets that have waited for it, in order.
+    /// The packets that have waited for the neighbour, in order of arrival.
     pub waited: Vec<Waiting>,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct Learnt {
 pub(super) struct Neighbours {
     all: HashMap<At, Neighbour>,
     unknown: usize,
-    /// A time no later than the next timer.
+    /// A lower bound for the time of the next timer.
     next_due: Option<Instant>,
 }
 
@@ -128,7 +128,7 @@ impl Neighbours {
         Wanted::Ask
     }
 
-    /// Requests an unknown neighbour without a packet.
+    /// Starts requests for an unknown neighbour for which no packet waits.
     pub fn ask(&mut self, at: At, now: Instant) {
         if self.unknown < MOST_UNKNOWN && !self.has(at) {
             let state = State::Asked {
@@ -213,8 +213,8 @@ impl Neighbours {
         is_fixed
     }
 
-    /// Removes the neighbours behind a port with a failed link: returns those that were known, and frames that wait for
-    /// others.
+    /// Removes the neighbours behind a port with a failed link. Returns the neighbours that were known, and the frames
+    /// that waited for the others.
     pub fn cut_off(&mut self, port: u8) -> (Vec<At>, Vec<Waiting>) {
         let (mut known, mut waited) = (Vec::new(), Vec::new());
         let mut gone = 0;

@@ -1,9 +1,9 @@
-//! Prefixes of either family, and their table in a router.
+//! Prefixes of IPv4 and IPv6, and prefixes in one of a router's tables.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use taut_lpm::{PrefixV4, PrefixV6};
 
-/// A prefix of either family.
+/// An IPv4 or IPv6 prefix.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Prefix {
     V4(PrefixV4),
@@ -33,7 +33,7 @@ impl Prefix {
         }
     }
 
-    /// Returns the address if the prefix has only one.
+    /// Returns the address of the prefix if it contains only one address.
     pub fn host_address(self) -> Option<IpAddr> {
         match self {
             _ if !self.is_host() => None,
@@ -42,7 +42,7 @@ impl Prefix {
         }
     }
 
-    /// Returns true if it is a prefix of one address.
+    /// Returns true if the prefix contains only one address.
     pub fn is_host(self) -> bool {
         match self {
             Self::V4(prefix) => prefix.length() == 32,

@@ -31,7 +31,7 @@ pub enum Request {
     },
     /// Adds routes from `bytes` bytes of text after this line.
     Load {
-        /// The number of bytes.
+        /// The length of the text in bytes.
         bytes: u64,
         /// True if an existing route is changed, as in `add`.
         #[serde(default)]
@@ -39,9 +39,9 @@ pub enum Request {
     },
     /// Lists every route: one JSON object a line; the reply has the number of lines.
     List {},
-    /// Returns the route of one address, and its neighbours.
+    /// Returns the route of an address, and the route's neighbours.
     Show {
-        /// The address.
+        /// The destination address.
         address: IpAddr,
         /// The number of the table; the main one by default.
         #[serde(default = "main_table")]
@@ -66,7 +66,8 @@ pub struct Answer {
     /// The line of the file with the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
-    /// The number of routes added, changed, removed or listed; routes before a refused one are included.
+    /// The number of routes added, changed, removed or listed. If a route is refused, this is the number of routes
+    /// before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes: Option<usize>,
     /// The requested route.
@@ -111,7 +112,7 @@ fn lock(control: &Mutex<Control>) -> MutexGuard<'_, Control> {
 pub(super) struct Served(pub(super) Arc<Mutex<Control>>);
 
 impl Decides for Served {
-    /// Tables are changed in place: when the reply is sent, the change is in force.
+    /// Does nothing: tables are changed in place, so a change is in force before its reply is sent.
     fn settle(&self) -> Result<(), String> {
         Ok(())
     }
@@ -179,7 +180,7 @@ fn show(address: IpAddr, table: u32, control: &Control) -> Answer {
 const KERNELS: &str =
     "the routes are the kernel's: change them there (ip route, or a routing daemon)";
 
-/// Adds routes in order, and reports how many are in force if one is refused.
+/// Adds routes in order. If a route is refused, the reply has the number of routes that are in force.
 pub(super) fn add(text: &str, replace: bool, control: &Mutex<Control>) -> Answer {
     if lock(control).are_kernels() {
         return Answer::wrong(KERNELS);

@@ -22,11 +22,11 @@ const MOST_TABLES: usize = 16;
 const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
 /// The limit on addresses of one interface.
 const MOST_ADDRESSES: usize = 64;
-/// The range of the MTU. IPv6 requires the shortest (RFC 8200 section 5). The longest is that of an Ethernet jumbo
-/// frame.
+/// The range of the MTU, bytes. The minimum is required by IPv6 (RFC 8200 section 5); the maximum is that of an
+/// Ethernet jumbo frame.
 const MTU: std::ops::RangeInclusive<u16> = 1280..=9000;
 const USUAL_MTU: u16 = 1500;
-/// The word for routes from the kernel, in place of a file.
+/// The value of setting `routes` that means routes from the kernel, in place of a file.
 pub(super) const KERNEL: &str = "kernel";
 
 #[derive(Debug, Deserialize)]
@@ -57,13 +57,13 @@ struct WrittenInterface {
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
     pub interfaces: Arc<[Interface]>,
-    /// The kernel's number of each table, or its stand-in in files.
+    /// The kernel's number of each table; routes in files refer to a table by it.
     pub tables: Arc<[u32]>,
     /// The routes in addition to those of the interfaces.
     pub routes: Arc<[Asked]>,
     /// True if routes, addresses and neighbours come from the kernel.
     pub are_kernels: bool,
-    /// The name of the network namespace of the kernel's interfaces; the process's own if there is none.
+    /// The name of the network namespace of the kernel's interfaces; none for the namespace of the process.
     pub namespace: Option<String>,
     /// The path of the control socket.
     pub control: Option<PathBuf>,

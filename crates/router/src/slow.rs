@@ -22,7 +22,7 @@ use taut_wire::{
     icmp_error, resolution,
 };
 
-/// The counts of the slow path: outcomes of packets, and packets of its own.
+/// The counts of the slow path: the outcomes of punted packets, and the packets that the slow path creates.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     forwarded: AtomicU64,
@@ -47,7 +47,7 @@ pub(super) struct Counts {
     from_kernel: AtomicU64,
 }
 
-/// The outcomes of dropped packets; the senders of most get an error.
+/// The outcomes of dropped packets. For most outcomes, the sender gets an ICMP error.
 pub(super) const DROPS: [&str; 9] = [
     "slow path: dropped, as too many wait for the neighbour",
     "slow path: dropped, as too many neighbours are asked for",
@@ -124,7 +124,7 @@ pub(super) struct SlowPath {
     errors: ErrorLimit,
     /// The kernel's interfaces, and whether this slow path reads from them.
     taps: Option<(Arc<Taps>, bool)>,
-    /// True if an interface has a tag.
+    /// True if frames of at least one interface are tagged.
     has_tags: bool,
     scratch: Vec<u8>,
 }
@@ -146,7 +146,7 @@ impl SlowPath {
         }
     }
 
-    /// Adds the kernel's interfaces; only one slow path of all reads from them.
+    /// Adds the kernel's interfaces. `receives` is true for the slow path of one worker, which alone reads from them.
     pub fn with_taps(self, taps: Option<&Arc<Taps>>, receives: bool) -> Self {
         Self {
             taps: taps.map(|taps| (Arc::clone(taps), receives)),
@@ -175,7 +175,7 @@ impl SlowPath {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends an error to the sender of a packet that arrived at `port`.
+    /// Sends an ICMP error to the sender of a packet that arrived at `port`.
     fn tell(&mut self, port: usize, frame: &[u8], error: IcmpError, send: &mut Send<'_>) {
         let counter = match error {
             IcmpError::TimeExceeded => &self.counts.time_exceeded,
@@ -277,7 +277,7 @@ impl SlowPath {
         let own = self.control().address_towards(port, ip);
         let length = match (ip, own) {
             (IpAddr::V4(target_ip), own) => {
-                // Without an address of its own, the request is a probe (RFC 5227 section 1.1).
+                // If the router has no address on the interface, the request is a probe (RFC 5227 section 1.1).
                 let sender_ip = match own {
                     Some(IpAddr::V4(own)) => own,
                     _ => Ipv4Addr::UNSPECIFIED,
@@ -309,7 +309,8 @@ impl SlowPath {
         }
     }
 
-    /// Records a neighbour's address, sends the packets that waited for it, and replies to its request.
+    /// Processes a neighbour message: records the neighbour's MAC address, sends the packets that waited for the
+    /// neighbour, and replies to a request.
     fn hear(&mut self, port: usize, frame: &[u8], send: &mut Send<'_>) {
         let Some(mac_of_port) = self.interfaces.get(port).map(|it| it.mac) else {
             return;
@@ -413,7 +414,8 @@ fn addresses(frame: &[u8]) -> (IpAddr, IpAddr) {
     (address(source), address(destination))
 }
 
-/// Returns the neighbour's address and MAC address in a frame, and the address that it requests, if any.
+/// Parses a neighbour message. Returns the sender's IP and MAC address, and the IP address that the message requests,
+/// if any.
 fn said(frame: &[u8]) -> Option<(IpAddr, Mac, Option<IpAddr>)> {
     let ethernet = Ethernet::new(frame).ok()?;
     if ethernet.ethertype() == EtherType::ARP {

@@ -1,4 +1,4 @@
-//! A router without sockets and clocks of its own, which only its caller drives. Fuzz targets use it to check that the
+//! A router without sockets and clocks, which runs only when its caller calls it. Fuzz targets use it to check that the
 //! tables agree with the routes after any input.
 
 use super::Router;
@@ -16,7 +16,7 @@ use taut_function::control_socket::{Decides, Loading};
 use taut_function::{Context, Function, Handler, Punted, settings};
 use taut_port::{Batch, Mark};
 
-/// The worker's part, the slow path, and the control plane.
+/// A router of one worker: its data plane, its slow path, and its control plane.
 pub struct Detached {
     router: Router,
     handler: Box<dyn Handler>,

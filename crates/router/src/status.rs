@@ -29,7 +29,7 @@ pub struct NeighbourText {
 pub struct Status {
     /// The number of IPv4 routes, including those of interfaces and their own addresses.
     pub routes_v4: usize,
-    /// The number of IPv6 routes, likewise.
+    /// The number of IPv6 routes, including those of interfaces and their own addresses.
     pub routes_v6: usize,
     /// The number of neighbours with known MAC addresses.
     pub neighbours: usize,
@@ -53,7 +53,7 @@ pub struct KernelStatus {
     pub routes: usize,
     /// The number of received changes.
     pub changes: u64,
-    /// The number of times that everything was requested from the kernel.
+    /// The number of full requests: for all routes, addresses and neighbours of the kernel.
     pub asked_for_all: u64,
     /// The number of times that notifications of the kernel were lost.
     pub overruns: u64,

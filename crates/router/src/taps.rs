@@ -12,17 +12,17 @@ use taut_port::PortError;
 use taut_port::tap::Tap;
 use taut_sys::{Alarm, KernelRoutes};
 
-/// The folder of the names of network namespaces, as `ip netns` keeps them.
+/// The folder in which `ip netns` stores the names of network namespaces.
 const NAMESPACES: &str = "/run/netns";
 /// The number of frames that are read from the kernel at a time.
 const AT_A_TIME: usize = 64;
-/// The longest frame of the longest MTU, with a tag.
+/// The length of the longest frame at the maximum MTU, with a VLAN tag, in bytes.
 const LONGEST_FRAME_BYTES: usize = 9018;
 
-/// The interfaces, which are deleted when this is dropped.
+/// The kernel's interfaces, which are deleted when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Taps {
-    /// The interfaces, by number of the router's interface.
+    /// The kernel's interface for each interface of the router, by the router's interface number.
     all: Vec<Option<Tap>>,
     /// The number of the router's interface for each number of a kernel's interface.
     numbers: HashMap<u32, u8>,

@@ -63,7 +63,7 @@ struct Bench {
     has_room: bool,
 }
 
-/// The fate of a frame.
+/// The result of a frame that passed through the router.
 #[derive(Debug, PartialEq)]
 enum Fate {
     Forwarded(Sent),
@@ -158,7 +158,7 @@ impl Bench {
         assert!(!answer.contains("error"), "{line}: {answer}");
     }
 
-    /// Receives a neighbour's request for the router; returns the frames that are then sent.
+    /// Passes a neighbour's request for the router's address; returns the frames that the router then sends.
     fn hear(&mut self, port: usize, who: &str, at: Mac) -> Vec<Sent> {
         let frame = question(port, ip(who), at);
         match self.pass(port, &frame) {
@@ -269,7 +269,7 @@ fn datagram(port: usize, from: &str, to: &str, size: usize) -> Vec<u8> {
     flow.frame(size).unwrap()
 }
 
-/// Checks that a frame is the other one with new MAC addresses and the hop limit decremented.
+/// Checks that `after` is the frame `before` with new MAC addresses and a decremented hop limit.
 fn assert_forwarded(before: &[u8], after: &[u8], source: Mac, destination: Mac) {
     let ethernet = Ethernet::new(after).unwrap();
     assert_eq!(
@@ -355,8 +355,8 @@ fn a_packet_waits_for_its_neighbour_and_later_packets_pass() {
     }
 }
 
-/// A route inside the network of a port is longer than the network's. It applies to neighbours that were known before,
-/// and no longer after its removal.
+/// A route inside the network of a port is longer than the network's. The route applies to neighbours that were known
+/// before it was added, and no longer applies after its removal.
 #[test]
 fn a_route_within_a_port_network_applies_to_known_neighbours() {
     type IsRight = fn(&Fate) -> bool;

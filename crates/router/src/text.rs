@@ -35,7 +35,7 @@ impl Target {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Way {
     pub at: At,
-    /// Its weight relative to the other next hops of the route.
+    /// The weight of the next hop relative to the other next hops of the route.
     pub weight: u16,
 }
 
@@ -57,8 +57,8 @@ const SKIPPED: [&str; 14] = [
 /// The words without a value that do not affect forwarding.
 const FLAGS: [&str; 6] = ["onlink", "linkdown", "dead", "offload", "trap", "pervasive"];
 
-/// Parses routes; empty lines and comments after `#` are skipped. The error is the number of a line, from 1, and its
-/// fault.
+/// Parses routes; empty lines and comments after `#` are skipped. The error has the number of the wrong line, from 1,
+/// and a description.
 pub(super) fn parse(
     text: &str,
     interfaces: &[Interface],
@@ -109,7 +109,7 @@ pub(super) fn parse(
     Ok(routes.into_iter().map(|(_, route)| route).collect())
 }
 
-/// Parses an address with the length of its prefix, by default that of one address.
+/// Parses an address and a prefix length, by default that of a single address.
 pub(super) fn address_and_length(text: &str) -> Option<(IpAddr, u8)> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length)),
@@ -156,7 +156,7 @@ fn route<'a>(
     Ok(Asked { network, target })
 }
 
-/// Returns the number of the table that follows the word `table`; the main one by default.
+/// Returns the index of the table that is named after the word `table`; by default, that of the main table.
 fn table<'a>(mut words: impl Iterator<Item = &'a str>, tables: &[u32]) -> Result<u8, String> {
     if !words.any(|word| word == "table") {
         return Ok(0);

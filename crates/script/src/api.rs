@@ -37,11 +37,11 @@ struct Core {
     state: LuaState,
     shared: Arc<Shared>,
     number: StateNumber,
-    /// Calls a script's function with a batch.
+    /// Lua function that calls a script's function with a batch.
     with_batch: RefCell<Option<Function>>,
-    /// Open ports (by number, from 0) and their load generator.
+    /// Indices of the open ports, from 0, and the load generator on them.
     instrument: RefCell<Option<(Vec<usize>, Instrument)>>,
-    /// Sockets of the open ports that have one.
+    /// Socket files of the open ports.
     sockets: RefCell<Vec<PathBuf>>,
     /// True while a task's top level is running.
     loads_task: RefCell<bool>,
@@ -137,7 +137,7 @@ impl Core {
         counts.add(self.number, name, cell).map_err(wrong)
     }
 
-    /// Opens these ports, and records the sockets that they would leave behind.
+    /// Opens these ports, and records their socket files, so that they can be deleted later.
     fn open_ports(&self, ports: &[PortSpec], traffic: Traffic) -> Result<Instrument, TrialError> {
         self.forget_sockets();
         let opened = Instrument::open(ports, traffic, self.shared.script.clock)?;
@@ -157,7 +157,7 @@ impl Core {
         lock(&self.shared.sockets).retain(|socket| !gone.contains(socket));
     }
 
-    /// Returns the load generator at these ports: the open one, if it has the same ports, or a new one.
+    /// Returns the load generator on these ports: the existing one, if its ports are the same, otherwise a new one.
     fn instrument_at(
         &self,
         open: Option<(Vec<usize>, Instrument)>,
@@ -183,7 +183,7 @@ impl Core {
         }
     }
 
-    /// Returns an error of a trial for the script, and records whether the trial lacks something.
+    /// Converts an error of a trial to a Lua error, and records whether the machine lacks something for the trial.
     fn trial_error(&self, error: TrialError) -> Error {
         let lacking = match &error {
             TrialError::Port(error) => error.is_missing(),
@@ -195,7 +195,7 @@ impl Core {
     }
 }
 
-/// Makes the functions on which `taut.lua` is built.
+/// Makes the table of Rust functions that `taut.lua` uses.
 fn host(core: &Rc<Core>) -> mlua::Result<Table> {
     let lua = core.state.lua();
     let host = lua.create_table()?;
@@ -274,7 +274,7 @@ fn host(core: &Rc<Core>) -> mlua::Result<Table> {
     Ok(host)
 }
 
-/// Makes the function for the counter of a name.
+/// Makes the Lua function that returns the counter of a name.
 fn counter(core: &Rc<Core>) -> mlua::Result<Function> {
     let weak = Rc::downgrade(core);
     core.state.lua().create_function(move |_, name: String| {
@@ -366,7 +366,7 @@ fn task(shared: &Arc<Shared>, core: Option<usize>, name: &str, arguments: &[Plai
     run().map_err(|e| shared.explain(&e))
 }
 
-/// Prints like Lua's own function, but ignores a closed reader.
+/// Prints like Lua's own function, but ignores that the reader of the output has closed it.
 fn print(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
     let line = line_of(lua, values)?;
     let mut out = std::io::stdout().lock();
@@ -448,7 +448,7 @@ fn with_options(error: Error, beside: &[String]) -> Error {
     ))
 }
 
-/// Returns the number (from 0) of the port that an option names.
+/// Returns the index (from 0) of the port that an option names.
 fn port_of(options: &Table, key: &str, otherwise: usize) -> mlua::Result<usize> {
     match options.get::<Value>(key)? {
         Value::Nil => Ok(otherwise),
@@ -533,7 +533,7 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
     Ok(found)
 }
 
-/// Returns the numbers (from 0) of a trial's ports: that of the sender, and that of the receiver if it is another.
+/// Returns the indices (from 0) of a trial's ports: the sender's, and the receiver's if it is another port.
 fn ports_of(options: &Table, count: usize) -> mlua::Result<Vec<usize>> {
     if count == 0 {
         return Err(wrong("taut.run: no ports; give one or two with --port"));
@@ -592,7 +592,7 @@ impl Sending {
     }
 }
 
-/// Returns the trial of the options: its rate and its duration.
+/// Returns the trial that the options describe: its rate and its duration.
 fn trial_of(options: &Table, traffic: &Traffic) -> mlua::Result<Trial> {
     let rate_pps = match options.get::<Value>("rate")? {
         Value::Nil => 100_000.0,
@@ -625,7 +625,7 @@ struct ScriptHand<'a> {
 }
 
 impl ScriptHand<'_> {
-    /// Sends packets that are not counted, and without showing arrivals to the script.
+    /// Sends packets that are not counted; the script gets none of the packets that arrive.
     fn warm_up(&mut self, instrument: &mut Instrument, trial: Trial, halt: &AtomicBool) {
         let listener = self.on_receive.take();
         let mut nothing: [Summaries; 0] = [];

@@ -1,4 +1,4 @@
-//! Counters and histograms of a script over all its states, which remain accessible when a state does not end.
+//! Counters and histograms of a script, summed over its states; they remain accessible even if a state never ends.
 
 use crate::lock::lock;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use taut_lua::{Number, Pending};
 use taut_measure::LatencyHistogram;
 
-/// Limit on the counters and histograms of a script, over all its states: a histogram takes 70 KB outside of Lua.
+/// Limit on the counters and histograms of a script, summed over its states: a histogram takes 70 KB outside of Lua.
 const MOST: usize = 4096;
 
 /// The counts of a script.
@@ -25,16 +25,16 @@ pub struct Recorded {
     pub pending: Pending,
 }
 
-/// Cell in which one state counts under one name.
+/// Counter or histogram of one state under one name.
 pub enum Cell {
     Counter(Number),
     Histogram(Recorded),
 }
 
-/// The number of a state.
+/// Identifier of a state.
 pub type StateNumber = u64;
 
-/// Counts of states that have ended, and the cells of the others.
+/// Counts of ended states, and the counters and histograms of running ones.
 #[derive(Default)]
 pub struct Counts {
     of_ended: Counted,
@@ -42,7 +42,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds a cell of a state.
+    /// Adds a counter or histogram of a state.
     ///
     /// # Errors
     /// The limit is reached.
@@ -57,7 +57,7 @@ impl Counts {
         Ok(())
     }
 
-    /// Adds the counts of a state that has ended.
+    /// Adds the counts of an ended state to the totals.
     pub fn close(&mut self, state: StateNumber) {
         self.take(|number| number == state);
     }
@@ -90,7 +90,7 @@ impl Counts {
     }
 }
 
-/// Records the values that a script has passed.
+/// Records the values that a script passes into histogram `into`.
 pub fn record(into: &mut LatencyHistogram, values: impl Iterator<Item = f64>) {
     values.for_each(|value| into.record(value.round() as u64));
 }

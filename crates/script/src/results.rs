@@ -4,7 +4,7 @@ use mlua::{Lua, Table};
 use taut_measure::Summary;
 use taut_traffic::{Summaries, Tally};
 
-/// Returns the results of a trial: the first stream's at the top, and each stream's in `streams`.
+/// Returns the results of a trial as a table: the first stream's at the top level, and each stream's under `streams`.
 pub fn results(
     lua: &Lua,
     names: &[String],
@@ -84,7 +84,7 @@ fn fill(lua: &Lua, to: &Table, tally: &Tally, record: &Summaries) -> mlua::Resul
     Ok(())
 }
 
-/// Returns nil if nothing was measured.
+/// Returns a summary as a table; nil if nothing was measured.
 pub fn summary(lua: &Lua, summary: Option<Summary>) -> mlua::Result<Option<Table>> {
     let Some(s) = summary else {
         return Ok(None);

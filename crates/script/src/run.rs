@@ -1,4 +1,4 @@
-//! Runs a script: its state and those of its tasks, and their end.
+//! Runs a script: starts its main state and tasks, and stops them.
 
 use crate::api::State;
 use crate::counts::Counted;
@@ -11,20 +11,20 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// Timeout for the states of a script to reach an instruction at which they can be stopped. A state that exceeds it is
-/// in a call that does not return.
+/// stuck in a call that does not return.
 const OUT_OF_CALL: Duration = Duration::from_secs(2);
-/// Interval in which the script is checked.
+/// Interval at which stop requests and the time limit are checked.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Result of a script.
 #[derive(Debug)]
 pub struct Ended {
-    /// Counts of the script at its end.
+    /// Counters and histograms when the script ended.
     pub counted: Counted,
     /// Success if the script ended by itself, otherwise the reason.
     pub outcome: Result<(), ScriptError>,
-    /// True if a part of the script is in a call that does not return: the process must exit soon, which ends its
-    /// threads.
+    /// True if a state of the script is in a call that does not return: the process must exit soon, which ends the
+    /// script's threads.
     pub is_stuck: bool,
 }
 
@@ -39,13 +39,13 @@ pub enum ScriptError {
         /// Error of the system.
         source: std::io::Error,
     },
-    /// The script failed; the line contains the position and the reason.
+    /// The script failed; the text contains the position and the reason.
     #[error("{0}")]
     Failed(String),
-    /// The script failed because the machine lacks something: a device, a permission, the other side of a link.
+    /// The script failed because the machine lacks something: a device, a permission, the peer of a link.
     #[error("{0}")]
     Missing(String),
-    /// The script was stopped by the user or the time limit, and did not end by itself.
+    /// The script was stopped by the user or the time limit, and did not end in time by itself.
     #[error("{0}")]
     Interrupted(String),
 }
@@ -86,7 +86,7 @@ impl Script {
     }
 }
 
-/// Returns the outcome of a script that ended by itself, or is stuck, for the user.
+/// Returns the outcome of a script as shown to the user. `outcome` is none if the script is stuck.
 fn said(shared: &Shared, outcome: Option<Result<(), String>>) -> Result<(), ScriptError> {
     let path = shared.script.path.display();
     let stuck = || format!("{path}: stopped in a call that does not come back");
@@ -108,8 +108,8 @@ fn said(shared: &Shared, outcome: Option<Result<(), String>>) -> Result<(), Scri
     }
 }
 
-/// Runs main and tasks in threads of their own. Passes stop requests on to the script, and forces it to stop if it does
-/// not; returns none if that is impossible. Such threads remain: only the end of the process ends them.
+/// Runs main and tasks in their own threads. Passes stop requests to the script, and forces it to stop if it ignores
+/// them. Returns none if a thread cannot be stopped: only the exit of the process ends it.
 fn watched(shared: &Arc<Shared>, stop: &AtomicBool) -> Option<Result<(), String>> {
     let (ended, end) = channel();
     let main = {

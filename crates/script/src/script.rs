@@ -23,7 +23,7 @@ pub struct Script {
     pub path: PathBuf,
     /// Ports that the script may open, in order.
     pub ports: Vec<PortSpec>,
-    /// Content of `taut.args` in the script.
+    /// Arguments of the script, in Lua `taut.args`.
     pub arguments: Vec<String>,
     /// True if the script may access files, programs and memory.
     pub trusted: bool,
@@ -31,9 +31,9 @@ pub struct Script {
     pub limit: Option<Duration>,
     /// Time that the script may use after a stop request: [`LAST_WORDS`].
     pub last_words: Duration,
-    /// Memory limit of each of its states, bytes.
+    /// Memory limit of each Lua state, bytes.
     pub memory_bytes: usize,
-    /// Timeout for the other side of a port.
+    /// Timeout for the peer of a port.
     pub wait: Duration,
     /// Core of the main state.
     pub core: Option<usize>,
@@ -46,7 +46,7 @@ pub struct Script {
 pub enum Reason {
     /// There is no stop request.
     None = 0,
-    /// The user requested it.
+    /// The user stops the script.
     User = 1,
     /// The script exceeded its time limit.
     Limit = 2,
@@ -60,17 +60,17 @@ pub struct Shared {
     pub source: String,
     /// Name of the script in Lua's messages.
     pub chunk: String,
-    /// Flag that stops traffic.
+    /// Flag that stops running trials.
     pub halt: AtomicBool,
     reason: AtomicU8,
     /// True if a port is unavailable on this machine; another machine may have it.
     pub lacking: AtomicBool,
-    /// Failure of the first state that failed: the others only report that they were stopped.
+    /// Failure of the first state that failed; other states only report that they were stopped.
     failure: Mutex<Option<String>>,
     states: Mutex<Vec<(StateNumber, Ends)>>,
     made: AtomicU64,
     pub counts: Mutex<Counts>,
-    /// Sockets of open ports, which remain as files if the ports are not closed.
+    /// Socket files of open ports, which must be deleted if the ports are not closed.
     pub sockets: Mutex<Vec<PathBuf>>,
     pub tasks: Tasks,
 }

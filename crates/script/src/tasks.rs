@@ -5,13 +5,13 @@ use crate::value::Plain;
 use std::sync::Mutex;
 use std::thread::JoinHandle;
 
-/// Limit on the tasks that were not joined: each is a thread with a state of its own.
+/// Limit on the tasks that were not joined: each task is a thread with its own Lua state.
 const MOST: usize = 256;
 
 /// Result of a task: its return values, or the reason of its failure.
 pub type Outcome = Result<Vec<Plain>, String>;
 
-/// The tasks of a script; a task's number is its index here.
+/// The tasks of a script; a task's number is its index in this list.
 #[derive(Default)]
 pub struct Tasks(Mutex<Vec<Option<JoinHandle<Outcome>>>>);
 
@@ -39,7 +39,7 @@ impl Tasks {
         Ok(tasks.len() - 1)
     }
 
-    /// Waits for a task.
+    /// Waits for a task and returns its values.
     ///
     /// # Errors
     /// The task failed, or was joined before.
@@ -51,7 +51,7 @@ impl Tasks {
             .unwrap_or_else(|_| Err("a task's thread died".to_string()))
     }
 
-    /// Waits for all tasks that were not joined; the first failure counts.
+    /// Waits for all tasks that were not joined, and returns the first failure.
     ///
     /// # Errors
     /// A task failed.

@@ -11,16 +11,16 @@ pub enum Plain {
     Truth(bool),
     /// A number.
     Number(f64),
-    /// A text.
+    /// A string of bytes.
     Text(Vec<u8>),
-    /// The pairs of a table.
+    /// The keys and values of a table.
     Table(Vec<(Plain, Plain)>),
 }
 
-/// Limit on nested tables: more mean a table that contains itself.
+/// Limit on the depth of nested tables: a deeper table is assumed to contain itself.
 const DEEPEST: usize = 32;
-/// Limit on the bytes of a copy. A copy does not count towards Lua's limit, and a table that occurs in others many
-/// times is copied as often.
+/// Limit on the size of a copy, bytes. A copy does not count towards Lua's memory limit, and a table that occurs
+/// several times is copied each time.
 const MOST_BYTES: usize = 64 << 20;
 
 impl Plain {

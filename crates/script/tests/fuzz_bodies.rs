@@ -1,4 +1,4 @@
-//! Runs the body of this crate's fuzz target over seeded noise, on the stable toolchain.
+//! Runs the body of this crate's fuzz target with seeded random inputs, on the stable toolchain.
 
 #[path = "../../../fuzz/bodies/corpus.rs"]
 mod corpus;

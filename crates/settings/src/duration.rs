@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Longest time in settings, s: a day.
+/// Longest time that settings accept, s: a day.
 const LONGEST_S: f64 = 86_400.0;
 
 /// Parses a time with its unit: `100us`, `1.5ms`, `20ns`, `1s`; µ is also accepted. Returns none for anything else, and

@@ -20,7 +20,7 @@ pub enum SettingsFileError {
     /// The file has an invalid value.
     #[error("{place}: {reason}")]
     Wrong {
-        /// File, and line and column where known.
+        /// Path of the file, with line and column if they are known.
         place: String,
         /// The fault, and the valid values.
         reason: String,
@@ -240,9 +240,9 @@ fn value_and_want(message: &str, key: &str, ticked: &[&str]) -> (Option<String>,
     }
 }
 
-/// Returns the position, in the `number`-th `[[table]]` of `text`, counted from 0, of the key in `reason`. A reason
-/// begins with the key: `rate = 7: ...`, and with those around it: `rules 3: protocol = ...` is in the third of the
-/// list `rules`. Returns none if the reason is about the table as a whole.
+/// Returns the position of the key with which `reason` begins, in the `number`-th `[[table]]` of `text`, counted from
+/// 0. A reason begins with the key, `rate = 7: ...`, or with the key and the lists around it: `rules 3: protocol = ...`
+/// is in the third entry of the list `rules`. Returns none if the reason is about the table as a whole.
 pub fn place_in(text: &str, table: &str, number: usize, reason: &str) -> Option<usize> {
     let document = DeTable::parse(text).ok()?;
     let tables = entry(document.get_ref(), table)?.1.get_ref().as_array()?;

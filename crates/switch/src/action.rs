@@ -1,5 +1,5 @@
-//! The actions of rules: as people and controllers write them, and as the steps that a worker executes. (OpenFlow
-//! Switch Specification 1.3.5, section 5.12.)
+//! The actions of rules in two forms: as people and controllers write them, and as the steps that a worker executes.
+//! (OpenFlow Switch Specification 1.3.5, section 5.12.)
 
 use super::key::{Field, TAGGED};
 use super::scope::Of;
@@ -26,7 +26,7 @@ pub(super) enum To {
     All,
     /// The ports that a learning bridge would choose.
     Normal,
-    /// The controller, which gets the packet as it is at that step.
+    /// The controller, which gets the packet as changed by the earlier actions.
     Controller,
 }
 
@@ -36,10 +36,10 @@ pub(super) const WHOLE: u16 = 0xffff;
 /// One action on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Sends a copy. The number is the length that a controller requests of a buffered packet. Packets are not buffered
+    /// Sends a copy. The number is how many bytes of a buffered packet a controller requests. Packets are not buffered
     /// here, so the controller gets all bytes.
     Output(To, u16),
-    /// Sets the queue, 0 to 7, for copies that have to wait for a full port.
+    /// Sets the queue, 0 to 7, in which copies wait if their port is full.
     Queue(u8),
     Group(u32),
     Meter(u32),
@@ -58,7 +58,7 @@ pub(super) struct Instructions {
     pub apply: Vec<Action>,
     /// True if the packet's action set is cleared after `apply` (Clear-Actions).
     pub clears: bool,
-    /// The actions that are added to the packet's action set, one of each kind: they are executed when no other table
+    /// The actions that are added to the packet's action set, one of each kind. The set is executed when no other table
     /// follows.
     pub write: Vec<Action>,
 }
@@ -189,8 +189,8 @@ impl Action {
         )
     }
 
-    /// Returns true if the action sends the packet with the changes of later actions. A controller gets it without
-    /// them.
+    /// Returns true if the packet that the action sends leaves with the changes of later actions. A packet to the
+    /// controller leaves without them.
     pub fn sends(self) -> bool {
         match self {
             Self::Output(to, _) => to != To::Controller,
@@ -275,15 +275,15 @@ fn is_settable(field: Field) -> bool {
 
 /// The length of an Ethernet header, in bytes. A shorter packet is no frame, and none of its fields can be changed.
 pub(super) const ETHERNET_BYTES: usize = 14;
-/// The length of a frame's addresses in bytes, which is the offset of a tag.
+/// The length of a frame's two MAC addresses in bytes, which is the offset of a tag.
 const TAG_AT: usize = 12;
 pub(super) const TAG_BYTES: usize = 4;
 /// The EtherTypes of tags. (IEEE 802.1Q-2018, table 9-1.)
 pub(super) const CUSTOMER_TAG: EtherType = EtherType(0x8100);
 pub(super) const SERVICE_TAG: EtherType = EtherType(0x88a8);
 
-/// Adds a tag to the packet, with number and priority of its outermost tag. Returns false, without a change, if there
-/// is no memory for it.
+/// Adds a tag to the packet, with the VLAN identifier and priority of its outermost tag. Returns false, without a
+/// change, if there is no memory for it.
 pub(super) fn push_vlan(packet: &mut Packet, kind: EtherType, pool: &PoolHandle) -> bool {
     let outer = outer_tag(packet.bytes()).unwrap_or(0);
     if !move_start(packet, TAG_AT, 0, TAG_BYTES, pool) {
@@ -297,7 +297,7 @@ pub(super) fn push_vlan(packet: &mut Packet, kind: EtherType, pool: &PoolHandle)
     true
 }
 
-/// Removes the outermost tag, if there is one and the rest is a frame.
+/// Removes the outermost tag, if there is one and the remaining bytes are a frame.
 pub(super) fn pop_vlan(packet: &mut Packet) {
     let is_frame = packet.len() >= ETHERNET_BYTES + TAG_BYTES;
     if is_frame && outer_tag(packet.bytes()).is_some() {
@@ -329,8 +329,8 @@ pub(super) fn decrement_ttl(frame: &mut [u8], headers: Headers) -> bool {
     }
 }
 
-/// Sets a field of the frame and updates the checksums that cover it. Nothing changes if the frame lacks the field or
-/// that header.
+/// Sets a field of the frame and updates the checksums that cover it. Nothing changes if the frame lacks the field, or
+/// the header that `of` names.
 pub(super) fn set(frame: &mut [u8], headers: Headers, field: Field, of: Of, value: u128) {
     if !of.fits(frame, headers) {
         return;
@@ -367,7 +367,7 @@ fn word(frame: &[u8], at: usize) -> u16 {
     found.map_or(0, |it| u16::from_be_bytes([it[0], it[1]]))
 }
 
-/// Writes 16 bits; returns the old ones.
+/// Writes 16 bits at that offset; returns the earlier value.
 fn put_word(frame: &mut [u8], at: usize, new: u16) -> u16 {
     let old = word(frame, at);
     if let Some(place) = frame.get_mut(at..at.wrapping_add(2)) {
@@ -476,7 +476,7 @@ fn set_sctp_port(frame: &mut [u8], headers: Headers, at: usize, value: u16) {
     }
 }
 
-/// The checksums that cover a word.
+/// The checksums that cover a 16-bit word of a packet.
 #[derive(Clone, Copy, PartialEq)]
 enum Covered {
     Header,
@@ -508,8 +508,7 @@ fn put_covered(frame: &mut [u8], headers: Headers, at: usize, new: u16, covered:
     put_word(frame, sum_at, if is_udp { udp::nonzero(sum) } else { sum });
 }
 
-/// Returns the offset of the checksum in the layer 4 header that covers the word, if there is one: later fragments have
-/// none.
+/// Returns the offset of the transport checksum that covers the word, if there is one: later fragments have none.
 fn checksum_of(headers: Headers, covered: Covered) -> Option<usize> {
     let is_later = headers.is_fragment() && headers.ports().is_none();
     match headers.protocol() {
@@ -517,7 +516,7 @@ fn checksum_of(headers: Headers, covered: Covered) -> Option<usize> {
         IpProtocol::UDP => Some(6),
         IpProtocol::TCP => Some(16),
         IpProtocol::ICMPV6 => Some(2),
-        // It covers type and code, but no addresses.
+        // The ICMP checksum covers type and code, but no addresses.
         IpProtocol::ICMP if covered == Covered::Transport => Some(2),
         _ => None,
     }

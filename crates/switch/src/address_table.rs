@@ -1,14 +1,14 @@
-//! A learning bridge's table: the port at which an address was last received. (IEEE 802.1D-2004, sections 7.7 to 7.9
-//! and 7.12.6.)
+//! A learning bridge's table: for each MAC address, the port at which a frame from it last arrived. (IEEE 802.1D-2004,
+//! sections 7.7 to 7.9 and 7.12.6.)
 
 use std::hash::BuildHasher;
 use taut_function::mix::Seeded;
 use taut_wire::Mac;
 
-/// The number of slots for addresses that share a hash.
+/// The number of slots for addresses with the same hash.
 pub(super) const WAYS: usize = 4;
 
-/// An address, with the port and time at which it was last received.
+/// A MAC address, with the port and time at which a frame from it last arrived.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     mac: Mac,
@@ -26,7 +26,8 @@ const NOBODY: Known = Known {
 #[derive(Debug)]
 pub(super) struct Learned {
     pub age_ticks: u64,
-    /// The hash of addresses. Its seed is secret, so that a sender cannot evict a chosen address with a few others.
+    /// The hash function for addresses. Its seed is secret, so that a sender cannot evict a chosen address by sending
+    /// from a few others.
     hashes: Seeded,
     /// The sets of [`WAYS`] slots; their number is a power of two.
     table: Vec<[Known; WAYS]>,
@@ -47,7 +48,8 @@ impl Learned {
         self.hashes.hash_one(word) as usize & (self.table.len() - 1)
     }
 
-    /// Stores the port of an address: in its own slot, an empty or expired one, or the one that was idle for longest.
+    /// Stores the port of an address: in the slot of this address, else in an empty or expired slot, else in the slot
+    /// that was idle for longest.
     pub fn learn(&mut self, mac: Mac, port: u8, now_ticks: u64) {
         let set = self.set_of(mac);
         let places = &mut self.table[set];
@@ -68,7 +70,7 @@ impl Learned {
         }
     }
 
-    /// Returns the port at which an address was received recently.
+    /// Returns the port at which a frame from the address arrived, unless the entry has expired.
     pub fn port_of(&self, mac: Mac, now_ticks: u64) -> Option<u8> {
         let known = self.table[self.set_of(mac)];
         let known = known.iter().find(|known| known.mac == mac)?;

@@ -1,5 +1,5 @@
-//! The counter by which the worker shows whether it processes a batch. The control plane derives from it when a change
-//! is in force, and which memory no worker reads any more. It needs no reply from the worker.
+//! The counter by which the worker shows whether it processes a batch. From it, the control plane derives when a change
+//! is in force, and which memory no worker reads any more. The worker does not have to reply.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -31,7 +31,7 @@ impl AtWork {
         }
         let since = Instant::now();
         while self.0.load(Ordering::Acquire) == seen {
-            // A worker that has ended in the middle of a batch reads no more.
+            // A worker that has ended in the middle of a batch reads no tables any more.
             if Arc::strong_count(&self.0) == 1 {
                 return true;
             }

@@ -15,7 +15,7 @@ pub(super) struct Bridge {
     pub malformed: u64,
 }
 
-/// The bridge's decision about a packet.
+/// The bridge's decision about where a packet goes.
 pub(super) enum Bridged {
     To(u8),
     ToAllOthers,

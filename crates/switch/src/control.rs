@@ -1,4 +1,4 @@
-//! The control plane of the switch: it stores the rules, and writes them into the tables that the worker reads.
+//! The control plane of the switch: it stores the rules, and writes each of them into the tables that the worker reads.
 
 use super::action::{Action, Instructions};
 use super::at_work::{AtWork, Worker};
@@ -29,13 +29,13 @@ pub(super) struct Rule {
     pub table: u8,
     /// The priority; rules with the highest number are compared first.
     pub priority: u16,
-    /// The bits that a packet must have where the mask has bits.
+    /// The bits that a matching packet has, compared where the mask has a 1.
     pub value: Key,
     pub mask: Key,
     pub does: Instructions,
     /// The cookie that the creator chose.
     pub cookie: u64,
-    /// OpenFlow's flags.
+    /// The flags of the rule in OpenFlow's encoding.
     pub flags: u16,
     /// The idle timeout in seconds; 0 for never.
     pub idle_s: u16,
@@ -60,7 +60,7 @@ struct TupleState {
     priorities: BTreeMap<u16, u32>,
 }
 
-/// The number under which a rule is stored and counted.
+/// The identifier of a rule, and the index of its counter.
 pub(super) type RuleId = u32;
 
 #[derive(Debug)]
@@ -68,16 +68,16 @@ pub(super) struct Control {
     memory: Arc<Memory>,
     counts: Arc<Vec<Count>>,
     shape: Swapped<Shape>,
-    /// True if the worker does not know the current tuples, groups and meters.
+    /// True if the worker does not have the current tuples, groups and meters yet.
     is_behind: bool,
     at_work: AtWork,
     tuples: Vec<Option<TupleState>>,
     by_mask: HashMap<(u8, Key), u16, Seeded>,
     rules: Vec<Option<Kept>>,
-    /// The names of the rules; those of removed rules stay until their numbers are reused.
+    /// The names of the rules; the name of a removed rule stays until its identifier is reused.
     names: Vec<Name>,
     many: usize,
-    /// The rules with the same match, the one of highest priority first.
+    /// The rules with the same match, the rule of highest priority first.
     by_key: HashMap<(u16, Key), Vec<RuleId>, Seeded>,
     timed: BTreeSet<RuleId>,
     free_slots: Vec<Slot>,
@@ -99,12 +99,12 @@ pub(super) struct Control {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Name {
     pub cookie: u64,
-    /// True if the rule matches all packets at the lowest priority.
+    /// True if the rule matches all packets and has the lowest priority (the table-miss rule).
     pub is_last: bool,
 }
 
 impl Name {
-    /// The name of no rule. (OpenFlow 1.3.5, section 7.4.1.)
+    /// The name that stands for no rule. (OpenFlow 1.3.5, section 7.4.1.)
     pub const NOBODY: Self = Self {
         cookie: u64::MAX,
         is_last: false,
@@ -118,7 +118,7 @@ impl Name {
     }
 }
 
-/// The number of rules that one step of a split scan visits.
+/// The number of rules that one step of a scan visits, if the scan is split into steps.
 const AT_ONCE: usize = 4096;
 
 impl Control {
@@ -160,12 +160,12 @@ impl Control {
         &self.counts
     }
 
-    /// Returns the shape that the worker has, or that it gets with its next batch after [`Control::tell`].
+    /// Returns the newest shape. The worker has it, or gets it with its first batch after [`Control::tell`].
     pub fn shape(&self) -> &Shape {
         self.shape.present()
     }
 
-    /// Attaches a worker. There is one.
+    /// Attaches the only worker.
     pub fn follow(&mut self) -> (InUse<Shape>, Worker) {
         self.tell();
         (self.shape.worker(), self.at_work.worker())
@@ -240,13 +240,13 @@ impl Control {
         }
     }
 
-    /// Returns the group of that number, or else the one of the next higher number.
+    /// Returns the group with that number, or else the group with the next higher number.
     pub fn next_group(&self, id: u32) -> Option<(&Group, &GroupState)> {
         let (_, (group, state)) = self.groups.range(id..).next()?;
         Some((group, state))
     }
 
-    /// Returns the meter of that number, or else the one of the next higher number.
+    /// Returns the meter with that number, or else the meter with the next higher number.
     pub fn next_meter(&self, id: u32) -> Option<(&Meter, &MeterState)> {
         let (_, (meter, state)) = self.meters.range(id..).next()?;
         Some((meter, state))
@@ -390,8 +390,8 @@ impl Control {
         Ok(id)
     }
 
-    /// Adds a rule, in place of the one with the same match if there is one. Its counts continue if `keeps_counts` is
-    /// set.
+    /// Adds a rule, which replaces an existing rule with the same match. The counts of the replaced rule continue if
+    /// `keeps_counts` is set.
     pub fn replace(&mut self, rule: Rule, keeps_counts: bool) -> Result<(), Refused> {
         let same = self.same(rule.table, rule.priority, &rule.value, &rule.mask);
         let Some(id) = same else {
@@ -520,8 +520,8 @@ impl Control {
         }
     }
 
-    /// Removes rules with an expired timeout, among some of the timed rules. Returns each rule, and whether it was
-    /// idle. Repeated calls until it reports the end check all of them.
+    /// Removes rules with an expired timeout, among some of the timed rules. Returns each removed rule, and true if it
+    /// was removed because of its idle timeout. Calls repeated until the end is reported check all timed rules.
     pub fn expired(
         &mut self,
         now: Instant,
@@ -581,7 +581,7 @@ impl Control {
         Ok(())
     }
 
-    /// Removes groups, and the rules that lead to them. (OpenFlow 1.3.5, section 6.6.)
+    /// Removes groups, and the rules with actions that refer to them. (OpenFlow 1.3.5, section 6.6.)
     pub fn remove_groups(&mut self, wanted: impl Fn(u32) -> bool) -> Vec<(RuleId, Kept)> {
         let before = self.groups.len();
         self.groups.retain(|id, _| !wanted(*id));
@@ -632,7 +632,7 @@ impl Control {
             .collect()
     }
 
-    /// Waits until all changes are in force: the worker is in no batch that began earlier.
+    /// Waits until all changes are in force, which is the case when every batch that began earlier has ended.
     pub fn settle(&mut self) -> Result<(), Refused> {
         self.tell();
         let is_settled = self.at_work.settle(PATIENCE);
@@ -689,8 +689,8 @@ impl Control {
         self.free_slots.split_off(left)
     }
 
-    /// Sends the current tuples, groups and meters to the worker, once for many changes. Rules of known tuples are in
-    /// force without this.
+    /// Sends the current tuples, groups and meters to the worker, once for many changes. Rules of tuples that the
+    /// worker has are in force without this.
     pub fn tell(&mut self) {
         if !std::mem::take(&mut self.is_behind) {
             return;

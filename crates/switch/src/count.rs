@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The packets and bytes of a rule, and the time of the last packet, in ticks. Only the worker adds to them. None
-/// crosses a cache line.
+/// The packets and bytes of a rule, and the time of the last packet, in ticks. Only the worker adds to them. A count
+/// never crosses a cache line.
 #[derive(Debug, Default)]
 #[repr(align(32))]
 pub(super) struct Count {
@@ -32,7 +32,7 @@ impl Count {
         self.add_some(1, bytes as u64, now_ticks);
     }
 
-    /// Counts packets with that many bytes in all.
+    /// Counts several packets, which have `bytes` bytes together.
     #[inline(always)]
     pub fn add_some(&self, packets: u64, bytes: u64, now_ticks: u64) {
         let more = |count: &AtomicU64, by: u64| {

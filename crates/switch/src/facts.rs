@@ -10,7 +10,7 @@ pub(super) const MOST_PORTS: usize = 256;
 
 /// The state, other than rules, that the worker shares with the server thread.
 pub(super) struct Facts {
-    /// The number of ports of the chain, once the worker has been called.
+    /// The number of ports of the chain; it is known after the first call of the worker.
     pub ports: AtomicUsize,
     pub is_up: Arc<[AtomicBool]>,
     /// The number of controller connections that the switch has closed: the controller broke the protocol, was idle, or
@@ -20,7 +20,7 @@ pub(super) struct Facts {
     pub lost: AtomicU64,
     /// The counters of each port.
     pub port_counts: Box<[PortCounts]>,
-    /// The time at which the counts of the ports started.
+    /// The time from which the packets of the ports are counted.
     pub begun: Instant,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Facts {
 pub(super) struct PortCounts {
     pub received: Count,
     pub sent: Count,
-    /// The frames that controllers have sent.
+    /// The frames that controllers have sent through this port.
     pub sent_out: Count,
 }
 

@@ -13,9 +13,9 @@ pub(super) const MOST_BUCKETS: usize = 256;
 pub(super) enum GroupKind {
     /// Every bucket gets a copy.
     All,
-    /// Each flow has one bucket.
+    /// Each flow is assigned to one bucket.
     Select,
-    /// There is one bucket.
+    /// The group has a single bucket, which gets all packets.
     Indirect,
     /// All packets go to the first bucket with a port that is up.
     FastFailover,

@@ -1,5 +1,5 @@
-//! The rules of a switch in the kernel: those that send frames unchanged, or with other MAC addresses. The worker
-//! applies all other actions, by the same rules.
+//! The rules of a switch that XDP programs apply: those that send frames unchanged, or with other MAC addresses. The
+//! worker applies all other rules.
 
 use super::action::{Action, To};
 use super::control::{Control, Rule};
@@ -24,8 +24,8 @@ pub(super) const UPCALL: UpcallVersion = UpcallVersion {
     },
 };
 
-/// Returns the rules for the kernel, in order of evaluation, and whether they match more than ports and MAC addresses.
-/// `ports` is the number of ports, 0 if it is not known.
+/// Returns the rules for the kernel, in order of evaluation. The flag is true if they compare other fields than ports
+/// and MAC addresses. `ports` is the number of ports, 0 if it is unknown.
 ///
 /// # Errors
 /// Returns the error in the settings, or the part that the kernel does not support.
@@ -105,7 +105,7 @@ fn verdict(rule: &Rule, ports: usize) -> Verdict {
                 source,
             }
         }
-        // All other ports are equal to a flood.
+        // Outputs to all other ports have the effect of a flood.
         outputs
             if is_all_others(outputs, in_port, ports)
                 && destination.is_none()
@@ -122,7 +122,7 @@ fn verdict(rule: &Rule, ports: usize) -> Verdict {
     }
 }
 
-/// Returns true if packets from that port are sent through all others, and nothing else is done.
+/// Returns true if the only effect of the actions is that packets from that port are sent through all other ports.
 fn is_all_others(actions: &[Action], in_port: Option<u128>, ports: usize) -> bool {
     let outputs = actions.iter().map(|action| match action {
         Action::Output(To::Port(port), _) => Some(u128::from(*port)),

@@ -2,7 +2,7 @@
 
 use taut_wire::{EtherType, Headers, IpProtocol};
 
-/// The number of words of a key.
+/// The number of 64-bit words in a key.
 pub(super) const WORDS: usize = 8;
 
 /// The fields of a packet, or the mask of bits that a rule compares.
@@ -16,7 +16,7 @@ pub(super) enum Field {
     InPort,
     EthDestination,
     EthSource,
-    /// The EtherType after tags.
+    /// The EtherType after all VLAN tags.
     EthType,
     /// The VLAN identifier, and above it a bit that is set in all tagged frames.
     VlanId,
@@ -31,7 +31,7 @@ pub(super) enum Field {
     /// The destination port, or the code of an ICMP message.
     DestinationPort,
     ArpOperation,
-    /// The source address; IPv4 addresses are in the lowest 32 bits, and those of ARP are among them.
+    /// The source address; IPv4 addresses, including those of ARP messages, are in the lowest 32 bits.
     Source,
     Destination,
 }
@@ -58,8 +58,8 @@ impl Field {
         Self::Destination,
     ];
 
-    /// Returns the word of the field, its lowest bit there, and its number of bits; addresses continue in the next
-    /// word.
+    /// Returns the index of the field's word, the field's lowest bit in that word, and its number of bits. Addresses
+    /// continue in the next word.
     const fn place(self) -> (usize, u32, u32) {
         match self {
             Self::EthDestination => (0, 16, 48),
@@ -80,12 +80,12 @@ impl Field {
         }
     }
 
-    /// Returns the number of bits.
+    /// Returns the number of bits of the field.
     pub const fn bits(self) -> u32 {
         self.place().2
     }
 
-    /// Returns the mask of all of its bits.
+    /// Returns the mask of all bits of the field.
     pub const fn whole(self) -> u128 {
         match self.bits() {
             128 => u128::MAX,
@@ -116,25 +116,25 @@ impl Key {
         }
     }
 
-    /// Returns the bits that are in both.
+    /// Returns the bits that are set in both keys.
     pub fn and(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
     }
 
-    /// Returns the bits that are in either.
+    /// Returns the bits that are set in at least one of the keys.
     pub fn or(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
     }
 
-    /// Returns true if it has only bits of the port and of MAC addresses.
+    /// Returns true if only bits of the port and of MAC addresses are set.
     pub fn is_outermost(&self) -> bool {
         self.0[1] & 0xffff == 0 && self.0[2..].iter().all(|word| *word == 0)
     }
 
     /// Parses the key of a usual frame (see [`Headers::usual`]) in place, with the same result as [`Key::of`]. For any
-    /// other frame it changes nothing and returns false. A freshly written key that is copied has to wait for the
-    /// processor's store buffer. (With one rule, a packet takes 58 cycles with this function, and 65 if [`Key::of`] is
-    /// used in place.)
+    /// other frame it changes nothing and returns false. The key is written in place, because a copy of a freshly
+    /// written key waits for the processor's store buffer. (With one rule, a packet takes 58 cycles with this function,
+    /// and 65 if [`Key::of`] is used in place.)
     #[inline(always)]
     pub fn read_usual(&mut self, frame: &[u8], in_port: u16) -> bool {
         let (Some(headers), Some(head)) = (Headers::usual(frame), frame.first_chunk::<34>()) else {

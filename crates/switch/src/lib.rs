@@ -60,7 +60,7 @@ use taut_function::{
 use taut_port::{BATCH_CAPACITY, Batch, PoolHandle, PortError};
 use taut_sys::{Clock, prefetch};
 
-/// The entry of the function.
+/// The entry of function SWITCH in the list of functions.
 pub const ENTRY: Entry = Entry {
     name: "switch",
     summary: "a learning bridge, or by rules: sends, floods, changes, tags, meters and shares out frames as OpenFlow does",
@@ -73,7 +73,7 @@ pub const ENTRY: Entry = Entry {
 /// The number of buffers in the worker's pool, for packets that get a tag without headroom for it.
 const SLOTS_FOR_TAGS: u32 = 2048;
 
-/// The worker's part of the rules.
+/// The worker's state for a switch with rules.
 struct Plane {
     memory: Arc<Memory>,
     counts: Arc<Vec<Count>>,

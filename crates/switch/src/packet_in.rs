@@ -1,12 +1,12 @@
-//! Packets for controllers: their destination, and the note that accompanies each.
+//! Packets for controllers: their destination, and the note with metadata that accompanies each packet.
 
 use super::control::{Control, Name};
 use super::openflow::{Shown, Why};
 use taut_port::pair::Lane;
 
-/// The value for no port.
+/// The port number that means no port.
 pub(super) const NOWHERE: usize = 255;
-/// The position of the rule's number plus 1 in the note that accompanies a frame.
+/// The bit position, in the note that accompanies a frame, of the rule's number plus 1.
 const RULE_AT: u32 = 16;
 
 /// The destination of packets for controllers.
@@ -42,7 +42,7 @@ impl Shows<'_> {
     }
 }
 
-/// Decodes a note.
+/// Decodes the note that accompanies a frame for controllers.
 pub(super) fn shown(note: u64, control: &Control) -> Shown {
     let in_port = note as u8;
     let name = match (note >> RULE_AT) as u32 {

@@ -19,7 +19,7 @@ use taut_port::{BATCH_CAPACITY, Batch, PoolHandle};
 use taut_sys::{Clock, prefetch};
 use taut_wire::{EtherType, Headers};
 
-/// The packets by outcome.
+/// The packet counts by outcome.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub sent: u64,
@@ -41,7 +41,7 @@ enum Course {
     Done,
     /// The packet continues in another table.
     Goto(u8),
-    /// It is dropped, and counted as such.
+    /// The packet is dropped, and counted as dropped.
     Dropped,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Between<'a> {
     pub scratch: &'a mut Scratch,
 }
 
-/// The tables, and what their rules need to process packets of a batch.
+/// The tables, and the state that their rules need to process a batch.
 pub(super) struct Tables<'a> {
     pub context: &'a Context,
     pub shape: &'a Shape,
@@ -179,12 +179,12 @@ impl Tables<'_> {
     }
 }
 
-/// The number of no rule.
+/// The rule number that means no rule.
 const NO_RULE: u32 = u32::MAX;
-/// A second number of no rule, for the actions of a message.
+/// The rule number for the actions of a controller's message, which belong to no rule.
 const BY_MESSAGE: u32 = NO_RULE - 1;
 
-/// Consecutive packets of one rule.
+/// A run of consecutive packets of one rule, which are counted together.
 #[derive(Clone, Copy)]
 struct Run {
     counter: u32,
@@ -331,7 +331,7 @@ impl<'a> Pass<'a> {
         Course::Done
     }
 
-    /// Executes steps. Sets `own` to the index of the packet that they change, which is a copy if the packet was sent
+    /// Executes steps. Sets `own` to the index of the packet that the steps change. It is a copy if the packet was sent
     /// before.
     #[inline(always)]
     fn take(
@@ -545,7 +545,7 @@ impl<'a> Pass<'a> {
         Some(batch.len() - 1)
     }
 
-    /// Drops a packet at the end of its path, unless it was sent before; it is counted already.
+    /// Drops a packet at the end of its path, unless the packet was sent before. The packet is counted already.
     #[inline(always)]
     fn drop(&mut self, batch: &mut Batch, index: usize) {
         if self.sent & 1 << index == 0 {
@@ -553,7 +553,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Drops a packet that was not sent, and counts the others, unless the bridge has.
+    /// Drops a packet that was not sent. Counts a packet that was sent, unless the bridge has counted it.
     fn settle(&mut self, batch: &mut Batch, index: usize) {
         if !batch.is_kept(index) {
             return;
@@ -572,7 +572,8 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Executes the step `word`, which sets a field. A long value is in the next two of `steps`.
+/// Executes the step `word`, which sets a field. A value that does not fit into the word is in the next two words of
+/// `steps`.
 #[inline(always)]
 fn set_field(batch: &mut Batch, index: usize, word: u64, steps: &mut impl Iterator<Item = u64>) {
     let Some(field) = step::field(word) else {

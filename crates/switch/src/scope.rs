@@ -9,7 +9,7 @@ pub(super) enum Of {
     Ipv6,
     Arp,
     Ipv4OrArp,
-    /// Packets with ports.
+    /// Packets with transport ports.
     Ports,
     Tcp,
     Udp,

@@ -1,12 +1,12 @@
 //! The checksum of SCTP, a CRC, which is updated when a word of a packet changes. (RFC 9260, section 6.8 and appendix
 //! A: CRC32c.)
 
-/// The polynomial, its highest power in the lowest bit.
+/// The polynomial of CRC32c; the coefficient of the highest power is in the lowest bit.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// The polynomial 1.
 const ONE: u32 = 1 << 31;
 
-/// The powers of x: x to the power of 2 to the power of each index.
+/// The powers of x modulo the polynomial: index i has x^(2^i).
 const POWERS: [u32; 32] = {
     let mut powers = [ONE >> 1; 32];
     let mut place = 1;
@@ -33,7 +33,8 @@ const fn product(one: u32, other: u32) -> u32 {
 /// Returns the bits of a packet's checksum that change when 16 bits of the packet change, after which `bytes_behind`
 /// bytes follow. A wrong checksum stays wrong.
 pub(super) fn change(old: u16, new: u16, bytes_behind: usize) -> u32 {
-    // This is the register after the two bytes that differ. From there on the rest of both is the same: as many zeros.
+    // This is the register after the two bytes that differ. The remaining bytes of both packets are equal, so the
+    // difference has as many zeros.
     let [first, second] = (old ^ new).to_be_bytes();
     let mut register = u32::from(first) | u32::from(second) << 8;
     for _ in 0..16 {

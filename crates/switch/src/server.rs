@@ -27,7 +27,8 @@ const RETRY: Duration = Duration::from_millis(1);
 /// The interval between attempts to reach a controller. An attempt takes at most [`CONNECT`].
 const RECONNECT: Duration = Duration::from_secs(1);
 const CONNECT: Duration = Duration::from_secs(5);
-/// The limit on controllers that connect to the switch. The one that the switch connects to has a slot of its own.
+/// The limit on controllers that connect to the switch. The controller to which the switch connects has a slot of its
+/// own.
 const MOST_SESSIONS: usize = 64;
 /// The time for which no connections are accepted after a failure, such as a lack of file descriptors.
 const DEAF: Duration = Duration::from_millis(500);
@@ -36,8 +37,7 @@ const READ_BYTES: usize = 1 << 18;
 /// The limit on packets in transit from controllers, and to them.
 const MOST_SENT: usize = 1024;
 const MOST_SHOWN: u32 = 1024;
-/// The number of polls for packets after the last one before the thread asks for a wakeup, which costs the worker a
-/// system call.
+/// The number of polls without a packet after which the thread requests a wakeup, which costs the worker a system call.
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
@@ -192,7 +192,7 @@ struct Peer {
     stream: TcpStream,
     session: Session,
     is_called: bool,
-    /// True if the controller sends no more; its earlier messages are still processed.
+    /// True if the controller has closed its sending side; its earlier messages are still processed.
     has_ended: bool,
 }
 
@@ -201,13 +201,13 @@ struct Peer {
 struct Call {
     /// The time of the last attempt.
     called: Option<Instant>,
-    /// The channel for the connection during an attempt.
+    /// The channel on which the connection arrives; none if no attempt is running.
     reached: Option<Receiver<TcpStream>>,
 }
 
 impl Call {
-    /// Returns the connection, once there is one. Otherwise starts another attempt, if none is under way and it is
-    /// time.
+    /// Returns the connection, once there is one. Otherwise starts another attempt, if none is running and the interval
+    /// since the last one has passed.
     fn answer(&mut self, address: SocketAddr, bell: &Arc<Doorbell>) -> Option<TcpStream> {
         match self.reached.as_ref().map(Receiver::try_recv) {
             Some(Ok(stream)) => {
@@ -247,7 +247,7 @@ struct Thread {
     call: Call,
     generation: Option<u64>,
     facts: Arc<Facts>,
-    /// The ports that controllers know to be up.
+    /// The last link state of each port that controllers were notified of; true for up.
     known_up: Box<[bool]>,
     clock: Clock,
     bell: Arc<Doorbell>,
@@ -471,7 +471,7 @@ impl Thread {
         }
     }
 
-    /// Removes expired rules, among some of them; returns true at the end of the rules.
+    /// Removes expired rules among the next few timed rules; returns true when all timed rules have been checked.
     fn expire(&mut self) -> bool {
         let ticks_per_s = self.clock.to_ticks(1e9) as u64;
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);

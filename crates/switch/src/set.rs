@@ -1,4 +1,4 @@
-//! The action set of a packet, which it takes from table to table. (OpenFlow 1.3.5, section 5.10.)
+//! The action set of a packet, which accompanies the packet from table to table. (OpenFlow 1.3.5, section 5.10.)
 
 use super::key::Field;
 use super::step;
@@ -28,7 +28,8 @@ impl ActionSet {
         addresses: [[0; 2]; 2],
     };
 
-    /// Writes an action, in place of the one of its kind; `rest` has the words after its step.
+    /// Writes an action, which replaces an earlier action of the same kind; `rest` has the words after the action's
+    /// step.
     pub fn write(&mut self, word: u64, rest: &mut impl Iterator<Item = u64>) {
         let word = word & !step::WRITTEN;
         let place = match word & step::KIND {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use taut_function::SettingsError;
 use taut_settings::{duration, in_words};
 
-/// The default age, from IEEE 802.1D-2004, table 7-5.
+/// The default time after which a learned address expires (IEEE 802.1D-2004, table 7-5).
 const DEFAULT_AGE: Duration = Duration::from_secs(300);
 
 const MOST_ADDRESSES: usize = 1 << 20;
@@ -27,10 +27,10 @@ pub(super) enum Miss {
     Controller,
 }
 
-/// The addresses for controllers.
+/// The addresses for connections with controllers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Controllers {
-    /// The address at which the switch listens for them.
+    /// The address at which the switch listens for controllers.
     pub listen: Option<SocketAddr>,
     /// The address of a controller to which the switch connects.
     pub call: Option<SocketAddr>,

@@ -1,5 +1,5 @@
-//! The state, other than rules, that a worker needs: the tuples of each table, groups, meters. It is rebuilt and
-//! swapped as a whole when one of them is added or removed.
+//! The state, other than rules, that a worker needs: the tuples of each table, groups, meters. The state is rebuilt and
+//! swapped as a whole when a tuple, group or meter is added or removed.
 
 use super::action::{ActionsError, PortNumber, steps};
 use super::count::Count;
@@ -22,9 +22,9 @@ pub(super) struct Shape {
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// The tuples, that of the highest priority first.
+    /// The tuples, in descending order of the highest priority among their rules.
     pub tuples: Vec<Tuple>,
-    /// The bits that any of them compares.
+    /// The bits that at least one tuple compares.
     pub asked: Mask,
 }
 
@@ -103,7 +103,7 @@ impl GroupState {
     }
 }
 
-/// A meter as the worker computes it. Only the worker writes to it.
+/// The state of a meter. Only the worker writes to it.
 #[derive(Debug)]
 pub(super) struct MeterState {
     due: AtomicU64,
@@ -111,13 +111,13 @@ pub(super) struct MeterState {
     /// The burst, in the unit of [`meter::UNITS_PER_NS`].
     burst: u64,
     is_packets: bool,
-    /// All packets, passed or dropped.
+    /// The counts of all packets of the meter, passed and dropped.
     pub came: Count,
     pub dropped: Count,
     pub made: Instant,
 }
 
-/// The default burst of a meter: the time in which its rate admits that much, ns.
+/// The default burst of a meter, as the time that the burst takes at the meter's rate, in nanoseconds.
 const BURST_NS: u64 = 10_000_000;
 const LEAST_BURST_BYTES: u64 = 15_000;
 const LEAST_BURST_PACKETS: u64 = 32;

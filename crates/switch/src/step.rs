@@ -1,4 +1,5 @@
-//! The encoding of a worker's steps: the kind is in the lowest 8 bits (0 for no step), the arguments are above.
+//! The encoding of a worker's steps: the kind of the step is in the lowest 8 bits (0 for no step), and the arguments
+//! are in the bits above.
 
 use super::key::Field;
 use super::scope::Of;
@@ -18,16 +19,16 @@ pub const DECREMENT_TTL: u64 = 10;
 pub const PUSH_VLAN: u64 = 11;
 pub const POP_VLAN: u64 = 12;
 pub const GOTO: u64 = 13;
-/// Clears the action set.
+/// Clears the packet's action set.
 pub const CLEAR: u64 = 14;
 pub const ALL: u64 = 15;
-/// The bit of a step in the action set.
+/// The bit that marks a step that is written into the action set.
 pub const WRITTEN: u64 = 0x80;
-/// The bits of the kind.
+/// The mask of the kind of a step.
 pub const KIND: u64 = 0x7f;
-/// The position of the argument.
+/// The lowest bit of the argument.
 pub const ARGUMENT_AT: u32 = 8;
-/// The position of a field's value.
+/// The lowest bit of a field's value.
 pub const VALUE_AT: u32 = 16;
 
 /// Returns true if a step changes the packet.

@@ -2,9 +2,9 @@
 //! Pfaff et al., NSDI 2015, section 3.2.)
 //!
 //! Rules with the same mask are a *tuple*: the masked key of a packet is looked up in one hash table, which all tuples
-//! share. A table's tuples are searched in order of their highest priority, so that most of them can be skipped. One
-//! side writes slots and buckets while workers read them. A slot is written completely before a bucket refers to it. A
-//! removed slot is reused only when every worker has begun another batch.
+//! share. A table's tuples are searched in order of their highest priority, so that most of them can be skipped. The
+//! control plane writes slots and buckets while workers read them. A slot is written completely before a bucket refers
+//! to it. A removed slot is reused only when every worker has begun another batch.
 
 use super::key::{Key, WORDS};
 use std::sync::Arc;
@@ -12,14 +12,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use taut_port::BATCH_CAPACITY;
 use taut_sys::{filled_on_huge_pages, prefetch};
 
-/// The limit on the masks of all tables together. Each is looked up for packets without a better match.
+/// The limit on the number of masks in all tables together. Each mask costs a lookup for packets without a better
+/// match.
 pub(super) const MOST_TUPLES: usize = 4096;
 /// The number of tables.
 pub(super) const TABLES: u8 = 64;
 /// The number of words of a slot that hold steps.
 pub(super) const SLOT_STEPS: usize = 6;
-/// The number of positions in a bucket. Rules with the same hash are in one bucket, or in a second one if that was once
-/// full.
+/// The number of positions in a bucket. Rules with the same hash are in one bucket, or in a second bucket if the first
+/// was full.
 const PLACES: usize = 8;
 /// The number of positions with tags in one word.
 const IN_WORD: usize = 4;
@@ -31,18 +32,19 @@ pub(super) const MOST_RULES: usize = 1 << 21;
 /// The number of a slot.
 pub(super) type Slot = u32;
 
-/// The part of a rule that a worker reads, in two cache lines: head, key words of its tuple, steps, and the slot in
-/// which those continue. Rules with at most four words and two steps are read from the first line alone.
+/// The part of a rule that a worker reads, in two cache lines: head, the key words that its tuple compares, steps, and
+/// the slot in which the steps continue. A rule with at most four key words and two steps is read from the first line
+/// alone.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Words([AtomicU64; 16]);
 
 const HEAD: usize = 0;
-/// The positions of the words of the key, and of the steps.
+/// The positions of the key words and of the steps in a slot.
 const KEY: [usize; WORDS] = [1, 2, 3, 4, 8, 9, 10, 11];
 const STEPS: [usize; SLOT_STEPS] = [5, 6, 7, 12, 13, 14];
 const LINK: usize = 15;
-/// The number of words of a key in the first line.
+/// The number of key words in the first cache line.
 const NEAR_WORDS: u8 = 4;
 
 /// A bucket of rules, one cache line: for each rule a tag of 16 bits, 0 if there is none, and the number of its slot. A
@@ -52,7 +54,7 @@ const NEAR_WORDS: u8 = 4;
 struct Bucket {
     tags: [AtomicU64; PLACES / IN_WORD],
     slots: [AtomicU64; PLACES / SLOTS_IN_WORD],
-    /// The number of rules that did not fit here and are in their other bucket.
+    /// The number of rules that did not fit into this bucket and are in their other bucket.
     elsewhere: AtomicU64,
 }
 
@@ -120,20 +122,20 @@ impl Bucket {
     }
 }
 
-/// The slots and buckets: written by one side, read by all workers.
+/// The slots and buckets: written by the control plane, read by all workers.
 #[derive(Debug)]
 pub(super) struct Memory {
     slots: Box<[Words]>,
     buckets: Box<[Bucket]>,
 }
 
-/// The facts of a rule that a worker needs in addition to the steps.
+/// The data of a rule that a worker needs in addition to the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub priority: u16,
     /// The number of the tuple.
     pub tuple: u16,
-    /// The number under which the rule's packets are counted.
+    /// The index of the counter for the rule's packets.
     pub counter: u32,
 }
 
@@ -155,7 +157,7 @@ impl Head {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Mask {
     pub bits: Key,
-    /// The words in which it has bits, the first `many` of these.
+    /// The indices of the words in which the mask has bits; the first `many` entries are valid.
     words: [u8; WORDS],
     many: u8,
 }
@@ -173,7 +175,7 @@ impl Mask {
         Self { bits, words, many }
     }
 
-    /// Returns the bits that any of these compares.
+    /// Returns the bits that at least one of the tuples compares.
     pub fn of_all(tuples: &[Tuple]) -> Self {
         let masks = tuples.iter().map(|tuple| &tuple.mask.bits);
         Self::new(masks.fold(Key::default(), |all, bits| all.or(bits)))
@@ -247,7 +249,7 @@ impl Memory {
         self.slots.len()
     }
 
-    /// Returns the bucket of a hash, and the one for rules that did not fit there.
+    /// Returns the bucket of a hash, and the other bucket, for rules that did not fit into the first.
     #[inline(always)]
     fn buckets_of(&self, hash: u64) -> (&Bucket, &Bucket) {
         let mask = self.buckets.len() - 1;
@@ -283,7 +285,7 @@ impl Memory {
         before[LINK].store(0, relaxed);
     }
 
-    /// Makes a slot visible to workers by its key, in place of the earlier slot of that key, if there was one.
+    /// Makes a slot visible to workers under its key. It replaces the earlier slot of that key, if there was one.
     pub fn put(
         &self,
         tuple: &Tuple,
@@ -497,7 +499,7 @@ impl Default for Scratch {
 /// The rule that applies to a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
-    /// Its slot plus 1; 0 for none.
+    /// The number of the rule's slot plus 1; 0 for no rule.
     slot: u32,
     priority: u16,
     pub counter: u32,

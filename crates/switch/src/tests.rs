@@ -82,7 +82,7 @@ fn unknown_addresses_are_flooded_and_moved_ones_are_learned_again() {
         sent(switch, (mac(1), mac(2)), 0, 5),
         Some((Some(2), vec![]))
     );
-    // Both are at one port: the frame has arrived already.
+    // Source and destination are at the same port, so the bridge does not send the frame.
     assert_eq!(sent(switch, (mac(3), mac(1)), 0, 6), None);
     let broadcast = Mac([255; 6]);
     assert_eq!(
@@ -107,7 +107,7 @@ fn udp(destination: &str, port: u16) -> Vec<u8> {
     flow.frame(100).unwrap()
 }
 
-/// The egress of a frame that arrives at port 0 of four, its priority, and its bytes.
+/// The result of a frame that arrives at port 0 of four: its egress ports, its priority, and its bytes.
 #[derive(Debug, Default, PartialEq)]
 struct Went {
     ports: Vec<u8>,
@@ -163,7 +163,7 @@ fn for_all(table: u8, does: impl Into<Instructions>) -> control::Rule {
     }
 }
 
-/// The results of frames.
+/// The results of the frames that passed.
 #[derive(Debug, Default)]
 struct Came {
     went: Vec<Went>,
@@ -684,7 +684,7 @@ fn lookups_find_the_same_entries_as_a_linear_search() {
                 &mut found,
                 scratch,
             );
-            // The first that fits is the best one.
+            // The list is sorted, so the first matching rule is the best one.
             let mut rules: Vec<&control::Rule> = list.iter().map(|(_, rule)| rule).collect();
             rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
             for (key, found) in keys.iter().zip(&found) {
@@ -742,7 +742,7 @@ fn a_flow_entry_expires_and_its_slot_is_reused() {
     }
 }
 
-/// Rules for the kernel: it applies two of them itself, and leaves all but untagged IPv4 to the worker.
+/// Rules for the kernel, which applies two of them itself; it leaves all frames except untagged IPv4 to the worker.
 const IN_KERNEL: &str = r#"
 rule = [
     { priority = 9, in_port = 0, udp_dst = 42, actions = ["set:eth_dst=02:00:00:00:00:09", "output:2"] },

@@ -111,7 +111,7 @@ fn usual_priority() -> u16 {
     USUAL_PRIORITY
 }
 
-/// The match of a rule, as it is built.
+/// The match of a rule while its fields are parsed.
 #[derive(Default)]
 struct Asked {
     value: Key,
@@ -119,7 +119,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Adds a field to the match; fails if the rule has another value there.
+    /// Adds a field to the match; fails if the match already has another value for the field.
     fn for_bits(
         &mut self,
         key: &str,
@@ -526,7 +526,7 @@ fn masked_mac(key: &str, text: &str) -> Result<(u128, u128), SettingsError> {
     }
 }
 
-/// Returns the kind of a network's addresses, its bits and its mask.
+/// Returns the EtherType of a network's addresses, the network's address bits, and its mask.
 fn prefix(text: &str) -> Option<(EtherType, u128, u128)> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length.parse::<u32>().ok()?)),

@@ -34,7 +34,7 @@ impl Drop for DeathWatch {
 
 struct Deaths {
     threads: Vec<DeadThread>,
-    /// Callbacks, with the identifiers of their watches.
+    /// Callbacks for the death of a thread, with the identifiers of their watches.
     told: Vec<(u64, Box<dyn Fn() + Send>)>,
     watches: u64,
 }

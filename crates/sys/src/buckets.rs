@@ -19,19 +19,19 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 /// The number of tags of a bucket: words that the writer stores in addition to the records, and by which readers choose
 /// a bucket.
 pub const TAGS: usize = 5;
-/// The bytes of the two words that each record begins with.
+/// The bytes of the two words at the start of each record.
 const HEAD_BYTES: usize = 16;
 
-/// The kinds of a slot: the two lowest bits of its state.
+/// The kinds of a slot, which are the two lowest bits of its state.
 const VACANT: u64 = 0;
 const OPEN: u64 = 1;
 const CLOSED: u64 = 2;
 const BUSY: u64 = 3;
 const KIND: u64 = 3;
-/// The state's increment for one more reader that holds the bucket; 14 bits count these readers.
+/// The increment of a slot's state for one more reader that holds the bucket; 14 bits count these readers.
 const HOLD: u64 = 1 << 2;
 const HOLDS: u64 = 0x3fff << 2;
-/// The position of the bucket's serial number, in the remaining bits.
+/// The position of the bucket's serial number in a slot's state; the number has all bits from there on.
 const NUMBER_SHIFT: u32 = 16;
 /// The number of bits of a slot index in an entry of the directory.
 const SLOT_BITS: u32 = 16;
@@ -42,7 +42,7 @@ const MOST_SLOTS: usize = 1 << SLOT_BITS;
 #[repr(align(128))]
 struct Slot {
     state: AtomicU64,
-    /// Number of bytes that may be read.
+    /// Number of bytes of the bucket that readers may read.
     published: AtomicUsize,
     tags: [AtomicU64; TAGS],
     /// Memory of `bucket_bytes` bytes, null in a vacant slot. Only the thread that made the slot busy may change it.
@@ -56,7 +56,7 @@ pub struct Buckets {
     /// The serial numbers of buckets with their slots, indexed by serial number modulo the count of slots.
     directory: Box<[AtomicU64]>,
     bucket_bytes: usize,
-    /// Number of attempts to claim a slot.
+    /// Number of attempts to claim a slot, from which the next slot to try is derived.
     cursor: AtomicUsize,
     /// Serial number of the newest bucket.
     newest: AtomicU64,
@@ -349,7 +349,7 @@ impl Slot {
         NonNull::new(self.memory.load(Ordering::Relaxed).cast())
     }
 
-    /// Returns the number of its bucket, if it has one.
+    /// Returns the serial number of the slot's bucket, if it has one.
     fn number(&self) -> Option<u64> {
         let state = self.state.load(Ordering::Relaxed);
         let is_there = state & KIND == OPEN || state & KIND == CLOSED;
@@ -373,7 +373,7 @@ impl Slot {
         self.set_tags([0; TAGS]);
     }
 
-    /// Makes a slot busy if it is in that state: closed, and not held.
+    /// Makes the slot busy if its state is `state`, which must be closed and not held.
     fn occupy(&self, state: u64) -> bool {
         // Acquire: pairs with the Release of threads that stop holding it.
         self.state
@@ -381,7 +381,7 @@ impl Slot {
             .is_ok()
     }
 
-    /// Holds the bucket, if it still has that number.
+    /// Holds the bucket, if it still has the serial number `number`.
     fn hold(&self, number: u64) -> bool {
         let hold = |state: u64| {
             let is_there = state & KIND == OPEN || state & KIND == CLOSED;

@@ -117,16 +117,16 @@ pub enum StampClock {
     Monotonic,
     /// Wall-clock time at which packets were recorded in a file, ns. It is unrelated to the time of reading the file.
     Recorded,
-    /// A clock that cannot be related to this machine's.
+    /// A clock that cannot be related to the clocks of this machine.
     Unknown,
 }
 
 /// The relation between a clock of the kernel and the cycle counter at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct ClockReading {
-    /// Cycle counter at the reading.
+    /// Value of the cycle counter at the reading.
     pub ticks: u64,
-    /// Nanoseconds of the clock at the same moment.
+    /// Time of the kernel's clock at the same moment, ns.
     pub ns: u64,
     /// Maximum time between the two readings, cycles.
     pub bracket_ticks: u64,

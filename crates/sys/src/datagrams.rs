@@ -9,7 +9,8 @@ use std::os::fd::AsRawFd;
 /// The maximum number of datagrams per call.
 pub const DATAGRAMS_AT_A_TIME: usize = 16;
 
-/// The maximum number of payload bytes that pass the kernel as one datagram: the longest datagram over IPv4.
+/// The maximum number of payload bytes that pass the kernel as one datagram: the payload of the longest datagram over
+/// IPv4.
 const MOST_AS_ONE: usize = 65_507;
 
 /// The control message for a payload that is to be split: its header, and the bytes of each datagram.
@@ -89,7 +90,7 @@ pub struct Datagrams<const BYTES: usize> {
     names: Box<[Name]>,
     lengths: [usize; DATAGRAMS_AT_A_TIME],
     count: usize,
-    /// True if the kernel splits datagrams; false once it has refused to.
+    /// True while the kernel splits datagrams; false once it has refused to.
     is_cut_up: bool,
 }
 
@@ -131,8 +132,8 @@ impl<const BYTES: usize> Datagrams<BYTES> {
         Some((&self.bytes[at][..self.lengths[at]], address))
     }
 
-    /// Adds a datagram for `to` and returns true, if the buffer is not full and `write` has written one. `write`
-    /// returns the length of the datagram, or None.
+    /// Adds a datagram for `to`, which `write` writes. Returns false without adding one if the buffer is full or
+    /// `write` returns None instead of a length.
     pub fn add(
         &mut self,
         to: SocketAddr,
@@ -195,7 +196,7 @@ impl<const BYTES: usize> Datagrams<BYTES> {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 // A datagram exceeds the path MTU, or the device cannot split it. They may pass one by one.
                 Err(e) if runs[0] > 1 && is_of_cutting(&e) => self.is_cut_up = false,
-                // The error belongs to the first datagram.
+                // The error applies to the first datagram.
                 _ => {
                     at += runs[0];
                     refused += runs[0];

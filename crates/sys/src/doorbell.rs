@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 /// The doorbell of one ring. The sender rings it if the receiver has requested a wakeup.
 #[derive(Debug)]
 pub struct Doorbell {
-    /// True if the receiver is one that sleeps.
+    /// True if the receiver has announced that it sleeps, so that the sender must fence.
     sleeps: AtomicBool,
-    /// True if the receiver sleeps, or is about to.
+    /// True if the receiver requests a wakeup: it sleeps, or is about to.
     asked: AtomicBool,
-    /// Eventfd that is readable after a ring.
+    /// Eventfd that is readable after the doorbell was rung.
     file: OwnedFd,
 }
 
@@ -61,7 +61,7 @@ impl Doorbell {
     /// Withdraws the request, because the receiver is awake.
     pub fn disarm(&self) {
         self.asked.store(false, Ordering::Relaxed);
-        // A late ring may arrive only after this read; then the next sleep ends early.
+        // A ring that is in progress may arrive after this read; then the next sleep ends early.
         let _ = read(&self.file, &mut [0; 8]);
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// An event that can be counted.
+/// An event that hardware or kernel can count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
@@ -97,9 +97,9 @@ pub struct EventCounters {
 /// Counts since the counters were opened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventCounts {
-    /// Time for which the counters were enabled, s.
+    /// Time for which the counters were enabled, seconds.
     pub seconds: f64,
-    /// Count of each event. It is an estimate if other users had the counters part of the time.
+    /// Count of each event. The count is an estimate if other users had the counters part of the time.
     pub counts: Vec<(Event, f64)>,
 }
 
@@ -143,12 +143,12 @@ impl EventCounters {
         self.files.iter().map(|(event, _)| *event)
     }
 
-    /// Returns true if events in the kernel count too.
+    /// Returns true if events are counted in the kernel, too.
     pub fn counts_kernel(&self) -> bool {
         self.counts_kernel
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts since the counters were opened.
     ///
     /// # Errors
     /// The counters cannot be read, or other users had the processor's counters all the time.
@@ -185,7 +185,7 @@ impl EventCounters {
 }
 
 impl EventCounts {
-    /// Returns the counts after `earlier`, a reading of the same counters.
+    /// Returns the counts since `earlier`, a reading of the same counters.
     pub fn since(&self, earlier: &Self) -> Self {
         let counts = self.counts.iter().zip(&earlier.counts);
         Self {

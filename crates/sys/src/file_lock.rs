@@ -1,4 +1,4 @@
-//! Files locked by one process.
+//! Locks on files: exclusive for one process, or shared by several.
 
 use std::fs::File;
 use std::io;

@@ -26,7 +26,7 @@ impl HashKey {
         *KEY.get_or_init(Self::default)
     }
 
-    /// Returns the first number of the key, as a seed for other hashes.
+    /// Returns the first word of the key, as a seed for other hashes.
     #[inline]
     pub fn seed(&self) -> u64 {
         self.0[0]
@@ -45,7 +45,7 @@ impl HashKey {
     }
 }
 
-/// Multiplies to 128 bits, and combines both halves.
+/// Multiplies two numbers to 128 bits, and combines the halves of the product by exclusive or.
 #[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);

@@ -13,7 +13,7 @@ pub const VLAN_TAG_BYTES: usize = 4;
 /// The EtherTypes of a VLAN tag: 802.1Q and 802.1ad.
 const VLAN_TYPES: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 
-/// The current state of an interface in the kernel.
+/// The state of an interface in the kernel at the time of the lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interface {
     /// Index of the interface in the kernel. A new interface of the same name has another index.
@@ -22,7 +22,7 @@ pub struct Interface {
     pub mtu_bytes: usize,
     /// True if the interface is switched on (`ip link set NAME up`).
     pub up: bool,
-    /// True if the interface has a carrier: the other end is connected and up.
+    /// True if the interface has a carrier: it is connected to a peer interface that is up.
     pub running: bool,
 }
 

@@ -6,15 +6,16 @@ use crate::Clock;
 /// its entry and exit a microsecond or more.
 const SHORTEST_NS: f64 = 1_000.0;
 
-/// The minimum length of an interrupted iteration, as a multiple of the mean of its kind.
+/// The minimum length of an interrupted iteration, as a multiple of the mean length of iterations of its kind (with or
+/// without work).
 const TIMES_AVERAGE: u64 = 4;
 
 /// An interruption: a time in which the loop did not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interruption {
-    /// Last cycle count before it.
+    /// Last cycle count before the interruption.
     pub start_ticks: u64,
-    /// Length until the first cycle count after it, including the loop's own work in that iteration.
+    /// Cycles until the first cycle count after the interruption, including the loop's own work in that iteration.
     pub length_ticks: u64,
 }
 
@@ -39,12 +40,12 @@ pub struct Interruption {
 /// ```
 #[derive(Debug, Clone)]
 pub struct RoundWatch {
-    /// Limits of iterations without work, and with work.
+    /// Limits for iterations without work, and for iterations with work.
     limits_ticks: [u64; 2],
-    /// Mean lengths of such iterations.
+    /// Mean lengths of iterations without work, and of iterations with work.
     averages_ticks: [u64; 2],
     shortest_ticks: u64,
-    /// Number of iterations at the last call of `adapt`.
+    /// Numbers of iterations without work, and with work, at the last call of `adapt`.
     rounds: [u64; 2],
     spent_ticks: [u64; 2],
 }
@@ -63,7 +64,8 @@ impl RoundWatch {
         }
     }
 
-    /// Returns true if an iteration of this length was interrupted.
+    /// Returns true if an iteration of `round_ticks` cycles was interrupted; `worked` is true for an iteration with
+    /// work.
     #[inline(always)]
     pub fn is_interrupted(&self, worked: bool, round_ticks: u64) -> bool {
         round_ticks > self.limits_ticks[usize::from(worked)]

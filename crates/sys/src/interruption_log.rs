@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"tautgaps");
 const VERSION: u64 = 2;
-/// The number of stored interruptions: half a minute of 2000 per second, in 1 MiB.
+/// The number of stored interruptions: at 2000 interruptions per second, the last half a minute (1 MiB).
 const PLACES: usize = 1 << 16;
 const COUNT_AT: usize = 4;
 const WORK_AT: usize = 5;
@@ -47,7 +47,7 @@ impl Work {
         })
     }
 
-    /// Returns the work after `earlier`.
+    /// Returns the work since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {

@@ -33,9 +33,9 @@ use std::time::Duration;
 /// The subscribed notifications (RTNLGRP_* of linux/rtnetlink.h, as bits): interfaces, neighbours, addresses and routes
 /// of either family, next-hop objects.
 const GROUPS: u32 = 1 | 1 << 2 | 1 << 4 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 31;
-/// The receive buffer for notifications, bytes: some hundred thousand routes.
+/// The size of the receive buffer for notifications, bytes: enough for some hundred thousand routes.
 const KEPT_BYTES: usize = 256 << 20;
-/// The bytes received at once.
+/// The maximum number of bytes per receive call.
 const BUFFER_BYTES: usize = 256 << 10;
 /// The maximum number of messages received after one wait.
 const AT_ONCE: usize = 256;
@@ -75,9 +75,10 @@ pub enum KernelRouteKind {
 pub struct KernelNextHop {
     /// Index of the interface.
     pub interface: u32,
-    /// Address of the neighbour, which may be of the other family; None if the destinations are neighbours themselves.
+    /// Address of the neighbour, which may be of the other address family than the route; None if the destinations are
+    /// neighbours themselves.
     pub via: Option<IpAddr>,
-    /// Weight of this next hop relative to the other ones, by which flows are spread (ECMP).
+    /// Weight of this next hop relative to the other next hops of the route, by which flows are spread (ECMP).
     pub weight: u16,
 }
 
@@ -94,11 +95,11 @@ pub struct KernelRoute {
     pub kind: KernelRouteKind,
     /// Next hops, without those that the kernel does not use.
     pub next_hops: Vec<KernelNextHop>,
-    /// True if the route was appended to one with the same prefix and metric.
+    /// True if the kernel appended the route to one with the same prefix and metric.
     pub is_appended: bool,
 }
 
-/// A fact about the kernel's state, or a change of it.
+/// A fact about the state of the kernel, or a change of this state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KernelFact {
     /// A route exists.
@@ -122,7 +123,7 @@ pub enum KernelFact {
         interface: u32,
         /// Address, and prefix length of its network in bits.
         address: (IpAddr, u8),
-        /// True if the address exists.
+        /// True if the address was added or exists; false if it was deleted.
         is_there: bool,
     },
     /// An interface has changed. Routes through it may have disappeared without a notification.
@@ -136,7 +137,7 @@ pub enum KernelFact {
 pub enum Heard {
     /// No notification arrived before the timeout.
     Nothing,
-    /// Some facts were passed on.
+    /// Facts from notifications were passed on.
     Some,
     /// Notifications were lost: request a dump again.
     Overrun,

@@ -20,12 +20,12 @@ pub const ALL_LANES: Which = u16::MAX;
 #[derive(Debug, Clone, Copy)]
 pub struct Wide(());
 
-/// Code that uses these instructions. Its `run` is marked `#[inline(always)]`, so that it is compiled for them.
+/// Code that uses the AVX-512 instructions. Its `run` is marked `#[inline(always)]`, so that it is compiled for them.
 pub trait OnLanes {
-    /// Result of the work.
+    /// Result of the code.
     type Output;
 
-    /// Runs the work.
+    /// Runs the code.
     fn run(self, wide: Wide) -> Self::Output;
 }
 
@@ -43,7 +43,7 @@ macro_rules! instructions {
 }
 
 impl Wide {
-    /// Returns a proof if the processor has the instructions.
+    /// Returns a proof if the processor has the AVX-512 instructions.
     #[inline]
     pub fn found() -> Option<Self> {
         let has_them = is_x86_feature_detected!("avx512f")
@@ -52,7 +52,7 @@ impl Wide {
         has_them.then_some(Self(()))
     }
 
-    /// Runs `work`, compiled for the instructions.
+    /// Runs `work`, compiled for the AVX-512 instructions.
     #[inline]
     pub fn run<W: OnLanes>(self, work: W) -> W::Output {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
@@ -132,13 +132,13 @@ impl Lanes {
         )))
     }
 
-    /// Returns the lanes whose number has any of the bits of the same lane in `bits`.
+    /// Returns the lanes in which this number and the number of `bits` have a bit in common.
     #[inline(always)]
     pub fn having(self, bits: Self) -> Which {
         instructions!(cpu::_mm512_test_epi32_mask(self.0, bits.0))
     }
 
-    /// Returns the lanes whose number is at most that of `others`.
+    /// Returns the lanes in which this number is at most the number of `others`.
     #[inline(always)]
     pub fn at_most(self, others: Self) -> Which {
         instructions!(cpu::_mm512_cmple_epu32_mask(self.0, others.0))

@@ -14,7 +14,7 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// The bytes populated between two checks of the stop flag: some ten milliseconds of work.
 const POPULATED_BYTES: usize = 64 << 20;
 
-/// The memory left to other processes of the machine, bytes.
+/// The memory that remains free for other processes of the machine, bytes.
 const SPARED_BYTES: u64 = 256 << 20;
 
 /// A block of `lines` cache lines. Each contains the index of a line, initially 0.
@@ -92,7 +92,7 @@ impl LinkedLines {
         }
     }
 
-    /// Populates the first `bytes` now, a part at a time; returns INTR if it was stopped.
+    /// Populates the first `bytes` bytes now, a part at a time; returns INTR if `stop` was set.
     fn populate(&self, bytes: usize, stop: &AtomicBool) -> rustix::io::Result<()> {
         for at in (0..bytes).step_by(POPULATED_BYTES) {
             if stop.load(Ordering::Relaxed) {

@@ -23,7 +23,7 @@ struct Page(#[allow(dead_code)] [u8; PAGE_BYTES]);
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    /// Number of mapped bytes: whole pages.
+    /// Number of mapped bytes, which is a multiple of the page size.
     mapped: usize,
     fd: Arc<OwnedFd>,
     /// True if backed by huge pages.
@@ -38,7 +38,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Creates a memory file of at least `len` bytes, on huge pages if any are free. It is sealed against shrinking, so
-    /// that no peer can turn our loads into faults.
+    /// that no peer can truncate it and cause faults in this process.
     ///
     /// # Errors
     /// The system's error.

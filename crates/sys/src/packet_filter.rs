@@ -14,9 +14,10 @@ pub const LONGEST_EXPRESSION_BYTES: usize = 64 << 10;
 
 /// The link type of Ethernet (DLT_EN10MB).
 const ETHERNET: c_int = 1;
-/// The value that a filter returns for an accepted packet, and the longest packet of libpcap (MAXIMUM_SNAPLEN).
+/// The value that a filter returns for an accepted packet; it is the maximum length of a packet in libpcap
+/// (MAXIMUM_SNAPLEN).
 const SNAP_BYTES: c_int = 262_144;
-/// The value for an unknown netmask (PCAP_NETMASK_UNKNOWN), with which `ip broadcast` is refused.
+/// The value for an unknown netmask (PCAP_NETMASK_UNKNOWN), with which libpcap refuses `ip broadcast`.
 const NO_NETMASK: u32 = u32::MAX;
 
 /// An instruction of a classic BPF program, as in libpcap and the kernel (`struct bpf_insn`).

@@ -36,7 +36,7 @@ pub enum PatternDatabaseError {
 pub struct PatternDatabase {
     library: &'static Vectorscan,
     database: NonNull<c_void>,
-    /// Unique number of the database.
+    /// Unique serial number of the database.
     serial: usize,
 }
 
@@ -45,11 +45,11 @@ unsafe impl Send for PatternDatabase {}
 // SAFETY: as above.
 unsafe impl Sync for PatternDatabase {}
 
-/// The number of databases made so far.
+/// The number of databases that this process has made.
 static SERIAL: AtomicUsize = AtomicUsize::new(0);
 
 impl PatternDatabase {
-    /// Compiles patterns; they are identified by their positions.
+    /// Compiles patterns. A pattern is identified by its position in `patterns`.
     ///
     /// # Errors [`PatternDatabaseError`] if the library is missing or refuses the patterns, for example because there
     /// are none or one is empty.
@@ -90,7 +90,7 @@ impl PatternDatabase {
         }
     }
 
-    /// Returns the bytes of memory that it needs.
+    /// Returns the memory of the database in bytes.
     pub fn memory_bytes(&self) -> usize {
         let mut bytes = 0;
         // SAFETY: the database is one of this library, and the number is written by the call.
@@ -192,8 +192,8 @@ pub struct PatternScratch {
     memory: *mut c_void,
     /// Searched bytes, followed by zeroes.
     copied: Vec<u8>,
-    /// One bit for each database that the memory is prepared for, by serial number; and the index of the first stored
-    /// word.
+    /// One bit per database, indexed by serial number: 1 if the memory is prepared for that database. `first` is the
+    /// index of the first stored word.
     room: Vec<usize>,
     first: usize,
 }

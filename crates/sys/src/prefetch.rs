@@ -1,7 +1,7 @@
 //! Prefetching of cache lines that will be read soon.
 
-/// Prefetches the cache line in which `place` begins, without waiting. Lookups for many packets use it so that the
-/// lines requested in one step are in the cache in the next one.
+/// Prefetches the cache line in which `place` begins, without waiting. Lookups for many packets prefetch in one step
+/// the lines that they read in the next step.
 #[inline(always)]
 pub fn prefetch<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

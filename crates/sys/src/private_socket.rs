@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-/// The number of clients that may wait to be accepted, the same as in the standard library.
+/// The maximum number of clients that wait to be accepted, the same as in the standard library.
 const BACKLOG: i32 = 128;
 
 /// Listens at `path`, whose file has mode 0600 from the start: the kernel copies the mode of the bound socket (Linux,

@@ -37,7 +37,7 @@ pub fn stamp_arrivals(socket: &UdpSocket) -> io::Result<()> {
 /// The timestamp of a sent datagram at one point of its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Departure {
-    /// Number of datagrams sent before it since timestamps were enabled.
+    /// Number of datagrams that the socket has sent before this one, since timestamps were enabled.
     pub number: u32,
     /// Point of the path at which the kernel took the timestamp.
     pub at: Station,
@@ -82,7 +82,7 @@ pub fn stamp_departures(socket: &UdpSocket) -> io::Result<()> {
     }
 }
 
-/// Reads the timestamp of a sent datagram; None if there is none now.
+/// Reads the timestamp of a sent datagram; None if no timestamp is waiting.
 ///
 /// # Errors
 /// The socket is closed.

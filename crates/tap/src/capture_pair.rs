@@ -32,7 +32,7 @@ pub enum RecordingError {
         /// The fault.
         fault: Fault,
     },
-    /// It ends within a packet, or before its first one.
+    /// The file ends within a packet, or before its first packet.
     #[error("{path}: cut off behind packet {number}")]
     CutOff {
         /// Capture file.
@@ -59,8 +59,8 @@ pub struct RecordedTap {
 }
 
 impl RecordedTap {
-    /// Opens two capture files of any format that taut reads: pcap and pcapng, of either byte order. Packets that are
-    /// out of order by more than the uncertainty of the clock are matched as if they were of another time.
+    /// Opens two capture files of any format that taut reads: pcap and pcapng, of either byte order. A packet that is
+    /// out of order by more than the uncertainty of the clock is matched as if it had been captured at another time.
     ///
     /// # Errors
     /// A file cannot be opened.
@@ -110,7 +110,7 @@ impl RecordedTap {
         self.others
     }
 
-    /// Returns the next packet of a file that is matched.
+    /// Returns the next packet of a file that has to be matched.
     fn next(&mut self, place: usize) -> Result<Option<Seen>, RecordingError> {
         while let Some(found) = self.files[place].next()? {
             let Some((frame, wire_bytes, time_ns)) = found else {
@@ -152,7 +152,7 @@ pub(super) struct Reader {
     begun: bool,
 }
 
-/// A frame, its length on the link, and its time; none for a frame that is too long.
+/// A frame, its length on the link in bytes, and its time in nanoseconds; none for a frame that is too long.
 pub(super) type Found<'a> = Option<(&'a [u8], u32, u64)>;
 
 impl Reader {
@@ -180,7 +180,7 @@ impl Reader {
         }
     }
 
-    /// Reads more; returns false at the end of the file.
+    /// Reads more bytes into the block; returns false at the end of the file.
     fn fill(&mut self) -> Result<bool, RecordingError> {
         self.block.drain(..self.at);
         self.at = 0;

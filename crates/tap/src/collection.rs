@@ -94,7 +94,7 @@ impl Collected {
         (report, written)
     }
 
-    /// Returns the summary so far.
+    /// Returns the report of the packets collected up to now.
     pub fn report(&self, only_left: u64, missed: Missed) -> TapReport {
         let direction = |(side, account): (usize, &CrossingAccount)| {
             let ways = self.ways.iter().filter(|((from, _), _)| *from == side);

@@ -11,7 +11,7 @@ use taut_measure::{Crossed, Interval, quantile_interval_ranks};
 use taut_results::{Origin, ResultsError};
 use taut_xdp::wire_tap::Missed;
 
-/// Limit on the slowest packets, and on the lost ones, whose times are stored.
+/// Maximum number of slowest packets, and maximum number of lost packets, whose times are stored.
 const WORST: usize = 100;
 
 /// Probability with which the interval covers the median.
@@ -178,7 +178,7 @@ fn note(outcome: Outcome, both: bool, collected: &mut Collected, worst: &mut Wor
     });
 }
 
-/// Returns the median with its interval, at the resolution of the histogram.
+/// Returns the median with its confidence interval, at the resolution of the histogram.
 fn median(latency: &taut_measure::LatencyHistogram) -> Option<Interval> {
     let ranks = quantile_interval_ranks(latency.count(), 0.5, CONFIDENCE)?;
     let at = |rank| latency.value_at_rank(rank).map(|ns| ns as f64);

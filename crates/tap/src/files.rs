@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/summary.json                       what `--json` prints; written last
-//! DIR/<interface>/latency.hlog           time inside the device of what entered there
+//! DIR/<interface>/latency.hlog           time inside the device of packets that entered there
 //! DIR/<interface>/flow-<n>/samples.parquet   one row per packet (or samples.csv)
 //! ```
 //!

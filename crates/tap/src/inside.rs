@@ -10,15 +10,15 @@ use taut_xdp::wire_tap::{self, WireTap};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inside {
-    /// Packets that entered.
+    /// Packets that entered the device.
     pub entered: u64,
-    /// Entered packets that did not leave.
+    /// Packets that entered the device and did not leave it.
     pub lost: u64,
     /// Frames that the tap missed, or had no space for.
     pub missed: u64,
-    /// Summary of the time inside.
+    /// Summary of the time inside the device.
     pub summary: Option<Summary>,
-    /// Histogram of the time inside: a bucket's lowest value (ns) and its count.
+    /// Histogram of the time inside the device: a bucket's lowest value (ns) and its count.
     pub histogram: Vec<(u64, u64)>,
 }
 

@@ -16,7 +16,7 @@ use taut_measure::{LatencyHistogram, Summary};
 use taut_transport::wire::{self, Body};
 use taut_wire::{Headers, IpProtocol, Probe, ProbeWay};
 
-/// Limit on the stored packets of each direction; later ones are only counted.
+/// Maximum number of stored packets of each direction; later packets are only counted.
 const MOST_PACKETS: usize = 1 << 21;
 /// Length of a UDP header, bytes.
 const UDP_BYTES: usize = 8;
@@ -31,16 +31,16 @@ pub enum LayersError {
     /// A capture cannot be read.
     #[error(transparent)]
     Recording(#[from] RecordingError),
-    /// They contain no start of a connection.
+    /// The captures contain no start of a connection.
     #[error(
         "no packet of the first capture opens a connection of the deadline transport: capture where nothing is encrypted, and begin before \
          the client does"
     )]
     NoConnection,
-    /// No message was observed at both ends.
+    /// No message was observed in both captures.
     #[error("no message was seen at both ends: give the client's capture first, then the server's")]
     NothingMatched,
-    /// The timestamps of captures and those in packets are from different clocks.
+    /// The captures and the packets contain timestamps of different clocks.
     #[error(
         "timestamps contradict each other ({contradicting} of {all}): name the client's capture first, and make both with \
          `--stamps kernel` on this machine, without a reboot in between"
@@ -53,21 +53,21 @@ pub enum LayersError {
     },
 }
 
-/// The times of messages that were observed at both ends.
+/// The times of messages that both captures contain.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LayersReport {
-    /// The direction from the side that opened the connection.
+    /// Times of messages from the side that opened the connection.
     pub there: LayeredWay,
-    /// The direction to the side that opened the connection. The receiver's time is only known for probes in the first
-    /// direction.
+    /// Times of messages to the side that opened the connection. The receiver's time is only known for probes in the
+    /// first direction.
     pub back: LayeredWay,
-    /// Frames outside of the connection, in both captures.
+    /// Frames of both captures that do not belong to the connection.
     pub other_frames: u64,
-    /// Packets of the connection that were not evaluated, because too many were stored already.
+    /// Packets of the connection that were not evaluated, because the maximum number of packets was stored already.
     pub not_remembered: u64,
 }
 
-/// The times of one direction's messages.
+/// The times of the messages that are sent in one direction.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LayeredWay {
     /// Messages that were observed.
@@ -78,11 +78,11 @@ pub struct LayeredWay {
     pub contradicting: u64,
     /// Time in the sender's transport: m2 - m1.
     pub sender_ns: Option<Summary>,
-    /// Time from there until the frame leaves the interface: m3 - m2.
+    /// Time from the sender's transport until the frame leaves the sender's interface: m3 - m2.
     pub out_ns: Option<Summary>,
-    /// Time between the two interfaces: m4 - m3.
+    /// Time from the sender's interface to the receiver's interface: m4 - m3.
     pub medium_ns: Option<Summary>,
-    /// Time from the interface to the receiver's transport: m5 - m4.
+    /// Time from the receiver's interface to the receiver's transport: m5 - m4.
     pub in_ns: Option<Summary>,
     /// Time in the receiver's transport: m6 - m5.
     pub receiver_ns: Option<Summary>,
@@ -90,8 +90,8 @@ pub struct LayeredWay {
     pub took_ns: Option<Summary>,
 }
 
-/// Reads both captures; the first is that of the side that opens the connection. The clock of their timestamps is
-/// `ahead_ns` ahead of that of the programs.
+/// Reads both captures; the first is that of the side that opens the connection. The clock of the captures is
+/// `ahead_ns` ahead of the clock of the measured programs.
 ///
 /// # Errors
 /// [`LayersError`].
@@ -116,7 +116,7 @@ struct Packet {
     sent_ns: u64,
     left_ns: u32,
     probe: Option<(ProbeWay, u16, u32)>,
-    /// Times at which it was captured at its sender's end, and at the other.
+    /// Times at which the packet was captured at its sender, and at its receiver.
     seen_ns: [Option<u64>; 2],
 }
 
@@ -130,9 +130,9 @@ struct Connection {
 #[derive(Debug, Default)]
 struct Layers {
     connection: Option<Connection>,
-    /// Target delays that both sides have announced.
+    /// Target delays that the two sides have announced.
     target_ns: [u64; 2],
-    /// Packets with messages of each direction, by their numbers.
+    /// Packets with messages of each direction, by packet number.
     packets: [HashMap<u64, Packet>; 2],
     /// Times at which packets of each direction were received, by their send times.
     taken_ns: [HashMap<u64, u64>; 2],
@@ -141,7 +141,7 @@ struct Layers {
 }
 
 impl Layers {
-    /// Processes a frame of the capture at that end.
+    /// Processes a frame of the capture with the index `place`.
     fn see(&mut self, place: usize, time_ns: u64, frame: &[u8]) {
         if self.look(place, time_ns, frame).is_none() {
             self.other_frames += 1;
@@ -310,7 +310,7 @@ mod tests {
     use taut_transport::wire::{Accept, Data, Header, Hello, Kind};
 
     const US: u64 = 1_000;
-    /// The clock of captures is that far ahead.
+    /// Lead of the captures' clock over the clock of the programs, ns.
     const AHEAD: u64 = 1_000_000_000_000;
     const TARGET: u64 = 10_000 * US;
 
@@ -375,7 +375,7 @@ mod tests {
         payload
     }
 
-    /// Captures a frame at both ends, at these times after it was sent.
+    /// Captures a frame at its sender and at its receiver, `near_ns` and `far_ns` after it was sent.
     fn pass(layers: &mut Layers, way: usize, frame: &[u8], near_ns: u64, far_ns: u64) {
         layers.see(way, AHEAD + near_ns, frame);
         layers.see(1 - way, AHEAD + far_ns, frame);

@@ -33,12 +33,12 @@ pub struct TapReport {
 pub struct DirectionReport {
     /// The interface or side of entry.
     pub from: String,
-    /// The interface or side through which most of them left.
+    /// The interface or side through which most of these packets left.
     pub to: Option<String>,
     /// Statistics of all packets.
     #[serde(flatten)]
     pub all: Account,
-    /// Statistics by flow number in the stamps: trial of the generator times 16, plus stream.
+    /// Statistics by flow. The flow number in a packet's stamp is the generator's trial times 16, plus the stream.
     pub flows: Vec<FlowReport>,
 }
 
@@ -47,7 +47,7 @@ pub struct DirectionReport {
 pub struct FlowReport {
     /// Number of the flow.
     pub flow: u16,
-    /// Statistics of its packets.
+    /// Statistics of the flow's packets.
     #[serde(flatten)]
     pub all: Account,
     /// Sequence numbers of the first hundred lost packets.
@@ -68,9 +68,9 @@ pub struct PlaceCounts {
 pub struct Delayed {
     /// Place of origin of the packet.
     pub from: String,
-    /// Index among the packets at that place, from 0.
+    /// Index among the packets at the place of origin, from 0.
     pub sequence: u64,
-    /// Time at which the packet was at that place, ns since 1970.
+    /// Time at which the packet was at its place of origin, ns since 1970.
     pub time_ns: u64,
     /// Delay to the other place, ns; none for a lost packet.
     pub delay_ns: Option<u64>,
@@ -79,7 +79,7 @@ pub struct Delayed {
 /// The matching of packets by their content.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MatchReport {
-    /// Packets by outcome.
+    /// Number of packets by outcome.
     #[serde(flatten)]
     pub counts: Counts,
     /// Frames that were not matched.
@@ -87,13 +87,13 @@ pub struct MatchReport {
     pub others: PlaceCounts,
     /// Time within which a packet must arrive at the other place, ns.
     pub within_ns: u64,
-    /// Median of the delays and its interval, by the place that packets are from.
+    /// Median delay with its confidence interval, for the packets from each place.
     pub median_ns: Vec<Option<Interval>>,
     /// The slowest packets, in descending order of delay.
     pub slowest: Vec<Delayed>,
     /// The first packets that were lost.
     pub lost_packets: Vec<Delayed>,
-    /// How the results were obtained.
+    /// Start, command line and software versions of the measurement.
     #[serde(flatten)]
     pub origin: Origin,
 }
@@ -101,13 +101,13 @@ pub struct MatchReport {
 /// The relay statistics of a tap in line, as `taut tap --json` prints them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RelayReport {
-    /// The core of its thread; none if none was requested.
+    /// The core of the relay's thread; none if none was requested.
     pub core: Option<usize>,
     /// Packets that did not fit into the device's ring; they do not count as entered.
     pub refused: u64,
     /// Packets that left the device and did not fit into the generator's ring; they count as left.
     pub undelivered: u64,
-    /// Its ports: the generator's and the device's of side A, then of side B.
+    /// Ports of the tap: the generator's and the device's port of side A, then the same of side B.
     pub ports: Vec<RelayPort>,
 }
 
@@ -124,15 +124,15 @@ pub struct RelayPort {
 /// Statistics of packets that entered the device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Account {
-    /// Packets that entered.
+    /// Packets that entered the device.
     pub entered: u64,
-    /// Packets that left.
+    /// Packets that left the device.
     pub left: u64,
-    /// Packets that did not leave.
+    /// Packets that entered the device and did not leave it.
     pub lost: u64,
     /// Packets that left more often than they entered.
     pub duplicate: u64,
-    /// Packets that were reordered inside.
+    /// Packets that were reordered inside the device.
     pub reordered: u64,
     /// Latency from entering to leaving; none if no packet left.
     pub latency_ns: Option<Summary>,

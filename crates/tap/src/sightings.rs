@@ -5,7 +5,7 @@ use taut_xdp::wire_tap::{Missed, Sighting, WireTap};
 
 /// A source of sightings.
 pub trait Sightings {
-    /// Returns the sightings since the last call, in order.
+    /// Calls `each` for the sightings since the last call, in order.
     fn take(&mut self, each: impl FnMut(Sighting));
 
     /// Returns the counts of missed sightings.

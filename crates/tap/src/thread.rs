@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use taut_host::affinity::pin_current_thread;
 use taut_port::{Port, PortError, PortSpec, Resources};
 
-/// Starts a thread that makes its state by `open` and then works on it; the state is ready when this returns.
+/// Starts a thread that creates its state by `open` and then runs `work` on it. Returns when the state exists.
 ///
 /// # Errors
 /// `open` fails; the thread has then ended.

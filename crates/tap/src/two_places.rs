@@ -17,21 +17,21 @@ use taut_xdp::wire_tap::Missed;
 const ROOM: usize = 1 << 20;
 /// The kernel timestamps packets only some milliseconds after the request: packets within this time are ignored.
 const SETTLING: Duration = Duration::from_millis(100);
-/// Pause without packets, while the kernel timestamps arrivals.
+/// Sleep of the thread during [`SETTLING`], and later while no packets arrive at ports with kernel timestamps.
 const PAUSE: Duration = Duration::from_micros(100);
 /// Maximum time from the timestamp of a packet until the packet can be received, ns.
 const UNDER_WAY_NS: u64 = 500_000;
-/// Interval in which links are checked.
+/// Interval at which the states of the links are checked.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A packet at one of the places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// Its identity.
+    /// Identity of the packet.
     pub identity: Identity,
-    /// Time, ns since 1970.
+    /// Time at which the packet was at the place, ns since 1970.
     pub time_ns: u64,
-    /// True if it was at the second place.
+    /// True if the packet was at the second place.
     pub at_b: bool,
 }
 
@@ -101,8 +101,8 @@ impl PlacedTap {
         })
     }
 
-    /// Returns the sightings since the last call, in time order. The newest are returned by the next call, because
-    /// earlier packets of the other place may still arrive.
+    /// Calls `each` for the sightings since the last call, in time order. The newest sightings are returned by the next
+    /// call, because earlier packets of the other place may still arrive.
     pub fn take(&mut self, mut each: impl FnMut(Seen)) {
         let complete_ns = self.complete_ns();
         let there = self.seen.slots();
@@ -124,7 +124,7 @@ impl PlacedTap {
         self.told.complete_ns.load(Ordering::Acquire)
     }
 
-    /// Stops the tap, and returns all remaining sightings.
+    /// Stops the tap, and calls `each` for all remaining sightings.
     pub fn end(&mut self, mut each: impl FnMut(Seen)) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -134,8 +134,8 @@ impl PlacedTap {
         self.take(&mut each);
     }
 
-    /// Returns the counts so far of sightings without space in the ring, and of frames that did not fit into receive
-    /// rings.
+    /// Returns the number of sightings that did not fit into the tap's ring, and of frames that did not fit into
+    /// receive rings, since the start.
     pub fn missed(&self) -> Missed {
         Missed {
             ring_full: self.told.ring_full.load(Ordering::Relaxed),
@@ -170,7 +170,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// Receives until packets have timestamps.
+    /// Discards packets until the kernel timestamps them.
     fn settle(&mut self) {
         let begun = Instant::now();
         let mut batch = Batch::new();

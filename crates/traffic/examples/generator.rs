@@ -1,5 +1,5 @@
-//! A generator: sends a second of packets through the first port, and prints how many came back through the last one, and
-//! their latencies. `cargo run -p taut-traffic --example generator -- 100000 pair:loop pair:loop`
+//! A generator: sends a second of packets through the first port, and prints how many came back through the
+//! last port, and their latencies. `cargo run -p taut-traffic --example generator -- 100000 pair:loop pair:loop`
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-/// IP addresses next to each other, the last included.
+/// A range of successive IP addresses, the last included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) first: IpAddr,
-    /// Number of addresses after the first.
+    /// Number of addresses in the range after the first.
     pub(crate) more: u64,
 }
 

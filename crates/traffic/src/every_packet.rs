@@ -7,7 +7,7 @@ use crate::record::{Record, compiled_here};
 pub(crate) enum Outcome {
     /// The packet came back.
     Received {
-        /// Time from the packet's timestamp to its arrival.
+        /// Time from the packet's send timestamp to its arrival, ticks.
         latency_ticks: u32,
     },
     /// The packet was sent and never came back.
@@ -28,7 +28,7 @@ pub(crate) struct EveryPacket {
     highest: Option<u64>,
     /// Number of duplicates.
     pub(crate) duplicate: u64,
-    /// Reordered packets (RFC 4737).
+    /// Number of reordered packets (RFC 4737).
     pub(crate) reordered: u64,
     /// Number of latencies that were capped at the largest value that can be stored (over a second).
     pub(crate) saturated: u64,
@@ -38,7 +38,7 @@ pub(crate) struct EveryPacket {
 }
 
 impl EveryPacket {
-    /// Makes a record for `packets` packets. All of its memory is written now, so that the trial causes no page faults.
+    /// Makes a record for `packets` packets. All memory is touched now, so that the trial causes no page faults.
     pub(crate) fn new(packets: usize) -> Self {
         let mut send_delay_ticks = vec![1; packets];
         send_delay_ticks.clear();

@@ -4,7 +4,7 @@ use crate::zipf::Zipf;
 use std::net::IpAddr;
 use taut_wire::{Ethernet, IpProtocol, Ipv4, Ipv6, Mac, Sum, gtpu, ipv6};
 
-/// Name of a field.
+/// Name of a header field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldName {
     /// Source MAC address.
@@ -13,37 +13,37 @@ pub enum FieldName {
     DstMac,
     /// VLAN identifier.
     Vlan,
-    /// Source IP address (of the user's packet, if in a tunnel).
+    /// Source IP address; in a tunnel, the user packet's.
     SrcIp,
-    /// Destination IP address (of the user's packet, if in a tunnel).
+    /// Destination IP address; in a tunnel, the user packet's.
     DstIp,
-    /// Time to live or hop limit (of the user's packet, if in a tunnel).
+    /// Time to live or hop limit; in a tunnel, the user packet's.
     Ttl,
     /// Source port.
     SrcPort,
     /// Destination port.
     DstPort,
-    /// Tunnel endpoint identifier.
+    /// Tunnel endpoint identifier of GTP-U.
     Teid,
 }
 
-/// Order of a field's values.
+/// The order in which a field takes its values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Order {
-    /// Values in ascending order, which repeat from the first after the last.
+    /// Values in ascending order; after the last value, the first follows.
     Increment,
     /// Independent and uniformly distributed values.
     Random,
-    /// Independent values, the k-th with a probability proportional to k^-exponent.
+    /// Independent values; the k-th value has a probability proportional to k^-exponent.
     Zipf(f64),
 }
 
 /// The values of a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Values {
-    /// The first value, as the big-endian number of its bytes.
+    /// The first value, as an integer: its bytes in big-endian order.
     pub low: u128,
-    /// Number of values, from `low` on.
+    /// Number of successive values, the first of which is `low`.
     pub count: u64,
     /// Order of the values.
     pub order: Order,
@@ -74,7 +74,7 @@ impl FieldName {
         }
     }
 
-    /// Returns the smallest and the largest valid value, for fields whose width does not imply them.
+    /// Returns the smallest and the largest valid value of the field, as integers.
     fn limits(self) -> (u128, u128) {
         match self {
             Self::SrcMac | Self::DstMac => (0, (1 << 48) - 1),
@@ -86,7 +86,7 @@ impl FieldName {
         }
     }
 
-    /// Parses one value; for addresses also returns their version.
+    /// Parses one value; for an IP address, also returns the address.
     fn number(self, text: &str) -> Option<(u128, Option<IpAddr>)> {
         match self {
             Self::SrcMac | Self::DstMac => {
@@ -212,7 +212,7 @@ fn headers(frame: &[u8]) -> Option<Headers> {
     })
 }
 
-/// Returns protocol, header length and whether it is version 6.
+/// Returns the protocol, the header length, and true for IPv6.
 fn ip_header(packet: &[u8]) -> Option<(IpProtocol, usize, bool)> {
     if packet.first()? >> 4 == 4 {
         let ip = Ipv4::new(packet).ok()?;
@@ -261,7 +261,7 @@ fn place(frame: &[u8], name: FieldName) -> Option<FieldLayout> {
     })
 }
 
-/// Returns the offsets of the innermost packet's checksums: IPv4's (IPv6 has none), and UDP's or TCP's.
+/// Returns the offsets of the innermost packet's checksums: the IPv4 header's (IPv6 has none), and UDP's or TCP's.
 pub(crate) fn checksum_offsets(frame: &[u8]) -> Option<(Option<usize>, usize)> {
     let headers = headers(frame)?;
     let ip = (!headers.ipv6).then_some(headers.ip + 10);
@@ -275,13 +275,13 @@ pub(crate) struct FieldWriter {
     place: FieldLayout,
     values: Values,
     next: u64,
-    /// Step between successive values in ascending order, at most their number.
+    /// Step between successive values of this writer in ascending order, at most the number of values.
     step: u64,
     random: fastrand::Rng,
     zipf: Option<Zipf>,
 }
 
-/// Sums that the values written into one packet add to its checksums.
+/// Sums that the values written into one packet add to the packet's checksums.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Added {
     pub(crate) ip: Sum,
@@ -305,8 +305,8 @@ impl FieldWriter {
         })
     }
 
-    /// Restricts the writer to the values of worker `number` of `of`: every `of`-th value in ascending order, and other
-    /// random values than other workers.
+    /// Restricts the writer to the values of worker `number` of `of` workers: every `of`-th value in ascending order.
+    /// Random values differ from worker to worker.
     pub(crate) fn share(&mut self, number: u64, of: u64) {
         self.next = number % self.values.count;
         self.step = of % self.values.count;
@@ -314,7 +314,7 @@ impl FieldWriter {
         self.random = fastrand::Rng::with_seed(seed);
     }
 
-    /// Sets the field to 0, as in a template.
+    /// Sets the field to 0 in a template frame.
     pub(crate) fn blank(&self, frame: &mut [u8]) {
         self.put(frame, 0);
     }

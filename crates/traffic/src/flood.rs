@@ -1,5 +1,5 @@
-//! Measures throughput: offers a load, as fast as the port accepts it or at a rate, and counts the packets that come
-//! through.
+//! Measures throughput: offers a load, at a rate or as fast as the port accepts packets, and counts the packets that
+//! arrive at the last port.
 //!
 //! Frames are those of the first stream. They carry no timestamps and are not checked on arrival, so that the generator
 //! is unlikely to be the bottleneck. Requests for the MAC addresses of the emulated hosts are answered only before the
@@ -12,40 +12,41 @@ use std::time::Duration;
 use taut_port::BATCH_CAPACITY;
 use taut_sys::ticks;
 
-/// Largest number of packets that are sent together at a requested rate.
+/// Largest number of packets that are sent together when a rate is requested.
 const BURST: u64 = 32;
 
-/// Batch size without a rate: fewer send calls move fewer cache lines between cores.
+/// Number of packets per send call when no rate is requested: fewer calls move fewer cache lines between cores.
 const FULL_BURST: u64 = BATCH_CAPACITY as u64;
 
-/// Delay after which the generator drops pending packets: catching up after a stall would be an unrequested burst.
+/// Delay beyond which the generator skips pending packets: catching up after a stall would be an unrequested burst.
 const FORGIVEN: Duration = Duration::from_millis(1);
 
-/// Idle time after which no packets are in flight: longer than a typical preemption of a forwarder.
+/// Idle time after which no packet is assumed to be in flight: longer than a typical preemption of a forwarder.
 const QUIET: Duration = Duration::from_millis(20);
 
 /// Time after which a device that still sends is assumed never to stop.
 const UNDER_WAY: Duration = Duration::from_millis(500);
 
-/// The load to offer.
+/// The load that a flood offers.
 #[derive(Debug, Clone, Copy)]
 pub struct Flood {
     /// Packets per second; none to send as fast as the port accepts packets.
     pub rate_pps: Option<f64>,
-    /// Duration of the load before the count.
+    /// Duration of the load before counting begins.
     pub warm_up: Duration,
-    /// Duration of the load during the count.
+    /// Duration of the load while packets are counted.
     pub duration: Duration,
-    /// The part of this worker, if several workers send together; none for a single worker.
+    /// The part of the flood that this worker sends; none if it sends all packets.
     pub share: Option<Share>,
 }
 
-/// The part of one of several workers in a flood: worker n mod `of` sends packet n of the schedule.
+/// The part of one of several workers in a flood: a worker sends those packets of the schedule whose index modulo `of`
+/// is `number`.
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
-    /// Time at which all of them begin, in ticks of the clock; early workers wait for it.
+    /// Time at which all workers begin, in ticks of the clock; early workers wait for it.
     pub begin_ticks: u64,
-    /// Number of this worker, from 0.
+    /// Index of this worker, from 0.
     pub number: usize,
     /// Number of workers.
     pub of: usize,
@@ -61,27 +62,27 @@ impl Share {
     }
 }
 
-/// Counts of a flood.
+/// Counters of a flood.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
-    /// Length of the count, s.
+    /// Time during which packets were counted, s.
     pub seconds: f64,
     /// Packets that the port accepted.
     pub sent: u64,
     /// Packets that were due but did not fit into the port's ring.
     pub refused: u64,
-    /// Packets that were due but that the generator was too late for.
+    /// Packets that were due but never sent, because the generator was late.
     pub unsent: u64,
-    /// Packets that came through.
+    /// Packets that arrived during the count.
     pub received: u64,
-    /// Packets that came through, including those of the warm-up and of the drain at the end.
+    /// Packets that arrived in all, including those of the warm-up and of the drain at the end.
     pub received_in_all: u64,
     /// True if a stop request ended the flood early.
     pub stopped: bool,
 }
 
 impl Flow {
-    /// Returns the received packets per second.
+    /// Returns the rate of received packets, packets per second.
     pub fn received_pps(&self) -> f64 {
         self.received as f64 / self.seconds.max(1e-9)
     }
@@ -91,7 +92,7 @@ impl Flow {
         self.unsent * 100 > self.sent + self.refused + self.unsent
     }
 
-    /// Returns the sum of the counts of workers that sent together.
+    /// Returns the summed counters of workers that sent together.
     pub fn sum(flows: &[Self]) -> Self {
         let add = |sum: Self, flow: &Self| Self {
             seconds: sum.seconds.max(flow.seconds),
@@ -105,7 +106,7 @@ impl Flow {
         flows.iter().fold(Self::default(), add)
     }
 
-    /// Returns the sent packets per second.
+    /// Returns the rate of sent packets, packets per second.
     pub fn sent_pps(&self) -> f64 {
         self.sent as f64 / self.seconds.max(1e-9)
     }
@@ -214,8 +215,8 @@ impl Instrument {
         flow
     }
 
-    /// Receives the packets in flight, and returns their number. Ends when none has arrived for `QUIET`, or after
-    /// `UNDER_WAY` if some still arrive.
+    /// Receives the packets in flight, and returns the number of received packets. Ends when none has arrived for
+    /// `QUIET`, or after `UNDER_WAY` even if packets still arrive.
     pub fn drain(&mut self) -> u64 {
         let clock = self.clock;
         let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;

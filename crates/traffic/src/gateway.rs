@@ -7,18 +7,18 @@ use taut_wire::{
     Arp, ArpRepr, EtherType, Ethernet, EthernetRepr, Mac, NeighbourRepr, Vlan, neighbour,
 };
 
-/// The addresses of the requester and of the gateway.
+/// The addresses in a request: those of the requesting host and of the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gateway {
     pub(crate) ip: IpAddr,
-    /// Address of the requesting host, of the same IP version.
+    /// Address of the requesting host, of the same IP version as the gateway's address.
     pub(crate) asker_ip: IpAddr,
     pub(crate) asker_mac: Mac,
     pub(crate) vlan: Vlan,
 }
 
 impl Gateway {
-    /// Writes the request, and returns its length in bytes.
+    /// Writes the request into `frame`, and returns its length in bytes.
     pub(crate) fn question(&self, frame: &mut [u8; LONGEST_BYTES]) -> Option<usize> {
         let mut header = EthernetRepr {
             destination: Mac::BROADCAST,
@@ -51,7 +51,7 @@ impl Gateway {
         }
     }
 
-    /// Returns the gateway's MAC address, if `frame` is its reply.
+    /// Returns the gateway's MAC address, if `frame` is the gateway's reply.
     pub(crate) fn answer_in(&self, frame: &[u8]) -> Option<Mac> {
         let ethernet = Ethernet::new(frame).ok()?;
         match (ethernet.ethertype(), self.ip) {

@@ -7,19 +7,19 @@ use taut_wire::{EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, StampLayout, 
 
 /// A script that makes packets of a trial's streams, and gets the packets that arrive.
 pub trait Hand {
-    /// False if there is no script, so that its code is compiled out.
+    /// False for the implementation without a script, so that the compiler removes calls of it.
     const ACTIVE: bool = true;
-    /// Returns true if packets of the stream of this index pass through [`Hand::craft`].
+    /// Returns true if packets of the stream with index `stream` pass through [`Hand::craft`].
     fn crafts(&self, stream: usize) -> bool;
-    /// Returns true if the stream's packets get timestamps, if they can carry them.
+    /// Returns true if the stream's packets get timestamps; packets that cannot carry a timestamp get none.
     fn stamps(&self, stream: usize) -> bool;
-    /// Changes packets that are complete except for checksums and timestamps, which are written afterwards. They are
-    /// sent in this order.
+    /// Changes packets before they are sent. They are complete except for checksums and timestamps, which are written
+    /// afterwards. They are sent in the order of the slice.
     fn craft(&mut self, stream: usize, packets: &mut [Packet]);
     /// Gets packets that arrived, and may change them. Returns a bitmap of the packets to send back through their
     /// ingress port.
     fn arrived(&mut self, packets: &mut [Packet], arrivals: &[Arrival]) -> u64;
-    /// Returns true once the trial must end.
+    /// Returns true when the trial must end.
     fn is_stopped(&self) -> bool;
 }
 
@@ -56,11 +56,11 @@ pub struct Arrival {
     pub stamp: Option<(u16, u64, f64)>,
 }
 
-/// A packet that waits to be sent.
+/// A packet that a script made and that waits to be sent.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) packet: Packet,
-    /// Layout of the stamp, if the packet gets one.
+    /// Layout of the stamp, if the packet gets a stamp.
     pub(crate) layout: Option<StampLayout>,
 }
 
@@ -93,8 +93,8 @@ impl Crafted {
     }
 }
 
-/// Writes the checksums of a frame that a script wrote, except for the one that the stamp updates; returns the layout
-/// of the stamp. Ignores unknown protocols.
+/// Writes the checksums of a frame that a script wrote, except for the checksum that the stamp updates. Returns the
+/// layout of the stamp. Ignores unknown protocols.
 fn complete(frame: &mut [u8], measured: bool) -> Option<StampLayout> {
     let layout = fill_ip_checksums(frame)
         .filter(|_| measured)
@@ -115,8 +115,8 @@ fn fill_ip_checksums(frame: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Writes the checksums of IPv4, UDP, TCP and ICMP (version 4). Inside a GTP-U tunnel these are the user packet's, and
-/// the outer UDP has none.
+/// Writes the checksums of IPv4, UDP, TCP and ICMP (version 4). In a GTP-U tunnel, these are the checksums of the user
+/// packet, and the outer UDP header gets no checksum.
 pub fn fill_checksums(frame: &mut [u8]) {
     let _ = fill_ip_checksums(frame);
     let Some(packet) = ip_packet(frame) else {
@@ -143,7 +143,7 @@ fn fill_ip_checksum(packet: &mut [u8]) {
     }
 }
 
-/// Returns the protocol and the bounds of the payload.
+/// Returns the protocol and the start and end offset of the payload.
 fn payload(packet: &[u8]) -> Option<(IpProtocol, usize, usize)> {
     if packet.first()? >> 4 == 4 {
         let ip = Ipv4::new(packet).ok()?;

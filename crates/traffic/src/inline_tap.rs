@@ -1,5 +1,5 @@
-//! The tap in line relays between a generator and a device, and records when each measurement packet enters and leaves
-//! the device.
+//! An inline tap relays packets between a load generator and a device, and records when each measurement packet enters
+//! and leaves the device.
 
 use crate::sightings::SightingWriter;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,25 +10,25 @@ use taut_wire::{Stamp, claimed_stamp};
 /// Largest burst that is received from a port.
 const BURST: usize = 32;
 
-/// Interval in which links are checked, s.
+/// Interval at which the state of the links is checked, s.
 const LOOK_SECONDS: f64 = 0.1;
 
 /// A link to the device, which the tap splits into two ports.
 pub struct TappedWire {
-    /// Port on the generator's side.
+    /// Port on the load generator's side of the link.
     pub generator: Box<dyn Port>,
-    /// Port on the device's side.
+    /// Port on the device's side of the link.
     pub device: Box<dyn Port>,
 }
 
-/// Statistics of a tap in line about the packets that it relayed.
+/// Statistics of an inline tap about the packets that it relayed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RelayAccount {
-    /// Packets that did not fit into the device's ring: dropped, and not counted as entered.
+    /// Packets that were dropped because the device's ring was full; they are not counted as entered.
     pub refused: u64,
-    /// Packets that left the device and did not fit into the generator's ring: dropped.
+    /// Packets from the device that were dropped because the load generator's ring was full.
     pub undelivered: u64,
-    /// Counters of the ports: the first link's generator and device, then the second's.
+    /// Counters of the ports, in this order: load generator and device of the first link, then of the second link.
     pub ports: Vec<PortCounters>,
 }
 
@@ -44,11 +44,11 @@ pub struct InlineTap {
     account: RelayAccount,
 }
 
-/// The stamps of a batch, by index.
+/// The stamps of the packets in a batch, by index.
 type Stamps = [Option<Stamp>; BATCH_CAPACITY];
 
 impl InlineTap {
-    /// Makes a tap over these links. Sightings of packets on link `i` are recorded as side `i`.
+    /// Makes an inline tap on these links. Sightings of packets on link `i` are recorded as side `i`.
     pub fn new(wires: Vec<TappedWire>, sightings: SightingWriter, clock: &Clock) -> Self {
         Self {
             wires,
@@ -58,8 +58,8 @@ impl InlineTap {
         }
     }
 
-    /// Relays until `stop` is set. `on_link` gets the index of a port (in the order of [`RelayAccount::ports`]) and its
-    /// link within 100 ms of a change.
+    /// Relays until `stop` is set. When a link changes, `on_link` gets the index of the port (in the order of
+    /// [`RelayAccount::ports`]) and the new state of the link, within 100 ms.
     pub fn run(mut self, stop: &AtomicBool, mut on_link: impl FnMut(usize, &Link)) -> RelayAccount {
         let mut batch = Batch::limited(BURST);
         let mut stamps = [None; BATCH_CAPACITY];
@@ -150,10 +150,10 @@ mod tests {
     use taut_wire::{StampLayout, UdpFlow};
     use taut_xdp::wire_tap::Sighting;
 
-    /// Frames in flight from one end to the other.
+    /// Frames in flight in one direction of a link.
     type Lane = Arc<Mutex<VecDeque<Vec<u8>>>>;
 
-    /// One end of two lanes.
+    /// One side of a link: a queue of frames for each direction.
     struct End {
         pool: PoolHandle,
         from: Lane,
@@ -198,8 +198,8 @@ mod tests {
         stamped.collect()
     }
 
-    /// Relays the packets of `west` to a device with space for `room` packets, which only sends those of `east`;
-    /// returns the sightings, the statistics, and the packets of each end.
+    /// Relays the packets of `west` to a device with space for `room` packets, and the packets of `east` from it.
+    /// Returns the sightings, the statistics, and the packets that arrived at each side.
     fn relay(
         room: usize,
         west: &[Vec<u8>],

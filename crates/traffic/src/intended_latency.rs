@@ -1,5 +1,5 @@
-//! Latency from the intended instead of the actual send time, so that a late generator cannot hide waiting time. (G.
-//! Tene, "How NOT to measure latency": coordinated omission.)
+//! Latency measured from the intended instead of the actual send time, so that a late generator cannot hide waiting
+//! time. (G. Tene, "How NOT to measure latency": coordinated omission.)
 
 use taut_measure::LatencyHistogram;
 use taut_sys::Clock;
@@ -7,7 +7,7 @@ use taut_sys::Clock;
 /// Number of the latest packets whose send delays are stored.
 const REMEMBERED: usize = 1 << 16;
 
-/// Adds each packet's send delay to its latency.
+/// A record of latencies from the intended send time: it adds each packet's send delay to the packet's latency.
 pub struct FromIntended {
     ns_per_tick: f64,
     send_delays: Box<[u32]>,
@@ -16,7 +16,7 @@ pub struct FromIntended {
 }
 
 impl FromIntended {
-    /// Makes an empty record, in nanoseconds of `clock`.
+    /// Makes an empty record in nanoseconds, converted with `clock`.
     pub fn new(clock: &Clock) -> Self {
         Self {
             ns_per_tick: clock.to_ns(1),
@@ -26,8 +26,8 @@ impl FromIntended {
         }
     }
 
-    /// Returns the latency from the intended send time to the arrival. For a packet that came back after 65,536 later
-    /// ones were sent, it is only from the timestamp.
+    /// Returns the latencies from intended send time to arrival. For a packet that came back after 65,536 later packets
+    /// were sent, the latency is only measured from the timestamp.
     pub fn latency(&self) -> &LatencyHistogram {
         &self.latency
     }

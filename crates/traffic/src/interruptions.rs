@@ -1,44 +1,46 @@
-//! Interruptions of a busy loop by the machine: the noise in every tail that is measured on it.
+//! Interruptions of a busy loop by the kernel, the hypervisor and other tasks: noise that is part of every tail latency
+//! measured on this machine.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_sys::{Clock, Interruption, RoundWatch, ticks};
 
-/// Gaps longer than this are interruptions: an iteration of the loop takes some nanoseconds.
+/// A gap between two clock readings that is longer than this is an interruption: an iteration of the loop takes some
+/// nanoseconds.
 const SHORTEST_NS: f64 = 1_000.0;
 
 /// Statistics of the interruptions of a loop that only reads the clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interruptions {
-    /// Length of the observation, s.
+    /// Duration of the observation, s.
     pub seconds: f64,
-    /// Gaps longer than 1 µs.
+    /// Number of gaps longer than 1 µs.
     pub over_1_us: u64,
-    /// Gaps longer than 10 µs.
+    /// Number of gaps longer than 10 µs.
     pub over_10_us: u64,
-    /// Gaps longer than 100 µs.
+    /// Number of gaps longer than 100 µs.
     pub over_100_us: u64,
-    /// Gaps longer than 1 ms.
+    /// Number of gaps longer than 1 ms.
     pub over_1_ms: u64,
     /// Longest gap, ns.
     pub longest_ns: f64,
-    /// Fraction of the time in gaps longer than 1 µs, 0 to 1.
+    /// Total length of the gaps longer than 1 µs, as a fraction of the observation, 0 to 1.
     pub share: f64,
 }
 
 /// Result of an observation.
 #[derive(Debug, Clone)]
 pub struct Watched {
-    /// Sums over all interruptions.
+    /// Statistics of all interruptions, stored or not.
     pub found: Interruptions,
-    /// The interruptions in order, as many as fit into the memory.
+    /// The first interruptions in order of time, as many as the memory stores.
     pub each: Vec<Interruption>,
     /// Number of interruptions that did not fit into `each`.
     pub unkept: u64,
     /// Fraction of the time that the loop spent on storing interruptions, 0 to 1.
     pub own_share: f64,
-    /// First and last reading of the clock.
+    /// First and last reading of the clock, ticks.
     pub span_ticks: (u64, u64),
 }
 
@@ -47,7 +49,8 @@ pub fn interruptions(clock: &Clock, duration: Duration) -> Interruptions {
     watch_interruptions(clock, duration, 0, &AtomicBool::new(false)).found
 }
 
-/// Observes like [`interruptions`], and stores up to `room` interruptions; `stop` ends it early.
+/// Observes like [`interruptions`], and stores up to `room` interruptions; the observation ends early when `stop` is
+/// set.
 pub fn watch_interruptions(
     clock: &Clock,
     duration: Duration,
@@ -105,7 +108,7 @@ pub fn watch_interruptions(
     }
 }
 
-/// Limit on the stored interruptions of a trial: enough for half a minute at 2000 per second. They take 1 MiB.
+/// Limit on the stored interruptions of a trial: half a minute at 2000 per second. They take 1 MiB of memory.
 const KEPT: usize = 1 << 16;
 
 /// Time after which the loop updates its mean iteration time, ns.
@@ -145,14 +148,14 @@ impl LoopInterruptions {
         }
     }
 
-    /// Begins a trial; the mean iteration time remains known.
+    /// Begins a trial; the mean iteration time of earlier trials stays in use.
     pub(crate) fn begin(&mut self, start_ticks: u64) {
         self.start_ticks = start_ticks;
         self.each.clear();
         self.unkept = 0;
     }
 
-    /// Records the end of an iteration.
+    /// Processes an iteration that has ended; `worked` is false for an idle iteration.
     #[inline(always)]
     pub(crate) fn round(&mut self, worked: bool, start_ticks: u64, length_ticks: u64) {
         self.rounds[usize::from(worked)] += 1;
@@ -183,7 +186,7 @@ impl LoopInterruptions {
         self.start_ticks
     }
 
-    /// Returns the trial's interruptions in order, as many as fit into the memory.
+    /// Returns the first interruptions of the trial in order of time, as many as the memory stores.
     pub fn each(&self) -> &[Interruption] {
         &self.each
     }

@@ -1,4 +1,4 @@
-//! The load generator: frames, patterns, stamps and receivers, in one loop on one core; the tap in line; probes over
+//! The load generator: frames, patterns, stamps and receivers, in one loop on one core; the inline tap; probes through
 //! ordinary sockets.
 //!
 //! The types to know:

@@ -1,6 +1,6 @@
-//! Pacing ahead of time: packets are sent before they are due, and their gaps do not depend on this loop. The gaps are
-//! kept by filler frames on a line of known speed (gap filling; Gallenmüller 2021, section 3.2), or by the rate limiter
-//! of a NIC.
+//! Pacing ahead of time: packets are sent before they are due, so that their gaps do not depend on the loop of the
+//! generator. The gaps are produced by filler frames on a line of known speed (gap filling; Gallenmüller 2021, section
+//! 3.2), or by the rate limiter of a NIC.
 
 use crate::instrument::{Running, choose};
 use crate::traffic::Traffic;
@@ -8,52 +8,52 @@ use std::time::Duration;
 use taut_sys::Clock;
 use taut_wire::frame::{FRAME_CHECK_SEQUENCE_BYTES, MIN_FRAME_SIZE_BYTES};
 
-/// Time ahead of the line at which packets are sent: the longest stall without a gap in the line.
+/// Time by which packets are sent ahead of the line: the longest stall of the loop that leaves no gap on the line.
 const AHEAD: Duration = Duration::from_micros(200);
 
-/// Bytes that a frame takes on the line in addition to its own: check sequence, preamble, start delimiter, shortest
-/// gap.
+/// Bytes that a frame takes on the line in addition to its own length: check sequence, preamble, start delimiter,
+/// shortest inter-frame gap.
 const OVERHEAD_BYTES: usize = FRAME_CHECK_SEQUENCE_BYTES + 20;
 
 const SHORTEST_FILLER_BYTES: usize = MIN_FRAME_SIZE_BYTES - FRAME_CHECK_SEQUENCE_BYTES;
 const LONGEST_FILLER_BYTES: usize = 1514;
 
-/// IEEE's EtherType for local experiments, and the mark that distinguishes fillers from other experiments.
+/// EtherType of fillers (IEEE's for local experiments), and the mark that distinguishes fillers from other experiments.
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 const MARK: &[u8] = b"taut filler";
 
-/// The method of pacing.
+/// A method of pacing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pacing {
-    /// Packets are sent when they are due.
+    /// The loop sends each packet when it is due.
     Software,
     /// The send ring is filled without gaps: filler frames are sent where no packet is due.
     Fill {
-        /// Speed of the line, preamble and gaps included.
+        /// Speed of the line, bit/s, preambles and inter-frame gaps included.
         line_bits_per_s: f64,
     },
     /// The rate limiter of the NIC; the rate was set when the port was opened.
     Nic,
 }
 
-/// The next item to send.
+/// The next item to send on the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The due packet of this stream, `late` ticks after its intended time.
+    /// The due packet of stream `stream`, `late` ticks after its intended send time.
     Packet { stream: usize, late: u64 },
-    /// A filler of this length, bytes.
+    /// A filler frame of this length, bytes.
     Filler(usize),
-    /// Nothing for now.
+    /// No item is due.
     Nothing,
 }
 
 /// State of the line: the time until which it is occupied.
 #[derive(Debug)]
 pub(crate) struct Line {
-    /// Ticks for each byte; 0 without fillers.
+    /// Transmission time of a byte, ticks; 0 without fillers.
     ticks_per_byte: f64,
     ahead_ticks: u64,
-    /// Time at which the next frame begins.
+    /// Time at which the transmission of the next frame begins, ticks.
     at_ticks: f64,
     filler: Vec<u8>,
 }
@@ -84,8 +84,8 @@ impl Line {
         })
     }
 
-    /// Returns the next item for the line. A packet is never placed before its intended time; the shortest filler may
-    /// delay it by its own length.
+    /// Returns the next item for the line. No packet begins before its intended send time; the shortest filler may
+    /// delay a packet by the filler's length.
     #[inline(always)]
     pub(crate) fn next(&mut self, running: &[Running], now: u64) -> Next {
         let until = now + self.ahead_ticks;
@@ -130,19 +130,19 @@ impl Line {
         bytes - OVERHEAD_BYTES
     }
 
-    /// Adds a frame of this length to the line.
+    /// Advances the line by a frame of this length.
     #[inline(always)]
     pub(crate) fn take(&mut self, frame_bytes: usize) {
         self.at_ticks += (frame_bytes + OVERHEAD_BYTES) as f64 * self.ticks_per_byte;
     }
 
-    /// Returns the first bytes of the filler.
+    /// Returns the bytes of a filler of this length.
     pub(crate) fn filler(&self, frame_bytes: usize) -> &[u8] {
         &self.filler[..frame_bytes]
     }
 }
 
-/// Returns true if a frame is a filler, which its receiver drops.
+/// Returns true if a frame is a filler; its receiver drops it.
 #[inline(always)]
 pub(crate) fn is_filler(frame: &[u8]) -> bool {
     frame.get(12..14) == Some(&ETHERTYPE) && frame[14..].starts_with(MARK)
@@ -168,8 +168,8 @@ mod tests {
         Line::of(pacing, &stream.into(), &clock, 2048).unwrap()
     }
 
-    /// Returns the lengths of the frames on the line in a millisecond, 0 for packets (of 60 bytes), and the lateness of
-    /// the packets.
+    /// Returns the lengths of the frames on the line in a millisecond, with 0 for packets (of 60 bytes), and the send
+    /// delays of the packets.
     fn on_the_line(rate_pps: f64) -> (Vec<usize>, Vec<u64>) {
         let mut line = line();
         let length = Duration::from_millis(1);

@@ -1,8 +1,8 @@
-//! A live view of a running trial: counters that are always current, and distributions on request.
+//! A live view of a running trial: counters that are always current, and distributions that the watcher requests.
 //!
-//! Only the loop accesses its histograms. A request for them is a flag that the loop reads once per packet. The loop
-//! then swaps its histograms for an empty set that the watcher has sent before; there are no locks, and the loop copies
-//! nothing.
+//! Only the loop of the trial accesses its histograms. The watcher requests them by a flag that the loop reads once per
+//! packet. The loop then swaps its histograms for an empty set that the watcher has sent before. There are no locks,
+//! and the loop copies nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use taut_measure::{GapRecorder, LatencyHistogram, SequenceTracker};
 use taut_sys::Clock;
 
-/// Number of slowest packets that are listed for an interval.
+/// Number of the slowest packets that an interval lists.
 pub const WORST_LISTED: usize = 5;
 
 /// A packet with a long latency.
@@ -19,23 +19,23 @@ pub const WORST_LISTED: usize = 5;
 pub struct Slow {
     /// Latency of the packet, ns.
     pub latency_ns: u64,
-    /// Number of the packet.
+    /// Sequence number of the packet.
     pub sequence: u64,
-    /// Arrival of the packet, seconds after the start.
+    /// Time of arrival of the packet, seconds after the start.
     pub seen_seconds: f64,
 }
 
-/// Distributions of the packets of an interval.
+/// Distributions of the packets in one interval.
 #[derive(Debug, Clone)]
 pub struct Interval {
     /// Latencies from stamp to arrival.
     pub latency: LatencyHistogram,
-    /// Gaps between packets sent.
+    /// Gaps between successive sent packets.
     pub gaps: GapRecorder,
-    /// Slowest packets, the worst first; entries with latency 0 are unused.
+    /// Slowest packets, in descending order of latency; entries with latency 0 are unused.
     pub worst: [Slow; WORST_LISTED],
-    /// Number of packets below the highest number that came back which were missing when the interval ended: lost,
-    /// refused, corrupt, or reordered.
+    /// Number of packets that were missing when the interval ended, among all packets before the last that came back:
+    /// lost, refused, corrupt, or reordered.
     pub missing: u64,
 }
 
@@ -88,7 +88,7 @@ impl Interval {
 pub struct Counts {
     /// Packets that the port accepted.
     pub sent: u64,
-    /// Packets that did not fit.
+    /// Packets that did not fit into the port's ring.
     pub refused: u64,
     /// Intact packets that came back.
     pub received: u64,
@@ -109,7 +109,7 @@ impl std::ops::Sub for Counts {
     }
 }
 
-/// Counters that the loop writes and other threads read, on cache lines of their own.
+/// Counters that the loop writes and other threads read, on separate cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 struct Published {
@@ -137,7 +137,7 @@ impl Published {
 /// The loop's side of a live view: part of a [`crate::Record`].
 pub struct Live {
     published: Arc<Published>,
-    /// Number of packets of earlier trials.
+    /// Number of packets that earlier trials sent.
     before: u64,
     refused: u64,
     received: u64,
@@ -156,7 +156,7 @@ struct Distributions {
 }
 
 impl Live {
-    /// Starts the next trial, which numbers packets from 0 again; counters continue.
+    /// Starts the next trial, whose sequence numbers begin at 0 again; the counters continue.
     pub fn next_trial(&mut self, asked_pps: f64) {
         self.before = self.published.stamped.load(Ordering::Relaxed);
         self.published
@@ -193,7 +193,7 @@ impl Live {
         }
     }
 
-    /// Records a packet that did not fit.
+    /// Records a packet that did not fit into the port's ring.
     #[inline(always)]
     pub fn refused(&mut self) {
         self.refused += 1;
@@ -256,13 +256,13 @@ pub struct StreamView {
     pub asked_pps: f64,
     /// Counters since the start.
     pub counts: Counts,
-    /// Counters between the last two updates.
+    /// Increase of the counters between the last two updates.
     pub last_counts: Counts,
     /// Seconds between the last two updates.
     pub last_seconds: f64,
     /// The last interval; none before the first, or without distributions.
     pub last: Option<Box<Interval>>,
-    /// Sum of all intervals.
+    /// Sum of all intervals since the start.
     pub total: Interval,
     looked: Instant,
     published: Arc<Published>,
@@ -271,13 +271,13 @@ pub struct StreamView {
 }
 
 impl StreamView {
-    /// Requests the interval that ends now.
+    /// Requests the distributions of the interval that ends now.
     pub fn ask(&self) {
         self.published.wanted.store(true, Ordering::Relaxed);
     }
 
-    /// Receives available data, and waits up to `patience` for the requested interval. A stream that is not sending
-    /// passes the interval with its next packet.
+    /// Receives available data, and waits up to `patience` for a requested interval. A stream that is idle passes its
+    /// interval with its next packet.
     pub fn look(&mut self, patience: Duration) {
         let handed_over = if self.published.wanted.load(Ordering::Relaxed) && !patience.is_zero() {
             self.full.recv_timeout(patience).ok()
@@ -300,14 +300,14 @@ impl StreamView {
         self.looked = now;
     }
 
-    /// Starts the clock of the view, when the trial begins.
+    /// Starts the time of the view, when the trial begins.
     pub fn start(&mut self) {
         self.looked = Instant::now();
     }
 }
 
-/// Makes both sides of the live view of one stream. With `clock` it has counters and distributions, otherwise only
-/// counters.
+/// Makes both sides of the live view of one stream. With `clock` the view has counters and distributions, otherwise
+/// only counters.
 pub fn live(name: &str, asked_pps: f64, clock: Option<&Clock>) -> (Live, StreamView) {
     let published = Arc::<Published>::default();
     published

@@ -1,6 +1,6 @@
-//! Patterns of a stream, which determine when packets are due, and the schedule of one trial.
+//! Patterns of a stream, which determine the intended send times of its packets, and the schedule of one trial.
 //!
-//! The rate of a pattern is its average (for ramps and steps: the base of the percentages).
+//! The rate of a pattern is its mean rate; for ramps and steps it is the rate to which the fractions refer.
 
 use crate::Trace;
 use serde::{Deserialize, Serialize};
@@ -18,30 +18,31 @@ pub enum Pattern {
     Constant,
     /// `poisson`: independent gaps, exponentially distributed.
     Poisson,
-    /// `burst(n, gap)`: n packets `gap` apart (0: back to back), then a pause that preserves the rate.
+    /// `burst(n, gap)`: n packets `gap` apart (0: back to back), then a pause such that the mean rate is the stream's
+    /// rate.
     Burst {
-        /// Packets of a burst.
+        /// Number of packets in a burst.
         packets: u32,
         /// Time between two packets of a burst.
         gap: Duration,
     },
-    /// `on-off(on, off)`: equal gaps while on, nothing while off.
+    /// `on-off(on, off)`: equal gaps during the on phase, no packets during the off phase.
     OnOff {
-        /// Length of a sending phase.
+        /// Length of the on phase.
         on: Duration,
-        /// Length of the pause after it.
+        /// Length of the off phase.
         off: Duration,
     },
-    /// `ramp(from, to)`: the rate changes linearly over the trial between two fractions of the rate.
+    /// `ramp(from, to)`: the rate changes linearly during the trial, between two fractions of the stream's rate.
     Ramp {
-        /// Fraction of the rate at the start.
+        /// Fraction of the stream's rate at the start of the trial.
         from: f64,
-        /// Fraction of the rate at the end.
+        /// Fraction of the stream's rate at the end of the trial.
         to: f64,
     },
-    /// `steps(a, b, ...)`: parts of the trial of equal length, each at a fraction of the rate.
+    /// `steps(a, b, ...)`: the trial is divided into equal parts, each with its fraction of the stream's rate.
     Steps(Vec<f64>),
-    /// `trace(file, speed)`: the gaps of a capture, in a loop.
+    /// `trace(file, speed)`: the gaps of a capture, which is repeated until the trial ends.
     Trace(Trace),
 }
 
@@ -53,11 +54,11 @@ pub struct PatternError {
     reason: String,
 }
 
-/// Beginning of a pattern that names a file.
+/// Prefix of a pattern that names a file.
 const OF_FILE: &str = "trace(";
 
 impl Pattern {
-    /// Returns true if a pattern names a file, which is read by parsing.
+    /// Returns true if a pattern names a file; parsing the pattern reads the file.
     pub fn names_a_file(text: &str) -> bool {
         text.trim().starts_with(OF_FILE)
     }
@@ -187,7 +188,7 @@ impl From<Pattern> for String {
 }
 
 impl Pattern {
-    /// Returns the number of packets of a trial, if the pattern fixes it; for `poisson` the expected number.
+    /// Returns the number of packets in a trial; for `poisson` the expected number.
     pub fn packets(&self, rate_pps: f64, duration: Duration) -> u64 {
         let share = match self {
             Self::Ramp { from, to } => (from + to) / 2.0,
@@ -199,11 +200,11 @@ impl Pattern {
     }
 }
 
-/// Returns the number of packets of a repeated trace that are due before `duration` is over. With unequal gaps it
-/// differs from the rate's average.
+/// Returns the number of packets of a repeated trace that are due before `duration` is over. With unequal gaps the
+/// number differs from mean rate times duration.
 fn trace_packets(trace: &Trace, rate_pps: f64, duration: Duration) -> u64 {
     let offsets_ns = trace.offsets_ns();
-    // The time in the trace at which it ends.
+    // The trial ends at this time of the trace.
     let end_ns = duration.as_nanos() as f64 * trace_scale(trace, rate_pps).recip();
     let passes = (end_ns / trace.period_ns()).floor();
     let rest_ns = end_ns - passes * trace.period_ns();
@@ -211,7 +212,7 @@ fn trace_packets(trace: &Trace, rate_pps: f64, duration: Duration) -> u64 {
     (passes as u64 * offsets_ns.len() as u64 + rest as u64).max(1)
 }
 
-/// Returns the factor by which gaps at `rate_pps` are longer than the captured gaps.
+/// Returns the ratio of the gaps at `rate_pps` to the captured gaps.
 fn trace_scale(trace: &Trace, rate_pps: f64) -> f64 {
     trace.offsets_ns().len() as f64 / trace.period_ns() * 1e9 / rate_pps
 }
@@ -222,13 +223,13 @@ fn trace_scale(trace: &Trace, rate_pps: f64) -> f64 {
 pub struct Schedule {
     due_ticks: u64,
     start_ticks: u64,
-    /// Number of the next packet.
+    /// Index of the next packet, from 0.
     next: u64,
     total: u64,
     kind: Kind,
 }
 
-/// State of a schedule by the kind of its pattern. All times are in ticks after the start.
+/// State of a schedule, by pattern. All times are in ticks after the start.
 #[derive(Debug, Clone)]
 enum Kind {
     Constant {
@@ -260,7 +261,7 @@ enum Kind {
         rates: Vec<f64>,
         length: f64,
         step: usize,
-        /// Packets due before the current step.
+        /// Number of packets due before the current step.
         before: f64,
     },
     Trace {
@@ -271,8 +272,8 @@ enum Kind {
 }
 
 impl Schedule {
-    /// Makes the schedule of `pattern` from `start_ticks` on; `hz` are ticks per second. Equal seeds give equal
-    /// schedules.
+    /// Makes the schedule of `pattern` that begins at `start_ticks`; `hz` is the number of ticks per second. Equal
+    /// seeds give equal schedules.
     pub fn new(
         pattern: &Pattern,
         rate_pps: f64,
@@ -353,13 +354,13 @@ impl Schedule {
         self.due_ticks
     }
 
-    /// Returns the number of the next packet, which is the number of earlier ones.
+    /// Returns the index of the next packet, which equals the number of earlier packets.
     #[inline(always)]
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Returns true if every packet was due.
+    /// Returns true if all packets have been sent or skipped: none is left.
     #[inline(always)]
     pub fn is_over(&self) -> bool {
         self.due_ticks == u64::MAX
@@ -463,7 +464,7 @@ mod tests {
 
     const HZ: f64 = 1e9;
 
-    /// Returns the intended send times in ns.
+    /// Returns the intended send times of a trial, ns after its start.
     fn dues(pattern: &str, rate_pps: f64, duration: Duration) -> Vec<u64> {
         let pattern: Pattern = pattern.parse().unwrap();
         let mut schedule = Schedule::new(&pattern, rate_pps, duration, 1_000, HZ, 7);

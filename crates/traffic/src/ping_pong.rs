@@ -1,31 +1,31 @@
-//! The lower bound of every latency between two cores: one cache line that is passed back and forth.
+//! Round trip of a cache line that two cores pass back and forth: the lower bound of every latency between them.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use taut_sys::{Clock, ticks};
 
-/// Round trips timed together, so that reading the clock does not count.
+/// Number of round trips that are timed together, so that the time for reading the clock is negligible.
 const BLOCK: u64 = 64;
 
-/// Longest time of a measurement. Two threads that share a core wait for the scheduler each time: the measurement then
-/// stops here, with the round trips measured by then.
+/// Longest time of a measurement, ns. Two threads that share a core wait for the scheduler at each round trip: the
+/// measurement then ends with the round trips measured by then.
 const LONGEST_NS: f64 = 500e6;
 
 /// Round trip of a cache line between two cores.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PingPong {
-    /// Median over blocks of 64 round trips, nanoseconds per round trip.
+    /// Median of the blocks' mean round trips (64 each), nanoseconds.
     pub p50_ns: f64,
-    /// Number of round trips.
+    /// Number of measured round trips.
     pub count: u64,
 }
 
-/// A value alone on its cache line (and the line that prefetchers load with it).
+/// A value that has a cache line, and the neighbouring line that prefetchers load with it, to itself.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// Measures `blocks` blocks of 64 round trips between the calling thread and a second one, which first runs
-/// `pin_other`. If that takes longer than half a second, it measures fewer blocks, but at least one.
+/// Measures `blocks` blocks of 64 round trips between the calling thread and a second thread, which first runs
+/// `pin_other`. After half a second it stops early, with at least one block.
 pub fn ping_pong(clock: &Clock, blocks: usize, pin_other: impl FnOnce() + Send) -> PingPong {
     let (ping, pong) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
     let stop = AtomicBool::new(false);

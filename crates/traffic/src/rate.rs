@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// Preamble, start delimiter and shortest gap between two frames: bytes on the link that are in no frame (IEEE 802.3).
+/// Bytes on the link that are in no frame: preamble, start delimiter and shortest inter-frame gap (IEEE 802.3).
 pub(crate) const WIRE_OVERHEAD_BYTES: f64 = 20.0;
 
-/// A rate, not yet in packets per second.
+/// A rate as written in an option or file, before it is converted to packets per second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Rate {
@@ -18,9 +18,9 @@ pub enum Rate {
     Layer1Bits(f64),
     /// Percentage of the line rate: `50%`, `50% of 10G`.
     Line {
-        /// Fraction, 0 to 1.
+        /// Fraction of the line rate, 0 to 1.
         share: f64,
-        /// Line rate in bit/s, if it was given.
+        /// Line rate in bit/s, if the text states it.
         bits_per_second: Option<f64>,
     },
 }
@@ -34,10 +34,10 @@ pub struct RateError {
 }
 
 impl Rate {
-    /// Returns packets per second for frames of `average_bytes` (check sequence included).
+    /// Returns the rate in packets per second for frames with a mean size of `average_bytes` (check sequence included).
     ///
     /// # Errors
-    /// The rate is a percentage of an unknown line rate.
+    /// The rate is a percentage, and the line rate is unknown.
     pub fn packets_per_second(self, average_bytes: f64) -> Result<f64, RateError> {
         let wire_bits = (average_bytes + WIRE_OVERHEAD_BYTES) * 8.0;
         match self {

@@ -1,8 +1,9 @@
-//! A receiver that knows nothing of the sender: it timestamps each arrival with its own clock.
+//! A receiver that measures other load generators: it timestamps each arrival with its own clock, and needs no stamps
+//! in the packets.
 //!
-//! An arrival lies between two polls of the port; its timestamp is the time of the later one. Polls that were late
-//! because of a preemption of the receiver are detected by the clock, and the gaps around them are marked: they are no
-//! measurement of the sender.
+//! An arrival lies between two polls of the port; its timestamp is the time of the later poll. Polls that were late
+//! because the receiver was preempted are detected by the clock. The gaps around such polls are marked, because they
+//! say nothing about the sender.
 
 use crate::TrialError;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +11,10 @@ use std::time::Duration;
 use taut_port::{BATCH_CAPACITY, Batch, Port, PortSpec, Resources};
 use taut_sys::{Clock, ticks};
 
-/// An iteration longer than this was interrupted: 64 arrivals take a fraction of that.
+/// An iteration longer than this contains an interruption: 64 arrivals take a fraction of that time.
 const LONGEST_ROUND: Duration = Duration::from_micros(2);
 
-/// EtherType of IPv4 and the protocol number of UDP, and their offsets in a frame.
+/// IPv4 UDP in a frame: offset and value of the EtherType, then offset and value of the IP protocol.
 const UDP: (usize, [u8; 2], usize, u8) = (12, [0x08, 0x00], 23, 17);
 
 /// The time between two successive arrivals.
@@ -23,7 +24,7 @@ pub struct Gap(u32);
 impl Gap {
     const INTERRUPTED: u32 = 1 << 31;
 
-    /// Makes a gap of `ticks`, at most 2^31 - 1 (nearly a second).
+    /// Makes a gap of `ticks`, limited to 2^31 - 1 (nearly a second).
     pub fn new(ticks: u64, interrupted: bool) -> Self {
         let length = ticks.min(u64::from(Self::INTERRUPTED - 1)) as u32;
         Self(if interrupted {
@@ -44,20 +45,20 @@ impl Gap {
     }
 }
 
-/// The frames at a receiver.
+/// The frames that arrived at a receiver.
 #[derive(Debug, Clone, Default)]
 pub struct Arrivals {
     /// Number of frames.
     pub frames: u64,
-    /// Bytes of the frames, frame check sequences not included.
+    /// Total length of the frames, bytes, frame check sequences not included.
     pub bytes: u64,
     /// Time from the first to the last frame, s.
     pub seconds: f64,
-    /// Gaps between successive frames, in order: one fewer than frames, and none if frames were only counted.
+    /// Gaps between successive frames, in order: one fewer than frames. Empty if frames were only counted.
     pub gaps: Vec<Gap>,
-    /// Frames that are not IPv4 UDP: the kernel's own.
+    /// Number of frames that are not IPv4 UDP, such as frames of the kernel.
     pub foreign: u64,
-    /// Iterations in which the receiver was interrupted.
+    /// Number of iterations in which the receiver was interrupted.
     pub interruptions: u64,
     /// Duration of the interruptions, s.
     pub interrupted_seconds: f64,
@@ -108,7 +109,7 @@ impl Receiver {
         thrown
     }
 
-    /// Returns the frames that the port lost because its ring was full, since it was opened.
+    /// Returns the number of frames that the port lost since it was opened, because its ring was full.
     pub fn overrun(&mut self) -> u64 {
         self.port.counters().rx_overrun
     }
@@ -201,15 +202,15 @@ fn is_udp(frame: &[u8]) -> bool {
         && frame.get(protocol_at) == Some(&protocol)
 }
 
-/// Marks the gaps around an interruption: those of all frames that were queued during it, and the next one, because its
-/// first timestamp is too late.
+/// Marks the gaps around an interruption: the gaps of all frames that were queued during it, and the gap after them,
+/// because its first timestamp is too late.
 #[derive(Debug, Default)]
 struct Marks {
-    /// True if this poll was late, or if the poll before was late and left some of the queued frames.
+    /// True if this poll was late, or if the previous poll was late and left some of the queued frames.
     late: bool,
     /// True if the last poll filled its batch.
     full: bool,
-    /// True if the last timestamp is too late.
+    /// True if the timestamp of the last frame is too late.
     after: bool,
 }
 

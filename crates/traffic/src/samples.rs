@@ -10,11 +10,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 /// Packets per block.
 pub const BLOCK_PACKETS: usize = 4096;
 
-/// Blocks of all streams: 2 million packets, 48 MiB. At 5 million packets a second they bridge a pause of the disk of
-/// 0.3 s.
+/// Number of blocks for all streams together: 2 million packets, 48 MiB. At 5 million packets a second they bridge a
+/// pause of the disk of 0.3 s.
 const BLOCKS: usize = 512;
 
-/// Blocks of all streams that stay open: half a million packets, 0.1 s at 5 million packets a second.
+/// Number of blocks that stay open, for all streams together: half a million packets, 0.1 s at 5 million packets a
+/// second.
 const OPEN_BLOCKS: usize = 128;
 
 const NEVER: u32 = u32::MAX;
@@ -33,7 +34,7 @@ pub struct Sampled {
     pub reordered: bool,
     /// True if the packet did not fit into the port's ring.
     pub refused: bool,
-    /// True if the packet came back corrupt, and not intact before that. The corrupt packet's own sequence number may
+    /// True if the packet came back corrupt, and not intact before. The sequence number in a corrupt packet may itself
     /// be wrong.
     pub corrupt: bool,
 }
@@ -61,7 +62,7 @@ impl Sampled {
     }
 }
 
-/// Packets with successive sequence numbers.
+/// A block of samples of packets with successive sequence numbers.
 #[derive(Debug)]
 pub struct Block {
     /// Sequence number of the first packet.
@@ -70,12 +71,12 @@ pub struct Block {
     pub packets: Vec<Sampled>,
 }
 
-/// The loop's side: a [`Record`] by itself, or a part of one.
+/// The loop's side of a sampler: a [`Record`] by itself, or a part of one.
 pub struct Sampler {
     /// Blocks with packets that may still change; none for a block without memory.
     open: VecDeque<Option<Box<Block>>>,
     window: usize,
-    /// Number of the first open block: its first sequence number divided by [`BLOCK_PACKETS`].
+    /// Index of the first open block: its first sequence number divided by [`BLOCK_PACKETS`].
     first_open: u64,
     highest: Option<u64>,
     unique: u64,
@@ -84,16 +85,16 @@ pub struct Sampler {
     account: SamplerAccount,
 }
 
-/// Statistics of packets and arrivals that are missing from the samples.
+/// Counters of packets and arrivals that are missing from the samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SamplerAccount {
-    /// Sent packets without a sample: the disk was too slow, or failed.
+    /// Sent packets without a sample, because the disk was too slow or writing failed.
     pub not_kept: u64,
     /// Arrivals of packets whose sample had already been written; the sample counts them as lost.
     pub too_late: u64,
 }
 
-/// The writing thread's side: receives blocks in order, and returns them when they are written.
+/// The writing thread's side of a sampler: receives blocks in order, and returns them to the loop after writing.
 pub struct Blocks {
     full: Receiver<Box<Block>>,
     empty: SyncSender<Box<Block>>,
@@ -105,22 +106,23 @@ impl Blocks {
         self.full.recv().ok()
     }
 
-    /// Returns a written block to the loop, which fills it with new packets.
+    /// Returns a written block to the loop, which reuses it for new packets.
     pub fn give_back(&self, block: Box<Block>) {
         // The channel has space for every block; after the trial it may be closed.
         let _ = self.empty.try_send(block);
     }
 }
 
-/// Makes both sides for one of `streams` streams, which share the memory evenly. All of the memory is written now, so
-/// that the trial causes no page faults.
+/// Makes both sides of a sampler for one of `streams` streams, which share the memory evenly. All memory is touched
+/// now, so that the trial causes no page faults.
 pub fn sampler(streams: usize) -> (Sampler, Blocks) {
     let streams = streams.max(1);
     sampler_of((BLOCKS / streams).max(4), (OPEN_BLOCKS / streams).max(2))
 }
 
-/// Makes both sides for one stream of at most `packets` packets. All blocks stay open, and nothing is written, until
-/// the trial is over: no thread takes time from the cores of the measurement. It allocates 24 bytes per packet now.
+/// Makes both sides of a sampler for one stream of at most `packets` packets. All blocks stay open, and none is
+/// written, until the trial is over, so that no writing thread takes time from the measuring cores. It allocates 24
+/// bytes per packet now.
 pub fn sampler_of_all(packets: u64) -> (Sampler, Blocks) {
     let blocks = packets.div_ceil(BLOCK_PACKETS as u64).max(1) as usize;
     sampler_of(blocks, blocks)
@@ -170,7 +172,7 @@ impl Sampler {
         self.open.push_back(next);
     }
 
-    /// Returns the sample of a packet, if it is still open.
+    /// Returns the sample of a packet, if the packet's block is still open.
     #[inline(always)]
     fn open_mut(&mut self, sequence: u64) -> Option<&mut Sampled> {
         let Some(index) = (sequence / BLOCK_PACKETS as u64).checked_sub(self.first_open) else {

@@ -1,5 +1,5 @@
-//! A ring that passes sightings of packets from the loop that makes them to a thread with more time. A sighting is the
-//! time, side and direction of one packet.
+//! A ring that passes sightings of packets from the loop that forwards the packets to a thread that evaluates them. A
+//! sighting is the time, side and direction of one packet.
 //!
 //! The ring has one writer and one reader. The writer never waits: sightings that do not fit are only counted.
 
@@ -9,11 +9,11 @@ use taut_sys::{Clock, ticks};
 use taut_wire::Stamp;
 use taut_xdp::wire_tap::Sighting;
 
-/// Number of low bits of a slot's first word, which store side and direction; the bits above store the ticks.
+/// Number of low bits in a slot's first word, which store side and direction; the higher bits store the ticks.
 const PLACE_BITS: u32 = 2;
 
-/// A slot with one sighting. The first word has ticks, side and direction; the second has sequence number (48 bits) and
-/// flow (16 bits).
+/// A slot with one sighting. The first word contains ticks, side and direction; the second word contains sequence
+/// number (48 bits) and flow (16 bits).
 #[derive(Default)]
 struct Slot {
     moment: AtomicU64,
@@ -22,9 +22,9 @@ struct Slot {
 
 struct Ring {
     slots: Box<[Slot]>,
-    /// Number of all sightings that were written.
+    /// Number of sightings written since the ring was created.
     written: AtomicU64,
-    /// Number of all sightings that were read.
+    /// Number of sightings read since the ring was created.
     taken: AtomicU64,
     ring_full: AtomicU64,
 }
@@ -35,15 +35,15 @@ impl Ring {
     }
 }
 
-/// The writing side, for the loop that receives and sends the packets.
+/// The writing side of the ring, for the loop that receives and sends the packets.
 pub struct SightingWriter {
     ring: Arc<Ring>,
     written: u64,
-    /// Number of sightings that were read, at the last check.
+    /// Value of the ring's `taken` when the writer last read it.
     taken: u64,
 }
 
-/// The reading side.
+/// The reading side of the ring.
 pub struct SightingReader {
     ring: Arc<Ring>,
     begun_ticks: u64,
@@ -67,8 +67,8 @@ pub fn sightings(room: usize) -> (SightingWriter, SightingReader) {
 }
 
 impl SightingWriter {
-    /// Adds the packets of one batch that passed side 0 or 1; entries without a stamp are other frames, and are
-    /// skipped.
+    /// Adds sightings of the packets of one batch at side 0 or 1. Entries without a stamp are frames of other kinds,
+    /// and are skipped.
     #[inline]
     pub fn note(&mut self, stamps: &[Option<Stamp>], side: usize, leaving: bool, now_ticks: u64) {
         let place = (side as u64 & 1) << 1 | u64::from(leaving);
@@ -99,7 +99,8 @@ impl SightingWriter {
 }
 
 impl SightingReader {
-    /// Returns the sightings since the last call, in order. Times are relative to the creation of the ring.
+    /// Passes the sightings since the last call to `each`, in order. Their times are relative to the creation of the
+    /// ring.
     pub fn take(&mut self, clock: &Clock, mut each: impl FnMut(Sighting)) {
         let from = self.ring.taken.load(Ordering::Relaxed);
         let to = self.ring.written.load(Ordering::Acquire);
@@ -120,7 +121,7 @@ impl SightingReader {
         self.ring.taken.store(to, Ordering::Release);
     }
 
-    /// Returns the number of sightings that did not fit.
+    /// Returns the number of sightings that were discarded because the ring was full.
     pub fn ring_full(&self) -> u64 {
         self.ring.ring_full.load(Ordering::Relaxed)
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use taut_wire::{MAX_FRAME_SIZE_BYTES, MIN_FRAME_SIZE_BYTES};
 
-/// Sizes, frame check sequence included, each with its fraction of the packets.
+/// Frame sizes, frame check sequence included, each with its fraction of the packets.
 ///
 /// The text is `64`, `64:7,594:4,1518:1` (size:weight), `64-1518` (every size equally often) or `imix`: the simple
 /// Internet mix, 7 packets of 64 bytes, 4 of 594 and 1 of 1518.
@@ -14,9 +14,9 @@ use taut_wire::{MAX_FRAME_SIZE_BYTES, MIN_FRAME_SIZE_BYTES};
 #[serde(try_from = "String", into = "String")]
 pub struct Sizes {
     text: String,
-    /// Size and weight.
+    /// Frame sizes and their weights.
     parts: Vec<(usize, u32)>,
-    /// Indices into the parts, if their order is given.
+    /// Indices into `parts` in the order of sending, if the order is fixed.
     sequence: Option<Arc<[u32]>>,
 }
 
@@ -29,11 +29,11 @@ pub struct SizesError {
 }
 
 const IMIX: [(usize, u32); 3] = [(64, 7), (594, 4), (1518, 1)];
-/// Limit on the sum of weights, which is the length of the order in which sizes are sent.
+/// Limit on the sum of weights, which is the length of the sequence of sizes.
 const MOST_WEIGHT: u32 = 65_536;
 
 impl Sizes {
-    /// Makes one size for all packets.
+    /// Makes sizes with one size for all packets.
     pub fn one(frame_size_bytes: usize) -> Self {
         Self {
             text: frame_size_bytes.to_string(),
@@ -42,7 +42,7 @@ impl Sizes {
         }
     }
 
-    /// Makes the sizes of a trace, in its order.
+    /// Makes the sizes of a trace, in the order of the trace.
     pub(crate) fn of_trace(size_bytes: &[u32]) -> Self {
         let mut weights = BTreeMap::new();
         for size in size_bytes {
@@ -76,7 +76,8 @@ impl Sizes {
         bytes / total
     }
 
-    /// Returns indices into [`Sizes::parts`] in a mixed order, each as often as its weight; for a trace, in its order.
+    /// Returns indices into [`Sizes::parts`] in a mixed order, each as often as the weight of its size; for a trace, in
+    /// the order of the trace.
     pub fn order(&self, seed: u64) -> Arc<[u32]> {
         if let Some(sequence) = &self.sequence {
             return Arc::clone(sequence);

@@ -3,17 +3,17 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Fraction of the packets that are stored: those above the 99.9th percentile.
+/// Fraction of the packets that are stored: those with latencies above the 99.9th percentile.
 const SHARE: f64 = 1e-3;
 
-/// Limit on the stored packets: a heap that fits a core's cache.
+/// Limit on the stored packets, so that the heap fits into a core's cache.
 const MOST: usize = 4_096;
 
-/// The slowest packets of a trial; any other packet costs a comparison.
+/// The slowest packets of a trial. Recording any other packet costs one comparison.
 #[derive(Debug)]
 pub struct Slowest {
     most: usize,
-    /// Latency, and time of arrival after the start of the trial, ticks.
+    /// Latency, and arrival time after the start of the trial, ticks: one pair per stored packet.
     kept: BinaryHeap<Reverse<(u64, u64)>>,
     least_ticks: u64,
 }
@@ -48,7 +48,7 @@ impl Slowest {
         }
     }
 
-    /// Returns the send time of each packet after the start, and its latency, ticks, in the order of sending.
+    /// Returns for each stored packet its send time after the start and its latency, ticks, in the order of sending.
     pub fn packets(&self) -> Vec<(u64, u64)> {
         let sent = |Reverse((latency, seen)): &Reverse<(u64, u64)>| {
             (seen.saturating_sub(*latency), *latency)

@@ -1,5 +1,5 @@
-//! The hosts that the generator emulates: their replies to requests for their MAC addresses. The protocols are ARP (RFC
-//! 826) and neighbour discovery (RFC 4861).
+//! The hosts that the generator emulates, and their replies to requests for their MAC addresses. The protocols are ARP
+//! (RFC 826) and neighbour discovery (RFC 4861).
 
 use crate::addresses::Addresses;
 use crate::traffic::Traffic;
@@ -7,10 +7,11 @@ use std::net::IpAddr;
 use taut_wire::resolution::{self, LONGEST_BYTES};
 use taut_wire::{Mac, UdpFlow};
 
-/// Hosts that are sources and destinations of the traffic.
+/// The emulated hosts: sources and destinations of the traffic.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stations {
-    /// Addresses, MAC address, and whether they are at the first port (else at the last one).
+    /// Addresses of hosts, their MAC address, and true if they are at the first port; otherwise they are at the last
+    /// port.
     known: Vec<(Addresses, Mac, bool)>,
     gateways: Vec<IpAddr>,
 }
@@ -32,7 +33,7 @@ impl Stations {
         stations
     }
 
-    /// Returns the MAC address of `ip`, if it is one of our hosts at such a port.
+    /// Returns the MAC address of `ip`, if it is an emulated host at one of the ports for which the flag is set.
     fn mac(&self, ip: IpAddr, first_port: bool, last_port: bool) -> Option<Mac> {
         let here = |first: bool| if first { first_port } else { last_port };
         let found = self
@@ -44,7 +45,8 @@ impl Stations {
             .map(|(_, mac, _)| *mac)
     }
 
-    /// Writes the reply to `frame`, if it requests one of our addresses; returns its length in bytes.
+    /// Writes the reply to `frame`, if `frame` requests the address of an emulated host; returns the length of the
+    /// reply in bytes.
     pub(crate) fn answer(
         &self,
         frame: &[u8],

@@ -1,4 +1,5 @@
-//! A stream: frames made from templates, with sizes and fields that change from packet to packet, and a stamp in each.
+//! A stream: frames made from templates, with sizes and fields that change from packet to packet, and a stamp in each
+//! frame.
 
 use crate::addresses::Addresses;
 use crate::field::{Added, FieldName, FieldWriter, Values, checksum_offsets};
@@ -12,15 +13,15 @@ use taut_wire::stamp::STAMP_LEN_BYTES;
 use taut_wire::{Error, Ipv4, Ipv6, Mac, PortRange, Protocol, StampLayout, Sum};
 use taut_wire::{Tcp, Tunnel, UdpFlow, Vlan};
 
-/// A frame of one size with its varied fields set to 0.
+/// A frame of one size in which all varied fields are 0.
 #[derive(Debug, Clone)]
 struct Template {
     frame: Vec<u8>,
     /// Layout of the stamp; none for frames that cannot carry one (TCP, ICMP).
     layout: Option<StampLayout>,
-    /// Sum over the bytes that the IP header's checksum covers.
+    /// Sum over the template's bytes that the IP header's checksum covers.
     ip: Sum,
-    /// Sum over the bytes that the TCP checksum covers.
+    /// Sum over the template's bytes that the TCP checksum covers.
     transport: Sum,
 }
 
@@ -30,31 +31,32 @@ pub struct Stream {
     name: String,
     templates: Vec<Template>,
     sizes: Sizes,
-    /// Templates in the order in which they are sent, in a loop.
+    /// Indices of the templates in the order of sending, which repeats.
     order: Arc<[u32]>,
     position: usize,
-    /// Position of the first packet in the order, and step to the next packet, at most the length of the order.
+    /// Index of the first packet in `order`, and step to the next packet, at most the length of `order`.
     first: usize,
     step: usize,
     fields: Vec<FieldWriter>,
-    /// Offsets of the checksums that must be written in addition to the stamp's, because they cover fields that vary.
+    /// Offsets of the checksums that must be written in addition to the stamp's checksum, because they cover varied
+    /// fields.
     ip_checksum: Option<usize>,
     tcp_checksum: Option<usize>,
     ports: PortRange,
     pattern: Pattern,
     load: Load,
     priority: u8,
-    /// Source and destination addresses, as routers see them; none for frames of a trace.
+    /// Source and destination addresses of the outermost packet, which routers use; none for frames of a trace.
     ends: Option<[Addresses; 2]>,
     src_mac: Mac,
     gateway: Option<Gateway>,
     seed: u64,
 }
 
-/// The load of a stream.
+/// The rate of a stream, absolute or relative.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Load {
-    /// A share of the trial's rate, in proportion to the other streams' shares.
+    /// A share of the trial's rate, in proportion to the shares of the other streams.
     Share(f64),
     /// Packets per second, independent of the trial's rate.
     Fixed(f64),
@@ -73,19 +75,19 @@ pub struct Plan {
     pub tunnel: Option<Tunnel>,
     /// Frame sizes.
     pub sizes: Sizes,
-    /// Frames of a trace, which are sent unchanged instead of frames made from the other fields.
+    /// Frames of a trace, which are sent unchanged; they replace frames made from the other fields.
     pub frames: Vec<Vec<u8>>,
-    /// Fields that vary.
+    /// Fields that vary from packet to packet, and their values.
     pub varied: Vec<(FieldName, Values)>,
-    /// Gateway that has the destination MAC address, which is requested before packets are sent.
+    /// Gateway to which packets are sent; its MAC address is requested before the first packet.
     pub gateway: Option<IpAddr>,
     /// Pattern of the intended send times.
     pub pattern: Pattern,
-    /// The rate of the stream.
+    /// Rate of the stream, absolute or relative.
     pub load: Load,
-    /// Priority: of streams due at the same time, the one with the highest is sent first.
+    /// Priority of the stream: among streams with due packets, the stream with the highest priority sends first.
     pub priority: u8,
-    /// Seed: equal seeds give equal packets, and, in runs of equal seeds, equal times of random patterns.
+    /// Seed of random values: equal seeds give equal packets and, in runs of equal seeds, equal intended send times.
     pub seed: u64,
 }
 
@@ -111,15 +113,15 @@ impl Default for Plan {
 /// Reason why a stream cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
-    /// Addresses or sizes that give no valid frame.
+    /// The addresses or sizes give no valid frame.
     #[error("frames of {size} bytes: {source}")]
     Frame {
         /// Size of the frame.
         size: usize,
-        /// Fault of the size.
+        /// Reason why the frame is invalid.
         source: Error,
     },
-    /// A size that is too small for headers and stamp, or that no frame has.
+    /// The size is too small for headers and stamp, or larger than any frame.
     #[error(
         "size = {size}: want {least} to {MAX_FRAME_SIZE_BYTES} bytes: the headers take {headers}, the stamp in the payload \
          {stamp}, the frame check sequence {FRAME_CHECK_SEQUENCE_BYTES}"
@@ -127,17 +129,17 @@ pub enum StreamError {
     Size {
         /// Size of the frame.
         size: usize,
-        /// The smallest size of these frames.
+        /// The smallest valid size, bytes.
         least: usize,
         /// Bytes of the frames' headers.
         headers: usize,
         /// Bytes of the stamp; 0 without one.
         stamp: usize,
     },
-    /// A gateway that cannot be requested from the stream's addresses.
+    /// The gateway has another IP version than the stream's addresses.
     #[error("gateway \"{0}\": packets have addresses of the other IP version")]
     GatewayOfOtherVersion(IpAddr),
-    /// A field that these frames do not have.
+    /// The frames lack a field that the plan varies.
     #[error("{0} cannot vary: these frames have no such field")]
     NoSuchField(&'static str),
 }
@@ -159,7 +161,7 @@ impl Stream {
     /// Makes a stream from its plan.
     ///
     /// # Errors
-    /// Sizes or addresses give no valid frame, or its frames lack a field.
+    /// Sizes or addresses give no valid frame, or the frames lack a varied field.
     pub fn of(plan: Plan) -> Result<Self, StreamError> {
         if !plan.frames.is_empty() {
             return Ok(Self::of_frames(plan));
@@ -280,7 +282,7 @@ impl Stream {
         &self.pattern
     }
 
-    /// Returns the load of the stream.
+    /// Returns the rate of the stream, absolute or relative.
     pub fn load(&self) -> Load {
         self.load
     }
@@ -313,7 +315,7 @@ impl Stream {
         frames.max_by_key(|frame| frame.len())
     }
 
-    /// Returns the ports that identify packets of the stream, in both directions.
+    /// Returns the range of UDP or TCP ports by which packets of the stream are identified, in both directions.
     pub fn ports(&self) -> PortRange {
         self.ports
     }
@@ -345,13 +347,13 @@ impl Stream {
         }
     }
 
-    /// Restarts with the first frame size. Each trial starts with it, as it does with the first gap of a trace.
+    /// Restarts with the first frame size. Each trial starts with it, as it starts with the first gap of a trace.
     pub(crate) fn restart(&mut self) {
         self.position = self.first;
     }
 
     /// Restricts the stream to the packets `number`, `number + of`, ..., so that `of` workers together send what one
-    /// would; random values differ from worker to worker.
+    /// worker would send. Random values differ from worker to worker.
     pub(crate) fn share(&mut self, number: usize, of: usize) {
         self.first = number % self.order.len();
         self.step = of % self.order.len();
@@ -361,7 +363,7 @@ impl Stream {
         }
     }
 
-    /// Returns the template of the next packet, and its length in bytes.
+    /// Returns the index of the next packet's template, and the template's length in bytes.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> (u32, u16) {
         let template = self.order[self.position];
@@ -375,8 +377,8 @@ impl Stream {
         )
     }
 
-    /// Writes the next packet into `packet` (of the template's length); returns the sum that the stamp's checksum must
-    /// cover in addition.
+    /// Writes the next packet into `packet`, which has the template's length. Returns the sum of the varied fields,
+    /// which the stamp's checksum must cover as well.
     #[inline(always)]
     pub(crate) fn fill(&mut self, template: u32, packet: &mut Packet) -> Sum {
         let template = &self.templates[template as usize];
@@ -478,7 +480,7 @@ fn ends(plan: &Plan) -> [Addresses; 2] {
     }
 }
 
-/// Returns the ports of a flow in both directions, so that packets are identified after a device that swaps them.
+/// Returns the ports of a flow in both directions, so that packets are also identified after a device that swaps ports.
 fn port_range(flow: &UdpFlow, varied: &[(FieldName, Values)]) -> PortRange {
     let ends = |name: FieldName, fixed: u16| {
         let values = varied.iter().find(|(field, _)| *field == name);

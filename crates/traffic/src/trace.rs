@@ -1,4 +1,4 @@
-//! Captures as traffic: the times and lengths of their frames, and the frames themselves.
+//! Traffic from captures: the times and lengths of captured frames, and the frames themselves.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -8,45 +8,46 @@ use taut_port::pcap::index::Source;
 use taut_wire::MAX_FRAME_SIZE_BYTES;
 use taut_wire::frame::{FRAME_CHECK_SEQUENCE_BYTES, MIN_FRAME_SIZE_BYTES};
 
-/// Limit on the packets of a trace, as their times and lengths are stored in memory.
+/// Limit on the packets of a trace, because their times and lengths are stored in memory.
 const MOST_PACKETS: usize = 10_000_000;
 
 /// Limit on the stored bytes of frames.
 const MOST_BYTES: usize = 256 << 20;
 
-/// Bytes of the file per read call.
+/// Number of bytes that a read call requests from the file.
 const BLOCK_BYTES: usize = 16 * WINDOW_BYTES;
 
 /// Times and lengths of a capture's packets, and the speed of their replay.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     path: Arc<str>,
-    /// Times of the packets after the first one.
+    /// Times of the packets after the first packet, ns.
     offsets_ns: Arc<[f64]>,
     /// Frame sizes, check sequence included, at least 64.
     size_bytes: Arc<[u32]>,
-    /// Time from the first packet of one pass to the first of the next.
+    /// Time from the first packet of a replay to the first packet of the next replay, ns.
     period_ns: f64,
-    /// Factor of the speed: 2 is twice as fast as captured.
+    /// Speed of the replay as a factor: 2 is twice as fast as captured.
     speed: f64,
 }
 
 /// A packet of a capture.
 struct Captured<'a> {
-    /// Number of the packet, from 1, as in Wireshark.
+    /// Number of the packet in the file, from 1, as in Wireshark.
     number: usize,
     time_ns: Option<u64>,
-    /// Length of the packet on the link, without check sequence, bytes.
+    /// Length of the packet on the link, without frame check sequence, bytes.
     whole_bytes: usize,
     /// The frame; none if only its beginning was captured.
     frame: Option<&'a [u8]>,
 }
 
 impl Trace {
-    /// Reads a capture for replay at `speed` times the captured speed. The pause before a repetition is the mean gap.
+    /// Reads a capture for replay at `speed` times the captured speed. The gap before each repetition of the capture is
+    /// its mean gap.
     ///
     /// # Errors
-    /// The error names the fault of the file, and the packet's number where it is about one.
+    /// The error names the fault of the file, and the packet's number if one packet is invalid.
     pub fn read(path: &str, speed: f64) -> Result<Self, String> {
         let (mut offsets_ns, mut size_bytes) = (Vec::new(), Vec::new());
         let (mut first, mut latest) = (None, 0);
@@ -110,12 +111,12 @@ impl Trace {
         &self.size_bytes
     }
 
-    /// Returns the times after the first packet, as captured.
+    /// Returns the times of the packets after the first packet, ns, at the captured speed.
     pub(crate) fn offsets_ns(&self) -> &Arc<[f64]> {
         &self.offsets_ns
     }
 
-    /// Returns the time from the first packet of one pass to the first of the next, as captured.
+    /// Returns the time from the first packet of a replay to the first packet of the next, ns, at the captured speed.
     pub(crate) fn period_ns(&self) -> f64 {
         self.period_ns
     }
@@ -155,7 +156,7 @@ impl Trace {
         Ok(frames)
     }
 
-    /// Checks that frames of all its sizes can be made.
+    /// Checks that the generator can make frames of all sizes in the trace.
     ///
     /// # Errors
     /// The error names the first packet that is too long.
@@ -178,7 +179,8 @@ fn frame_size(frame_bytes: usize) -> u32 {
     (frame_bytes + FRAME_CHECK_SEQUENCE_BYTES).max(MIN_FRAME_SIZE_BYTES) as u32
 }
 
-/// Calls `each` for every packet of a capture; an error of `each` ends it, prefixed with the file's name.
+/// Calls `each` for every packet of a capture; an error of `each` stops the reading, and is returned with the file's
+/// name as a prefix.
 fn for_each_packet(
     path: &str,
     mut each: impl FnMut(Captured<'_>) -> Result<(), String>,
@@ -260,7 +262,7 @@ fn for_each_packet(
     }
 }
 
-/// Fills `block` from `offset` on, up to the end of the file.
+/// Fills `block` with the bytes from `offset` on, up to the end of the file; returns the number of bytes.
 fn read_block(file: &CaptureFile, block: &mut [u8], offset: u64) -> std::io::Result<usize> {
     let mut have = 0;
     while have < block.len() {
@@ -309,7 +311,7 @@ mod tests {
         file
     }
 
-    /// Returns a capture of four packets in 3 ms with unequal gaps; a pass takes 4 ms.
+    /// Returns a capture of four packets in 3 ms with unequal gaps; a replay takes 4 ms.
     fn uneven() -> NamedTempFile {
         let start = 1_700_000_000 * 1_000_000_000;
         let packets = [(0, 60), (MS / 10, 1514), (MS / 5, 60), (3 * MS, 590)];

@@ -24,10 +24,10 @@ use std::path::Path;
 use taut_settings::{SettingsFileError, in_words, place_in};
 use taut_wire::{Mac, Protocol, Tunnel, UdpFlow, VlanTag};
 
-/// Limit on the streams of one load generator: the stamps name them in four bits.
+/// Limit on the streams of one load generator: a stamp identifies its stream by four bits.
 pub const MOST_STREAMS: usize = 16;
 
-/// Valid shares of a rate: sums and ratios of them are finite.
+/// Valid shares of a stream in the rate: their sums and ratios are finite.
 const SHARES: RangeInclusive<f64> = 1e-9..=1e9;
 
 /// One or more streams that are sent together.
@@ -43,7 +43,7 @@ struct File {
     streams: Vec<toml::Spanned<StreamFile>>,
 }
 
-/// A number, or text such as a range.
+/// A number, or a text such as a range.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "want a whole number, or a text in quotes")]
 enum NumberOrText {
@@ -109,7 +109,7 @@ impl Traffic {
         }
     }
 
-    /// Makes traffic without streams: for a trial that only receives.
+    /// Makes traffic without streams, for a trial that only receives.
     pub fn none() -> Self {
         Self {
             streams: Vec::new(),
@@ -125,8 +125,9 @@ impl Traffic {
         &mut self.streams
     }
 
-    /// Restricts the traffic to the share of worker `number` of `of`: packets `number`, `number + of`, ... of each
-    /// stream, with the same values and sizes as from one worker. Random values differ from worker to worker.
+    /// Restricts the traffic to the packets of worker `number` of `of` workers: packets `number`, `number + of`, ... of
+    /// each stream. Values and sizes are the same as if one worker sent all packets. Random values differ from worker
+    /// to worker.
     #[must_use]
     pub fn share(mut self, number: usize, of: usize) -> Self {
         for stream in &mut self.streams {
@@ -135,8 +136,8 @@ impl Traffic {
         self
     }
 
-    /// Returns packets per second of each stream in a trial at `total_pps`: streams with a rate of their own keep it,
-    /// the others divide `total_pps` by their shares.
+    /// Returns the rate of each stream in a trial at `total_pps`, packets per second. Streams with a rate of their own
+    /// keep that rate; the other streams divide `total_pps` by their shares.
     pub fn rates_pps(&self, total_pps: f64) -> Vec<f64> {
         let shares: f64 = self
             .streams
@@ -155,7 +156,8 @@ impl Traffic {
             .collect()
     }
 
-    /// Returns the mean bits per second on the link in a trial at `total_pps`, preambles and gaps included.
+    /// Returns the mean bit rate on the link in a trial at `total_pps`, bits per second, preambles and inter-frame gaps
+    /// included.
     pub fn wire_bits_per_s(&self, total_pps: f64) -> f64 {
         let rates = self.rates_pps(total_pps);
         let streams = self.streams.iter().zip(rates);
@@ -164,14 +166,14 @@ impl Traffic {
             .sum()
     }
 
-    /// Returns true if every stream has a rate of its own, so that the trial's does not matter.
+    /// Returns true if every stream has a rate of its own, so that the trial's rate has no effect.
     pub fn has_own_rates(&self) -> bool {
         self.streams
             .iter()
             .all(|s| matches!(s.load(), Load::Fixed(_)))
     }
 
-    /// Returns the mean frame size in bytes (check sequence included) of the streams that share the trial's rate.
+    /// Returns the mean frame size, in bytes with check sequence, of the streams that share the trial's rate.
     pub fn average_bytes(&self) -> f64 {
         let (mut bytes, mut shares) = (0.0, 0.0);
         for stream in &self.streams {
@@ -257,8 +259,8 @@ impl Traffic {
     }
 }
 
-/// Checks that streams with percentages of the same line rate add up to at most 100 %; returns the position of the one
-/// that exceeds it.
+/// Checks that streams with percentages of the same line rate add up to at most 100 %; returns the index of the first
+/// stream that exceeds the sum.
 fn check_line_shares(streams: &[toml::Spanned<StreamFile>]) -> Result<(), (usize, String)> {
     let mut lines: Vec<(f64, f64)> = Vec::new();
     for stream in streams {
@@ -384,7 +386,7 @@ impl StreamFile {
         Stream::of(plan).map_err(|e| e.to_string())
     }
 
-    /// Sets the sizes, which may be those of the pattern's trace.
+    /// Sets the frame sizes, which may be the frame sizes of the pattern's trace.
     fn set_sizes(&self, plan: &mut Plan) -> Result<(), String> {
         let size = self.size.as_ref().map(NumberOrText::text);
         let of_trace = self.frames.is_some() || size.as_deref() == Some("trace");
@@ -402,7 +404,7 @@ impl StreamFile {
         Ok(())
     }
 
-    /// Sets the frames of the pattern's trace, with the MAC addresses that are given.
+    /// Sets the frames to the frames of the pattern's trace, with the configured MAC addresses.
     fn take_frames(&self, plan: &mut Plan) -> Result<(), String> {
         let trace = match (self.frames.as_deref(), &plan.pattern) {
             (Some("trace"), Pattern::Trace(trace)) => trace,
@@ -451,7 +453,7 @@ impl StreamFile {
         Ok(())
     }
 
-    /// Sets addresses and ports: fields of one value go into the flow; the others vary.
+    /// Sets addresses and ports: fields with a single value become part of the flow, and the other fields vary.
     fn set_addresses(&self, plan: &mut Plan) -> Result<(), String> {
         let text = |n: &Option<NumberOrText>| n.as_ref().map(NumberOrText::text);
         let is_v6 = |ip: &Option<String>| ip.as_ref().is_some_and(|ip| ip.contains(':'));

@@ -1,6 +1,6 @@
-//! The packets with the longest latencies, their frames, and the frames immediately before and after.
+//! The packets with the longest latencies: their frames, and the frames that arrived immediately before and after.
 
-/// Number of frames stored before and after each of the worst packets.
+/// Number of frames that are stored before and after each of the worst packets.
 pub const CONTEXT_FRAMES: usize = 4;
 
 /// Limit on the stored bytes of a frame.
@@ -11,17 +11,17 @@ pub const KEPT_BYTES: usize = 2048;
 pub struct Arrived {
     /// Number of packets that had arrived before this frame.
     pub arrival: u64,
-    /// Number of the packet.
+    /// Sequence number of the packet.
     pub sequence: u64,
     /// Time from the frame's stamp to its arrival, ticks.
     pub latency_ticks: u64,
     /// Time of the frame's arrival, ticks after the start.
     pub seen_ticks: u64,
-    /// Length of the frame; at most [`KEPT_BYTES`] of it are stored.
+    /// Length of the frame, bytes; the first [`KEPT_BYTES`] bytes are stored.
     pub len_bytes: usize,
-    /// Bytes of the frame.
+    /// The stored bytes of the frame.
     pub bytes: Vec<u8>,
-    /// Rank of the packet among the worst, from 1; none for the frames around them.
+    /// Rank of the packet among the worst packets, from 1; none for the frames before and after them.
     pub rank: Option<usize>,
 }
 
@@ -72,14 +72,14 @@ struct Arrival<'a> {
     frame: &'a [u8],
 }
 
-/// One of the worst packets, and the frames around it.
+/// One of the worst packets, and the frames before and after it.
 struct Case {
     latency_ticks: u64,
     arrival: u64,
     /// Stored frames, of which the first `used` are valid.
     frames: Vec<Arrived>,
     used: usize,
-    /// Number of later frames that are still missing.
+    /// Number of frames after the packet that have not arrived yet.
     to_come: usize,
 }
 
@@ -87,13 +87,13 @@ struct Case {
 pub struct WorstPackets {
     n: usize,
     cases: Vec<Case>,
-    /// Number of cases so far; the rest of `cases` is free.
+    /// Number of cases in use; the rest of `cases` is unused.
     made: usize,
-    /// Least latency among the cases once there are `n`.
+    /// Minimum latency among the cases, once there are `n` cases.
     threshold: u64,
-    /// Cases that wait for later frames; at most one per frame of context.
+    /// Cases that wait for later frames; at most one case per later frame.
     waiting: Vec<usize>,
-    /// The last frames, by arrival modulo their number.
+    /// The last frames that arrived, at the index arrival number modulo length.
     recent: Vec<Arrived>,
     arrivals: u64,
 }

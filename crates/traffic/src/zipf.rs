@@ -5,11 +5,11 @@
 pub(crate) struct Zipf {
     count: f64,
     exponent: f64,
-    /// The integral of the envelope from its left end to 3/2, minus the first weight.
+    /// The integral of the envelope from its lower limit to 3/2, minus the weight of value 1.
     low: f64,
-    /// The integral up to count + 1/2.
+    /// The integral of the envelope up to count + 1/2.
     high: f64,
-    /// Distance from k within which a draw is accepted without a test.
+    /// A draw whose distance from k is at most this is accepted without a test.
     sure: f64,
 }
 

@@ -1,7 +1,7 @@
 //! The deadline transport for programs in C: functions for an [`Endpoint`], declared in `include/taut_deadline.h`.
 //!
-//! The types to know: [`TautDeadline`], one side of a connection; [`TautDeadlineSettings`], the settings of it. Pointers from C
-//! are converted to slices at the interface, and nothing else here is `unsafe`.
+//! The types to know: [`TautDeadline`], one side of a connection; [`TautDeadlineSettings`], the settings of a
+//! connection. Pointers from C are converted to slices at the interface, and nothing else here is `unsafe`.
 //!
 //! A panic aborts the program and does not unwind into C.
 
@@ -122,7 +122,7 @@ impl TautDeadlineSettings {
     }
 }
 
-/// Makes an endpoint; returns null, and writes the reason, on failure.
+/// Makes an endpoint; on failure, returns null and writes the reason.
 ///
 /// # Safety
 /// The settings and their key must be readable, and the buffer of the reason writable.
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn taut_deadline_defaults(settings: *mut TautDeadlineSetti
     unsafe { settings.write(usual) };
 }
 
-/// Opens a connection.
+/// Opens a connection; on failure, returns null and writes the reason.
 ///
 /// # Safety
 /// The settings and their key must be readable, and `room` bytes at `reason` writable.
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn taut_deadline_open(
     unsafe { made(settings, reason, room, open) }
 }
 
-/// Accepts a connection by its first packet.
+/// Accepts a connection by its first packet; on failure, returns null and writes the reason.
 ///
 /// # Safety
 /// The settings, their key and the packet must be readable, and `room` bytes at `reason` writable.
@@ -315,7 +315,7 @@ pub unsafe extern "C" fn taut_deadline_deliver(
     delivery.payload.len() as i64
 }
 
-/// Returns the time of the next call.
+/// Returns the time at which the caller must call again if no packet arrives before.
 ///
 /// # Safety
 /// The endpoint was made here and is not modified during the call.

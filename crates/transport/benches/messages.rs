@@ -1,5 +1,5 @@
-//! Measures the cost of a message for both sides of a connection, without sockets: sent, written, parsed, and delivered. The
-//! benchmark runs in virtual time. `cargo bench -p taut-transport --bench messages`
+//! Measures the processing cost of a message on both sides of a connection, without sockets: sending, writing, parsing
+//! and delivery. The benchmark runs in virtual time. `cargo bench -p taut-transport --bench messages`
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ const MESSAGES: u64 = 20_000;
 const INTERVAL_NS: u64 = 100_000;
 const WAY_NS: u64 = 20_000;
 
-/// Moves all pending packets of one side to the other one; returns their number.
+/// Moves all pending packets from endpoint `from` to endpoint `to`; returns the number of packets.
 fn carry(from: &mut Endpoint, to: &mut Endpoint, now_ns: u64) -> u64 {
     let mut packet = [0; MOST_DATAGRAM_BYTES];
     let mut packets = 0;
@@ -25,7 +25,7 @@ fn carry(from: &mut Endpoint, to: &mut Endpoint, now_ns: u64) -> u64 {
     packets
 }
 
-/// Returns nanoseconds and packets for each message and its reply.
+/// Returns the processing time (ns) and the number of packets, both per message and its reply.
 fn measure(settings: Settings, bytes: usize) -> [f64; 2] {
     let mut now_ns = 1_000_000_000;
     let mut client = Endpoint::open(settings, None, [1; 16], now_ns).unwrap();

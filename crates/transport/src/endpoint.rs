@@ -17,13 +17,14 @@ use std::collections::VecDeque;
 const HELLO_NS: std::ops::RangeInclusive<u64> = 20_000_000..=1_000_000_000;
 /// Number of packet numbers, up to the highest received one, that are remembered to detect duplicates.
 const REMEMBERED: u64 = 1024;
-/// Longest time that feedback waits for a message that can carry it, ns.
+/// Longest time for which feedback is delayed until a message can carry it, ns.
 const LONGEST_FEEDBACK_NS: u64 = 25_000_000;
-/// Number of messages over which the fraction in time is computed and compared with the required one.
+/// Number of messages of which the fraction in time is computed and compared with the required fraction.
 const JUDGED: u64 = 20;
-/// Limit on the notices that wait for an application.
+/// Limit on the notices that wait for the application.
 const MOST_NOTICES: usize = 16;
-/// Number of packets at the start that are all acknowledged, so that both sides learn the path and the other clock.
+/// Number of packets at the start of a connection that are acknowledged one by one, so that both sides learn the path
+/// and the peer's clock.
 const ANSWERED_AT_FIRST: u64 = 8;
 
 /// A notice for the application.
@@ -47,16 +48,16 @@ pub enum Notice {
 /// Reason why there is no connection.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum EndpointError {
-    /// The settings are invalid.
+    /// A setting is invalid.
     #[error(transparent)]
     Settings(#[from] WrongSettings),
-    /// The packet opens no connection.
+    /// The packet cannot be parsed.
     #[error(transparent)]
     Wire(#[from] WireError),
     /// The packet is not a hello.
     #[error("no packet that opens a connection")]
     NoHello,
-    /// The packet has no tag, or a wrong one.
+    /// The packet lacks a tag, or its tag is wrong.
     #[error("a hello without the tag of the shared key")]
     Forged,
 }
@@ -92,7 +93,7 @@ pub struct Counts {
     pub bytes_sent: u64,
     /// Bytes of received packets, without headers below this transport.
     pub bytes_received: u64,
-    /// Packets that arrived twice, or too late to tell whether they are duplicates.
+    /// Packets that are duplicates, or too late to distinguish from duplicates.
     pub repeated: u64,
     /// Packets that could not be parsed, or had invalid fields.
     pub malformed: u64,
@@ -100,13 +101,13 @@ pub struct Counts {
     pub forged: u64,
     /// Number of times that the clock of either side was set.
     pub clock_jumps: u64,
-    /// Outcomes of this side's messages, at the sender.
+    /// Outcomes of this side's messages, counted by this side.
     pub sent: Sent,
-    /// Messages of this side that the peer has delivered.
+    /// Messages of this side that the peer has reported as delivered.
     pub arrived_in_time: u64,
-    /// Messages of this side that the peer has not delivered.
+    /// Messages of this side that the peer has reported as missed.
     pub arrived_not: u64,
-    /// Outcomes of the peer's messages.
+    /// Outcomes of the peer's messages, counted by this side.
     pub received: Received,
 }
 
@@ -128,16 +129,16 @@ impl Counts {
     }
 }
 
-/// The state of received packets, and the feedback that is due for them.
+/// The received packets, and the feedback that is pending for them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Heard {
     /// The peer's clock in its latest packet, and the local time of its arrival.
     latest: Option<(u64, u64)>,
     largest: u64,
     packets: u32,
-    /// Bitmap of the received packets up to the highest.
+    /// Bitmap of the received packet numbers up to the highest.
     seen: [u64; (REMEMBERED / 64) as usize],
-    /// Number of received packets for which feedback is pending, and the arrival time of the first of them.
+    /// Number of received packets for which feedback is pending, and the arrival time of the first of them, ns.
     unanswered: u32,
     first_ns: u64,
     /// True if feedback must be sent immediately.
@@ -185,7 +186,7 @@ pub struct Endpoint {
     other: Option<Other>,
     heard: Heard,
     next_packet: u64,
-    /// True if an accept is pending.
+    /// True if a reply to the peer's hello is pending.
     owes_accept: bool,
     says_farewell: bool,
     last_heard_ns: u64,
@@ -340,7 +341,7 @@ impl Endpoint {
         self.sender.push(now_ns, payload).ok_or(full)
     }
 
-    /// Sends a farewell with the next packet; waiting messages are discarded.
+    /// Discards messages that wait, and sends a farewell with the next call of `transmit`.
     pub fn leave(&mut self) {
         if self.state == State::Open {
             self.says_farewell = true;
@@ -771,7 +772,7 @@ impl Endpoint {
     }
 }
 
-/// Writes the reply to a hello of another version, which contains the version of this side; returns its length.
+/// Writes the reply to a hello of another version; the reply contains the version of this side. Returns its length.
 pub fn refuse(hello: &[u8], now_ns: u64, bytes: &mut [u8; MOST_DATAGRAM_BYTES]) -> Option<usize> {
     let header = Header {
         kind: Kind::Refusal,

@@ -1,10 +1,10 @@
 //! The deadline transport delivers messages in time and in order, or not at all.
 //!
-//! An application sets the time within which a message must be delivered (the *target delay*). The sender sends
+//! The *target delay* is the time within which a message must be delivered; the application sets it. The sender sends
 //! messages that can still arrive in time, adds redundancy, and retransmits lost messages if there is time. The
-//! receiver delivers only messages that arrive in time, in order. Both sides tell their application when the target
-//! cannot be met. The idea is that of PRRT (Gallenmüller's dissertation, 2021, section 6.3). Its packets and constants
-//! were not published; those here are our own (`wire.rs`, docs/reference/transport.md).
+//! receiver delivers only messages that arrive in time, in order. Both sides notify their application when the target
+//! cannot be met. The idea is that of PRRT (Gallenmüller's dissertation, 2021, section 6.3). The packet formats and
+//! constants of PRRT were not published; taut defines its own (`wire.rs`, docs/reference/transport.md).
 //!
 //! The types to know:
 //!

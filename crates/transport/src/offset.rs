@@ -43,7 +43,7 @@ impl Offset {
         }
     }
 
-    /// Returns how far clocks may have drifted between two times.
+    /// Returns how far the clocks may have drifted apart between two local times, ns.
     fn drift_ns(&self, from_ns: u64, to_ns: u64) -> i64 {
         let passed = to_ns.abs_diff(from_ns).min(i64::MAX as u64 / 1_000_000) as i64;
         // The drift is rounded up, so that the bound remains valid.
@@ -126,7 +126,7 @@ impl Offset {
         self.jumps
     }
 
-    /// Returns the distance between the bounds, ns.
+    /// Returns the distance between the two bounds, ns.
     #[cfg(test)]
     pub(crate) fn width_ns(&self, now_ns: u64) -> Option<u64> {
         let (lower, upper) = (self.lower_ns(now_ns)?, self.upper_ns(now_ns)?);

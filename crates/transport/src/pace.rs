@@ -11,7 +11,7 @@
 
 /// Gain during startup, 2/ln 2.
 const STARTUP_GAIN: f64 = 2.885;
-/// Factors from rate to pace, without and with a queue on the path.
+/// Factors from the estimated rate to the pace: first without, then with a queue on the path.
 const EMPTY_GAIN: f64 = 1.25;
 const QUEUE_GAIN: f64 = 0.8;
 /// A queueing delay counts as a queue if it exceeds the target delay divided by this, within these bounds, ns.
@@ -23,7 +23,7 @@ const WINDOW_GAIN: f64 = 2.0;
 const FEWEST_PACKETS: f64 = 22.0;
 /// Number of rounds in which the rate has not grown by a quarter, after which the path counts as full.
 const FULL_ROUNDS: u32 = 3;
-/// Rounds over which the highest rate is remembered.
+/// Number of latest rounds of which the highest rate is remembered.
 const RATE_ROUNDS: usize = 10;
 /// Time for which the lowest round trip is remembered, ns.
 const RTT_MEMORY_NS: u64 = 10_000_000_000;
@@ -68,12 +68,12 @@ pub(crate) struct Pace {
     full_rounds: u32,
     /// Queueing delay on the path that counts as a queue, ns.
     queue_ns: u64,
-    /// The round trip, smoothed over a few samples.
+    /// Smoothed round trip of the last few samples, ns.
     recent_rtt: Option<f64>,
     lowest_rtt: Option<(u64, u64)>,
     smoothed_rtt: Option<f64>,
     rtt_variation: f64,
-    /// Time at which the next packet may leave.
+    /// Time at which the next packet may be sent, ns.
     next_ns: u64,
 }
 
@@ -99,7 +99,7 @@ impl Pace {
         }
     }
 
-    /// Processes a round trip (smoothing as RFC 6298, section 2).
+    /// Processes a measured round trip (smoothed as in RFC 6298, section 2).
     pub(crate) fn round_trip(&mut self, now_ns: u64, rtt_ns: u64) {
         let is_lower = |(lowest, at): (u64, u64)| {
             rtt_ns <= lowest || now_ns.saturating_sub(at) > RTT_MEMORY_NS
@@ -150,7 +150,7 @@ impl Pace {
         }
     }
 
-    /// Returns rate times round trip, bytes.
+    /// Returns the bandwidth-delay product (rate times round trip), bytes.
     fn product(&self) -> Option<f64> {
         let rtt_ns = self.lowest_rtt_ns()? as f64;
         let rate = self.rate();
@@ -174,7 +174,8 @@ impl Pace {
         self.next_ns.saturating_sub(SLACK_NS)
     }
 
-    /// Records that a packet leaves, alone in flight or not; the returned state is needed when it is acknowledged.
+    /// Records that a packet is sent; `is_alone` is true if no other packet is in flight. Returns the state of the
+    /// path, which [`Pace::acknowledged`] needs.
     pub(crate) fn departs(&mut self, now_ns: u64, bytes: usize, is_alone: bool) -> Departed {
         if is_alone {
             (self.first_sent_ns, self.delivered_ns) = (now_ns, now_ns);
@@ -200,12 +201,12 @@ impl Pace {
         }
     }
 
-    /// Records that there is nothing more to send although the window is open.
+    /// Records that the sender has nothing to send although the window is open.
     pub(crate) fn is_idle(&mut self, in_flight: u64) {
         self.limited_until = Some(self.delivered + in_flight as f64);
     }
 
-    /// Processes an acknowledgement of `bytes` more bytes; `latest` belongs to the latest packet among them.
+    /// Processes an acknowledgement of `bytes` more bytes; `latest` is the state of the latest acknowledged packet.
     pub(crate) fn acknowledged(&mut self, now_ns: u64, latest: &Departed, bytes: f64) {
         self.delivered += bytes;
         self.delivered_ns = now_ns;

@@ -4,16 +4,17 @@
 
 use crate::wire::MOST_DATAGRAM_BYTES;
 
-/// Bytes before a message: magic, messages of a group, index in it, 0, stream (4), group (4), length (2).
+/// Length of the header before a message, bytes: magic, group size, index in the group, 0, stream (4), group (4),
+/// length (2).
 pub const PARITY_HEADER_BYTES: usize = 14;
 /// Limit on the length of a message, bytes: messages are not split.
 pub const MOST_PARITY_PAYLOAD_BYTES: usize = MOST_DATAGRAM_BYTES - PARITY_HEADER_BYTES;
 
 const MAGIC: u8 = 0xD2;
-/// Limit on the messages of a group: one bit for each, and one for the parity, are stored.
+/// Limit on the messages of a group: a bitmap stores one bit for each message and one for the parity.
 const MOST_MESSAGES: u8 = 16;
-/// Number of groups, from the latest on, that may still be repaired. It is a power of two, so that numbers may wrap
-/// around.
+/// Number of latest groups in which a lost message may still be recovered. It is a power of two, so that group numbers
+/// may wrap around.
 const GROUPS: usize = 64;
 
 /// The number of messages that share a parity.
@@ -33,7 +34,7 @@ impl GroupSize {
 /// The fields of a packet.
 struct Part<'a> {
     size: u8,
-    /// Index in the group; that of the parity is `size`.
+    /// Index of the message in its group; the parity has index `size`.
     index: u8,
     stream: u32,
     group: u32,
@@ -162,14 +163,14 @@ impl ParitySender {
 #[derive(Debug, Clone, Default)]
 struct Group {
     number: u32,
-    /// Messages of the group; 0 for an unused entry.
+    /// Number of messages of the group; 0 for an unused entry.
     size: u8,
     /// Bitmap of the messages that have arrived or were repaired, and of the parity.
     seen: u32,
     sum: Sum,
 }
 
-/// The messages that a packet yields.
+/// The messages that the receiver obtains from one packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Brought<'a> {
     /// The packet's own message.

@@ -8,10 +8,10 @@ use crate::wire::{Data, Feedback, Hello, Repair, SYMBOL_BYTES};
 use serde::{Deserialize, Serialize};
 use taut_code::{Combination, Decoder};
 
-/// Time before its own deadline at which a message stops waiting for earlier ones, ns.
+/// Time before a message's own deadline at which it stops waiting for earlier messages, ns.
 const GUARD_NS: u64 = 50_000;
 
-/// Outcomes of messages at their receiver. Each message that is known to be sent is either delivered or missed.
+/// Outcomes of messages, counted at their receiver. Each message of which the receiver knows is delivered or missed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Received {
@@ -19,13 +19,13 @@ pub struct Received {
     pub in_time: u64,
     /// Messages that were not delivered, because they were late or lost.
     pub missed: u64,
-    /// Missed messages that arrived too late.
+    /// Missed messages that arrived too late; also counted in `missed`.
     pub late: u64,
     /// Messages that were recovered from repairs.
     pub repaired: u64,
-    /// Packets with a message that had already arrived.
+    /// Duplicates: packets with a message that had already arrived.
     pub copies: u64,
-    /// Packets with a message that had been given up or delivered.
+    /// Packets with a message that had already been given up or delivered.
     pub behind: u64,
 }
 
@@ -45,9 +45,9 @@ impl Received {
 pub struct Delivery<'a> {
     /// Number of the message.
     pub number: u64,
-    /// Lower bound of the time until its deadline, ns.
+    /// Lower bound of the time until the message's deadline, ns.
     pub left_ns: u64,
-    /// The message.
+    /// Payload of the message.
     pub payload: &'a [u8],
 }
 
@@ -55,7 +55,7 @@ pub struct Delivery<'a> {
 struct Slot {
     /// Number of the message in the slot, if one has arrived.
     number: Option<u64>,
-    /// Deadline of the message by the sender's clock, and the latest local time that the deadline can be.
+    /// Deadline of the message by the sender's clock, and the latest local time at which the deadline can be, ns.
     deadline_ns: u64,
     latest_ns: u64,
     gap_ns: u32,
@@ -72,7 +72,7 @@ pub(crate) struct Receiver {
     /// Slots of messages that have arrived and are not delivered.
     present: Present,
     bytes: Vec<u8>,
-    /// The next message to deliver, and the number after the highest known one.
+    /// The next message to deliver, and the highest known message number plus one.
     next: u64,
     end: u64,
     /// The sender sends no messages below this number any more.

@@ -11,28 +11,28 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use taut_code::{Encoder, Scheme};
 
-/// Number of packets that are remembered until they are acknowledged, a power of 2.
+/// Number of sent packets that are remembered until they are acknowledged, a power of 2.
 const RECORDS: usize = 4096;
 /// A packet counts as lost when this number of later packets has arrived (RFC 9002, section 6.1.1).
 const REORDERED: u64 = 3;
-/// Longest interval between messages for which feedback waits for the next one, ns.
+/// Longest interval between messages, ns, for which feedback waits for the next message to carry it.
 const LONGEST_EXPECTED_NS: u64 = 20_000_000;
-/// Number of the latest messages that are searched for one of unknown outcome.
+/// Number of the latest messages among which the sender searches for a message of unknown outcome.
 const LOOKED_BACK: usize = 64;
 /// Longest time that the peer delays feedback, ns.
 const LONGEST_WAIT_NS: u64 = 5_000_000;
-/// Number of target delays without feedback after which unacknowledged messages are not retransmitted any more, as the
-/// peer is assumed to be gone.
+/// Time without feedback, in target delays, after which unacknowledged messages are no longer retransmitted: the peer
+/// is assumed to be gone.
 const DOUBTED_FOR: u64 = 4;
 /// Loss ratio below which no repairs are sent in advance.
 const NO_LOSS: f64 = 0.002;
 
-/// Returns the time that a receiver delays feedback on messages of that target delay, ns.
+/// Returns the time that a receiver delays feedback on messages with target delay `target_ns`, ns.
 pub(crate) fn feedback_wait_ns(target_ns: u64) -> u64 {
     (target_ns / 4).min(LONGEST_WAIT_NS)
 }
 
-/// Outcomes of messages at their sender.
+/// Outcomes of messages, counted at their sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sent {
@@ -42,13 +42,13 @@ pub struct Sent {
     pub refused: u64,
     /// Messages that were never sent, because they would have arrived too late.
     pub not_sent: u64,
-    /// Packets with a message that left, including retransmissions.
+    /// Sent packets that carry a message, including retransmissions.
     pub data: u64,
     /// Messages that were retransmitted because they counted as lost.
     pub again: u64,
     /// Messages that were retransmitted because there was no feedback on them.
     pub asked: u64,
-    /// Repairs that left.
+    /// Sent repair packets.
     pub repairs: u64,
 }
 
@@ -70,13 +70,13 @@ struct Source {
     deadline_ns: u64,
     gap_ns: u32,
     length: u16,
-    /// Number of the last packet with it, if any has left.
+    /// Number of the last packet that carried the message; none before the first transmission.
     packet: Option<u64>,
-    /// Time at which that packet left.
+    /// Send time of the last packet that carried the message, ns.
     left_ns: u64,
     is_known: bool,
     is_lost: bool,
-    /// True if it has been retransmitted.
+    /// True if the message has been retransmitted.
     is_again: bool,
 }
 
@@ -84,16 +84,16 @@ struct Source {
 #[derive(Debug, Clone, Copy, Default)]
 struct Record {
     packet: Option<u64>,
-    /// State of the path at departure; none for a packet that needs no acknowledgement.
+    /// State of the path when the packet was sent; none for a packet that needs no acknowledgement.
     departed: Option<Departed>,
 }
 
 /// The content of the next packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outgoing {
-    /// A message.
+    /// The message with this number.
     Data(u64),
-    /// A combination.
+    /// A repair: a combination of messages.
     Repair,
 }
 
@@ -115,27 +115,27 @@ pub(crate) struct Sender {
     doubted: u64,
     /// The longest recent time from sending a message to its acknowledgement, ns; it decays.
     answered_ns: u64,
-    /// Time of the last feedback on messages; 0 before the first.
+    /// Time of the last feedback on messages, ns; 0 before the first feedback.
     heard_ns: u64,
     encoder: Option<Encoder>,
     symbol: Vec<u8>,
-    /// Fractions of a repair that sent messages have earned, and whether a repair may be due.
+    /// Number of repairs that sent messages have earned, as a fraction, and whether a repair may be due.
     credit: f64,
     repair_due: bool,
-    /// Time at which the first message of an open block left.
+    /// Send time of the first message of the open block, ns.
     block_ns: Option<u64>,
     in_block: usize,
     records: Vec<Record>,
-    /// The first packet that is neither acknowledged nor overtaken by an acknowledged one.
+    /// The first packet that is neither acknowledged nor followed by an acknowledged packet.
     open_packet: u64,
     in_flight: u64,
     last_feedback: Option<Feedback>,
     loss: f64,
     last_deadline_ns: Option<u64>,
-    /// Smoothed interval between messages, and the time of the last one.
+    /// Smoothed interval between messages, ns, and the time of the last message, ns.
     interval_ns: f64,
     pushed_ns: u64,
-    /// Time at which a message last left, and the number of requests without a reply since.
+    /// Time at which a message was last sent, ns, and the number of feedback requests without a reply since then.
     data_ns: u64,
     unanswered: u32,
     pub pace: Pace,
@@ -290,9 +290,9 @@ impl Sender {
         }
     }
 
-    /// Returns the time at which the first message of unknown outcome is retransmitted because its time runs out:
-    /// consecutive losses may hide its loss, or drop the feedback. This is not before feedback usually arrives. Returns
-    /// none if no feedback has arrived for long.
+    /// Returns the time at which the first message of unknown outcome is retransmitted because it would otherwise miss
+    /// its deadline: consecutive losses may hide its loss, or drop the feedback. The time is never before feedback
+    /// usually arrives. Returns none if no feedback has arrived for long.
     fn doubt_ns(&self) -> Option<u64> {
         if self.doubted >= self.fresh {
             return None;

@@ -8,23 +8,23 @@ use crate::wire::{
 /// Longest target delay, ns: the remaining time is transmitted in 32 bits.
 const LONGEST_TARGET_NS: u64 = 4_000_000_000;
 
-/// Redundancy that is sent before any loss is known.
+/// Redundancy that is sent in advance, before a loss is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Coding {
     /// No redundancy: lost messages are retransmitted, if there is time.
     Off,
     /// Blocks of `symbols` messages, each followed by its repairs.
     Block {
-        /// Messages of a block.
+        /// Number of messages in a block.
         symbols: usize,
-        /// Repairs for each message.
+        /// Number of repairs per message.
         redundancy: f64,
     },
     /// Repairs of the latest messages, spread evenly.
     Window {
-        /// Messages that a repair combines.
+        /// Number of messages that a repair combines.
         symbols: usize,
-        /// Repairs for each message. With none, the number follows the loss ratio, and is 0 without loss.
+        /// Number of repairs per message. Without a value, it follows the loss ratio, and is 0 without loss.
         redundancy: Option<f64>,
     },
 }
@@ -42,10 +42,10 @@ impl Coding {
 /// Prior knowledge of the difference between both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clocks {
-    /// Nothing is known: the bounds of the difference are computed from the packets. A message then counts as late
-    /// earlier than its deadline, by the shortest delay of the opposite direction, so that none is delivered late.
+    /// Nothing is known: bounds of the difference are computed from the packets. The receiver then treats a deadline as
+    /// earlier, by the shortest delay of the opposite direction, so that no message is delivered late.
     Own,
-    /// The clocks differ by at most this many ns, as those of one machine (0), or of machines with PTP.
+    /// The clocks differ by at most this number of ns: 0 on one machine, more between machines with PTP.
     Shared(u64),
 }
 
@@ -53,14 +53,15 @@ pub enum Clocks {
 /// target delay with each message.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// Time from accepting a message to the deadline of its delivery, ns.
+    /// Time from accepting a message to its deadline, ns.
     pub target_ns: u64,
     /// Receive window, ns: the receiver delivers a message when this time is left until its deadline. A short window
     /// equalises delays; one as long as the target delay minimises them.
     pub window_ns: u64,
     /// Redundancy of sent messages.
     pub coding: Coding,
-    /// Packets after which the receiver sends feedback, unless it has a message to send anyway; 1 acknowledges each.
+    /// Number of packets after which the receiver sends feedback, unless a message carries it earlier; 1 acknowledges
+    /// each packet.
     pub feedback_every: u32,
     /// Limit on the length of a message, bytes.
     pub payload_bytes: usize,
@@ -68,9 +69,9 @@ pub struct Settings {
     pub kept: usize,
     /// Prior knowledge of the clocks.
     pub clocks: Clocks,
-    /// Limit on the drift between both clocks, parts per million.
+    /// Limit on the relative drift of the two clocks, parts per million.
     pub drift_ppm: u32,
-    /// Required fraction of the messages in time; the application gets a notice when fewer arrive in time.
+    /// Required fraction of messages that arrive in time; the application gets a notice when fewer do.
     pub in_time: f64,
     /// Time without a packet after which the peer counts as gone, ns.
     pub silence_ns: u64,
@@ -99,27 +100,27 @@ impl Default for Settings {
 /// A setting is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum WrongSettings {
-    /// The target delay.
+    /// The target delay, ns.
     #[error("a target delay is 10us to 4s, not {0} ns")]
     Target(u64),
-    /// The length of messages.
+    /// The length of messages is out of range.
     #[error("a message has 1 to {most} bytes here, so that it fits into a datagram, not {bytes}")]
     Payload {
         /// Configured length, bytes.
         bytes: usize,
-        /// Largest length with this code, with or without a key.
+        /// Largest length with the configured code and key, bytes.
         most: usize,
     },
-    /// The number of buffered messages.
+    /// The limit on buffered messages.
     #[error("16 to 65536 messages are kept, not {0}")]
     Kept(usize),
     /// The feedback interval.
     #[error("the receiver answers after 1 packet or more, not after 0")]
     Feedback,
-    /// The fraction in time.
+    /// The required fraction of messages in time.
     #[error("the share that has to come in time is 0 to 1, not {0}")]
     InTime(f64),
-    /// The code.
+    /// The number of messages that the code combines.
     #[error("a repair combines 1 to {most} messages, not {symbols}", most = MOST_COEFFICIENTS)]
     Symbols {
         /// Configured number of messages.

@@ -5,6 +5,6 @@
 pub enum Side {
     /// The side that sends the hello.
     Opener,
-    /// The side that accepts.
+    /// The side that replies with an accept.
     Answerer,
 }

@@ -11,7 +11,7 @@ use taut_model::link::medium::{Fate, MediumCounts, SharedMedium};
 
 /// Bytes of Ethernet, IPv4 and UDP headers around a packet.
 pub const HEADERS_BYTES: u32 = 14 + 20 + 8;
-/// Time at which a scenario begins, ns; a time of 0 means none.
+/// Time at which a scenario begins, ns; not 0, because a time of 0 stands for no time.
 const START_NS: u64 = 1_000_000_000;
 /// Limit on the packets in flight.
 const MOST_UNDER_WAY: usize = 1 << 13;
@@ -25,7 +25,8 @@ pub struct Passed {
     pub id: u32,
     /// True if the packet arrives now, false if it was dropped.
     pub arrives: bool,
-    /// Time at which its transmission began, after waiting for the medium, ns; none if the path has no medium.
+    /// Time at which the transmission of the packet began, after waiting for the medium, ns; none if the path has no
+    /// medium.
     pub begun_ns: Option<u64>,
 }
 
@@ -64,11 +65,11 @@ impl Path for SharedMedium {
 pub struct Delays {
     /// Shortest delay of each direction, ns.
     pub delay_ns: [u64; 2],
-    /// Largest additional delay, drawn uniformly, which also reorders packets, ns.
+    /// Largest additional delay, ns, drawn uniformly for each packet; it also reorders packets.
     pub jitter_ns: u64,
-    /// Fraction of packets that begin a burst of losses.
+    /// Fraction of packets at which a burst of losses begins.
     pub loss: f64,
-    /// Number of consecutive packets in each loss.
+    /// Number of consecutive packets that a burst of losses drops.
     pub burst: u32,
     /// Fraction of packets that arrive twice.
     pub copies: f64,
@@ -79,7 +80,7 @@ pub struct Delays {
 }
 
 impl Delays {
-    /// Makes a path with nothing but a delay.
+    /// Makes a path with delay `delay_ns` in both directions and no impairments.
     pub fn new(delay_ns: u64, seed: u64) -> Self {
         Self {
             delay_ns: [delay_ns; 2],
@@ -145,11 +146,12 @@ pub struct Scenario {
     pub interval_ns: u64,
     /// Bytes of a message.
     pub payload_bytes: usize,
-    /// Messages of each side.
+    /// Number of messages that each side sends.
     pub messages: u64,
-    /// True if the other side replies to each message that it receives; otherwise it also sends at the interval.
+    /// True if the answerer replies to each message that it receives; otherwise it sends messages at the interval as
+    /// well.
     pub answers: bool,
-    /// True if the other side only receives, and sends no messages at all.
+    /// True if the answerer only receives, and sends no messages at all.
     pub is_one_way: bool,
     /// Clock of the answerer: its offset from the opener's, ns, and its drift, parts per million.
     pub clock: (i64, f64),
@@ -175,29 +177,31 @@ impl Default for Scenario {
 /// The outcome of one message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Fated {
-    /// Time at which the application sent it, ns of true time.
+    /// Time at which the application sent the message, ns of true time.
     pub sent_ns: u64,
     /// Time from sending to delivery, ns; none if it was not delivered.
     pub took_ns: Option<u64>,
-    /// Parts of that time; none if the message was not delivered, was repaired, or used a path without a medium.
+    /// Parts of the time from sending to delivery; none if the message was not delivered, was recovered from a repair,
+    /// or used a path without a medium.
     pub stages: Option<Stages>,
 }
 
-/// The parts of a message's time, by its first packet that arrived. The timestamps have the names of Gallenmüller's
-/// dissertation, section 6.3; the time in a driver (m5 - m4) is 0 here.
+/// The parts of a message's time from sending to delivery, measured at its first packet that arrived. The timestamps
+/// have the names of Gallenmüller's dissertation, section 6.3; the time in a driver (m5 - m4) is 0 here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Stages {
-    /// Time from the application's call until its packet reached the medium (m2 - m1), ns.
+    /// Time from the application's send call until the packet reached the medium (m2 - m1), ns.
     pub sender_ns: u64,
-    /// Time until the medium was free and the frame began (m3 - m2), ns.
+    /// Time from reaching the medium until the medium was free and the frame began (m3 - m2), ns.
     pub access_ns: u64,
-    /// Time until it had arrived (m4 - m3), ns.
+    /// Time from the begin of the frame until the frame had arrived (m4 - m3), ns.
     pub air_ns: u64,
-    /// Time until it was delivered, including waiting for earlier messages and for the receive window (m6 - m5), ns.
+    /// Time from the arrival until the message was delivered, including waiting for earlier messages and for the
+    /// receive window (m6 - m5), ns.
     pub receiver_ns: u64,
 }
 
-/// The times at which a packet reached the medium, began, and arrived, ns.
+/// The times at which a packet reached the medium, began transmission, and arrived, ns.
 type Seen = (u64, u64, u64);
 
 impl Stages {
@@ -212,7 +216,7 @@ impl Stages {
     }
 }
 
-/// The results of a simulation. Directions are 0, from the opener, and 1, to it.
+/// The results of a simulation. Index 0 of each pair is the direction from the opener, index 1 the direction to it.
 #[derive(Debug, Clone, Default)]
 pub struct Simulated {
     /// Messages of each direction, in the order of sending.
@@ -221,7 +225,7 @@ pub struct Simulated {
     pub delivered_late: u64,
     /// Messages that were delivered after a later one, or twice; always 0.
     pub delivered_disordered: u64,
-    /// Number of calls that a side requested and in which it did nothing; close to 0.
+    /// Number of wakeups that were requested for the current time or earlier after all due work was done; close to 0.
     pub asked_for_nothing: u64,
     /// Counters of both sides.
     pub counts: [Counts; 2],
@@ -229,7 +233,7 @@ pub struct Simulated {
     pub notices: [Vec<(u64, Notice)>; 2],
     /// Time from the first to the last message, ns.
     pub took_ns: u64,
-    /// Counters of the medium, if there is one.
+    /// Counters of the medium, if the path has one.
     pub medium: Option<MediumCounts>,
 }
 
@@ -314,13 +318,13 @@ struct Simulation<'a> {
     found: Simulated,
     /// Packets in flight, by their number.
     packets: Vec<Option<Packet>>,
-    /// Free packet numbers.
+    /// Unused indices of `packets`.
     free: Vec<u32>,
     /// Times of messages, by their number.
     seen: [Vec<Option<Seen>>; 2],
     /// The next message for delivery in each direction.
     next_of: [u64; 2],
-    /// Time at which each side sends its next message by the clock; none before it knows the other side.
+    /// Time at which each side sends its next message at the interval; none before the side knows its peer.
     due_ns: [Option<u64>; 2],
     first_ns: Option<u64>,
     now: u64,

@@ -3,7 +3,7 @@
 /// Slots per word.
 const WORD: usize = u64::BITS as usize;
 
-/// One bit for each slot, and one in the level above for each word with any bit set.
+/// A bitmap with two levels: one bit for each slot, and one bit for each word of slots in which any bit is set.
 #[derive(Debug)]
 pub(crate) struct Present {
     words: Vec<u64>,
@@ -34,7 +34,7 @@ impl Present {
         }
     }
 
-    /// Returns the first used slot from this one on, wrapping around at the end.
+    /// Returns the first used slot from `place` on, wrapping around at the end.
     pub fn first_from(&self, place: usize) -> Option<usize> {
         self.at_or_behind(place).or_else(|| self.at_or_behind(0))
     }

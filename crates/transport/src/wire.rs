@@ -24,13 +24,13 @@ const MAGIC: u8 = 0xD1;
 pub const HEADER_BYTES: usize = 36;
 /// Length of feedback, bytes.
 pub const FEEDBACK_BYTES: usize = 36;
-/// Bytes of a data packet between header or feedback and payload.
+/// Length of the fields of a data packet between header or feedback and payload, bytes.
 const DATA_BYTES: usize = 18;
-/// Bytes of a repair in addition to coefficients and sum.
+/// Length of a repair's fields without coefficients and sum, bytes.
 const REPAIR_BYTES: usize = 9;
 /// Length of a tag, bytes.
 pub const TAG_BYTES: usize = 16;
-/// Bytes before a message in a coded symbol: its length and its deadline.
+/// Length of the fields that precede a message in a coded symbol, bytes: length, deadline and gap.
 pub const SYMBOL_BYTES: usize = 14;
 /// Limit on the length of a datagram, bytes: an Ethernet frame minus the IPv4 and UDP headers.
 pub const MOST_DATAGRAM_BYTES: usize = 1472;
@@ -38,7 +38,7 @@ pub const MOST_DATAGRAM_BYTES: usize = 1472;
 pub const MOST_PAYLOAD_BYTES: usize = MOST_DATAGRAM_BYTES - data_packet_bytes(0);
 /// Limit on the coefficients of a repair.
 pub const MOST_COEFFICIENTS: usize = 32;
-/// Value for an unknown time since the arrival of the echoed packet.
+/// Wire value for an unknown time since the arrival of the echoed packet.
 const HELD_UNKNOWN: u32 = u32::MAX;
 
 /// Reason why a packet is invalid.
@@ -103,9 +103,9 @@ pub struct Header {
     pub kind: Kind,
     /// True if a tag ends the packet.
     pub is_tagged: bool,
-    /// Number of the connection.
+    /// Identifier of the connection.
     pub connection: u32,
-    /// Number of the packet.
+    /// Number of the packet, counted from 0 by its sender.
     pub packet: u64,
     /// Send time by the sender's clock, ns.
     pub sent_ns: u64,
@@ -122,20 +122,20 @@ pub struct Feedback {
     pub largest: u64,
     /// Number of packets that have arrived.
     pub packets: u32,
-    /// All messages below this one are delivered, or given up.
+    /// All messages below this number are delivered or given up.
     pub settled: u64,
     /// Bitmap of the arrived messages among the 64 from `settled` on, the first in the lowest bit.
     pub come: u64,
     /// Messages that have been delivered in time.
     pub in_time: u32,
-    /// Messages that have arrived too late, or never.
+    /// Messages that were not delivered: too late, or never arrived.
     pub missed: u32,
 }
 
 /// The body that opens a connection: settings that the peer needs to receive messages, and 16 random bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hello {
-    /// Random bytes of the sender of the packet.
+    /// Random bytes of the side that sends the hello or accept.
     pub random: [u8; 16],
     /// Limit on the length of a message, bytes.
     pub payload_bytes: u16,
@@ -145,12 +145,12 @@ pub struct Hello {
     pub target_ns: u64,
 }
 
-/// The reply to a hello: the same fields of the replying side, and the random bytes of the hello.
+/// The reply to a hello: the settings and random bytes of the replying side, and a copy of the hello's random bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Accept {
-    /// Hello fields of the replying side.
+    /// Settings and random bytes of the replying side.
     pub own: Hello,
-    /// Random bytes of the hello.
+    /// Random bytes of the hello to which the accept replies.
     pub answers: [u8; 16],
 }
 
@@ -159,13 +159,13 @@ pub struct Accept {
 pub struct Data<'a> {
     /// Number of the message, counted from 0 by its sender.
     pub source: u64,
-    /// Time until its deadline at the send time, ns.
+    /// Time from sending the packet to the message's deadline, ns.
     pub left_ns: u32,
     /// Time from the previous message's deadline to this one's, ns; all ones for longer times.
     pub gap_ns: u32,
-    /// Number of earlier messages that may still arrive.
+    /// Number of messages before this one that may still arrive.
     pub open: u16,
-    /// The message.
+    /// Payload of the message.
     pub payload: &'a [u8],
 }
 
@@ -173,11 +173,11 @@ pub struct Data<'a> {
 /// (4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Repair<'a> {
-    /// Number of the first message.
+    /// Number of the first combined message.
     pub first: u64,
-    /// Coefficients, one for each message.
+    /// Coefficients, one for each combined message.
     pub coefficients: &'a [u8],
-    /// The sum, without trailing zeros.
+    /// Linear combination of the messages, without trailing zeros.
     pub sum: &'a [u8],
 }
 
@@ -192,7 +192,7 @@ pub enum Body<'a> {
     Data(Data<'a>),
     /// A combination of messages.
     Repair(Repair<'a>),
-    /// Feedback alone.
+    /// Feedback without a message.
     Feedback,
     /// The end of the connection.
     Farewell,

@@ -25,8 +25,8 @@ impl Sum {
         })
     }
 
-    /// Returns the same sum as [`Sum::of`]; `halves` adds the two halves of all words, each a 32-bit number in the
-    /// machine's byte order.
+    /// Returns the same sum as [`Sum::of`], by means of `halves`, which adds the two halves of all words, each a 32-bit
+    /// number in the machine's byte order.
     #[inline]
     pub fn by(bytes: &[u8], halves: impl FnOnce(&[[u8; 8]]) -> u64) -> Self {
         // Summed in host byte order and swapped once at the end, which RFC 1071 section 2(B) allows.
@@ -64,16 +64,16 @@ impl Sum {
         Self(self.0 + (words & 0xffff_ffff) + (words >> 32))
     }
 
-    /// Returns the sum of two pieces that both begin at an even offset.
+    /// Returns the sum over two pieces of data that both begin at an even offset.
     #[inline]
     pub fn combine(self, other: Self) -> Self {
         Self(u64::from(self.fold()) + u64::from(other.fold()))
     }
 
-    /// Returns the sum of this piece of `length_bytes` bytes and the piece that follows it.
+    /// Returns the sum over this piece of `length_bytes` bytes and the next piece, whose sum is `next`.
     ///
-    /// After an odd number of bytes the second piece's words straddle the first piece's, which swaps its bytes (RFC
-    /// 1071 section 2(B)).
+    /// After an odd number of bytes, the words of the next piece are offset by one byte, which swaps the bytes of its
+    /// sum (RFC 1071 section 2(B)).
     #[inline]
     pub fn append(self, length_bytes: usize, next: Self) -> Self {
         let next = next.fold();
@@ -85,7 +85,7 @@ impl Sum {
         Self(u64::from(self.fold()) + u64::from(next))
     }
 
-    /// Returns the 16-bit ones-complement sum; 0xffff over bytes that include their correct checksum.
+    /// Returns the 16-bit ones-complement sum. It is 0xffff for data that includes its correct checksum.
     #[inline]
     pub fn fold(self) -> u16 {
         fold(self.0)

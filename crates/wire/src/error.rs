@@ -1,6 +1,6 @@
 //! Errors in reading and writing headers.
 
-/// An error in reading or writing a header. It names the header or field, and the wrong number. All lengths are in
+/// An error in reading or writing a header. It names the header or field, and the invalid value. All lengths are in
 /// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -26,7 +26,7 @@ pub enum Error {
         /// Maximum allowed length.
         max: usize,
     },
-    /// The version field has the number of another protocol version.
+    /// The version field has the value of another protocol version.
     #[error("{what} has version {version}")]
     BadVersion {
         /// Header with the error.

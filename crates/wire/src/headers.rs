@@ -27,7 +27,7 @@ pub enum Fault {
     Ip,
     /// Fault in an extension header of IPv6.
     Extension,
-    /// Fault before the ports of a protocol that has ports.
+    /// Fault before the ports in the header of a protocol that has ports.
     Ports,
 }
 
@@ -38,10 +38,10 @@ pub enum Fault {
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Headers {
     /// Offsets and kinds. From the lowest bit, 16 bits each: start of the IP header, start of layer 4, end of the IP
-    /// packet. Then 8 bits each: layer 3, fault.
+    /// packet. Then 8 bits each: layer 3 protocol, fault.
     places: u64,
-    /// Flow. From the lowest bit, 16 bits each: source and destination port. Then the protocol, and flags for the
-    /// fields that exist.
+    /// Fields of the flow. From the lowest bit, 16 bits each: source and destination port. Then the protocol, and flags
+    /// for the fields that exist.
     flow: u64,
 }
 
@@ -154,7 +154,7 @@ impl Headers {
         }
     }
 
-    /// Returns headers that end with the IP header, at `ip_at`.
+    /// Returns headers without layer 4; the IP header, or another payload, begins at `ip_at`.
     #[inline(always)]
     fn up_to(ip_at: usize, layer3: Layer3, fault: Option<Fault>) -> Self {
         let fault = fault.map_or(0, |fault| fault as u64);
@@ -164,7 +164,7 @@ impl Headers {
         }
     }
 
-    /// Adds the layer 4 header at `at`; for a fragment, `fragment` is true if it is not the first one.
+    /// Adds the layer 4 header at `at`. For a fragment, `fragment` is true if it is not the first fragment.
     #[inline(always)]
     fn and(
         mut self,

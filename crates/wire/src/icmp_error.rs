@@ -11,14 +11,15 @@ use crate::{
 
 /// The length of the longest frame that [`icmp_error`] writes, with two VLAN tags, in bytes.
 pub const LONGEST_BYTES: usize = 22 + LONGEST_V6_BYTES;
-/// The longest packets made here: the size that every host accepts (RFC 1812 section 4.3.2.3, RFC 4443 section 2.4 c).
+/// The maximum lengths of the error packets, over IPv4 and IPv6: the sizes that every host accepts (RFC 1812 section
+/// 4.3.2.3, RFC 4443 section 2.4 c).
 const LONGEST_V4_BYTES: usize = 576;
 const LONGEST_V6_BYTES: usize = 1280;
 const HEADER_BYTES: usize = 8;
 /// The precedence "internetwork control" (RFC 1812 section 4.3.2.5).
 const CONTROL: u8 = 0xc0;
 const HOPS: u8 = 64;
-/// The first type of ICMPv6 messages that are not errors (RFC 4443 section 2.1).
+/// The lowest type of ICMPv6 messages that are not errors (RFC 4443 section 2.1).
 const FIRST_NO_ERROR_V6: u8 = 128;
 const REDIRECT_V6: u8 = 137;
 const ERRORS_V4: [u8; 5] = [3, 4, 5, 11, 12];
@@ -36,7 +37,7 @@ pub enum IcmpError {
     Prohibited,
     /// No program listens at the destination port.
     NoPort,
-    /// The packet is longer than this many bytes, from its IP header on, and must not be fragmented.
+    /// The packet must not be fragmented and is longer than this MTU: a number of bytes, counted from the IP header.
     TooBig(u16),
 }
 

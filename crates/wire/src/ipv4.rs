@@ -105,7 +105,7 @@ impl<B: ByteSlice> Ipv4<B> {
         FIXED_LEN_BYTES + self.options.len()
     }
 
-    /// Returns the number that the fragments of one packet share.
+    /// Returns the identification, which all fragments of one packet have in common.
     pub fn identification(&self) -> u16 {
         self.header.identification.get()
     }
@@ -121,19 +121,19 @@ impl<B: ByteSlice> Ipv4<B> {
         self.header.flags_and_offset.get() & MORE_FRAGMENTS != 0
     }
 
-    /// Returns the offset of this fragment in the whole packet's payload, in bytes.
+    /// Returns the offset of this fragment in the payload of the original packet, in bytes.
     #[inline]
     pub fn fragment_offset_bytes(&self) -> usize {
         usize::from(self.header.flags_and_offset.get() & OFFSET_MASK) * 8
     }
 
-    /// Returns true if this is one fragment of a larger packet.
+    /// Returns true if this is a fragment of a larger packet.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         self.header.flags_and_offset.get() & (MORE_FRAGMENTS | OFFSET_MASK) != 0
     }
 
-    /// Returns the remaining hops.
+    /// Returns the time to live: the remaining hops.
     #[inline]
     pub fn ttl(&self) -> u8 {
         self.header.ttl
@@ -216,7 +216,7 @@ impl<B: ByteSliceMut> Ipv4<B> {
         self.header.destination = address.octets();
     }
 
-    /// Decrements the hop count and updates the checksum (RFC 1624); returns the remaining hops.
+    /// Decrements the time to live and updates the checksum (RFC 1624); returns the remaining hops.
     ///
     /// A packet that arrives with 0 hops stays at 0.
     #[inline]
@@ -255,13 +255,13 @@ impl<B: ByteSliceMut> Ipv4<B> {
 pub struct Ipv4Repr<'a> {
     /// DSCP (6 bits) and ECN (2 bits).
     pub traffic_class: u8,
-    /// Number that the fragments of one packet share.
+    /// Identification, which all fragments of one packet have in common.
     pub identification: u16,
     /// True if routers must not fragment the packet.
     pub dont_fragment: bool,
     /// True if later fragments of the packet exist.
     pub more_fragments: bool,
-    /// Offset of this fragment in the whole packet's payload: a multiple of 8 bytes up to 65528.
+    /// Offset of this fragment in the payload of the original packet: a multiple of 8 bytes up to 65528.
     pub fragment_offset_bytes: u16,
     /// Remaining hops.
     pub ttl: u8,

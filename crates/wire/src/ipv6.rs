@@ -46,11 +46,11 @@ pub struct Ipv6<B: ByteSlice> {
 /// The fragment header: the position of a fragment in the original packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// Offset of this fragment in the whole packet's fragmentable part, in bytes.
+    /// Offset of this fragment in the fragmentable part of the original packet, in bytes.
     pub offset_bytes: usize,
     /// True if later fragments exist.
     pub more: bool,
-    /// Number that the fragments of one packet share.
+    /// Identification, which all fragments of one packet have in common.
     pub identification: u32,
 }
 

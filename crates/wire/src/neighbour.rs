@@ -12,13 +12,13 @@ use crate::{Error, Mac, Sum, view};
 const WHAT: &str = "neighbour message";
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-/// The option with the link-layer address of the sender, and the option with that of the target (section 4.6.1).
+/// The types of the options with a link-layer address: the sender's, and the target's (section 4.6.1).
 const SOURCE_ADDRESS: u8 = 1;
 const TARGET_ADDRESS: u8 = 2;
 /// The unit of an option's length, bytes.
 const UNIT_LEN_BYTES: usize = 8;
 
-/// The hop limit of every neighbour message. A message with a lower one may come from another link (section 7.1).
+/// The hop limit of every neighbour message. A message with a lower hop limit may come from another link (section 7.1).
 pub const HOP_LIMIT: u8 = 255;
 
 #[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -80,7 +80,8 @@ pub fn answer(
     }
 }
 
-/// Returns true for frames that may be requests or replies: ARP and IPv6, also with a VLAN tag. This check is cheap.
+/// Returns true for frames that may be requests or replies: ARP and IPv6, also with a VLAN tag. The check is cheap, and
+/// does not parse the message.
 #[inline(always)]
 pub fn may_be_about_neighbours(frame: &[u8]) -> bool {
     matches!(
@@ -102,7 +103,8 @@ pub fn arp_frame(
     Some(len.max(SHORTEST_BYTES))
 }
 
-/// Writes a frame with a neighbour message between these addresses (from, to); returns its length in bytes.
+/// Writes a frame with a neighbour message from the first of these addresses to the second; returns its length in
+/// bytes.
 #[expect(clippy::cast_possible_truncation, reason = "a length of 32")]
 pub fn neighbour_frame(
     header: &EthernetRepr,

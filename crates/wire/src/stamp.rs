@@ -10,7 +10,7 @@ use crate::{
     udp::{self, nonzero},
 };
 
-/// The number that a stamp begins with.
+/// The magic number with which a stamp begins.
 pub const MAGIC: u16 = 0x7a07;
 /// The length of a stamp in bytes.
 pub const STAMP_LEN_BYTES: usize = 18;
@@ -28,7 +28,7 @@ pub struct Stamp {
     pub flow: u16,
     /// Sequence number of the packet in its flow, modulo [`SEQUENCE_MODULUS`].
     pub sequence: u64,
-    /// Sender's clock when the packet left, in raw cycles.
+    /// Time at which the packet left, on the sender's clock, in raw cycles.
     pub stamp_ticks: u64,
 }
 
@@ -184,8 +184,8 @@ impl StampLayout {
         self.write_varied(frame, flow, sequence, stamp_ticks, Sum::ZERO)
     }
 
-    /// Writes a stamp as [`StampLayout::write`] does, into a copy in which some fields differ from the template, where
-    /// they are 0. `varied` is the checksum sum of these fields, as far as the UDP checksum covers them.
+    /// Writes a stamp as [`StampLayout::write`] does, into a copy of the template in which fields that are 0 in the
+    /// template have other values. `varied` is the sum of these fields, as far as the UDP checksum covers them.
     ///
     /// # Errors
     /// `Truncated` if `frame` ends before the stamp does.
@@ -243,7 +243,7 @@ pub fn claimed_stamp(frame: &[u8]) -> Option<(Stamp, usize)> {
 pub enum Received {
     /// An undamaged frame of the measurement.
     Stamped(Stamp),
-    /// A frame with the protocol and a UDP port of the measurement, but with a wrong length or checksum.
+    /// A frame with the protocol and a destination UDP port of the measurement, but with a wrong length or checksum.
     Corrupt,
     /// A frame that does not belong to the measurement.
     Foreign,

@@ -45,7 +45,7 @@ impl TcpFlags {
         self.0 & other.0 == other.0
     }
 
-    /// Returns the bits of both.
+    /// Returns the bits that are set in either.
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }

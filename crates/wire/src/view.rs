@@ -1,4 +1,4 @@
-//! Splitting of typed headers off a byte slice: the only code in which views check lengths.
+//! Splits typed headers off a byte slice. Only this code checks lengths for views.
 
 use zerocopy::{Immutable, KnownLayout, Ref, SplitByteSlice, Unaligned};
 

@@ -12,7 +12,8 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns the modes to try, in order, for that value of the option. Without a value, the native mode comes first.
+    /// Returns the modes to try, in order, for that value of the option `mode`. Without a value, the native mode comes
+    /// first.
     ///
     /// # Errors
     /// The error lists the valid values.
@@ -25,7 +26,7 @@ impl Mode {
         }
     }
 
-    /// `XDP_FLAGS_..._MODE` of linux/if_link.h.
+    /// Returns the flag `XDP_FLAGS_..._MODE` of linux/if_link.h.
     #[cfg(feature = "xdp")]
     pub(crate) fn flags(self) -> u32 {
         match self {

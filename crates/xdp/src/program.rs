@@ -12,7 +12,8 @@ use std::path::Path;
 use std::time::Duration;
 use taut_sys::Error;
 
-/// Time after which a program has finished with a frame, for kernels where the process cannot wait for that.
+/// Time after which every CPU has finished running a replaced program, for kernels on which the process cannot wait for
+/// that.
 const LONGEST_RUN: Duration = Duration::from_millis(50);
 
 /// The compiled program that passes frames to AF_XDP sockets (`ebpf/xdp_to_socket.bpf.c`); those ports define its
@@ -90,7 +91,7 @@ fn may_have_any_program() -> bool {
     capabilities(None).map_or(true, |own| own.effective.intersects(root))
 }
 
-/// Describes the XDP program on the interface `name`, and how to remove it.
+/// Describes the XDP program that is attached to the interface `name`, and how to remove it.
 fn held_by(id: u32, name: &str) -> String {
     let line = format!("prog_id:\t{id}\n");
     let holds = |process: &Path| {
@@ -121,7 +122,7 @@ fn held_by(id: u32, name: &str) -> String {
 }
 
 thread_local! {
-    /// Messages of libbpf on this thread since the last program began to load.
+    /// Messages of libbpf on this thread since the last program load began.
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
@@ -188,7 +189,7 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Attaches the object's only program to the interface `name` of that index, in the first of `modes` that works.
+    /// Attaches the object's only program to the interface `name` with that index, in the first of `modes` that works.
     ///
     /// # Errors
     /// No mode works; the error is that of the last one.
@@ -218,7 +219,7 @@ impl Attachment {
         Err(not_attached(what, name, failure))
     }
 
-    /// Replaces the current program by the object's only program; every frame is processed by one of both.
+    /// Replaces the current program by the object's only program; each frame is processed by one of the two.
     ///
     /// # Errors
     /// The kernel reports an error, `ENOLINK` if the interface does not exist; the current program continues.
@@ -324,7 +325,7 @@ fn only_program(object: &Object) -> io::Result<libbpf_rs::Program<'_>> {
     program.ok_or_else(|| io::Error::other("the object has no program"))
 }
 
-/// Returns the number of the XDP program on an interface, if there is one.
+/// Returns the kernel's identifier of the XDP program on an interface, if there is one.
 fn attached(interface: u32) -> Option<u32> {
     let mut id = 0;
     // SAFETY: the call writes one number.
@@ -347,7 +348,7 @@ pub(crate) fn takes_redirected(interface: u32) -> Option<bool> {
         .then_some(options.feature_flags & SENDS_REDIRECTED != 0)
 }
 
-/// Returns the kernel's number of the network namespace of `socket`.
+/// Returns the cookie by which the kernel identifies the network namespace of `socket`.
 pub(crate) fn namespace_of(socket: impl AsFd) -> io::Result<u64> {
     /// Socket option of asm-generic/socket.h.
     const SO_NETNS_COOKIE: libc::c_int = 71;

@@ -1,4 +1,5 @@
-//! A function of taut in Rust: swaps source and destination MAC address, counts, and drops frames too short for both.
+//! A function of taut in Rust: swaps source and destination MAC address, counts the frames, and drops frames that are
+//! too short to have both.
 //!
 //!     cargo build --release
 //!     taut forward --port pcap:in.pcap --port pcap:out.pcap,role=write \
@@ -11,7 +12,7 @@ use taut_function::{TAUT_DROP, TAUT_FUNCTION_ABI, TautBatch, TautHost, TautPacke
 
 const HEADER_BYTES: usize = 14;
 
-/// The state of one worker.
+/// The state of the function in one worker.
 struct MacSwap {
     swapped: *mut u64,
 }

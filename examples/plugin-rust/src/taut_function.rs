@@ -13,7 +13,7 @@ pub const TAUT_DROP: u8 = 1;
 /// The packet goes to the slow path.
 pub const TAUT_PUNT: u8 = 2;
 
-/// The default egress port of a packet.
+/// The port value of packets that leave through the default egress port.
 pub const TAUT_USUAL_PORT: u8 = 255;
 
 /// A packet.
@@ -48,7 +48,7 @@ pub struct TautBatch {
     pub direction: u32,
 }
 
-/// The environment that a state is created for.
+/// The host for which a state is created.
 #[repr(C)]
 pub struct TautHost {
     pub abi: u32,

@@ -1,4 +1,4 @@
-//! Attacks: the bytes that a client sends and a rule forbids, harmless variants of them, and the bytes that must not
+//! Attacks: the bytes that a client sends although a rule forbids them, harmless variants, and the bytes that must not
 //! reach the server.
 
 use fastrand::Rng;
@@ -13,7 +13,7 @@ pub const RULES: &str = "\
     drop http any any -> any any (msg:\"request body\"; http.request_body; content:\"cmd=evil\"; sid:4;)\n\
     drop http any any -> any any (msg:\"response body\"; flow:established,to_client; file.data; content:\"EVIL-file-data\"; sid:5;)\n";
 
-/// The strings in a server's log of a request that it should not have received.
+/// The strings that show in a server's log that it got a forbidden request.
 pub const FORBIDDEN: [&str; 2] = ["/evil", "cmd=evil"];
 
 /// The program that an attack is aimed at: one of the receiver's servers, or its client.
@@ -22,7 +22,7 @@ pub const FORBIDDEN: [&str; 2] = ["/evil", "cmd=evil"];
 pub enum Target {
     /// A socket of the kernel.
     Socket,
-    /// A socket that has urgent bytes among the others (SO_OOBINLINE).
+    /// A socket that delivers urgent bytes in the stream (SO_OOBINLINE).
     UrgentInline,
     /// A socket of the kernel that connects to the sender, which then is the server.
     Client,
@@ -59,7 +59,7 @@ pub enum Attack {
     Body,
     /// In the body of a response, in this encoding.
     Response(Encoding),
-    /// In the body of a response of the sender.
+    /// In the body of a response that the sender of the attack sends.
     Answer,
 }
 
@@ -84,14 +84,14 @@ impl Encoding {
     }
 }
 
-/// A variation of how a request is written.
+/// A variation in the format of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
     /// Empty lines before the request.
     EmptyLines(u8),
     LowerMethod,
-    /// The request target is a whole URL.
+    /// The request target is a complete URL.
     Absolute,
     TabAfterMethod,
     TwoSpaces,
@@ -104,7 +104,7 @@ pub enum Form {
     /// This many harmless requests before the attack, in the same stream.
     Pipelined(u8),
     TwoSlashes,
-    /// Percent-encoding of those letters of the last segment that the bits select.
+    /// Percent-encoding of letters in the last path segment; the bits select the letters.
     Percent(u8),
     Dots,
     Query,
@@ -163,7 +163,7 @@ pub fn payload(attack: Attack, forms: &[Form], is_benign: bool, seed: u64) -> Ve
     }
 }
 
-/// Reports whether a server's log of a request, or a stream, contains the forbidden bytes.
+/// Reports whether a server's log of a request, or a received stream, contains the forbidden bytes.
 pub fn is_handed(attack: Attack, is_benign: bool, got: &[u8], sent: &[u8]) -> bool {
     let wanted: &[u8] = match (attack, is_benign) {
         (Attack::Stream, false) => b"EVIL-attack-bytes",
@@ -290,7 +290,7 @@ fn request(method: &str, target: &str, body: &str, forms: &[Form]) -> Vec<u8> {
     format!("{in_front}{text}{body}").into_bytes()
 }
 
-/// Adds header lines as forms say, with those of the body; returns the encoded body.
+/// Adds the header lines that the forms and the body require; returns the encoded body.
 fn headed(head: &mut String, body: &str, forms: &[Form]) -> String {
     let has = |form: Form| forms.contains(&form);
     let gap = if has(Form::SpacedValues) {

@@ -1,5 +1,5 @@
-//! Random evasions of rules, sent through an inspection to real receivers. The receiver is the oracle: the test checks
-//! the bytes it was handed, not the inspection's view of them.
+//! Random evasions of rules, sent through an inspection to real receivers. The test checks the bytes that the
+//! receiver's programs get, not the inspection's view of them.
 
 pub mod attacks;
 pub mod moves;
@@ -22,9 +22,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use taut_wire::{IpProtocol, Ipv4Repr, Mac};
 
-/// Connections that are attacked at a time.
+/// Number of connections that are attacked at the same time.
 const AT_A_TIME: usize = 100;
-/// Ports of the sender. Two batches use different ports, as a server may be late.
+/// Ports of the sender. Two batches use different ports, as a server may still be processing the earlier batch.
 const PORTS: std::ops::Range<u16> = 10_000..60_000;
 /// The receiver's port for marks: packets whose arrival shows that all earlier packets have passed.
 const MARKS: u16 = 9;
@@ -66,10 +66,10 @@ pub struct Oracle {
 /// The outcome of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The receiver was handed the forbidden bytes of an attack, or all bytes of a harmless stream.
+    /// The receiver got the forbidden bytes of an attack, or all bytes of a harmless stream.
     Handed,
     NotHanded,
-    /// The receiver was handed bytes that differ from those sent.
+    /// The receiver got bytes that differ from those sent.
     Altered,
 }
 
@@ -285,7 +285,7 @@ impl Oracle {
         panic!("nothing comes through any more: {}", self.chain.stderr());
     }
 
-    /// Returns the forbidden bytes that servers were handed after the wait for them was over.
+    /// Returns the forbidden bytes that servers got after the time limit for them.
     pub fn late(&self) -> String {
         self.receiver.late().join("\n")
     }
@@ -302,7 +302,7 @@ impl Oracle {
             .collect()
     }
 
-    /// Returns each of these cases with the fewest moves with which it still reaches the receiver.
+    /// Returns each of these cases with the smallest set of evasions with which it still reaches the receiver.
     pub fn minimised(&mut self, cases: &[Case]) -> Vec<Case> {
         let mut least = cases.to_vec();
         let mut going: Vec<usize> = (0..least.len()).collect();
@@ -408,7 +408,7 @@ fn connect(router: &str, target: &str) {
     );
 }
 
-/// The network namespace of the thread before the test.
+/// The network namespace in which the thread ran before the test.
 struct Home(File);
 
 impl Home {
@@ -426,8 +426,8 @@ impl Home {
     }
 }
 
-/// For each kind of move: the number of cases, how many were delivered, and how many of those would not have been
-/// delivered without the move.
+/// For each kind of evasion: the number of cases, the number that were delivered, and the number of those that would
+/// not have been delivered without the evasion.
 #[derive(Default)]
 pub struct Table {
     rows: BTreeMap<String, [usize; 3]>,
@@ -453,7 +453,7 @@ impl Table {
         }
     }
 
-    /// Prints a line for each kind of move.
+    /// Prints a line for each kind of evasion.
     pub fn print(&self) {
         println!(
             "{:<36} {:>7} {:>7} {:>7}",
@@ -465,11 +465,11 @@ impl Table {
     }
 }
 
-/// The number of attacks whose moves are minimised; more would take long and show nothing new.
+/// The number of attacks whose evasions are minimised. More attacks would take long without new information.
 const MINIMISED: usize = 300;
 
-/// Sends the attacks of these seeds and prints those that got through: a table, then each attack with the fewest moves
-/// that suffice.
+/// Sends the attacks of these seeds and prints those that were delivered: a table, then each attack with the smallest
+/// sufficient set of evasions. Returns them.
 fn attack(oracle: &mut Oracle, seeds: std::ops::Range<u64>) -> Vec<Case> {
     let mut table = Table::default();
     let mut handed: Vec<Case> = Vec::new();

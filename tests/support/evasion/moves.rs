@@ -1,5 +1,5 @@
-//! Evasive moves: ways to send one stream so that an inspector reads another than the receiver does. They are drawn at
-//! random, or read from text.
+//! Evasions: ways to send a stream such that an inspector reads other bytes than the receiver does. They are drawn at
+//! random, or parsed from text.
 
 use super::attacks::{Attack, Encoding, Form, Target, payload, random_form};
 use fastrand::Rng;
@@ -10,7 +10,7 @@ const LONG: u16 = 100;
 /// The time after which an inspection forgets an ended connection, ms.
 const FORGOTTEN: u16 = 3200;
 
-/// The reason why a receiver ignores a segment, or the next router a packet.
+/// The reason why the receiver ignores a segment, or the next router drops a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Broken {
@@ -36,7 +36,7 @@ pub enum Broken {
     ShortHeader,
 }
 
-/// Segments that the other end seems to have sent, through the wrong port.
+/// Segments with the source address of the peer, which arrive through the wrong port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spoofed {
@@ -52,7 +52,7 @@ pub enum Spoofed {
 pub enum Order {
     Forward,
     Backward,
-    /// The last one comes first, then the others.
+    /// The last fragment comes first, then the others in order.
     LastFirst,
 }
 
@@ -62,7 +62,7 @@ pub struct Cut {
     /// Length of a fragment in units of 8 bytes.
     pub eights: u8,
     pub order: Order,
-    /// Each fragment is sent twice.
+    /// True if each fragment is sent twice.
     pub twice: bool,
     /// Fragments overlap; true if the bytes differ.
     pub overlap: Option<bool>,
@@ -86,14 +86,14 @@ pub enum Move {
     Repeat {
         which: u8,
     },
-    /// A segment also has bytes of its neighbours: the right ones, or others.
+    /// A segment also has bytes of its neighbours: the correct bytes, or others.
     Overlap {
         which: u8,
         before: u8,
         after: u8,
         other: bool,
     },
-    /// Two segments for the same position, one with other bytes; the receiver keeps the first.
+    /// Two segments for the same position, one of them with other bytes; the receiver uses the first one.
     Contradict {
         which: u8,
         first: bool,
@@ -129,12 +129,12 @@ pub enum Move {
         which: u8,
         what: Spoofed,
     },
-    /// A SYN with another number within the connection, or a SYN+ACK.
+    /// A SYN with another sequence number within the connection, or a SYN+ACK.
     SynAgain {
         which: u8,
         ack: bool,
     },
-    /// A SYN with another number, before the connection opens, that the receiver ignores.
+    /// A SYN with another sequence number, before the connection opens, that the receiver ignores.
     DecoySyn {
         broken: Broken,
     },
@@ -142,7 +142,7 @@ pub enum Move {
     OpenedBefore,
     /// The client sends the server's SYN+ACK first.
     SynAckFirst,
-    /// Bytes in the SYN, the stream's or others; with or without TCP fast open.
+    /// Bytes in the SYN: those of the stream, or others; with or without TCP fast open.
     SynData {
         bytes: u8,
         other: bool,
@@ -156,13 +156,13 @@ pub enum Move {
         which: u8,
         milliseconds: u16,
     },
-    /// The stream sent again between the same ports.
+    /// The stream is sent again in a new connection between the same ports.
     Reopen,
     Http(Form),
 }
 
 impl Move {
-    /// Returns the kind as the table names it.
+    /// Returns the kind of the evasion, as the table names it.
     pub fn kind(&self) -> String {
         let text = format!("{self:?}");
         let word = |text: &str| text.split([' ', '{', '(']).next().unwrap().to_string();
@@ -184,7 +184,7 @@ impl Move {
         }
     }
 
-    /// Reports whether the move also occurs with an honest network and sender.
+    /// Reports whether the change also occurs with an honest network and sender.
     fn is_honest(&self) -> bool {
         match self {
             Self::Split { .. }
@@ -205,7 +205,7 @@ impl Move {
     }
 }
 
-/// An attack with the moves that hide it, or a harmless stream with those of an honest network.
+/// An attack with the evasions that hide it, or a harmless stream with changes that an honest network makes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
     pub seed: u64,

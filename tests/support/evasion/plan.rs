@@ -1,4 +1,4 @@
-//! The segments in which a case is sent, and their order.
+//! The segments in which the stream of a case is sent, and their order.
 
 use super::moves::{Broken, Case, Cut, Move, Spoofed};
 use std::time::Duration;
@@ -13,17 +13,17 @@ pub const URG: u8 = 0x20;
 /// A segment to be sent.
 #[derive(Debug, Clone, Default)]
 pub struct Segment {
-    /// The position in the stream.
+    /// Position of the segment's first byte in the stream.
     pub at: i64,
     pub bytes: Vec<u8>,
     pub flags: u8,
     pub broken: Option<Broken>,
-    /// The urgent pointer: bytes up to and including the urgent one.
+    /// The urgent pointer: the number of bytes up to the urgent one, which is included.
     pub urgent: u16,
     pub cut: Option<Cut>,
-    /// The segment seems to come from the other end.
+    /// True if the segment has the source address of the peer.
     pub is_of_other: bool,
-    /// Its bytes are the stream's, as far as its creator knows.
+    /// True if the segment has the stream's bytes, as far as its creator knows.
     pub is_true: bool,
 }
 
@@ -47,9 +47,9 @@ pub enum Step {
 /// Events before the connection is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
-    /// A SYN with another number, which is ignored.
+    /// A SYN with another sequence number, which the receiver ignores.
     Decoy(Broken),
-    /// A SYN with another number, and a reset of it.
+    /// A SYN with another sequence number, followed by a reset for it.
     OpenedAndReset,
     SynAck,
 }
@@ -63,7 +63,7 @@ pub struct Plan {
     pub has_timestamps: bool,
     pub window: u16,
     pub steps: Vec<Step>,
-    /// Everything is done twice.
+    /// True if every segment is sent twice.
     pub twice: bool,
     /// The stream.
     pub payload: Vec<u8>,
@@ -127,7 +127,7 @@ impl Plan {
         }
     }
 
-    /// Returns the positions of the segments with the stream's bytes.
+    /// Returns the indices of the segments that have the stream's bytes.
     fn true_ones(&self) -> Vec<usize> {
         let is_true = |step: &Step| matches!(step, Step::Send(it) if it.is_true);
         (0..self.steps.len())
@@ -147,7 +147,7 @@ impl Plan {
         }
     }
 
-    /// Changes segments of the stream, their number or their order.
+    /// Changes the segments of the stream: their content, number or order.
     fn rearrange(&mut self, it: &Move) {
         match *it {
             Move::Split { at } => {

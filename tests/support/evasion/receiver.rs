@@ -1,4 +1,4 @@
-//! The receiver of attacks: kernel sockets and HTTP servers, and the bytes they were handed, by the sender's port.
+//! The receiver of attacks: kernel sockets and HTTP servers, and the bytes that they received, by the sender's port.
 
 use super::attacks::{FORBIDDEN, Target};
 use crate::support::hosts::{Namespace, in_namespace};
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Beginnings of log lines about broken or incomplete requests, which no server has acted on.
 const NEVER_WHOLE: [&str; 3] = ["400 ", "408 ", "499 "];
 
-/// A socket that accepts connections and keeps the bytes that `read` returns.
+/// A socket that accepts connections and stores the bytes that `read` returns.
 struct Collector {
     listener: TcpListener,
     is_urgent_inline: bool,
@@ -100,7 +100,7 @@ struct Server {
     program: Program,
     /// The log file; `None` for standard output.
     log: Option<PathBuf>,
-    /// Number of bytes that were read.
+    /// Number of bytes of the log that were already read.
     read: usize,
 }
 
@@ -214,17 +214,17 @@ impl Receiver {
         }
     }
 
-    /// Returns the bytes that the connection from a port was handed so far.
+    /// Returns the bytes received by the connection from that port.
     pub fn got(&self, port: u16) -> &[u8] {
         self.got.get(&port).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the forbidden bytes that servers logged after the wait for them was over.
+    /// Returns the forbidden bytes that servers logged after the time limit for them.
     pub fn late(&self) -> &[String] {
         &self.late
     }
 
-    /// Closes all connections and forgets their bytes, for connections with these ports of the sender.
+    /// Closes all connections and discards their bytes, to begin with connections from these ports of the sender.
     pub fn begin(&mut self, ports: Range<u16>) {
         for collector in &mut self.collectors {
             close(&mut collector.open);

@@ -1,4 +1,4 @@
-//! A TCP sender over a packet socket. The kernel on this side neither answers nor resets anything.
+//! A TCP sender over a packet socket. The kernel on the sender's side neither replies to nor resets anything.
 
 use super::attacks::{Attack, Target};
 use super::moves::{Broken, Case, Cut, Order};
@@ -13,17 +13,18 @@ use taut_wire::{EtherType, Headers, IpProtocol, Mac, Sum, Tcp, TcpFlags, checksu
 pub const MAC: Mac = Mac([2, 0, 0, 0, 7, 9]);
 /// The offset that moves a segment out of the receive window.
 const FAR: u32 = 1 << 24;
-/// How long a SYN waits for its reply, and how often it is sent.
+/// Time that a SYN waits for its reply, and number of times that it is sent.
 const SYN_WAIT: Duration = Duration::from_millis(150);
 const SYNS: u32 = 4;
-/// How long segments wait for their acknowledgement before the stream is sent again, and how often it is sent.
+/// Time that segments wait for their acknowledgement before the stream is sent again, and number of times that it is
+/// sent.
 const WAIT: Duration = Duration::from_millis(25);
 const AGAIN: u32 = 2;
 /// Maximum number of retransmissions of a harmless stream.
 const AGAIN_HONEST: u32 = 60;
 const SEGMENT_BYTES: usize = 1200;
 
-/// The packet socket, and the MAC address at the other end of its cable.
+/// The packet socket, and the MAC address of the peer on its link.
 pub struct Wire {
     port: Box<dyn Port>,
     resources: Resources,
@@ -85,7 +86,7 @@ pub struct Ends {
     pub other: (IpAddr, u16),
 }
 
-/// The header fields that do not depend on the segment's move.
+/// The header fields that do not depend on the evasion in a segment.
 struct Header {
     sequence: u32,
     acknowledgement: u32,
@@ -109,18 +110,18 @@ pub struct Connection {
     is_benign: bool,
     awaits_response: bool,
     awaits_request: bool,
-    /// The other end opens the connection.
+    /// True if the peer opens the connection.
     is_server: bool,
     phase: Phase,
-    /// Initial sequence numbers of both ends.
+    /// Initial sequence numbers of the sender and the peer.
     first: u32,
     first_of_other: u32,
-    /// Bytes that the other end has acknowledged.
+    /// Number of bytes that the peer has acknowledged.
     acknowledged: usize,
-    /// The next sequence number from the other end, and the last timestamp from it.
+    /// The next sequence number expected from the peer, and the peer's last timestamp.
     next: u32,
     stamp: u32,
-    /// The bytes received in order from the other end.
+    /// The bytes received in order from the peer.
     pub received: Vec<u8>,
     pub has_ended: bool,
     step: usize,
@@ -226,7 +227,7 @@ impl Connection {
         (self.phase, self.tries, self.due) = (Phase::Again, 0, now + WAIT);
     }
 
-    /// Sends unacknowledged bytes again, without any move.
+    /// Sends unacknowledged bytes again, without any evasion.
     fn send_again(&mut self, now: Instant, wire: &mut Vec<Vec<u8>>) {
         let most = if self.is_benign { AGAIN_HONEST } else { AGAIN };
         let is_whole = self.acknowledged >= self.plan.payload.len()
@@ -253,7 +254,7 @@ impl Connection {
         }
     }
 
-    /// Processes a segment from the other end.
+    /// Processes a segment from the peer.
     pub fn take(&mut self, tcp: &Tcp<&[u8]>, wire: &mut Vec<Vec<u8>>) {
         let flags = flags_of(tcp);
         if let Some(stamp) = stamp_of(tcp.options()) {
@@ -324,7 +325,7 @@ impl Connection {
         }
     }
 
-    /// Resets the connection at both sides.
+    /// Resets the connection on both sides.
     pub fn reset(&self, wire: &mut Vec<Vec<u8>>) {
         self.emit(
             &Segment::new(self.acknowledged as i64, RST | ACK, &[]),
@@ -406,7 +407,7 @@ fn flags_of(tcp: &Tcp<&[u8]>) -> u8 {
     .sum()
 }
 
-/// Returns the other end's timestamp.
+/// Returns the peer's timestamp in TCP options.
 fn stamp_of(options: &[u8]) -> Option<u32> {
     let mut rest = options;
     while let [kind, tail @ ..] = rest {
@@ -531,7 +532,7 @@ fn pieces(
 struct Piece<'a> {
     at: usize,
     bytes: &'a [u8],
-    /// More fragments follow; `None` if this is no fragment.
+    /// True if more fragments follow; `None` if the datagram is not fragmented.
     more: Option<bool>,
     hops: u8,
     identification: u32,

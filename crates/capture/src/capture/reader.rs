@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use taut_sys::ticks;
 
-/// Interval of timed packets: one of this many. It differs from all usual batch sizes.
+/// One of this many packets is timed. The number differs from all usual batch sizes.
 const ONE_TIMED_OF: u32 = 31;
 
 /// Reads all packets, fires triggers, and counts flows.
@@ -89,7 +89,7 @@ pub(super) fn look(
 /// The state of the triggers that are about packets.
 struct Watching<'a> {
     triggers: &'a [Trigger],
-    /// Numbers of the triggers with a filter, in the order of `many`.
+    /// Indices of the triggers with a filter, in the order of the filters in `many`.
     with_filters: Vec<usize>,
     many: Many,
     matches: Matches,
@@ -206,7 +206,7 @@ impl<'a> Firing<'a> {
             state.until_ns.fetch_max(until_ns, Ordering::Release);
         } else if self.limits[at].lets(now_ns) {
             state.begun.fetch_add(1, Ordering::Relaxed);
-            // Nothing is written twice.
+            // A packet that the trigger's previous dump contains is not written again.
             let from_ns = now_ns.saturating_sub(before_ns).max(match ended_ns {
                 0 => 0,
                 ended_ns => ended_ns + 1,

@@ -26,9 +26,9 @@ pub struct Settings {
     pub triggers: Vec<Trigger>,
     /// Analysers of the capture.
     pub analysers: Vec<analyser::Settings>,
-    /// Target of dumps; without it triggers only count.
+    /// Target of dumps; without a target, triggers are only counted.
     pub target: Option<Target>,
-    /// Condition for a new file within a dump.
+    /// Limits at which the file of a dump ends and its next file begins.
     pub roll: Roll,
     /// True if dump files in a folder are compressed by zstd. A single file for all dumps is compressed if its name
     /// ends in `.zst`.
@@ -46,7 +46,7 @@ pub struct Settings {
     pub polls: bool,
     /// Description of the timestamps, for the comments in files.
     pub times: String,
-    /// Callback for failures while the capture ends, when its status is not available any more.
+    /// Callback that reports failures while the capture ends, when its status is not available any more.
     pub tell: fn(&str),
 }
 
@@ -67,7 +67,7 @@ pub enum CaptureError {
     /// The ring cannot be created.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// There are more triggers than can be evaluated at once.
+    /// There are more triggers than can be evaluated together.
     #[error("{0} triggers: there can be {MOST_FILTERS}")]
     TooManyTriggers(usize),
     /// The target of dumps cannot be written to.

@@ -1,5 +1,5 @@
-//! The state that the threads of a capture share: the ring, the counters of triggers, and what the threads tell each
-//! other.
+//! The state that the threads of a capture share: the ring, the counters of triggers, and the messages between the
+//! threads.
 
 use crate::analyser::{self, Fired};
 use crate::delays::Delays;
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Time after its timestamp at which a packet is assumed to be readable. A producer takes the timestamps of a batch and
-/// publishes it without a pause, but may be preempted in between.
+/// Time from a packet's timestamp until the packet is assumed to be readable. A producer takes the timestamps of a
+/// batch and publishes it without a pause, but may be preempted in between.
 const SLACK: Duration = Duration::from_millis(100);
-/// Maximum number of packets that are processed at once.
+/// Maximum number of packets that are processed together.
 pub(super) const AT_ONCE: usize = 4096;
 /// Maximum number of pending trigger requests of analysers.
 const MOST_ASKED: usize = 1024;
@@ -26,12 +26,12 @@ pub(super) const PAUSE: Duration = Duration::from_micros(200);
 /// The counters of a trigger.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Time up to which its dump stores packets.
+    /// Time up to which the trigger's dump stores packets.
     pub(super) until_ns: AtomicU64,
     pub(super) fired: AtomicU64,
     pub(super) begun: AtomicU64,
     pub(super) limited: AtomicU64,
-    /// Counts of the packets of its dumps.
+    /// Counts of the packets in the trigger's dumps.
     pub(super) dumped: Arc<Tally>,
     /// Growth of the trigger's count since it was last evaluated.
     pub(super) grown: AtomicU64,
@@ -43,7 +43,7 @@ pub(super) struct Together {
     pub(super) ring: Arc<Ring>,
     pub(super) triggers: Vec<Trigger>,
     pub(super) states: Vec<State>,
-    /// Time up to which all packets were processed.
+    /// Time up to which the trigger thread has processed all packets.
     pub(super) looked_ns: AtomicU64,
     pub(super) not_looked_at: AtomicU64,
     /// Triggers that were requested to fire.
@@ -52,11 +52,11 @@ pub(super) struct Together {
     pub(super) dumping: Mutex<Vec<Dumped>>,
     pub(super) dumps: Mutex<VecDeque<Dumped>>,
     pub(super) pipe_trouble: Mutex<Option<String>>,
-    /// Failures while the capture ended.
+    /// Failures that occurred while the capture ended.
     pub(super) last_words: Mutex<Vec<String>>,
     pub(super) flows: Option<Shown>,
     pub(super) looked_after: Delays,
-    /// Time after its timestamp at which a packet is assumed to be readable.
+    /// Time from a packet's timestamp until the packet is assumed to be readable.
     pub(super) slack: Duration,
     pub(super) polls: bool,
     pub(super) stop: AtomicBool,
@@ -95,7 +95,7 @@ impl Together {
         }
     }
 
-    /// Returns the triggers about counts: their numbers, and the names of the counts.
+    /// Returns the index of each trigger that fires on the growth of a count, and the name of the count.
     pub(super) fn counts(&self) -> impl Iterator<Item = (usize, &str)> {
         let triggers = self.triggers.iter().enumerate();
         triggers.filter_map(|(at, it)| match &it.when {

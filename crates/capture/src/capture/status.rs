@@ -14,16 +14,16 @@ use std::path::Path;
 pub struct TriggerStatus {
     /// Name of the trigger.
     pub name: String,
-    /// Number of times that it has fired.
+    /// Number of times that the trigger has fired.
     pub fired: u64,
-    /// Number of dumps that it has begun.
+    /// Number of dumps that the trigger has begun.
     pub begun: u64,
-    /// Number of dumps that it has not begun because of the limit per minute.
+    /// Number of dumps that the trigger has not begun because of its limit per minute.
     pub limited: u64,
-    /// Packets of its dumps that were written.
+    /// Packets of the trigger's dumps that were written.
     #[serde(default)]
     pub written: u64,
-    /// Packets of its dumps that could not be written.
+    /// Packets of the trigger's dumps that could not be written.
     #[serde(default)]
     pub lost: u64,
 }
@@ -70,13 +70,13 @@ pub struct Status {
     pub kept: Count,
     /// Stored packets that were overwritten since.
     pub overwritten: Count,
-    /// Packets for which there was no memory.
+    /// Packets for which the ring had no free bucket.
     pub lost: Count,
     /// Time of the oldest packet in memory, nanoseconds since 1970.
     pub oldest_ns: Option<u64>,
     /// Current time on the clock of the packets, nanoseconds since 1970.
     pub now_ns: u64,
-    /// Number of buckets that were not overwritten because a reader used them.
+    /// Number of times that a producer skipped a bucket because a reader used it.
     pub passed_over: u64,
     /// Number of packets that were overwritten before triggers were evaluated on them.
     pub not_looked_at: u64,

@@ -40,14 +40,14 @@ impl Blocks {
         (block < self.len).then(|| self.words[block / 64] |= 1 << (block % 64))
     }
 
-    /// Removes the blocks that are not in the other set.
+    /// Removes the blocks that are not in `other`.
     pub fn keep(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {
             *word &= other;
         }
     }
 
-    /// Adds the blocks of the other set.
+    /// Adds the blocks of `other`.
     pub fn join(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {
             *word |= other;

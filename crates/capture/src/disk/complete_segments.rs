@@ -17,7 +17,7 @@ use taut_sys::spawn_background;
 struct Complete {
     name: Name,
     bytes: u64,
-    /// Size of its index in bytes; none if it has none yet.
+    /// Size of the segment's index in bytes; none if the segment has no index yet.
     index_bytes: Option<u64>,
 }
 
@@ -193,7 +193,7 @@ impl Kept {
         }
     }
 
-    /// Takes the result of the thread; with `wait`, waits for it.
+    /// Accepts the result of the thread; waits for it if `wait`.
     pub(super) fn end_job(&mut self, wait: bool) {
         let is_over = |job: &mut Job| wait || job.thread.is_finished();
         let Some(job) = self.job.take_if(is_over) else {

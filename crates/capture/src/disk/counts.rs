@@ -11,7 +11,7 @@ pub struct Written {
     pub lost: u64,
     /// Segments that were removed because of the size limit.
     pub removed: u64,
-    /// Removed segments whose cause was a full disk, before the limit of the ring.
+    /// Segments that were removed because the disk was full before the ring had reached its limit.
     pub removed_early: u64,
     /// Segments without an index at the moment: queries read them completely.
     pub without_index: u64,

@@ -87,7 +87,7 @@ impl Name {
     }
 }
 
-/// Returns a name without the suffix of compressed files, and whether it had it.
+/// Returns a name without the suffix of compressed files, and true if the name had that suffix.
 fn without_zstd(text: &str) -> (&str, bool) {
     match text.strip_suffix(compression::ENDING) {
         Some(text) => (text, true),
@@ -95,7 +95,7 @@ fn without_zstd(text: &str) -> (&str, bool) {
     }
 }
 
-/// An open folder: it stays the same folder, even if its path changes.
+/// An open folder: names are looked up in this folder, also after its path has changed.
 #[derive(Debug)]
 pub(super) struct Folder {
     fd: OwnedFd,
@@ -205,7 +205,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Opens a file for reading, or also for truncation.
+    /// Opens a file for reading, and for truncation as well if `to_change`.
     ///
     /// # Errors
     /// Returns the error of the system, or that it is no file.
@@ -222,7 +222,8 @@ impl Folder {
         Ok(fd.into())
     }
 
-    /// Creates the file of a segment, with direct I/O if the file system supports it; returns whether it does.
+    /// Creates the file of a segment. Uses direct I/O if `past_cache` is set and the file system supports it; returns
+    /// whether it is used.
     ///
     /// # Errors
     /// Returns the error of the system.

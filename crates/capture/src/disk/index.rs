@@ -64,22 +64,22 @@ pub(super) const fn most_bytes(segment_bytes: u64) -> u64 {
 pub(super) struct Stored {
     /// Offset of the first byte.
     pub(super) at: u64,
-    /// Number of bytes, smaller than the block if it is compressed.
+    /// Number of bytes in the file: fewer than in the block if the block is compressed.
     pub(super) bytes: u32,
 }
 
 /// The properties of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockFacts {
-    /// Time of its earliest packet.
+    /// Time of the block's earliest packet.
     pub(super) first_ns: u64,
-    /// Time of its latest packet.
+    /// Time of the block's latest packet.
     pub(super) last_ns: u64,
-    /// Number of packets in it.
+    /// Number of packets in the block.
     pub(super) packets: u32,
-    /// Number of bytes in use, from its start on.
+    /// Number of bytes of the block that are in use, from its start on.
     pub(super) bytes: u32,
-    /// Location in the file.
+    /// Location of the block in the file.
     pub(super) stored: Stored,
     /// Bit mask of the kinds of keys that exceeded the limit: any key of these kinds may be in the block.
     given_up: u8,
@@ -98,8 +98,8 @@ const NOTHING: BlockFacts = BlockFacts {
 /// it gives up one kind of keys after the other, and the index records that.
 #[derive(Debug)]
 pub(super) struct Gathered {
-    /// Fingerprints of packets of this block whose keys are in `keys`, and of such keys: most packets resemble an
-    /// earlier one.
+    /// Fingerprints of packets of this block whose keys are in `keys`, and fingerprints of these keys: most packets
+    /// have the keys of an earlier packet.
     seen: Box<[u64]>,
     /// Keys of this block, with duplicates.
     keys: Vec<u64>,
@@ -282,7 +282,7 @@ struct Pages {
 }
 
 impl Pages {
-    /// Adds a key and the blocks in which it occurs, out of `blocks`.
+    /// Adds a key with the list of blocks in which it occurs, in a segment of `blocks` blocks.
     fn push(&mut self, key: u64, list: &[usize], blocks: usize) {
         let mut entry = Vec::with_capacity(16);
         self.entry(&mut entry, key, list, blocks);
@@ -377,13 +377,13 @@ pub(super) struct Index<F> {
     /// Blocks of the segment.
     pub(super) blocks: Vec<BlockFacts>,
     firsts: Vec<u64>,
-    /// Number of bytes that were read from the file.
+    /// Number of bytes read from the index file.
     pub(super) bytes_read: u64,
 }
 
 /// The result of the lookup of a key.
 pub(super) enum Where {
-    /// The key occurs in these blocks at most.
+    /// The blocks in which the key may occur; it occurs in no other block.
     In(Blocks),
     /// The page is damaged, so the result is unknown.
     Damaged,
@@ -391,7 +391,7 @@ pub(super) enum Where {
 
 /// A file from which an index is read.
 pub(super) trait Source {
-    /// Returns its length in bytes.
+    /// Returns the file's length in bytes.
     fn len(&self) -> io::Result<u64>;
     /// Fills `to` from an offset on.
     fn read_exact_at(&self, to: &mut [u8], at: u64) -> io::Result<()>;
@@ -425,7 +425,7 @@ fn damaged() -> io::Error {
 }
 
 impl<F: Source> Index<F> {
-    /// Reads the head.
+    /// Opens an index by reading its head.
     ///
     /// # Errors
     /// Returns an error if the head cannot be read, or is incomplete.

@@ -159,7 +159,7 @@ impl Codes {
         &self.codes[..self.len]
     }
 
-    /// Returns a fingerprint, which frames with other keys hardly ever share.
+    /// Returns a fingerprint; frames with different keys hardly ever have the same fingerprint.
     #[inline]
     pub(super) fn fingerprint(&self) -> u64 {
         let mut sum = 1_u64;

@@ -23,9 +23,9 @@ pub struct Holding {
     pub file: String,
     /// Size of the file in bytes.
     pub bytes: u64,
-    /// Time of its first packet, nanoseconds since 1970.
+    /// Time of the segment's first packet, nanoseconds since 1970.
     pub begun_ns: u64,
-    /// Number of packets, and times of the earliest and the latest one; none if there is no index yet.
+    /// Number of packets, and times of the earliest and the latest packet; none if there is no index yet.
     pub packets: Option<(u64, u64, u64)>,
 }
 

@@ -15,9 +15,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 /// Alignment of direct I/O in memory and file; no disk has larger sectors.
 const SECTOR_BYTES: usize = 4096;
-/// Number of bytes of a file after which the page cache is released, if it is used.
+/// Number of written bytes after which the page cache of the file is released; direct I/O does not use the page cache.
 const CACHED_BYTES: u64 = 8 << 20;
-/// Maximum number of bytes of the frames of a block, in the worst case of one packet each.
+/// Maximum number of bytes of all frames of a block: in the worst case each frame contains one packet.
 const MOST_STORED_BYTES: usize = 2 * BLOCK_BYTES;
 
 /// A block that is being filled, aligned for direct I/O.
@@ -56,11 +56,11 @@ pub(super) struct Segment {
     pub(super) name: Name,
     file: File,
     past_cache: bool,
-    /// Offset of the buffered block in the file, or in the content of its frames.
+    /// Offset of the buffered block in the uncompressed file.
     offset: u64,
-    /// Bytes of the buffered block that are in the file already.
+    /// Number of the buffered block's bytes that are in the file already.
     in_file: usize,
-    /// Packets of the buffered block that are in the file already.
+    /// Number of the buffered block's packets that are in the file already.
     packets_in_file: u32,
     /// Packets in all earlier blocks.
     packets_before: u64,
@@ -76,7 +76,7 @@ pub(super) struct Segment {
 #[derive(Debug)]
 struct Written {
     packer: Packer,
-    /// Bytes of all frames, and of those of the blocks before the buffered one.
+    /// Number of bytes of all frames, and of the frames before the buffered block.
     bytes: u64,
     before: u64,
 }
@@ -126,7 +126,7 @@ impl Segment {
         self.offset + block_bytes >= self.most_bytes || self.frames.as_ref().is_some_and(is_full)
     }
 
-    /// Returns true if this is the last block.
+    /// Returns true if the buffered block is the last block.
     #[inline]
     pub(super) fn is_last(&self) -> bool {
         self.is_last
@@ -162,7 +162,8 @@ impl Segment {
         self.file.metadata().is_ok_and(|found| found.nlink() == 0)
     }
 
-    /// Returns the location of the buffered block, with this number of bytes in use, after it is written.
+    /// Returns the location that the buffered block, with this number of bytes in use, has in the file once it is
+    /// written.
     fn stored(&self, used: usize) -> Stored {
         match &self.frames {
             None => Stored {
@@ -359,11 +360,11 @@ fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<usize> {
 #[cfg(test)]
 use super::tests::faults::write_at;
 
-/// The content of a block of a segment, as far as it is complete.
+/// The complete part of a block's content.
 pub(super) struct Contents {
     /// Number of bytes up to the padding, or to an incomplete block of pcapng.
     pub(super) whole_bytes: usize,
-    /// True if an incomplete block follows.
+    /// True if an incomplete block of pcapng follows those bytes.
     pub(super) is_damaged: bool,
 }
 

@@ -20,7 +20,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 pub struct Settings {
     /// Folder of the ring, which is created if it does not exist. This user has to own it.
     pub folder: PathBuf,
-    /// Maximum number of bytes of all files in it, including indexes.
+    /// Maximum number of bytes of all files in the folder, including indexes.
     pub limit_bytes: u64,
     /// Size of a segment in bytes: complete MiB, from 2 MiB to 8 GiB. A query reads the newest segment completely, as
     /// it has no index yet.
@@ -130,7 +130,7 @@ impl Writer {
         })
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts since the writer was opened.
     pub fn counts(&self) -> Written {
         Written {
             without_index: self.kept.as_ref().map_or(0, Kept::without_index),

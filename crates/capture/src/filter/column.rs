@@ -80,7 +80,7 @@ fn by_beginnings(text: &str, reason: &str) -> Option<usize> {
     }
 }
 
-/// Returns the words and signs of an expression, as libpcap's lexer splits them, or shorter.
+/// Returns the words and signs of an expression: the tokens of libpcap's lexer, or parts of them.
 fn tokens(text: &str) -> Vec<Range<usize>> {
     let mut tokens: Vec<Range<usize>> = Vec::new();
     // In brackets a colon separates two numbers, elsewhere it is part of an address.

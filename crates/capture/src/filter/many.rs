@@ -20,7 +20,7 @@ pub struct Many {
     /// Filters that are run for every frame.
     always: Vec<u16>,
     lookups: Vec<Lookup>,
-    /// Filters to run, for all values of all look-ups.
+    /// Indices of the filters to run; each table slot has a range of them.
     candidates: Vec<u16>,
 }
 
@@ -33,7 +33,7 @@ pub struct TooManyFilters(pub usize);
 #[derive(Debug, Clone)]
 pub struct Matches {
     words: Box<[u64; WORDS]>,
-    /// Number of words that may differ from 0.
+    /// Number of words from the start that may differ from 0.
     used: usize,
 }
 
@@ -60,7 +60,7 @@ impl Matches {
         word.is_some_and(|word| word & 1 << (filter % 64) != 0)
     }
 
-    /// Iterates over the filters that match the frame, the first one first.
+    /// Iterates over the filters that match the frame, in ascending order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         let words = self.words[..self.used].iter().enumerate();
@@ -190,7 +190,7 @@ fn commonness(constraint: &Constraint) -> u64 {
     }
 }
 
-/// The number in the frame that is looked up.
+/// A number in the frame whose value selects filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Asked {
     place: Place,
@@ -214,7 +214,7 @@ struct Lookup {
     asked: Asked,
     /// Slots, a power of two, at least half of which are empty.
     slots: Box<[Slot]>,
-    /// Number of excess bits of a 32-bit hash.
+    /// Number of bits by which a 32-bit hash is shifted right to give a slot.
     shift: u32,
 }
 

@@ -92,12 +92,12 @@ impl Needs {
         &self.alternatives
     }
 
-    /// Returns true if every frame satisfies them: then the filter has to be evaluated on each.
+    /// Returns true if every frame satisfies the needs: then the filter has to be evaluated on each.
     pub fn are_met_by_all(&self) -> bool {
         self.alternatives.iter().any(Vec::is_empty)
     }
 
-    /// Returns true if this frame satisfies them. Otherwise the filter does not match it.
+    /// Returns true if this frame satisfies the needs. Otherwise the filter does not match the frame.
     pub fn are_met_by(&self, frame: &[u8]) -> bool {
         let is_met = |alternative: &Vec<Constraint>| alternative.iter().all(|c| c.is_met_by(frame));
         self.alternatives.iter().any(is_met)
@@ -155,7 +155,7 @@ impl Place {
 }
 
 impl Size {
-    /// Returns the mask of all bits of such a number.
+    /// Returns the mask of all bits of a number of this size.
     pub(super) const fn mask(self) -> u32 {
         match self {
             Self::Byte => 0xff,
@@ -230,7 +230,7 @@ fn endpoints(constraints: &[Constraint]) -> Option<Endpoints> {
 enum Known {
     Nothing,
     Constant(u32),
-    /// These bits of this number of the frame; the others are 0.
+    /// The bits in `mask` of a number in the frame; all other bits are 0.
     Field {
         place: Place,
         size: Size,
@@ -290,7 +290,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Keeps an alternative, unless it requires more than another one.
+    /// Stores an alternative, unless it requires everything that another one requires.
     fn keep(&mut self, constraints: Vec<Constraint>) {
         let is_implied = |by: &[Constraint], all: &[Constraint]| {
             all.iter().all(|one| by.iter().any(|c| c.implies(one)))
@@ -301,7 +301,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Follows a path to its end, and queues the paths that branch off. Returns its constraints if it accepts.
+    /// Follows a path to its end, and queues the paths that branch off. Returns the path's constraints if it ends by
+    /// accepting the frame.
     fn way(&mut self, mut state: State) -> Option<Vec<Constraint>> {
         loop {
             let op = *self.ops.get(usize::from(state.next))?;

@@ -283,7 +283,7 @@ pub(super) fn word(frame: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes))
 }
 
-/// Adds two offsets. The sum does not wrap: such an offset is beyond the end.
+/// Adds two offsets; none if the sum overflows, as it is beyond the end of the frame then.
 #[inline(always)]
 fn behind(x: u32, at: u32) -> Option<usize> {
     (x as usize).checked_add(at as usize)

@@ -20,14 +20,14 @@ const KEYS: [u64; 4] = [
     0xa54f_f53a_5f1d_36f1,
 ];
 
-/// The value that distinguishes packets, the same on both sides of a device.
+/// The value that identifies a packet: the same before and after a forwarding device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Identity(pub [u64; 2]);
 
 /// The fields that a device between the two places rewrites, in addition to those that all devices rewrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ignore {
-    /// IP addresses, and with them the checksums that cover them.
+    /// IP addresses, and the checksums that include them.
     pub addresses: bool,
     /// Ports of TCP, UDP and SCTP, identifiers of ICMP echoes, and checksums.
     pub ports: bool,
@@ -176,7 +176,7 @@ fn fields(protocol: IpProtocol) -> Option<(usize, usize, usize)> {
     }
 }
 
-/// Returns the first `most` of the `len` bytes that begin there; none if they are not all stored.
+/// Returns the first `most` bytes of a field with `len` bytes; none if `bytes` does not contain them all.
 #[inline]
 fn kept(bytes: &[u8], len: usize, most: usize) -> Option<&[u8]> {
     bytes.get(..len.min(most))

@@ -16,7 +16,7 @@ pub struct Settings {
     /// True if packets travel in both directions: a packet that is first seen at B comes from B, and may arrive at A
     /// within the same time limit.
     pub both: bool,
-    /// Maximum number of packets that wait at A for B; the same number applies to the other direction.
+    /// Maximum number of packets that wait at A for B, and of packets that wait at B for A.
     pub open: u32,
 }
 
@@ -36,13 +36,14 @@ impl Default for Settings {
 pub enum Outcome {
     /// The packet was seen at both places.
     Matched {
-        /// True if it came from B; only if packets travel in both directions.
+        /// True if the packet came from B; only if packets travel in both directions.
         from_b: bool,
-        /// Index among all packets seen at its origin, from 0.
+        /// Index among all packets seen at the packet's origin, from 0.
         number: u64,
-        /// Time at its origin, ns.
+        /// Time at which the packet was seen at its origin, ns.
         time_ns: u64,
-        /// Time from its origin to the other place, ns; negative if it was seen there first.
+        /// Time from the packet's origin to the other place, ns; negative if the packet was seen at the other place
+        /// first.
         delay_ns: i64,
         /// True if a packet that left the origin later was seen earlier at the other place (RFC 4737, section 3.4).
         reordered: bool,
@@ -51,7 +52,7 @@ pub enum Outcome {
     Lost {
         /// Index among all packets seen at A.
         number: u64,
-        /// Time at A, ns.
+        /// Time at which the packet was seen at A, ns.
         time_ns: u64,
     },
     /// The packet was seen at B, and not at A: created by the device, duplicated, or seen at A too long ago. If packets
@@ -59,7 +60,7 @@ pub enum Outcome {
     Extra {
         /// Index among all packets seen at B.
         number: u64,
-        /// Time at B, ns.
+        /// Time at which the packet was seen at B, ns.
         time_ns: u64,
     },
 }
@@ -72,16 +73,16 @@ pub struct Counts {
     pub seen_a: u64,
     /// Packets seen at B.
     pub seen_b: u64,
-    /// Packets seen at both.
+    /// Packets seen at A and at B.
     pub matched: u64,
     /// Packets seen at A, and not at B within the time.
     pub lost: u64,
     /// Packets seen at B but not at A, including those that were given up at A.
     pub extra: u64,
-    /// Observations while a packet of the same identity was open. They are matched first-in first-out, which may be
-    /// wrong if one was lost or they were reordered.
+    /// Observations made while an earlier packet with the same identity was still unmatched. They are matched first-in
+    /// first-out, which may be wrong if a packet was lost or packets were reordered.
     pub ambiguous: u64,
-    /// Packets seen at A that were given up because there was no space to wait.
+    /// Packets seen at A that were given up because the memory for waiting packets was full.
     pub gave_up: u64,
     /// Matched packets that were reordered.
     pub reordered: u64,
@@ -176,7 +177,8 @@ impl Matcher {
         });
     }
 
-    /// Returns true if the other place waits for a packet that is seen at B, or otherwise at A.
+    /// Returns true if an observation at B (`at_b`) or at A would match a packet of this identity that waits at the
+    /// other place.
     pub fn is_awaited(&mut self, at_b: bool, identity: Identity) -> bool {
         let other = if at_b { &mut self.at_a } else { &mut self.at_b };
         other.find(identity).is_some()
@@ -234,26 +236,27 @@ struct Seen {
 
 enum Put {
     Alone,
-    /// An older one of the same identity waits already.
+    /// An older entry with the same identity waits already.
     Behind,
     Full,
 }
 
-/// The number that stands for no entry. Entries are numbered from 1, so that zeroed memory is an empty table.
+/// The index that stands for no entry. Entries have indices from 1, so that zeroed memory is an empty table.
 const NONE: u32 = 0;
 
-/// A waiting observation. The oldest one of an identity is in its bucket, and the others are linked to it.
+/// A waiting observation. The bucket contains the oldest entry of each identity, which links to the other entries of
+/// that identity.
 #[derive(Debug, Clone, Copy, Default)]
 struct Entry {
     identity: Identity,
     time_ns: u64,
     number: u64,
-    /// Next entry of the bucket; for a free entry, the next free one.
+    /// Next entry of the bucket; in a free entry, the next free entry.
     next: u32,
-    /// Next entry of the same identity; for the oldest one, the last.
+    /// Next entry of the same identity, and in the oldest entry also the last entry of that identity.
     same: u32,
     last: u32,
-    /// Neighbours in order of time.
+    /// Entries of any identity seen just before and just after this entry.
     older: u32,
     newer: u32,
 }
@@ -311,7 +314,7 @@ impl Open {
         &mut self.entries[at as usize]
     }
 
-    /// Returns the oldest entry of an identity, and the one before it in its bucket.
+    /// Returns the oldest entry of an identity, and the entry before it in its bucket.
     #[inline]
     fn find(&mut self, identity: Identity) -> Option<(u32, u32)> {
         let (mut before, mut at) = (NONE, *self.bucket(identity));
@@ -401,7 +404,7 @@ impl Open {
         })
     }
 
-    /// Removes the oldest entry, if it was seen before that time. It is the oldest of its identity.
+    /// Removes the oldest entry, if it was seen before `until_ns`. It is also the oldest entry of its identity.
     #[inline(always)]
     fn take_before(&mut self, until_ns: u64) -> Option<Seen> {
         if self.oldest == NONE {

@@ -17,7 +17,7 @@ pub(crate) struct Kernel {
     pub(crate) name: &'static str,
     /// Makes the schedule of a key of 16 or 32 bytes.
     pub(crate) expand: fn(key: &[u8]) -> RoundKeys,
-    /// Adds the stream from block `first` on; the lower 64 bits of the counter must not overflow.
+    /// Adds the key stream from block `first` on to a text; the lower 64 bits of the counter must not overflow.
     pub(crate) add_key_stream: fn(keys: &RoundKeys, first: u128, text: &mut [u8]),
 }
 

@@ -9,7 +9,7 @@ mod x86;
 
 use std::sync::OnceLock;
 
-/// Sums that [`combine`] makes in one pass over the sources.
+/// Number of sums that [`combine`] computes in one pass over the sources.
 const AT_ONCE: usize = 4;
 
 /// A function with the behaviour of [`combine`].

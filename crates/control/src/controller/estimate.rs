@@ -15,23 +15,25 @@ pub enum Filter {
     /// NCSbench's filter: it integrates by rectangles over the fixed sampling period, and computes rates as
     /// differences.
     Original,
-    /// Integrates the pitch by trapezoids over the time that has passed, and pulls it to 0 within [`PULL_S`].
+    /// Integrates the pitch by trapezoids over the elapsed time, and decays it towards 0 with the time constant
+    /// [`PULL_S`].
     Pitch,
-    /// A steady-state Kalman filter, with the offset of the first sensor among its states.
+    /// A steady-state Kalman filter; the offset of the first sensor is one of its states.
     #[default]
     Kalman,
 }
 
-/// Pitch of the lying robot, at which the integration of NCSbench's controller starts.
+/// Pitch of the robot while it lies, at which the integration of NCSbench's controller starts.
 const LYING_RAD: f64 = -1.0325;
-/// Weight of a reading in the offset, once the robot has been upright (NCSbench).
+/// Weight of a new reading in the estimate of the gyroscope's offset, once the robot has been upright (NCSbench).
 const OFFSET_SHARE: f64 = 0.0015;
-/// Time within which the pitch filter forgets: a robot that balances is upright on average. It is long compared with
-/// the slowest part of the loop, which takes 2.3 s.
+/// Time constant of the pitch filter's decay towards 0: a robot that balances is upright on average. It is long
+/// compared with the slowest mode of the loop, which takes 2.3 s.
 pub const PULL_S: f64 = 10.0;
-/// Standard deviation of the disturbance of the inputs in a Kalman filter's model, as a fraction of their limit.
+/// Standard deviation of the input disturbance in a Kalman filter's model, as a fraction of the input limit.
 const DISTURBED: f64 = 0.05;
-/// Drift of an offset in a second, as a fraction of its largest value; without an offset there is no such state.
+/// Drift of a sensor's offset in a second, as a fraction of its largest value; a sensor without an offset has no such
+/// state.
 const WANDER: f64 = 0.02;
 
 /// An estimator of the states.
@@ -42,7 +44,7 @@ pub(super) enum Estimator {
 }
 
 impl Estimator {
-    /// Makes an estimator; `lying` is for plants that are lifted first, as NCSbench's robot is.
+    /// Makes an estimator; `lying` is true for plants that lie at first and are lifted, as NCSbench's robot.
     pub(super) fn new(model: &Model, filter: Filter, lying: bool) -> Result<Self, ModelError> {
         let no_robot = model.name() != "robot";
         match filter {
@@ -59,8 +61,8 @@ impl Estimator {
         }
     }
 
-    /// Processes a report and returns the states, the integral first where there is one. Returns none while the plant
-    /// is being lifted.
+    /// Processes a report and returns the estimated states; the integral is the first of them if the model has one.
+    /// Returns `None` while the plant is being lifted.
     pub(super) fn update(
         &mut self,
         model: &Model,
@@ -78,7 +80,7 @@ impl Estimator {
 #[derive(Debug, Clone)]
 pub(super) struct Reckoning {
     original: bool,
-    /// Offset of the gyroscope, degrees/s; initially that of the first report.
+    /// Offset of the gyroscope, degrees/s; initially the offset in the first report.
     offset: Option<f64>,
     upright: bool,
     rate: f64,
@@ -138,7 +140,7 @@ impl Reckoning {
                 rate,
                 gamma,
                 gamma_rate,
-                // The gyroscope's own state is what it reads.
+                // The gyroscope's lag state equals its reading.
                 rate,
             ])
         })
@@ -155,7 +157,7 @@ pub(super) struct Kalman {
     integral: f64,
     applied: Inputs,
     last_read_ns: Option<u64>,
-    /// Detects the end of the lifting by the filter of NCSbench, where there is one.
+    /// NCSbench's filter, which detects the end of the lifting; `None` for plants that are not lifted.
     lifting: Option<Reckoning>,
 }
 

@@ -1,5 +1,5 @@
-//! Computes gains: the published ones, gains for other sampling periods, and gains for a delay between reading and
-//! applying.
+//! Computes controller gains: the published gains, gains for other sampling periods, and gains for a delay between
+//! reading the sensors and applying the inputs.
 //!
 //! NCSbench has a table of gains for 5 to 50 ms in steps of 0.5 ms (`controller_params.py`). It is the sampled
 //! linear-quadratic regulator of the published model for weights that are not published; those of `plant/robot.rs`
@@ -10,11 +10,10 @@ use crate::model::{Model, ModelError};
 use crate::steps::discrete;
 use nalgebra::DMatrix;
 
-/// Returns the gain K of u = -K x for the sampling period of a plant. The integral, if there is one, is the first
-/// state.
+/// Returns the gain K of u = -K x for the model's sampling period. If the model has an integral, it is the first state.
 ///
 /// # Errors
-/// No gain makes it stable.
+/// No gain makes the loop stable.
 pub fn gain_of(model: &Model) -> Result<DMatrix<f64>, ModelError> {
     let (a, b) = model.with_integral();
     let parts = model.parts();
@@ -27,7 +26,7 @@ pub fn gain_of(model: &Model) -> Result<DMatrix<f64>, ModelError> {
 }
 
 /// Returns the gain for inputs that are applied `delay_ns`, less than a period, after the reading. Its columns are for
-/// the states, followed by the inputs that are in force until then.
+/// the states, followed by the inputs that are in force until the new inputs are applied.
 ///
 /// # Errors
 /// No gain makes the plant stable.
@@ -39,7 +38,7 @@ pub fn gain_for_delay(model: &Model, delay_ns: u64) -> Result<DMatrix<f64>, Mode
     let after_s = parts.period_ns as f64 * 1e-9 - before_s;
     let (a_before, b_before) = discrete(&a, &b, before_s);
     let (a_after, b_after) = discrete(&a, &b, after_s);
-    // The states and held inputs are z = [x, u before]; the new inputs become the held ones.
+    // The augmented states are z = [x, previous u]; the new inputs become the previous ones of the next period.
     let held = states + inputs;
     let mut az = DMatrix::zeros(held, held);
     az.view_mut((0, 0), (states, states))
@@ -50,7 +49,7 @@ pub fn gain_for_delay(model: &Model, delay_ns: u64) -> Result<DMatrix<f64>, Mode
     bz.view_mut((0, 0), (states, inputs)).copy_from(&b_after);
     bz.view_mut((states, 0), (inputs, inputs))
         .fill_with_identity();
-    // The cost of both parts of the period, in terms of [x, u before, u after].
+    // The sum of the costs before and after the inputs change within the period, in terms of [x, u before, u after].
     let all = held + inputs;
     let mut first = DMatrix::zeros(held, all);
     first.view_mut((0, 0), (held, held)).fill_with_identity();
@@ -129,7 +128,7 @@ mod tests {
         }
     }
 
-    /// Greatest eigenvalue of the loop with a delay and the gains for no delay, as SPECS computes it for the loop:
+    /// Greatest magnitude of the eigenvalues of the loop with a delay and the gains for no delay, as SPECS computes it:
     /// without quantisation, noise and limits.
     fn radius_with_delay(delay_ns: u64) -> f64 {
         let model = robot();

@@ -1,9 +1,9 @@
-//! Controllers compute inputs from a plant's report, for now and for ten periods to come.
+//! Controllers compute inputs from a plant's report: the current inputs, and predicted inputs for the next ten periods.
 //!
 //! NCSbench's controller (Gallenmüller, dissertation, section 6.2) applies its gain to the states at the reading,
-//! although the inputs are applied 30 ms later. It also sends the inputs for the ten periods to come, in case it
-//! receives nothing more. The other strategies compute inputs for the time at which they will be applied, from the
-//! plant's report of the last round.
+//! although the inputs are applied 30 ms later. It also sends predicted inputs for the next ten periods, which the
+//! plant uses if later commands are lost. The other strategies compute inputs for the time at which they will be
+//! applied; they measure this delay from the plant's reports.
 
 mod estimate;
 mod gains;
@@ -20,19 +20,20 @@ use estimate::Estimator;
 use nalgebra::{DMatrix, DVector};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The states from which inputs are computed.
+/// The states from which the controller computes inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// The gain is applied to the states at the reading, whatever the delay.
+    /// The gain is applied to the states at the reading, without regard to the delay.
     Fixed,
-    /// The gain is applied to the predicted states at the time when the inputs are applied.
+    /// The gain is applied to the states predicted for the time at which the inputs take effect.
     #[default]
     Compensated,
-    /// Gains for the measured delay: they use the states some whole periods ahead, and the inputs that hold until then.
+    /// Gains depend on the measured delay. They use the states predicted some whole periods ahead, and the inputs that
+    /// are in force until the new inputs take effect.
     Scheduled,
-    /// A Smith predictor (Smith 1957), which controls the model without the delay instead of the plant. It is for
-    /// plants that are stable by themselves or only drift.
+    /// A Smith predictor (Smith 1957): the gain is applied to a model of the plant without the delay. It suits plants
+    /// that are stable by themselves or only drift.
     Smith,
 }
 
@@ -40,17 +41,17 @@ pub enum Strategy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Faults {
-    /// Current inputs are computed from measured states; predicted states are only used for the predictions.
+    /// Current inputs are computed from measured states; predicted states are used for the predicted inputs only.
     pub undelayed_state: bool,
-    /// The first applied prediction repeats the current inputs, so that each later one is applied a period late. This
-    /// fault is on the robot's side.
+    /// The first prediction that is applied repeats the current inputs, so each later prediction is applied a period
+    /// late. This is a fault of the robot's software.
     pub repeated_slot: bool,
-    /// Predictions continue from the clipped values that are sent, not from those that the motors apply.
+    /// Predictions continue from the clipped inputs that are sent, not from the inputs that the motors apply.
     pub clipped_scalars: bool,
 }
 
 impl Faults {
-    /// All faults, as in the original.
+    /// All faults, as in NCSbench.
     pub const ORIGINAL: Self = Self {
         undelayed_state: true,
         repeated_slot: true,
@@ -61,11 +62,11 @@ impl Faults {
 /// Settings of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Settings {
-    /// The states from which inputs are computed.
+    /// The states from which the controller computes inputs.
     pub strategy: Strategy,
     /// The filter that estimates the states.
     pub filter: Filter,
-    /// Faults of the original.
+    /// The faults of NCSbench that are reproduced.
     pub faults: Faults,
     /// Assumed delay from reading to applying until one is measured, ns.
     pub expected_delay_ns: u64,
@@ -87,11 +88,11 @@ impl Default for Settings {
 
 /// Weight of a new measurement in the smoothed delay.
 const DELAY_SHARE: f64 = 0.2;
-/// Longest supported delay, in periods; sent inputs are remembered for as long.
+/// Longest supported delay, in periods; the controller remembers sent inputs for as long.
 const MOST_PERIODS: u64 = 64;
 /// Number of steps per period to which delays are rounded, and thus the largest number of gains.
 const DELAY_STEPS: u64 = 32;
-/// Greatest real part of a pole of a plant that only drifts, 1/s.
+/// Largest real part of a pole with which a plant counts as only drifting, 1/s.
 const DRIFTS: f64 = 1e-6;
 
 /// A controller of one plant.
@@ -101,11 +102,11 @@ pub struct Controller {
     settings: Settings,
     estimator: Estimator,
     steps: Steps,
-    /// Matrices of a whole period, for the ten predictions.
+    /// Matrices A and B of one period, for the ten predictions.
     period: (DMatrix<f64>, DMatrix<f64>),
     gain: DMatrix<f64>,
     scheduled: BTreeMap<u64, DMatrix<f64>>,
-    /// Sent commands: the sequence number and the inputs as the motors apply them.
+    /// Sent commands: their sequence numbers, and the inputs as the motors apply them.
     sent: VecDeque<(u64, Inputs)>,
     smith: VecDeque<DVector<f64>>,
     last: Option<(u64, u64)>,
@@ -153,15 +154,15 @@ impl Controller {
         (self.delay_ns.max(0.0) as u64).min(most)
     }
 
-    /// Sets the smallest assumed delay from reading to applying, ns, until measurements replace it. Callers use it when
-    /// they know that the delay is longer than in the rounds measured so far.
+    /// Raises the assumed delay from reading to applying to at least `delay_ns`, until measurements replace it. Callers
+    /// use it when they know that the delay is longer than in the rounds measured until now.
     pub fn reckon_with(&mut self, delay_ns: u64) {
         let most = MOST_PERIODS * self.model.period_ns();
         self.delay_ns = self.delay_ns.max(delay_ns.min(most) as f64);
     }
 
-    /// Returns the inputs to apply. Returns none while the plant is being lifted, and for a report that is not newer
-    /// than the last.
+    /// Returns the command for a report. Returns `None` while the plant is being lifted, and for a report that is not
+    /// newer than the last.
     pub fn command(&mut self, report: &Report) -> Option<Command> {
         let period_ns = self.model.period_ns();
         let elapsed_ns = match self.last {
@@ -207,7 +208,7 @@ impl Controller {
         Some(command)
     }
 
-    /// Measures the time from reading to applying of the last round.
+    /// Updates the smoothed delay by the time from reading to applying in the last round.
     fn measure(&mut self, report: &Report) {
         let Some(round) = &report.previous else {
             return;
@@ -222,12 +223,12 @@ impl Controller {
         self.delay_ns += DELAY_SHARE * ((delay_ns as f64).min(most) - self.delay_ns);
     }
 
-    /// Returns -K x, within the limits.
+    /// Returns the inputs -K x, clipped to the limits.
     fn inputs(&self, x: &DVector<f64>) -> Inputs {
         self.limited(&(&self.gain * x))
     }
 
-    /// Returns the negative of a gain's product, within the limits; quantisation by the motors is not included.
+    /// Returns the negative of `product`, clipped to the limits; it is not rounded to the steps of the motors.
     fn limited(&self, product: &DVector<f64>) -> Inputs {
         let limit = self.model.parts().limit;
         let mut inputs = [0.0; MOST_INPUTS];
@@ -241,15 +242,15 @@ impl Controller {
         inputs
     }
 
-    /// Returns the states `ahead_ns` after the report, given the inputs in force and the inputs that were sent and not
-    /// yet applied.
+    /// Returns the states predicted for `ahead_ns` after the report, from the inputs in force and the inputs that were
+    /// sent and not yet applied.
     fn ahead(&self, report: &Report, x: &DVector<f64>, ahead_ns: u64) -> DVector<f64> {
         let (mut x, mut now_ns, mut inputs) = (x.clone(), 0, report.applied);
         let period_ns = self.model.period_ns();
         let in_force = report.previous.as_ref().map_or(0, |round| round.sequence);
         for (sequence, sent) in &self.sent {
             let ago_ns = (report.sequence - sequence) * period_ns;
-            // Inputs on their way are assumed to be applied as long after their reading as earlier inputs.
+            // Inputs in transit are assumed to have the same delay from reading to applying as earlier inputs.
             let at_ns = self.delay_ns().saturating_sub(ago_ns);
             if *sequence <= in_force || at_ns == 0 || at_ns > ahead_ns {
                 continue;
@@ -270,7 +271,7 @@ impl Controller {
         );
         let x = self.ahead(report, x, whole_ns);
         if !self.scheduled.contains_key(&rest_ns) {
-            // A plant that has a gain without delay has one within a period, or else keeps its current one.
+            // If no gain exists for this delay, the current gain stays.
             let gain = gain_for_delay(&self.model, rest_ns);
             let plain = || {
                 self.gain
@@ -292,7 +293,7 @@ impl Controller {
 
     fn smith(&mut self, x: &DVector<f64>) -> Inputs {
         let period_ns = self.model.period_ns();
-        // The states of the model without the delay, which gets each input at once, now and one delay ago.
+        // The model without the delay gets each input immediately; it is needed now and one delay ago.
         let mut now = self.smith.back().unwrap_or(x).clone();
         if let Some((_, sent)) = self.sent.back() {
             self.steps.advance(&mut now, sent, period_ns);
@@ -315,7 +316,7 @@ impl Controller {
         self.inputs(&(x + now - delayed))
     }
 
-    /// Fills in the inputs for the periods to come, for the case that nothing newer arrives.
+    /// Fills in the predicted inputs for the next periods, which the plant uses if it receives no newer command.
     fn predict(&self, report: &Report, x: &DVector<f64>, command: &mut Command) {
         let mut x = self.ahead(report, x, self.delay_ns());
         let mut inputs = command.inputs[0];

@@ -7,10 +7,10 @@
 use crate::steps::{discrete, spectral_radius, with_inputs};
 use nalgebra::{DMatrix, LU};
 
-/// Limit on the iterations: each squares the error, so that a convergent solution takes about ten.
+/// Limit on the iterations. Each one squares the error, so a solution that converges takes about ten.
 const ITERATIONS: usize = 60;
 
-/// Returns the least X >= 0 with `X = A' X A - A' X B (R + B' X B)^-1 B' X A + Q`; none if the iterations do not
+/// Returns the smallest X >= 0 with `X = A' X A - A' X B (R + B' X B)^-1 B' X A + Q`; `None` if the iterations do not
 /// converge.
 pub fn riccati(
     a: &DMatrix<f64>,
@@ -59,8 +59,8 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Returns the cost of a continuous plant with weights of its states and of each input, over a period during which
-    /// the input holds.
+    /// Returns the cost over one period with constant inputs, for a continuous plant with weights of its states and of
+    /// each input.
     pub fn sampled(
         a: &DMatrix<f64>,
         b: &DMatrix<f64>,
@@ -94,7 +94,7 @@ impl Cost {
     }
 }
 
-/// Returns the gain K of u = -K x that minimises a cost; none if no gain makes the plant stable.
+/// Returns the gain K of u = -K x that minimises `cost`; `None` if no gain makes the plant stable.
 pub fn gain(a: &DMatrix<f64>, b: &DMatrix<f64>, cost: &Cost) -> Option<DMatrix<f64>> {
     let r = LU::new(cost.r.clone());
     let crossed = r.solve(&cost.s.transpose())?;
@@ -125,8 +125,8 @@ pub fn sampled_gain(
     )
 }
 
-/// Returns the gain L of a steady-state Kalman filter: x += L (y - C x), with covariances `q` of a step and `r` of
-/// readings.
+/// Returns the gain L of a steady-state Kalman filter, x += L (y - C x). The covariance of the states' disturbance in a
+/// step is `q`, that of the readings is `r`.
 pub fn filter_gain(
     a: &DMatrix<f64>,
     c: &DMatrix<f64>,

@@ -5,7 +5,7 @@ use crate::model::{Model, ModelError, Parts, Sensor};
 use serde::Deserialize;
 use taut_settings::{SettingsFileError, duration, suggestion};
 
-/// The contents of the file. Times are words such as `10ms`.
+/// The contents of a plant file. Times are strings with a unit, such as `10ms`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PlantFile {
@@ -37,10 +37,10 @@ fn one_to_one() -> [f64; 2] {
     [1.0, 1.0]
 }
 
-/// Returns the model that a file describes; `name` is that of the file, for messages.
+/// Returns the model that a plant file describes; `name` is the name of the file, for error messages.
 ///
 /// # Errors
-/// The file is no plant file, or its values are invalid: shapes that do not fit, numbers out of range, or unknown
+/// The text is not a plant file, or its values are invalid: shapes that do not match, numbers out of range, or unknown
 /// states.
 pub fn model_of_file(text: &str, name: &str) -> Result<Model, PlantError> {
     let file: PlantFile =

@@ -1,4 +1,5 @@
-//! A plant that behaves as its linear model, advanced exactly, with the errors of real sensors and actuators.
+//! A plant that behaves as its linear model, simulated without discretisation error, with the errors of real sensors
+//! and actuators.
 
 use super::Plant;
 use crate::model::{Inputs, MOST_INPUTS, MOST_SENSORS, Model, Readings};
@@ -17,7 +18,7 @@ pub(super) struct Sensors {
 }
 
 impl Sensors {
-    /// Draws the offsets, and reads the first sensor at rest.
+    /// Draws the offsets, and estimates the offset of the first sensor from readings at rest.
     pub(super) fn new(model: &Model, seed: u64) -> Self {
         let mut sensors = Self {
             random: fastrand::Rng::with_seed(seed),
@@ -53,7 +54,7 @@ impl Sensors {
     }
 }
 
-/// Returns a number of the standard normal distribution (Box and Muller 1958).
+/// Draws a number from the standard normal distribution (Box and Muller 1958).
 pub(crate) fn normal(random: &mut fastrand::Rng) -> f64 {
     let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
     radius * (std::f64::consts::TAU * random.f64()).cos()
@@ -70,7 +71,7 @@ pub struct LinearPlant {
 }
 
 impl LinearPlant {
-    /// Makes a plant in its initial state; `seed` draws offsets and noise of its sensors.
+    /// Makes a plant in its initial state; `seed` determines offsets and noise of its sensors.
     pub fn new(model: &Model, seed: u64) -> Self {
         Self {
             steps: Steps::new(model.a(), model.b()),

@@ -1,5 +1,5 @@
-//! Plants: the systems to balance. Each plant is one file: `robot.rs` is that of NCSbench, `pendulum.rs` is non-linear,
-//! and `file.rs` reads any linear plant from a TOML file.
+//! Plants: the systems to balance. Each file holds one: `robot.rs` the robot of NCSbench, `pendulum.rs` a non-linear
+//! pendulum; `file.rs` reads any linear plant from a TOML file.
 
 mod file;
 mod linear;
@@ -25,21 +25,21 @@ use taut_settings::SettingsFileError;
 /// assert!(plant.balance() < 0.0, "wheels go forward, the body falls back");
 /// ```
 pub trait Plant: Send {
-    /// Returns the model for the design of controllers.
+    /// Returns the linear model for which controllers are designed.
     fn model(&self) -> &Model;
     /// Advances the plant by `ns`.
     fn advance(&mut self, ns: u64);
-    /// Applies inputs, within limits and in whole steps, and returns the applied values.
+    /// Applies inputs, clipped to the limits and rounded to whole steps; returns the applied values.
     fn apply(&mut self, inputs: &Inputs) -> Inputs;
-    /// Reads the sensors, with rounding, noise and offset.
+    /// Returns readings of the sensors, with rounding, noise and offset.
     fn read(&mut self) -> Readings;
     /// Returns the offset of the first sensor, estimated from readings at rest before the start.
     fn offset(&self) -> f64;
-    /// Returns the balanced state, in the unit of the results.
+    /// Returns the true value of the balanced state, in the unit of the results.
     fn balance(&self) -> f64;
-    /// Returns the distance of the plant, in the unit of the results.
+    /// Returns the distance of the plant from its start, in the unit of the results.
     fn travel(&self) -> f64;
-    /// Changes the rate of the first input's state by a push; `rate` is in the unit of the balanced state, per second.
+    /// Changes the rate of the balanced state by `rate`, in the unit of the results per second.
     fn push(&mut self, rate: f64);
     /// Returns true if the plant has fallen and cannot recover.
     fn has_fallen(&self) -> bool {
@@ -50,7 +50,7 @@ pub trait Plant: Send {
     }
 }
 
-/// Names of the built-in plants, as [`model`] expects them.
+/// Names of the built-in plants, the arguments of [`model`].
 pub const NAMES: [&str; 4] = ["robot", "pendulum", "drone-axis", "conveyor"];
 
 const DRONE_AXIS: &str = include_str!("drone-axis.toml");
@@ -67,8 +67,8 @@ pub fn model(name: &str) -> Option<Model> {
     }
 }
 
-/// Makes a plant from a model; the cart pendulum of [`pendulum`] is simulated as a non-linear body, others as their
-/// models.
+/// Makes a plant from a model. The cart pendulum of [`pendulum`] is simulated as a non-linear body, every other plant
+/// by its linear model.
 pub fn plant(model: &Model, seed: u64) -> Box<dyn Plant> {
     if model.name() == pendulum::NAME {
         Box::new(CartPendulum::new(model, seed))

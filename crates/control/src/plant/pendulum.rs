@@ -1,7 +1,7 @@
 //! The pendulum on a cart, simulated as a non-linear body: a cart moved by a force, and a rod that may fall.
 //!
 //! Xiang et al. (CALVIN, JSAC 2019), Fig. 1, balance a pendulum over delays of 1, 40 and 50 ms and inter-packet times
-//! of 1, 5 and 10 ms. They do not specify its parameters; these are our own. Equations of motion after Åström and
+//! of 1, 5 and 10 ms. They do not specify its parameters; these are taut's own. Equations of motion after Åström and
 //! Furuta (Automatica 36, 2000).
 
 use super::Plant;
@@ -97,7 +97,7 @@ impl CartPendulum {
         }
     }
 
-    /// Returns the rates of the states.
+    /// Returns the time derivatives of the states.
     fn rates(&self, x: &[f64; 4]) -> [f64; 4] {
         let [_, angle, speed, rate] = *x;
         let (sine, cosine) = angle.sin_cos();
@@ -139,7 +139,7 @@ impl Plant for CartPendulum {
     }
 
     fn advance(&mut self, mut ns: u64) {
-        // A fallen pendulum is not simulated: its angle only grows.
+        // A fallen pendulum is not simulated any further, because its angle only grows.
         while ns > 0 && !self.has_fallen() {
             let step_ns = ns.min(STEP_NS);
             self.step(step_ns as f64 * 1e-9);

@@ -16,19 +16,19 @@ use crate::model::{Model, Parts, Sensor};
 pub const WHEEL_RADIUS_M: f64 = 0.0275;
 /// Distance between the wheels, m.
 pub const AXLE_M: f64 = 0.087;
-/// Voltage of a full duty cycle, V; the duty cycle is set in whole percent.
+/// Voltage at a duty cycle of 100 %, V; the duty cycle is set in whole percent.
 pub const DUTY_VOLTAGE: f64 = 8.087;
 
 /// Time constant of the gyroscope's lag, s. It is not published; see above.
 const GYROSCOPE_LAG_S: f64 = 0.015;
 
-/// Weights of integral, wheel angle, pitch, their rates, yaw and its rate in the cost that the published gains
-/// minimise. They are not published: these reproduce all 91 rows of the published table to half a millionth;
-/// `controller/gains.rs` checks eleven of them. The gyroscope's lag has no weight.
+/// Weights of integral, wheel angle, pitch, their rates, yaw and yaw rate in the cost that the published gains
+/// minimise. The weights are not published: these reproduce all 91 rows of the published table to half a millionth;
+/// `controller/gains.rs` checks eleven of them. The gyroscope's lag has weight 0.
 const WEIGHTS: [f64; 8] = [0.08, 1e-4, 0.1, 1e-4, 1e-4, 100.0, 1e-4, 0.0];
 
-/// Returns the robot. Angles are in rad and voltages in V. A gyroscope reads the pitch rate in whole degrees per
-/// second, and an encoder at each wheel reads whole degrees.
+/// Returns the robot's model. Angles are in rad and voltages in V. A gyroscope reads the pitch rate in whole degrees
+/// per second, and an encoder at each wheel reads whole degrees.
 pub fn robot() -> Model {
     let names = [
         "wheel angle",
@@ -74,7 +74,7 @@ pub fn robot() -> Model {
         a: a.map(|row| row.to_vec()).to_vec(),
         b: b.map(|row| row.to_vec()).to_vec(),
         sensors: vec![
-            // Offset and noise of a reading are those of the authors' recording before the robot is lifted.
+            // Offset and noise of the readings are those in the authors' recording, before the robot is lifted.
             sensor("gyroscope", [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0], 0.3, 0.3),
             sensor(
                 "left encoder",
@@ -105,7 +105,7 @@ pub fn robot() -> Model {
     whole(parts)
 }
 
-/// Makes a model from parts that are constants in the source.
+/// Makes a model from parts that are constants in the source, so it cannot fail.
 pub(super) fn whole(parts: Parts) -> Model {
     #[expect(
         clippy::expect_used,

@@ -1,4 +1,4 @@
-//! The end of a chain that reads a file: packets in flight at the end of the file still pass all segments.
+//! Draining of a chain that reads a file: packets in flight at the end of the file still pass all segments.
 
 use std::time::{Duration, Instant};
 use taut_port::PortCounters;
@@ -7,21 +7,21 @@ use taut_port::PortCounters;
 const IDLE: Duration = Duration::from_secs(3);
 /// Idle time for a segment that has received all packets; counters are published ten times a second.
 const SETTLED: Duration = Duration::from_millis(400);
-/// Interval between requests for a segment's counters.
+/// Interval between requests for the counters of the segment that is being drained.
 const ASKED: Duration = Duration::from_millis(100);
-/// Time limit for a segment; packets that remain in it are lost.
+/// Time limit for draining a segment; packets that remain in the segment are lost.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The drain of the segments after one that has read its file, in order.
+/// The drain of the segments that follow the one that has read its file, in order.
 #[derive(Debug)]
 pub(super) struct Drain {
-    /// True if packets pass from the west end to the east one.
+    /// True if packets pass from west to east.
     eastward: bool,
     /// Index of the segment that is being drained.
     pub segment: usize,
     /// Number of packets that were sent to this segment.
     sent: u64,
-    /// Number of packets that this segment has received and sent on, at the last report.
+    /// Number of packets that this segment has received, and number that it has sent on, at the last report.
     passed: (u64, u64),
     changed: Instant,
     since: Instant,
@@ -29,8 +29,8 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// Begins the drain after the segment with this index out of `count`, which is at an end of the chain and has these
-    /// counters. Returns none if no segment follows.
+    /// Begins the drain after the segment with index `end` out of `count`, which is at an end of the chain and has
+    /// these counters. Returns none if no segment follows.
     pub(super) fn begin(
         end: usize,
         count: usize,
@@ -69,7 +69,7 @@ impl Drain {
         }
     }
 
-    /// Returns true if the segment sends no more packets.
+    /// Returns true if the segment is drained: it sends no more packets.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         let idle = now - self.changed;
         let has_all = self.passed.0 >= self.sent;
@@ -99,13 +99,13 @@ fn next(segment: usize, eastward: bool, count: usize) -> Option<usize> {
     (next < count).then_some(next)
 }
 
-/// Returns the ports of a segment on that side; its first one is the west side.
+/// Returns the ports of a segment on one side; the first port is the west side.
 pub(super) fn side(ports: &[PortCounters], is_east: bool) -> &[PortCounters] {
     let (west, east) = ports.split_at(ports.len().min(1));
     if is_east { east } else { west }
 }
 
-/// Returns the number of packets sent in that direction.
+/// Returns the number of packets that the segment sent in that direction.
 fn sent(ports: &[PortCounters], eastward: bool) -> u64 {
     let ports = side(ports, eastward);
     ports.iter().map(|port| port.tx_packets).sum()

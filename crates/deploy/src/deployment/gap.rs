@@ -1,20 +1,20 @@
-//! Loss on the links of a segment while its process is dead: packets that its neighbours sent to it during that time,
-//! or could not send.
+//! Loss on the links of a segment while its process is dead: packets that its neighbours sent to the segment during
+//! that time, or could not send.
 
 use super::drain::side;
 use taut_port::PortCounters;
 
-/// A side of a segment that is down.
+/// The outage of one side of a dead segment: the link to one neighbour.
 #[derive(Debug)]
 pub(super) struct Gap {
     /// Index of the dead segment.
     pub segment: usize,
     /// Index of the neighbouring segment.
     pub neighbour: usize,
-    /// Number of packets that the neighbour had sent in this direction when the gap was detected; none before its
-    /// report.
+    /// Number of packets that the neighbour had sent in this direction when the outage was detected; none until the
+    /// neighbour reports it.
     before: Option<u64>,
-    /// True when the segment is running again: the next report of the neighbour ends the gap.
+    /// True when the segment is running again: the next report of the neighbour ends the outage.
     closing: bool,
 }
 
@@ -33,12 +33,12 @@ impl Gap {
         !std::mem::replace(&mut self.closing, true)
     }
 
-    /// Marks the segment as dead again before the final report: the gap continues.
+    /// Marks the segment as dead again before the neighbour's final report: the outage continues.
     pub(super) fn reopen(&mut self) {
         self.closing = false;
     }
 
-    /// Processes the neighbour's counters; returns the loss once the gap is over.
+    /// Processes the neighbour's counters; returns the number of lost packets once the outage is over.
     pub(super) fn hear(&mut self, ports: &[PortCounters]) -> Option<u64> {
         let sent = self.sent(ports);
         let before = *self.before.get_or_insert(sent);

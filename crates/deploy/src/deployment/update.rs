@@ -12,8 +12,8 @@ use taut_engine::{Chain, Order, Stage};
 const UPDATE_DEADLINE: Duration = Duration::from_secs(10);
 
 impl Deployment {
-    /// Replaces the functions of the chain by those of another file, segment by segment, while packets pass: all, or none.
-    /// Additional workers of the other file start before that.
+    /// Replaces the functions of the chain by those of another file, segment by segment, while packets pass. If one
+    /// segment fails, all keep the old functions. Additional workers of the other file start before that.
     pub(super) fn update(&mut self, chain: &Chain, file: &Path) -> Result<(), DeployError> {
         self.check_update(chain, file)?;
         // This check is first, as the existing links are those of the same number of segments.
@@ -73,7 +73,7 @@ impl Deployment {
         self.write_state()
     }
 
-    /// Checks that only functions have changed.
+    /// Checks that the other file differs from the chain only in its functions.
     fn check_update(&self, chain: &Chain, file: &Path) -> Result<(), DeployError> {
         let texts = |chain: &Chain| -> Vec<String> {
             chain
@@ -116,7 +116,8 @@ impl Deployment {
         }
     }
 
-    /// Makes a worker, or the programs of a segment in the kernel, replace its functions; returns when that is done.
+    /// Makes a worker, or the programs of a segment in the kernel, replace the functions; returns when the replacement
+    /// is complete.
     fn replace(&mut self, at: usize, functions: &[Stage]) -> Result<(), String> {
         // The places were set when the chain was split.
         let here = |stage: &Stage| Stage {
@@ -151,7 +152,7 @@ impl Deployment {
         self.write_state()
     }
 
-    /// Sends an order to the process of a segment; returns when it is done.
+    /// Sends a command to the process of a segment; returns when the command has been carried out.
     fn order(&mut self, at: usize, order: Order) -> Result<(), String> {
         let running = &self.segments[at];
         let (process, worker) = (running.process, running.worker);
@@ -181,7 +182,7 @@ impl Deployment {
         }
     }
 
-    /// Updates the name of a segment, and its chain file for a restart.
+    /// Updates the name of a segment, and the chain file from which a restart starts it.
     fn rename(&mut self, at: usize, now: &Segment) -> Result<(), DeployError> {
         let running = &mut self.segments[at];
         running.segment.name.clone_from(&now.name);

@@ -6,9 +6,9 @@ use serde_json::Value;
 /// A file of a manifest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    /// Name of the document, with its ending.
+    /// Name of the file, with its extension.
     pub name: String,
-    /// Content of the document.
+    /// Content of the file.
     pub content: Value,
 }
 

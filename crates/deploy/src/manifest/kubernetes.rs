@@ -20,7 +20,7 @@ const NAME_LABEL: &str = "app.kubernetes.io/name";
 pub struct KubernetesOptions {
     /// The container image, with `taut` on its search path.
     pub image: String,
-    /// Whole exclusive processors: one for the worker, the others for the rest.
+    /// Number of exclusive processors: one for the worker, the others for the other threads.
     pub cpus: u32,
     /// Memory of a pod, MiB.
     pub memory_mib: u32,
@@ -54,7 +54,7 @@ fn network_name(units: &Units, number: usize) -> String {
     format!("{}-net-{number}", units.chain)
 }
 
-/// Makes a bridge on the node. Its name is that of an interface, at most 15 characters.
+/// Describes the bridge for one network on the node. Its name is that of an interface, at most 15 characters.
 fn network_attachment(units: &Units, number: usize) -> Value {
     let mut hasher = DefaultHasher::new();
     units.chain.hash(&mut hasher);
@@ -189,7 +189,8 @@ fn volumes(unit: &Unit) -> Value {
     volumes.into()
 }
 
-/// Returns the name of the secret with a unit's keys; the user creates it, as keys do not belong in a manifest.
+/// Returns the name of the Kubernetes secret with a unit's keys. The user creates the secret, as keys do not belong in
+/// a manifest.
 fn secret_name(unit: &Unit) -> String {
     format!("{}-secret", unit.name)
 }
@@ -233,8 +234,8 @@ mod tests {
         contents.filter(|content| content["kind"] == kind).collect()
     }
 
-    /// Checks that the content passes through the type unchanged: then it has no unknown fields, and none of another
-    /// kind.
+    /// Checks that the content is unchanged after conversion to the type and back: then it has no unknown fields, and
+    /// no field of another type.
     #[track_caller]
     fn fits<T: DeserializeOwned + Serialize>(content: &Value) {
         let typed: T = serde_json::from_value(content.clone()).unwrap();

@@ -101,7 +101,7 @@ fn files(segment: &Segment) -> Result<Vec<String>, DeployError> {
         .collect()
 }
 
-/// Converts a name for both systems: lower case, digits, inner hyphens (RFC 1123).
+/// Converts a name into one that both systems accept: lower case, digits, inner hyphens (RFC 1123).
 fn label(name: &str) -> String {
     let plain = |c: char| {
         let c = c.to_ascii_lowercase();

@@ -21,9 +21,9 @@ pub(super) struct Unit {
     pub networks: [usize; 2],
     /// Text of the unit's chain file.
     pub chain: String,
-    /// Other files that it reads, by absolute paths.
+    /// Absolute paths of other files that the function reads.
     pub files: Vec<String>,
-    /// Variables that it reads.
+    /// Environment variables that the function reads.
     pub variables: Vec<String>,
 }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
-/// Types of files in a mode, as in stat(2).
+/// File types in a mode, as in stat(2): folder and regular file.
 const FOLDER: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 
@@ -18,7 +18,7 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Adds a file, and its parent folders. If a name occurs twice, the later one counts.
+    /// Adds a file, and its parent folders. If two files have the same name, the later one replaces the earlier one.
     pub fn file(&mut self, path: &Path, permissions: u32, content: &[u8]) {
         let parts = names(path);
         for depth in 1..parts.len() {

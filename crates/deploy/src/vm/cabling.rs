@@ -12,7 +12,7 @@ use taut_port::PortSpec;
 pub struct Cabling {
     /// Sockets of each machine's NICs, west and east.
     pub cards: Vec<[PathBuf; 2]>,
-    /// Connections of the switch: one more than machines.
+    /// Connections that the switch makes: one more than there are machines.
     pub cables: Vec<[SwitchPort; 2]>,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Contents<'a> {
     pub(super) modules: &'a [Module],
     /// The chain file's text.
     pub(super) chain: &'a str,
-    /// The chain's functions.
+    /// The chain's functions, whose files and variables are copied.
     pub(super) functions: &'a [Stage],
     /// Arguments of `taut forward`, after the chain file.
     pub(super) arguments: &'a [String],
@@ -72,7 +72,7 @@ fn read(path: &Path) -> Result<Vec<u8>, DeployError> {
     fs::read(path).map_err(|e| DeployError::system(format!("cannot read {}", path.display()), e))
 }
 
-/// Returns the variables that are set, with their values.
+/// Returns those variables that are set, as `NAME=VALUE`.
 fn with_values(names: Vec<String>) -> Vec<String> {
     let with_value = |name: String| {
         let value = std::env::var(&name).ok()?;

@@ -1,5 +1,5 @@
-//! The kernel of virtual machines, with the modules that they need. It is the one installed here, or Debian's for
-//! clouds, which is downloaded as a package and unpacked into a cache, not installed.
+//! The kernel of virtual machines, with the modules that they need. It is the installed kernel of this host, or
+//! Debian's kernel for clouds, which is downloaded as a package and unpacked into a cache, not installed.
 
 use crate::DeployError;
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ impl Kernel {
         }
     }
 
-    /// Finds a kernel: one from the cache, else the newest one that is installed, else Debian's.
+    /// Finds a kernel: one from the cache, otherwise the newest installed one, otherwise Debian's.
     ///
     /// # Errors
     /// A requirement for downloading one is missing.
@@ -60,7 +60,7 @@ impl Kernel {
         }
     }
 
-    /// Returns the newest of the folders in `cache`, each named after its kernel.
+    /// Returns the newest of the kernel folders in `cache`, each named after its kernel's version.
     fn newest_in(cache: &Path, modules: impl Fn(&Path) -> PathBuf) -> Option<Self> {
         let entries = fs::read_dir(cache).ok()?.flatten();
         let kernels = entries.filter_map(|entry| {
@@ -219,7 +219,7 @@ impl Kernel {
     }
 }
 
-/// Returns the folder of downloads.
+/// Returns the cache folder for downloaded kernels.
 fn cache_folder() -> PathBuf {
     let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let folder = of("XDG_CACHE_HOME").map(PathBuf::from);
@@ -227,7 +227,7 @@ fn cache_folder() -> PathBuf {
     folder.unwrap_or_else(|| "/var/cache".into()).join("taut")
 }
 
-/// Returns the package after `Depends:` in the output of `apt-cache depends`.
+/// Returns the package name after `Depends:` in the output of `apt-cache depends`.
 fn dependency(said: &str) -> Option<String> {
     let mut lines = said.lines().map(str::trim);
     let found = lines.find_map(|line| line.strip_prefix("Depends: linux-image-"));
@@ -246,7 +246,7 @@ fn version_key(version: &str) -> Vec<u64> {
     parts.filter_map(|part| part.parse().ok()).collect()
 }
 
-/// Collects modules by name, from a folder and its subfolders.
+/// Collects the paths of modules by name, from a folder and its subfolders.
 fn collect(folder: &Path, found: &mut BTreeMap<String, PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();

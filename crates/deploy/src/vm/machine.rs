@@ -18,7 +18,7 @@ use taut_engine::Chain;
 use taut_host::{Missing, is_installed};
 
 const EMULATOR: &str = "qemu-system-x86_64";
-/// Beginning of a machine's last line, followed by the exit code of its `taut forward`.
+/// Prefix of a machine's last line; the exit code of its `taut forward` follows.
 pub(super) const ENDED: &str = "taut-guest ended ";
 /// Names of the serial lines between the machine and the process that started it.
 pub(super) const EVENTS: &str = "taut.events";
@@ -48,7 +48,7 @@ impl Accelerator {
         }
     }
 
-    /// Returns why the processor is unavailable, in a clause; none if it is available.
+    /// Returns why the processor cannot execute the machine's instructions, in a clause; none if it can.
     pub fn why_not_the_processor() -> Option<String> {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo");
         if !cpuinfo.is_ok_and(|text| virtualizes(&text)) {
@@ -193,8 +193,7 @@ impl Machine {
 
     /// Passes on the output of its `taut forward`, line by line, until the machine ends; then returns the exit code.
     ///
-    /// # Errors
-    /// It ended without an exit code.
+    /// The machine ended without an exit code.
     pub fn relay(&mut self, mut line: impl FnMut(&str)) -> Result<i32, DeployError> {
         loop {
             let Some(said) = next_line(&mut self.lines) else {
@@ -258,7 +257,7 @@ impl Control {
     }
 }
 
-/// Converts a line of a machine's console or its emulator to a message of ours, where there is one.
+/// Converts a line of a machine's console or its emulator to a message of taut, if there is one for that line.
 fn told(line: &str) -> String {
     let socket = line
         .split_once("waiting for connection on: disconnected:unix:")

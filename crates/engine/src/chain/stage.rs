@@ -1,5 +1,5 @@
-//! One function of a chain with its settings, from a chain file or a command line; the making of the functions; and the
-//! reason why a chain cannot be used.
+//! One function of a chain with its settings, from a chain file or a command line; construction of the functions; and
+//! the reason why a chain cannot be used.
 
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
@@ -45,7 +45,7 @@ impl Stage {
         })
     }
 
-    /// Makes the function only to query its properties; None if its settings are wrong.
+    /// Makes the function only to query its properties; returns None if its settings are wrong.
     pub(super) fn made(&self) -> Option<Box<dyn Function>> {
         taut_functions::build(&self.name, self.settings.clone()).ok()
     }
@@ -153,13 +153,13 @@ pub(crate) fn build(
 /// The context in which functions are made for a worker.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Making<'a> {
-    /// Number of the worker in its chain.
+    /// Index of the worker in its chain.
     pub(crate) member: Member,
     /// State that the functions of all workers share, by stage.
     pub(crate) shared: &'a [Shared],
-    /// For each port, true if it stamps packets on arrival; empty if unknown.
+    /// For each port, true if the port timestamps packets on arrival; empty if unknown.
     pub(crate) stamped: &'a [bool],
-    /// Watcher that receives the progress of slow work, and can cancel it.
+    /// Watcher that receives the progress of a slow construction, and can cancel it.
     pub(crate) watcher: Option<&'a Watcher<'a>>,
 }
 

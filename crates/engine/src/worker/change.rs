@@ -1,4 +1,5 @@
-//! Changes while packets flow: replaces the functions between two iterations, and lets replaced ones release packets.
+//! Changes while packets flow: replaces the functions between two iterations, and lets replaced functions release their
+//! packets.
 
 use super::{Worker, is_stamped_by_the_day};
 use crate::chain::Making;

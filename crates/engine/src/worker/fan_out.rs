@@ -58,7 +58,7 @@ impl Worker {
         }
     }
 
-    /// Sends as [`Worker::send_apart`] does, if packets must not be lost because a port is full.
+    /// Sends as [`Worker::send_apart`] does, but without losing packets at a full port.
     #[cold]
     fn send_apart_patiently(
         &mut self,

@@ -1,4 +1,5 @@
-//! The work of a worker ten times a second: publishes counters, checks links, and finds out whether work is left.
+//! The periodic tasks of a worker, ten times a second: publishes counters, checks links, and ends the worker if no work
+//! is left.
 
 use super::{End, Worker};
 use crate::CountersView;
@@ -77,7 +78,7 @@ impl Worker {
         }
     }
 
-    /// Passes the counts and link states so far to new functions, which have not received any yet.
+    /// Passes the current counts and link states to new functions, which have not received any yet.
     #[cold]
     pub(super) fn tell_new_functions(&mut self, own: &CountersView, links: &[Option<Link>]) {
         self.tell_counts(own);

@@ -11,8 +11,8 @@ use taut_port::{BATCH_CAPACITY, Batch, Direction, Pairs};
 const BETWEEN_LOOKS: u64 = 8;
 
 impl Worker {
-    /// Processes packets of other workers, and frames of the slow path, if any have come. Returns true if any have, or
-    /// if the iteration had packets before.
+    /// Processes packets of other workers, and frames of the slow path, if there are any. Returns true if there were
+    /// any, or if the iteration already had packets.
     #[inline(always)]
     pub(super) fn serve_lanes(
         &mut self,

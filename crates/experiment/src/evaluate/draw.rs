@@ -1,4 +1,4 @@
-//! Selection of the values that the figures of a report show. The figure crate draws them.
+//! Selects the values that the figures of a report show; the figure crate draws them.
 
 use super::selection::{Group, Runs, SIDE, latencies, number};
 use super::table::{csv_line, quantity_of};
@@ -16,29 +16,29 @@ use taut_figure::{
 use taut_measure::quantity::Quantity;
 use taut_measure::{LatencyHistogram, median};
 
-/// Maximum number of series in a readable figure.
+/// Maximum number of series with which a figure is readable.
 const MOST_SERIES: usize = 40;
 
 /// A drawn figure.
 #[derive(Debug, Serialize)]
 pub struct Figure {
-    /// Name of its files.
+    /// Name of the figure's files, without extension.
     pub name: String,
     /// Heading of the figure.
     pub title: String,
-    /// Note for the reader.
+    /// Note for the reader below the figure.
     pub caption: String,
-    /// Drawing of the figure.
+    /// The figure as SVG.
     #[serde(skip)]
     pub svg: String,
-    /// Data of the figure as CSV; each line names the runs that it is derived from.
+    /// Data of the figure as CSV; each line names the runs from which it was derived.
     #[serde(skip)]
     pub data: String,
-    /// The runs of the figure.
+    /// Names of the runs that the figure shows.
     pub runs: Vec<String>,
 }
 
-/// Draws one figure.
+/// Draws one figure of the report.
 pub(crate) fn draw(
     experiment: &Experiment,
     figure: &FigureDefinition,
@@ -113,7 +113,7 @@ pub(crate) fn draw(
     })
 }
 
-/// Returns the series of the published points at `index` of a figure.
+/// Returns the series for the published points with index `index` in a figure.
 fn published_series(index: usize, published: &Published) -> Series {
     Series {
         label: published_label(published),
@@ -129,7 +129,7 @@ fn published_label(published: &Published) -> String {
     }
 }
 
-/// Returns the sources of the published points of a figure, each once.
+/// Returns the sources of the published points in a figure, each source once.
 fn sources(figure: &FigureDefinition) -> Option<String> {
     let mut sources: Vec<&str> = figure.published.iter().map(|it| &*it.source).collect();
     sources.retain(|source| !source.is_empty());
@@ -172,7 +172,8 @@ impl Drawing<'_> {
             .collect()
     }
 
-    /// Returns the styles. In a comparison of two experiments, matching series have the same colour: A solid, B dashed.
+    /// Returns the styles of the series. In a comparison of two experiments, matching series have the same colour:
+    /// solid for A, dashed for B.
     fn styles(&self) -> Vec<Style> {
         if !self.runs.overlaid {
             return (0..self.groups.len()).map(Style::of).collect();
@@ -195,7 +196,7 @@ impl Drawing<'_> {
         styles
     }
 
-    /// Returns the value of a key that this kind of figure needs.
+    /// Returns the value of a key in the definition that this kind of figure needs.
     fn needed<'b>(
         &self,
         key: &str,
@@ -207,8 +208,8 @@ impl Drawing<'_> {
             .ok_or_else(|| format!("a figure of this kind needs `{key}`"))
     }
 
-    /// Returns the values of a metric or variable over a group. A group without values has no data; it is an error if
-    /// no run at all has a value.
+    /// Returns the values of a metric or variable for the runs in a group. A group without values yields an empty list;
+    /// if no run in any group has a value, that is an error.
     fn values(&self, group: &Group, name: &str) -> Result<Vec<f64>, String> {
         if self.runs.values(name).next().is_none() {
             return Err(self.runs.no_metric(name));
@@ -290,7 +291,7 @@ impl Drawing<'_> {
         ))
     }
 
-    /// Returns the published points of a distribution.
+    /// Returns the published points of a distribution, for a CDF.
     fn published(&self) -> Vec<cdf::Published> {
         let all = self.figure.published.iter().enumerate();
         all.map(|(index, published)| cdf::Published {
@@ -422,7 +423,7 @@ impl Drawing<'_> {
         ))
     }
 
-    /// Returns the runs of a group by their value of a variable or metric.
+    /// Returns the runs in a group, grouped by their value of the variable or metric `x`.
     fn at_each(&self, group: &Group, x: &str) -> Vec<(f64, Vec<usize>)> {
         let mut all: Vec<(f64, Vec<usize>)> = Vec::new();
         let mut places = std::collections::HashMap::new();
@@ -600,7 +601,8 @@ impl Drawing<'_> {
     }
 }
 
-/// Returns the distinguishing part of a metric's name: the prefix and suffix common to all are removed, and the unit.
+/// Returns the distinguishing part of a metric's name: without the prefix and suffix that all names share, and without
+/// the unit.
 fn part_name(metric: &str, all: &[&str]) -> String {
     let words: Vec<&str> = metric.split('.').collect();
     let others: Vec<Vec<&str>> = all.iter().map(|it| it.split('.').collect()).collect();

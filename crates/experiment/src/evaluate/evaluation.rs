@@ -1,4 +1,4 @@
-//! An evaluation: the content of a report, and its files.
+//! An evaluation of a results folder: the contents of the report, and the files that are written with it.
 
 use super::draw::{Figure, draw};
 use super::formula::Formulas;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use taut_lab::report::LEAST_SENT;
 use taut_results::{write_json, write_whole};
 
-/// The content of a report.
+/// The contents of a report.
 #[derive(Debug, Serialize)]
 pub struct Evaluation {
     /// Title of the experiment, one line.
@@ -27,10 +27,10 @@ pub struct Evaluation {
     pub tables: Vec<Table>,
     /// Figures of the report.
     pub figures: Vec<Figure>,
-    /// Parts that could not be evaluated, one sentence each.
+    /// Reasons why parts of the report could not be evaluated, one sentence each.
     pub problems: Vec<String>,
-    /// Note about the number of runs in which the generator sent less than requested, and the remedy; `None` if there
-    /// were none.
+    /// Note about runs in which the load generator sent less than requested, with their number and the remedy; `None`
+    /// if there are no such runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<String>,
     /// Comparison with the published results that the experiment replicates.

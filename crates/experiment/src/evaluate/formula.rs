@@ -1,4 +1,4 @@
-//! Formulas over the runs.
+//! Formulas that compute a value from the metrics of runs.
 
 use super::selection::{Runs, number};
 use crate::experiment::Experiment;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use taut_measure::median;
 
-/// The runs as data for formulas.
+/// The runs, in the form that formulas use.
 pub(crate) struct Formulas {
     environment: Environment<'static>,
     pub(super) data: Arc<Data>,
@@ -21,13 +21,13 @@ pub(crate) struct Formulas {
 
 pub(super) struct Data {
     runs: Vec<IndexedRun>,
-    /// The loop variables of all planned combinations.
+    /// Values of the loop variables in each planned combination.
     pub(super) planned: Vec<Values>,
 }
 
 type Figure = fn(&[f64]) -> Option<f64>;
 
-/// Functions that a formula can apply to the runs of selected combinations.
+/// Functions that a formula can apply to a metric of the runs in selected combinations.
 const FIGURES: [(&str, Figure); 5] = [
     ("median", median),
     ("mean", |values| {
@@ -49,7 +49,7 @@ fn cannot(reason: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason)
 }
 
-/// Returns the indices of the combinations with these values.
+/// Returns the indices of the combinations whose variables have the values in `only`.
 fn matching(planned: &[Values], only: &Kwargs) -> Result<BTreeSet<usize>, Error> {
     let mut wanted = Vec::new();
     for name in only.args() {
@@ -115,10 +115,10 @@ impl Formulas {
         }
     }
 
-    /// Returns the combinations whose runs a formula uses, by their index among the planned ones.
+    /// Returns the indices, among the planned combinations, of those whose runs a formula uses.
     ///
     /// # Errors
-    /// The formula is not an expression, or refers to something that does not exist.
+    /// The formula is not an expression, or uses a name that does not exist.
     pub(crate) fn taken(planned: &[Values], formula: &str) -> Result<BTreeSet<usize>, String> {
         let taken = Arc::new(Mutex::new(BTreeSet::new()));
         let planned: Arc<[Values]> = planned.into();
@@ -138,7 +138,7 @@ impl Formulas {
         Ok(taken.clone())
     }
 
-    /// Evaluates a condition with a sample value.
+    /// Evaluates a condition once with a sample value, to find errors.
     ///
     /// # Errors
     /// The condition is invalid.
@@ -147,7 +147,7 @@ impl Formulas {
         tried(&environment(), condition, context).map(|_| ())
     }
 
-    /// Returns whether a condition holds at a value.
+    /// Returns true if a condition holds for a value.
     ///
     /// # Errors
     /// The condition is invalid.
@@ -156,7 +156,8 @@ impl Formulas {
         Ok(tried(&environment(), condition, context)?.is_true())
     }
 
-    /// Returns the repetitions in which all these combinations were measured, each as the indices of its runs.
+    /// Returns the repetitions in which every combination in `taken` was measured; each is a list of the indices of its
+    /// runs.
     pub(super) fn complete(&self, taken: &BTreeSet<usize>) -> Vec<Vec<usize>> {
         let is_whole = |runs: &&Vec<usize>| {
             let there: BTreeSet<usize> = runs
@@ -191,7 +192,7 @@ impl Formulas {
         *self.drawn.lock().unwrap_or_else(PoisonError::into_inner) = runs;
     }
 
-    /// Returns the formula's value in each repetition by itself, where it has one.
+    /// Returns the formula's values in single repetitions; repetitions in which it has no value are skipped.
     pub(super) fn in_each(&self, formula: &str, repetitions: &[Vec<usize>]) -> Vec<f64> {
         let alone = |runs: &Vec<usize>| {
             self.draw(runs.clone());
@@ -213,7 +214,8 @@ fn tried(
         .map_err(|e| message(&e))
 }
 
-/// Returns a reason, with the list of available functions if it is about an unknown one.
+/// Adds the list of available functions to an error message about an unknown function; returns other messages
+/// unchanged.
 fn with_figures(reason: &str) -> String {
     if reason.contains("is unknown") {
         let names = FIGURES.map(|(name, _)| name).join(", ");

@@ -1,5 +1,5 @@
-//! Evaluation of the runs: tables, figures, verdicts, and one tidy table of all metrics. Everything is derived from the
-//! results folder, and names the runs that it is based on.
+//! Evaluation of the runs: tables, figures, verdicts, and a tidy table of all metrics. Every result is derived from the
+//! results folder, and names the runs from which it was derived.
 
 pub(crate) mod draw;
 pub(crate) mod evaluation;
@@ -19,7 +19,8 @@ use crate::folder::Folder;
 use crate::page;
 use std::path::{Path, PathBuf};
 
-/// Evaluates a results folder and writes the evaluation with its report. Also returns the page's path.
+/// Evaluates a results folder, and writes the evaluation and its report. Returns the evaluation and the path of the
+/// page.
 ///
 /// # Errors
 /// The folder cannot be read or written.

@@ -9,28 +9,28 @@ use taut_measure::LatencyHistogram;
 use taut_results::InsidePath;
 use taut_settings::suggestion;
 
-/// Maximum size of a histogram log, bytes: those of this program are a hundred times smaller.
+/// Maximum size of a histogram log, bytes: logs that this program writes are a hundred times smaller.
 const MOST_LOG_BYTES: u64 = 16 << 20;
 
-/// The counted runs of an experiment, or of two that are overlaid.
+/// The counted runs of one experiment, or of two experiments that are overlaid.
 #[derive(Debug, Clone)]
 pub(crate) struct Runs {
     pub(crate) runs: Vec<IndexedRun>,
-    /// Location of each run's files: the results folder, and the run's folder in it.
+    /// Location of the files of each run: the results folder, and the run's folder relative to it.
     folders: Vec<(PathBuf, InsidePath)>,
-    /// True if the runs are of two experiments, distinguished by the variable [`SIDE`].
+    /// True if the runs belong to two experiments, distinguished by the variable [`SIDE`].
     pub(crate) overlaid: bool,
 }
 
-/// The variable that states which of two experiments a run belongs to. No file can define a variable of this name.
+/// Variable whose value is the experiment, A or B, to which a run belongs. No file can define a variable of this name.
 pub(crate) const SIDE: &str = "A or B";
 
 /// Runs that share the values of some variables.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// The values, in the order of the requested variables.
+    /// The shared values, in the order of the requested variables.
     pub(crate) of: Vec<Value>,
-    /// Indices of the runs.
+    /// Indices of the runs in the group.
     pub(crate) members: Vec<usize>,
 }
 
@@ -50,7 +50,7 @@ impl Runs {
         })
     }
 
-    /// Merges both selections, with the runs of each combination next to each other.
+    /// Merges the runs of two experiments; the runs of each combination are next to each other.
     pub(crate) fn overlay(a: &Self, b: &Self) -> Self {
         let mut places = std::collections::HashMap::new();
         let mut all = Vec::new();
@@ -76,7 +76,7 @@ impl Runs {
         }
     }
 
-    /// Removes the runs of these names.
+    /// Removes the runs with these names.
     pub(crate) fn without(&mut self, ids: &BTreeSet<String>) {
         let kept: Vec<bool> = self.runs.iter().map(|run| !ids.contains(&run.id)).collect();
         let mut of_run = kept.iter();
@@ -89,7 +89,7 @@ impl Runs {
         self.runs.is_empty()
     }
 
-    /// Groups by the values of these variables, in the order of the combinations.
+    /// Groups the runs by the values of these variables, in the order of the combinations.
     pub(crate) fn groups(&self, by: &[String]) -> Vec<Group> {
         self.groups_where(by, |_| true)
     }
@@ -127,7 +127,7 @@ impl Runs {
             .collect()
     }
 
-    /// Returns all values of a metric.
+    /// Returns the values of a metric in all runs that have it.
     pub(crate) fn values<'a>(&'a self, metric: &'a str) -> impl Iterator<Item = f64> + 'a {
         self.runs.iter().filter_map(move |run| number(run, metric))
     }
@@ -141,7 +141,7 @@ impl Runs {
             .collect()
     }
 
-    /// Returns the message that there is no such metric, with a suggestion for a similar name.
+    /// Returns the message that a metric does not exist, with a suggestion for a similar name.
     pub(crate) fn no_metric(&self, metric: &str) -> String {
         let known: BTreeSet<&str> = self
             .runs
@@ -156,13 +156,13 @@ impl Runs {
     }
 }
 
-/// Returns a key that is the same for the same values in any order.
+/// Returns a key for a set of values that is independent of their order.
 pub(crate) fn key_of(variables: &crate::variables::Values) -> String {
     let sorted: std::collections::BTreeMap<_, _> = variables.iter().collect();
     serde_json::to_string(&sorted).unwrap_or_default()
 }
 
-/// Returns a metric of a run, or a numeric variable.
+/// Returns the value of a metric, or of a numeric variable, in a run.
 pub(crate) fn number(run: &IndexedRun, name: &str) -> Option<f64> {
     run.metrics
         .get(name)
@@ -189,8 +189,8 @@ fn as_number(text: &str) -> Option<f64> {
     digits.parse::<f64>().ok().map(|value| value * factor)
 }
 
-/// Returns the latencies of a group's packets, merged from the histogram logs of its runs. Memory is independent of the
-/// number of packets and runs.
+/// Returns the latencies of all packets in a group, merged from the histogram logs of its runs. The memory is
+/// independent of the number of packets and runs.
 pub(crate) fn latencies(
     runs: &Runs,
     group: &Group,
@@ -215,8 +215,8 @@ pub(crate) fn latencies(
     Ok(all)
 }
 
-/// Returns the histogram logs of a run, on each node that has some. They are directly in the folder of the samples, or
-/// else below it.
+/// Returns the histogram logs of a run on all nodes. They are directly in the folder `samples` of the node, or else in
+/// folders below it.
 fn logs_of(results: &Path, run: &InsidePath, samples: &str) -> Result<Vec<InsidePath>, String> {
     let told = |e: &dyn std::fmt::Display| e.to_string();
     let name = InsidePath::new("latency.hlog").map_err(|e| told(&e))?;

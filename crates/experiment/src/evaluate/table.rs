@@ -1,4 +1,4 @@
-//! Tables from runs: a row per combination, a column per metric.
+//! Tables that are computed from runs: a row per combination, a column per metric.
 
 use super::selection::Runs;
 use crate::definition::TableDefinition;
@@ -12,11 +12,11 @@ use taut_measure::{Interval, median_interval};
 /// A table: a row per combination, a column per metric.
 #[derive(Debug, Serialize)]
 pub struct Table {
-    /// Name of its file.
+    /// Name of the table's file, without extension.
     pub name: String,
     /// Heading of the table.
     pub title: String,
-    /// The variables, then the metrics.
+    /// Headings of the columns: variables first, then metrics.
     pub columns: Vec<String>,
     /// Number of leading columns that are variables.
     pub variables: usize,
@@ -27,33 +27,33 @@ pub struct Table {
 /// A row of a table.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// The values of the variables.
+    /// Values of the variables, as text.
     pub of: Vec<String>,
-    /// The metrics; `None` if no run has a value.
+    /// Values of the metrics; `None` for a metric that no run has.
     pub cells: Vec<Option<Cell>>,
-    /// The runs of the row.
+    /// Names of the runs from which the row was computed.
     pub runs: Vec<String>,
 }
 
-/// A metric over some runs.
+/// A metric summarised over several runs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Cell {
-    /// Median of the runs.
+    /// Median of the values.
     pub median: f64,
-    /// Confidence interval of the median; with fewer than six runs, the range of the values. `None` for a single run.
+    /// Confidence interval of the median; with fewer than six runs, the range of the values. `None` for one run.
     pub interval: Option<Interval>,
     /// The smallest and the largest value.
     pub range: [f64; 2],
-    /// Number of runs with a value.
+    /// Number of runs that have a value.
     pub runs: usize,
-    /// The cell as text.
+    /// Median and interval as text.
     pub text: String,
-    /// The interval, or the range, as text.
+    /// The interval, or the range with few runs, as text.
     pub spread: String,
 }
 
 impl Table {
-    /// Returns the table for a terminal.
+    /// Returns the table as text for a terminal.
     pub fn text(&self) -> String {
         let mut table = table::plain();
         table.set_header(&self.columns);
@@ -178,7 +178,7 @@ fn cell(values: &[f64], metric: &str) -> Option<Cell> {
     })
 }
 
-/// Returns the quantity of a metric, by the unit at the end of its name.
+/// Returns the physical quantity of a metric, derived from the unit at the end of its name.
 pub(crate) fn quantity_of(metric: &str) -> Quantity {
     // An estimate's value and the ends of its interval have the unit of the estimated quantity.
     let is_part = |name: &&str| ["point", "low", "high", "median"].contains(name);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::Path;
 use taut_results::{Cells, write_table, write_whole_with};
 
-/// Writes both files.
+/// Writes `metrics.csv` and `metrics.parquet` into a folder.
 pub(crate) fn write(dir: &Path, runs: &Runs) -> Result<(), ExperimentError> {
     let names: Vec<String> = runs
         .runs

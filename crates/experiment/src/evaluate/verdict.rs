@@ -1,4 +1,4 @@
-//! Verdicts on claims: comparison of results with published ones, including the uncertainty from few runs.
+//! Verdicts on claims: results are compared with published figures, including the uncertainty from the number of runs.
 
 use super::formula::Formulas;
 use crate::claim::{Claim, PublishedFigure, Region};
@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use taut_measure::quantity::plain;
 use taut_measure::{Interval, IntervalMethod, median_interval};
 
-/// Coverage of the confidence intervals with six repetitions or more. With fewer the actual coverage is printed.
+/// Coverage of the confidence intervals, available from six repetitions on. With fewer repetitions the actual coverage
+/// is printed.
 const CONFIDENCE: f64 = 0.95;
 
 /// Verdict on a claim.
@@ -16,36 +17,37 @@ pub struct Verdict {
     pub text: String,
     /// The published result, as text.
     pub published: String,
-    /// The published result, in numbers; `None` for a claim of the experiment's own.
+    /// The published result as numbers; `None` for the experiment's own claim.
     #[serde(default)]
     pub figure: Option<PublishedFigure>,
-    /// Range of values that count as equal to the published figure.
+    /// Range of values that agree with the published figure within the tolerance.
     #[serde(default)]
     pub same: Region,
-    /// Ratio of the value to the published figure.
+    /// The value divided by the published figure.
     #[serde(default)]
     pub factor: Option<f64>,
     /// Formula of the claim.
     pub formula: String,
     /// Value of the formula.
     pub value: Option<f64>,
-    /// Confidence interval of the median over the repetitions: its lower and upper end. The formula is evaluated once
-    /// per repetition, as the combinations of one repetition share the state of the machine. `None` with one
+    /// Lower and upper bound of the confidence interval of the median over the repetitions. The formula is evaluated
+    /// once per repetition, because the combinations of one repetition share the state of the machine. `None` with one
     /// repetition, and for a formula that combines several repetitions.
     pub interval: Option<[f64; 2]>,
-    /// Probability that such an interval covers that median, 0..1.
+    /// Probability that the confidence interval covers the true median, 0..1.
     #[serde(default)]
     pub coverage: f64,
-    /// Method of the interval.
+    /// Method by which the interval was computed.
     #[serde(default)]
     pub method: IntervalMethod,
     /// Number of repetitions.
     pub repetitions: usize,
-    /// Condition under which the claim holds; for a published figure, its direction.
+    /// Condition under which the claim holds; for a published figure, the condition that the result has the published
+    /// direction.
     pub condition: String,
     /// The verdict.
     pub verdict: VerdictKind,
-    /// Explanation of an uncertain or expected difference.
+    /// Explanation of a difference that is expected, or that the data cannot decide.
     pub note: String,
 }
 
@@ -55,18 +57,19 @@ pub struct Verdict {
 pub enum VerdictKind {
     /// The result has the published direction, and its interval overlaps the published figure within the tolerance.
     Same,
-    /// The result has the published direction, but another size.
+    /// The result has the published direction, but its size disagrees with the published size, or none was published.
     SameDirection,
     /// The result has the opposite direction.
     Opposite,
-    /// A claim of the experiment's own holds at the value and at both ends of its interval. With too few repetitions
-    /// for an interval of 95 %, it holds in each repetition.
+    /// The condition of the experiment's own claim holds at the value and at both bounds of its interval. With too few
+    /// repetitions for an interval of 95 %, it holds in each repetition.
     #[serde(alias = "reproduced")]
     Holds,
-    /// A claim of the experiment's own holds at none of these values.
+    /// The condition of the experiment's own claim holds neither at the value nor at a bound of its interval; with few
+    /// repetitions, in no repetition.
     #[serde(alias = "not-reproduced")]
     Fails,
-    /// The condition holds at some of these values, but not at all.
+    /// The condition holds for some, but not all, of the values that are compared.
     Unclear,
     /// The formula has no value: runs or metrics are missing.
     NoData,
@@ -86,7 +89,7 @@ impl VerdictKind {
         }
     }
 
-    /// Returns the class of its cell on a page.
+    /// Returns the CSS class of the verdict's cell on a page.
     pub(crate) fn class(self) -> &'static str {
         match self {
             Self::Same | Self::Holds => "good",
@@ -95,14 +98,14 @@ impl VerdictKind {
         }
     }
 
-    /// Returns whether the verdict is conclusive.
+    /// Returns true for a conclusive verdict: data exist, and it is not unclear.
     pub fn is_told(self) -> bool {
         !matches!(self, Self::Unclear | Self::NoData)
     }
 }
 
 impl Verdict {
-    /// Returns the value's interval; `None` if it has none.
+    /// Returns the confidence interval of the value, if there is one.
     pub fn spread(&self) -> Option<Interval> {
         let [low, high] = self.interval?;
         Some(Interval {
@@ -124,7 +127,7 @@ impl Verdict {
         }
     }
 
-    /// Returns the verdict with its factor, for a table that has a column for the number of repetitions: `same
+    /// Returns the verdict with its factor, for a table in which the number of repetitions is a separate column: `same
     /// direction, × 9.3`.
     pub fn brief(&self) -> String {
         let name = self.verdict.name();
@@ -139,8 +142,8 @@ impl Verdict {
         }
     }
 
-    /// Returns the verdict as text, with its factor. If there are too few repetitions for an interval of 95 %, the text
-    /// names their number: `same direction, 9.3 times the published figure, in all of 3 repetitions`.
+    /// Returns the verdict as text, with its factor. With too few repetitions for an interval of 95 %, the text
+    /// contains the number of repetitions: `same direction, 9.3 times the published figure, in all of 3 repetitions`.
     pub fn words(&self) -> String {
         let mut words = self.verdict.name().to_owned();
         if self.verdict == VerdictKind::SameDirection {
@@ -189,9 +192,9 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// Returns the interval of the repetitions' median. Returns `None` for one repetition, and if the value over all runs
-/// is outside the range of single repetitions: such a formula combines several repetitions, for example by counting
-/// runs.
+/// Returns the confidence interval of the median over the repetitions, from the value of each. Returns `None` for one
+/// repetition, and if `value`, over all runs, is outside the range of single repetitions: such a formula combines
+/// several repetitions, for example by counting runs.
 fn spread(in_each: &[f64], value: f64) -> Option<Interval> {
     let least = in_each.iter().copied().reduce(f64::min)?;
     let most = in_each.iter().copied().reduce(f64::max)?;
@@ -200,20 +203,20 @@ fn spread(in_each: &[f64], value: f64) -> Option<Interval> {
     median_interval(in_each, CONFIDENCE).filter(|found| found.count > 1 && among)
 }
 
-/// The result of a formula.
+/// The value of a formula, and its uncertainty.
 struct Found {
     value: f64,
     spread: Option<Interval>,
     repetitions: usize,
-    /// Values that the verdict is based on: the value and the ends of its interval, or with few repetitions the value
-    /// of each repetition.
+    /// Values for which the condition is evaluated: the value and the bounds of its interval, or with few repetitions
+    /// the value and the value in each repetition.
     judged: Vec<f64>,
 }
 
-/// Returns the result of a formula.
+/// Evaluates a formula over all complete repetitions.
 ///
 /// # Errors
-/// The reason why it has no value.
+/// The reason why the formula has no value.
 fn find(formulas: &Formulas, formula: &str) -> Result<Found, String> {
     let taken = Formulas::taken(&formulas.data.planned, formula)?;
     let whole = formulas.complete(&taken);
@@ -296,8 +299,8 @@ pub(crate) fn verdict(formulas: &Formulas, claim: &Claim) -> Verdict {
     verdict
 }
 
-/// Returns the kind of verdict. `holds` states for each value in `judged` whether the condition holds there. `same` is
-/// the range of values that count as equal to the published figure; `None` for a claim of the experiment's own.
+/// Returns the kind of verdict. `holds` contains for each value in `judged` whether the condition holds. `same` is the
+/// range of values that agree with the published figure; `None` for the experiment's own claim.
 fn kind(judged: &[f64], holds: &[bool], same: Option<Region>) -> VerdictKind {
     let all = holds.iter().all(|holds| *holds);
     let none = holds.iter().all(|holds| !holds);
@@ -313,7 +316,7 @@ fn kind(judged: &[f64], holds: &[bool], same: Option<Region>) -> VerdictKind {
     }
 }
 
-/// Returns whether the range of the values overlaps a region.
+/// Returns true if the range of `values` overlaps a region.
 fn meets(values: &[f64], [from, to]: Region) -> bool {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -329,7 +332,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// Returns runs of one combination, one per repetition.
+    /// Returns formulas over runs of one combination, one run per repetition.
     fn formulas(values: &[f64]) -> Formulas {
         let run = |(index, value): (usize, &f64)| IndexedRun {
             id: format!("v1-r{}", index + 1),

@@ -2,7 +2,7 @@
 
 use taut_host::SshAddress;
 
-/// Address of a node: the machine that takes this role.
+/// Address of a node: how commands reach the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NodeAddress {
     /// The node is this machine.

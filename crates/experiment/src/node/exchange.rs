@@ -1,4 +1,5 @@
-//! Commands that communicate with another machine, for one request or for longer. Both have timeouts.
+//! Commands that communicate with another machine: for a single request, or as long-running processes. Both have
+//! timeouts.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -8,13 +9,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Time that a command may take to end after its input has ended.
+/// Timeout for a command to exit after its input has been closed.
 const END_PATIENCE: Duration = Duration::from_secs(20);
-/// Interval between two checks for a stop.
+/// Interval between two checks for a stop request.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Runs a command: `send` writes its input, `receive` reads its output. The error is the last line that the command
-/// printed.
+/// Runs a command: `send` writes the command's input, `receive` reads its output. On failure, the error is the last
+/// line that the command printed.
 pub(crate) fn exchange<T: Send + 'static>(
     mut command: Command,
     send: impl FnOnce(ChildStdin) -> io::Result<()> + Send + 'static,
@@ -81,18 +82,18 @@ pub(crate) fn exchange<T: Send + 'static>(
     }
 }
 
-/// Reads all of a stream.
+/// Reads a stream to its end.
 pub(crate) fn read_all(mut from: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// A long-running command. Dropping it closes the command's input.
+/// A long-running command. Dropping the value closes the command's input.
 pub(crate) struct Kept {
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// Last output of the command, after it has ended.
+    /// Last output of the command, once it has exited.
     ended: Arc<OnceLock<String>>,
     pid: u32,
 }
@@ -136,8 +137,8 @@ impl Kept {
         })
     }
 
-    /// Returns the rest of the first line that begins with `mark`. The error is all that the command printed until it
-    /// ended.
+    /// Returns the first line that begins with `mark`, without the mark. On failure, the error is all output of the
+    /// command until it exited.
     pub(crate) fn line(
         &mut self,
         mark: &str,
@@ -170,7 +171,7 @@ impl Kept {
         }
     }
 
-    /// Returns the last output of the command, if it has ended.
+    /// Returns the last output of the command, if it has exited.
     pub(crate) fn ended(&self) -> Option<String> {
         self.ended.get().cloned()
     }

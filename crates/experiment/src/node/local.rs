@@ -1,4 +1,4 @@
-//! Local node: this machine, in a network namespace of its own where it has links.
+//! Local node: this machine; if the node has links, in a network namespace of its own.
 
 use super::parcel::RunFile;
 use super::step::{Step, StepUnderWay};
@@ -31,7 +31,7 @@ impl Local {
     }
 
     /// Makes a local command that runs `taut node WHAT --folder FOLDER ARGUMENTS` on the node. FOLDER is the run's
-    /// folder there. The command ends when its standard input closes.
+    /// folder on the node. The command ends when its standard input closes.
     fn agent(&self, what: &str, arguments: &[&str]) -> Command {
         let mut command = match &self.namespace {
             Some(namespace) => {
@@ -91,7 +91,7 @@ impl Node for Local {
 /// Checks that no experiment runs on this machine.
 ///
 /// # Errors
-/// An experiment runs on it.
+/// Another experiment runs on this machine.
 pub fn check_machine_is_free() -> Result<(), ExperimentError> {
     take_this_machine().map(drop)
 }

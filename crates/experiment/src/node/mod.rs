@@ -1,5 +1,5 @@
-//! Nodes: the machines that run the commands of a run. Each kind defines how a command of the agent reaches the machine
-//! and how files are transferred; the rest is common to all kinds.
+//! Nodes: the machines that run the commands of a run. Each kind of node defines how an agent's command reaches the
+//! machine and how files are transferred; all else is common to all kinds.
 
 pub(crate) mod address;
 mod exchange;
@@ -22,7 +22,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-/// A machine that runs steps.
+/// A machine that runs the commands of a run.
 pub(crate) trait Node: Send {
     /// Returns the node's role.
     fn role(&self) -> &str;
@@ -31,40 +31,40 @@ pub(crate) trait Node: Send {
     /// once, before the first run.
     fn take(&mut self, stop: &AtomicBool) -> Result<(), ExperimentError>;
 
-    /// Brings the node to its known state and makes the folder of a run there, in which later steps run. Returns notes
-    /// for the reader.
+    /// Brings the node to its known state, and makes a run's folder on it, in which later steps run. Returns notes for
+    /// the user.
     fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<Vec<String>, ExperimentError>;
 
     /// Starts a command of a run on the node, through the agent.
     fn start(&self, step: Step<'_>) -> Result<Box<dyn StepUnderWay>, ExperimentError>;
 
-    /// Returns the reason why the machine is no longer available, if it is not.
+    /// Returns the reason why the machine is no longer available; `None` if it is available.
     fn lost(&self) -> Option<String> {
         None
     }
 
-    /// Returns the node's facts, for the record.
+    /// Returns facts about the node, for the record of the run.
     fn facts(&mut self) -> Result<Facts, ExperimentError>;
 
-    /// Returns the node's clock and its free space.
+    /// Returns the time of the node's clock, its free space, and other state that changes.
     fn moment(&mut self) -> Result<Moment, ExperimentError>;
 
-    /// Moves the run's files from the node into `into`.
+    /// Moves the run's files from the node into the local folder `into`.
     fn collect(&mut self, into: &Path) -> Result<(), ExperimentError>;
 }
 
-/// Parameters of a run that its nodes need.
+/// Parameters of a run that nodes need.
 pub(crate) struct Site<'a> {
     pub(crate) id: &'a str,
-    /// The run's own folder among the results.
+    /// The folder of the run in the results folder.
     pub(crate) folder: &'a Path,
-    /// The namespace of a local node with links.
+    /// The network namespace of a local node with links.
     pub(crate) namespace: Option<&'a str>,
-    /// Flag that is set to end the experiment.
+    /// Flag that requests the end of the experiment.
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// Writes the files of a run into its folder on a file system of this machine.
+/// Writes the files of a run into its folder, on a file system that this machine can access.
 fn write_files(folder: &Path, files: &[RunFile]) -> Result<(), ExperimentError> {
     std::fs::create_dir_all(folder).map_err(ExperimentError::io(folder))?;
     for file in files {
@@ -77,7 +77,7 @@ fn write_files(folder: &Path, files: &[RunFile]) -> Result<(), ExperimentError> 
     Ok(())
 }
 
-/// Runs the local command that resets a node.
+/// Runs the local command that resets the node of this role.
 pub(crate) fn run_reset(role: &str, reset: &str) -> Result<(), ExperimentError> {
     let output = Command::new("sh")
         .arg("-c")
@@ -97,7 +97,7 @@ pub(crate) fn run_reset(role: &str, reset: &str) -> Result<(), ExperimentError> 
     ))
 }
 
-/// Makes the node of a role.
+/// Makes the node that takes this role.
 pub(crate) fn of_role(
     name: &str,
     role: &Role,

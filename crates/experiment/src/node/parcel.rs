@@ -1,4 +1,4 @@
-//! Transfer of a run's files to a node and back: a tar stream of plain files and folders only.
+//! Transfer of a run's files to a node and back, as a tar stream that contains only plain files and folders.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -6,14 +6,14 @@ use std::path::Path;
 use tar::{Archive, Builder, EntryType, Header};
 use taut_results::InsidePath;
 
-/// A file for the folder of a run.
+/// A file to be written into the folder of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct RunFile {
     pub(crate) name: String,
     pub(crate) text: String,
 }
 
-/// Returns these files as a stream.
+/// Returns these files as a tar stream.
 pub(crate) fn pack_files(files: &[RunFile]) -> io::Result<Vec<u8>> {
     let mut archive = Builder::new(Vec::new());
     for file in files {
@@ -26,7 +26,7 @@ pub(crate) fn pack_files(files: &[RunFile]) -> io::Result<Vec<u8>> {
     archive.into_inner()
 }
 
-/// Packs every plain file below `folder` as a stream into `out`; links and sockets are skipped.
+/// Writes every plain file below `folder` to `out` as a tar stream; links and sockets are skipped.
 pub(crate) fn pack(folder: &Path, out: impl Write) -> io::Result<()> {
     let mut archive = Builder::new(out);
     for name in taut_results::files_below(folder)? {
@@ -35,7 +35,7 @@ pub(crate) fn pack(folder: &Path, out: impl Write) -> io::Result<()> {
     archive.into_inner()?.flush()
 }
 
-/// Writes the files of a stream below `folder`; names must not lead out of it.
+/// Writes the files of a tar stream into `folder`; names that lead out of the folder are refused.
 pub(crate) fn unpack(stream: impl Read, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let mut archive = Archive::new(stream);

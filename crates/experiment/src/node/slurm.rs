@@ -1,5 +1,5 @@
-//! A machine of an allocation: each command there is a step of Slurm's (`srun`), and its files are on the file
-//! system that all machines share.
+//! A machine in a Slurm allocation: each command on it is a Slurm step (`srun`), and its files are on the file system
+//! that all machines share.
 
 use super::exchange::{exchange, read_all};
 use super::parcel::RunFile;
@@ -14,10 +14,10 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Timeout of Slurm's commands, and of steps that only query.
+/// Timeout of Slurm's commands, and of steps that only query a node.
 pub(crate) const ANSWER: Duration = Duration::from_secs(60);
 
-/// Message for a job that ended because it took too long.
+/// Error message for a job that Slurm ended at its time limit.
 pub(crate) const TIME_LIMIT: &str =
     "Slurm ended its job at the time limit, which is made of plan.limit and plan.attempts";
 
@@ -28,7 +28,7 @@ struct Slurm {
     folder: PathBuf,
 }
 
-/// Returns the nodes of the allocation that this process runs in.
+/// Returns the nodes in the allocation in which this process runs.
 pub(crate) fn of_allocation(
     experiment: &Experiment,
     program: &Path,
@@ -68,7 +68,7 @@ pub(crate) fn of_allocation(
     Ok(nodes.collect())
 }
 
-/// Returns the output of one of Slurm's commands.
+/// Returns the output of a Slurm command.
 pub(crate) fn asked(program: &str, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -91,14 +91,14 @@ fn active_features(node: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns whether a machine has the requested features: names joined by `&` and `|`.
+/// Returns whether a machine has the requested features: names joined by `&` (and) and `|` (or).
 fn has(features: &BTreeSet<String>, wanted: &str) -> bool {
     wanted
         .split('&')
         .all(|part| part.split('|').any(|name| features.contains(name.trim())))
 }
 
-/// Assigns a different machine to each node.
+/// Assigns a different machine to each node; `None` if no assignment has all requested features.
 fn assign(wanted: &[Option<&str>], offered: &[(String, BTreeSet<String>)]) -> Option<Vec<usize>> {
     fn go_on(
         wanted: &[Option<&str>],
@@ -166,7 +166,7 @@ impl Slurm {
     }
 
     /// Makes a local command that runs `taut node WHAT --folder FOLDER ARGUMENTS` on the node. FOLDER is the run's
-    /// folder there. The command ends when its standard input closes.
+    /// folder on the node. The command ends when its standard input closes.
     fn agent(&self, what: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("srun");
         // The step shares the whole machine with others, instead of getting the one CPU of a task.
@@ -208,7 +208,8 @@ impl Node for Slurm {
         step.start_by(&self.role, |words| self.agent("step", words))
     }
 
-    /// Returns the reason why the machines are no longer available: the allocation has ended, which ends all of them.
+    /// Returns the reason why the machines are no longer available: the allocation has ended, and with it all its
+    /// machines.
     fn lost(&self) -> Option<String> {
         let job = std::env::var("SLURM_JOB_ID").ok()?;
         let reason = ["--noheader", "--states=all", "--format=%r", "--jobs", &job];

@@ -1,5 +1,5 @@
-//! A machine reached with the system's OpenSSH, with the user's own settings, keys and known hosts. Nothing has to be
-//! installed on it: this program is copied once, and all else ends with the connection.
+//! A machine reached through the system's OpenSSH, with the user's own settings, keys and known hosts. Nothing has to
+//! be installed on the machine: this program is copied once, and all processes end with the connection.
 
 use super::exchange::{Kept, exchange, read_all};
 use super::parcel::{self, RunFile};
@@ -17,17 +17,17 @@ use std::time::{Duration, Instant};
 use taut_host::{SshAddress, private};
 use tempfile::TempDir;
 
-/// Prints properties of the machine, then keeps the connection until its input ends.
+/// Shell script that prints properties of the machine, then holds the connection open until its input ends.
 const PROBE: &str = r#"printf '\ntaut-node\t%s\t%s\t%s\t%s\n' "$(uname -s) $(uname -m)" \
 "${XDG_CACHE_HOME:-$HOME/.cache}" "${TMPDIR:-/tmp}" "$(cat /proc/sys/kernel/random/boot_id)"; exec cat >/dev/null"#;
-/// Writes a file of $2 bytes to $1 atomically.
+/// Shell script that writes a file of $2 bytes to $1 atomically.
 const INSTALL: &str = r#"set -e; mkdir -p "$(dirname "$1")"; trap 'rm -f "$1.$$"' EXIT; cat >"$1.$$"
 [ "$(wc -c <"$1.$$")" -eq "$2" ]; chmod 755 "$1.$$"; mv -f "$1.$$" "$1""#;
-/// Timeout for a reply of an available machine.
+/// Timeout for a reply from an available machine.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Timeout for file transfers in each direction.
+/// Timeout for a file transfer in either direction.
 const TRANSFER: Duration = Duration::from_secs(600);
-/// Interval between two attempts to reach a machine that boots.
+/// Interval between two attempts to reach a machine that is booting.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A remote machine.
@@ -38,34 +38,34 @@ pub(crate) struct Ssh {
     boot_limit: Duration,
     program: PathBuf,
     connection: Option<Connection>,
-    /// Boot id of the last connection, which changes with each boot.
+    /// Boot id at the last connection; each boot of the machine changes it.
     boot_id: String,
-    /// True if the last wait for the machine timed out.
+    /// True if the last attempt to reach the machine timed out.
     given_up: bool,
-    /// The folder of the run on the machine.
+    /// The folder of the current run on the machine.
     folder: String,
 }
 
-/// Connection to the machine. The fields are dropped in this order: the reservation, then the connection that carries
-/// it.
+/// Connection to the machine. The fields are dropped in this order: first the reservation, then the connection through
+/// which it was made.
 struct Connection {
-    /// Reservation of the machine, and of the base folder of its runs.
+    /// Reservation of the machine and of the base folder of its runs.
     hold: Kept,
-    /// The first connection, which carries all others.
+    /// The OpenSSH master connection, which carries all other connections.
     master: Kept,
     sockets: TempDir,
-    /// Path of this program's file on the machine.
+    /// Path on the machine of the copy of this program.
     program: String,
-    /// The base folder of runs, which is removed with the connection.
+    /// The base folder of runs on the machine, which is removed when the connection closes.
     base: String,
     boot_id: String,
 }
 
 /// Reason why a machine cannot be used.
 enum Trouble {
-    /// The machine may become available soon.
+    /// The machine may become available soon; the text is the reason.
     Away(String),
-    /// The user has to act first.
+    /// The user has to act first; the text is the reason and the remedy.
     Final(String),
 }
 
@@ -149,7 +149,7 @@ impl Ssh {
         })
     }
 
-    /// Explains why `ssh` failed, from its output, with the remedy.
+    /// Returns the reason why `ssh` failed, derived from its output, and the remedy.
     fn unreachable(&self, said: &str) -> Trouble {
         let by_hand = &self.address;
         let last = last_line(said);
@@ -176,7 +176,7 @@ impl Ssh {
         ))
     }
 
-    /// Copies this program to the machine if it is not there yet.
+    /// Copies this program to the machine, unless the machine already has a copy.
     fn install(&self, sockets: &TempDir, program: &str, stop: &AtomicBool) -> Result<(), Trouble> {
         let version = || {
             let command = self.ssh(sockets, "ControlMaster=no", &[program, "--version"]);
@@ -201,7 +201,7 @@ impl Ssh {
             .map_err(|reason| Trouble::Final(misfit(&reason)))
     }
 
-    /// Uses this connection from now on.
+    /// Replaces the connection by this one.
     fn connected(&mut self, connection: Connection) {
         self.folder.clone_from(&connection.base);
         self.boot_id.clone_from(&connection.boot_id);
@@ -209,8 +209,8 @@ impl Ssh {
         self.given_up = false;
     }
 
-    /// Reconnects to a machine that boots, or whose connection broke. Returns a note for the reader if the machine has
-    /// booted.
+    /// Reconnects to a machine that is booting, or whose connection broke. Returns a note for the user if the machine
+    /// has booted.
     fn connect_anew(&mut self, stop: &AtomicBool) -> Result<Option<[String; 2]>, ExperimentError> {
         let before = self.boot_id.clone();
         self.connection = None;
@@ -218,7 +218,7 @@ impl Ssh {
         Ok((before != self.boot_id).then(|| [before, self.boot_id.clone()]))
     }
 
-    /// Retries until the machine answers, or until its time limit.
+    /// Retries until the machine replies, or until its time limit expires.
     fn connect_again(&mut self, stop: &AtomicBool) -> Result<(), ExperimentError> {
         let limit = if self.given_up {
             Duration::ZERO
@@ -252,7 +252,7 @@ impl Ssh {
             .ok_or_else(|| self.wrong("there is no connection to it"))
     }
 
-    /// Runs `taut node WHAT` on the machine.
+    /// Runs `taut node WHAT` on the machine with this input, and returns the output.
     fn ask(&self, what: &str, input: Vec<u8>) -> Result<Vec<u8>, ExperimentError> {
         let send = move |mut stdin: std::process::ChildStdin| stdin.write_all(&input);
         exchange(self.agent(what, &[]), send, read_all, ANSWER, None)
@@ -266,7 +266,7 @@ impl Ssh {
     }
 
     /// Makes a local command that runs `taut node WHAT --folder FOLDER ARGUMENTS` on the node. FOLDER is the run's
-    /// folder there. The command ends when its standard input closes.
+    /// folder on the node. The command ends when its standard input closes.
     fn agent(&self, what: &str, arguments: &[&str]) -> Command {
         let Some(connection) = &self.connection else {
             // Without a connection, a command started there could not be ended.
@@ -366,7 +366,7 @@ impl Node for Ssh {
     }
 }
 
-/// Returns a folder for the socket of the connection, whose path has to fit into a socket address.
+/// Returns a folder for the connection's socket; the path is short enough for a socket address.
 fn sockets() -> io::Result<TempDir> {
     let short = Some(std::env::temp_dir()).filter(|path| path.as_os_str().len() < 45);
     let parent = short.unwrap_or_else(|| "/tmp".into());
@@ -374,7 +374,7 @@ fn sockets() -> io::Result<TempDir> {
     private::scratch_in(&parent, &private::name_of_this_process())
 }
 
-/// Checks whether this program runs on that machine, from its `uname -s` and `uname -m`.
+/// Checks whether this program runs on a machine with these outputs of `uname -s` and `uname -m`.
 fn runs_on(system: &str) -> Result<(), String> {
     let own = std::env::consts::ARCH;
     let same = system.split_once(' ').is_some_and(|(name, machine)| {
@@ -394,7 +394,7 @@ fn runs_on(system: &str) -> Result<(), String> {
     ))
 }
 
-/// Explains the output of a program that does not start, with the remedy.
+/// Returns the reason why the program does not start, derived from its output, and the remedy.
 fn misfit(reason: &str) -> String {
     // The messages are those of the loader (glibc, elf/dl-version.c and elf/dl-load.c).
     let why = if reason.contains("version `") && reason.contains("not found") {

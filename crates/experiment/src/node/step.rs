@@ -1,4 +1,4 @@
-//! A command of a run on a node, from its start to its end.
+//! A command of a run on a node, from start to exit.
 
 use super::exchange::kill_group;
 use crate::error::ExperimentError;
@@ -11,35 +11,35 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Command for a node to run.
+/// A command to be run on a node.
 pub(crate) struct Step<'a> {
     pub(crate) name: &'a str,
-    /// Text for the shell there.
+    /// Text for the shell on the node.
     pub(crate) script: &'a str,
     /// Time limit, after which the node ends the command.
     pub(crate) limit: Duration,
-    /// True if no core may halt during it.
+    /// True if no core may halt while the command runs.
     pub(crate) awake: bool,
     pub(crate) secrets: &'a Secrets,
-    /// Files for its output and its errors.
+    /// Log files of the command: standard output, standard error.
     pub(crate) logs: [File; 2],
 }
 
-/// Command that a node is running.
+/// A command that is running on a node.
 pub(crate) trait StepUnderWay {
-    /// Waits for its end for up to `at_most`. Returns its exit code, once.
+    /// Waits up to `at_most` for the command to exit. Returns its exit code, only once.
     fn wait(&mut self, at_most: Duration) -> Option<i32>;
 
-    /// Closes its input, which asks it to end.
+    /// Closes the command's input, which requests it to exit.
     fn close(&mut self);
 
-    /// Kills it, if it did not end by itself.
+    /// Kills the command, if it has not exited.
     fn kill(&mut self);
 }
 
 impl Step<'_> {
-    /// Starts the step on the node of this role through a local process. `agent` makes the command that runs `taut node
-    /// step` with the given arguments on the node.
+    /// Starts the step on the node of this role through a local process. `agent` makes the local command that runs
+    /// `taut node step` on the node.
     pub(super) fn start_by(
         self,
         role: &str,
@@ -94,7 +94,7 @@ impl Step<'_> {
     }
 }
 
-/// Writes the output of a command to its log, without secrets.
+/// Copies the output of a command to a log file, without secrets.
 fn scrub(secrets: &Secrets, from: impl Read + Send + 'static, log: File) -> JoinHandle<()> {
     let secrets = secrets.clone();
     std::thread::spawn(move || {
@@ -102,7 +102,7 @@ fn scrub(secrets: &Secrets, from: impl Read + Send + 'static, log: File) -> Join
     })
 }
 
-/// Local process that ends when the command does, whether local or remote.
+/// A local process that exits when the local or remote command exits.
 struct Process {
     pid: u32,
     stdin: Option<ChildStdin>,

@@ -1,4 +1,5 @@
-//! Published archives: packed so that the same results yield the same bytes, and unpacked as untrusted input.
+//! Published archives: packing gives equal bytes for equal results, and unpacking treats the archive as untrusted
+//! input.
 
 use crate::copying::{Failed, copy};
 use crate::error::ExperimentError;
@@ -9,16 +10,18 @@ use std::path::{Path, PathBuf};
 use tar::EntryType;
 use taut_results::{InsidePath, NotInside, files_below, write_whole_with};
 
-/// Maximum size of the unpacked archive, bytes.
+/// Maximum total size of the unpacked files, bytes.
 const MOST_BYTES: u64 = 64 << 30;
 /// Maximum number of entries in an archive.
 const MOST_ENTRIES: u64 = 2_000_000;
-/// Maximum ratio of unpacked to packed size, beyond 64 MiB: archives of results stay below it.
+/// Maximum ratio of unpacked to packed size for archives that unpack to more than 64 MiB; archives of results have a
+/// lower ratio.
 const MOST_GROWTH: u64 = 250;
-/// Maximum size of an entry's names and other metadata, bytes.
+/// Maximum size of the names and other metadata of an entry, bytes.
 const MOST_EXTENSION_BYTES: u64 = 64 << 10;
 
-/// Packs a folder under its own name. `modified_s` is the time of all files, s since 1970.
+/// Packs a folder into an archive, under the folder's name. `modified_s` becomes the modification time of all files, s
+/// since 1970.
 pub(super) fn pack(folder: &Path, archive: &Path, modified_s: u64) -> Result<(), ExperimentError> {
     let name = PathBuf::from(folder.file_name().unwrap_or_default());
     let write = |file| {
@@ -37,7 +40,7 @@ pub(super) fn pack(folder: &Path, archive: &Path, modified_s: u64) -> Result<(),
     Ok(write_whole_with(archive, write)?)
 }
 
-/// Returns whether a file is compressed like an archive.
+/// Returns true if a file is compressed with gzip, as published archives are.
 pub(crate) fn is_archive(path: &Path) -> bool {
     let mut magic = [0; 2];
     File::open(path)
@@ -45,7 +48,7 @@ pub(crate) fn is_archive(path: &Path) -> bool {
         .is_ok_and(|()| magic == [0x1f, 0x8b])
 }
 
-/// Unpacks an archive and returns the one folder that it contains. Only plain files and folders below that one are
+/// Unpacks an archive and returns its top folder, which must be the only one. Only plain files and folders in it are
 /// unpacked.
 pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<PathBuf, ExperimentError> {
     let wrong = |reason: String| ExperimentError::results(archive, reason);
@@ -135,14 +138,14 @@ pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<PathBuf, ExperimentE
         .ok_or_else(|| wrong("the archive is empty".to_owned()))
 }
 
-/// Returns a name without a leading `./` and a trailing `/`, which some programs add.
+/// Returns a name without the leading `./` and the trailing `/` that some programs add.
 fn plain(name: &str) -> String {
     let name = name.strip_suffix('/').unwrap_or(name);
     let parts: Vec<&str> = name.split('/').filter(|part| *part != ".").collect();
     parts.join("/")
 }
 
-/// Returns the name that a header of the POSIX format gives to the following entry.
+/// Returns the name of the following entry from a header of the POSIX format.
 fn name_in(header: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut name = None;
     for record in tar::PaxExtensions::new(header) {

@@ -1,4 +1,4 @@
-//! Metadata for machines and people: `ro-crate-metadata.json` (RO-Crate 1.2) and `REPLICATE.md`.
+//! Metadata of a publication: `ro-crate-metadata.json` for programs (RO-Crate 1.2) and `REPLICATE.md` for people.
 
 use crate::agent::checksum;
 use crate::error::ExperimentError;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use taut_results::{files_below, write_json, write_whole};
 
-/// Writes both files.
+/// Writes `ro-crate-metadata.json` and `REPLICATE.md`.
 pub(super) fn write(
     folder: &Folder,
     state: &State,

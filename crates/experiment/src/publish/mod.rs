@@ -1,5 +1,5 @@
-//! Publication: a folder and an archive of it with all results, a website that needs no network, and everything needed
-//! to run it again. The unpacked archive is a results folder like any other.
+//! Publication of results: a folder and its archive with all results, a website that is displayed without a network,
+//! and all files needed to run the experiment again. The unpacked archive is a results folder like any other.
 
 pub(crate) mod archive;
 mod metadata;
@@ -25,41 +25,41 @@ use std::path::{Path, PathBuf};
 use sums::write_sums;
 use taut_results::{Completion, InsidePath, files_below, is_only_numbers, write_json, write_whole};
 
-/// The template's text in place of the purpose of an experiment.
+/// Text in the template that stands for the purpose of an experiment.
 const TEMPLATE_ABOUT: &str = "What this experiment is for, and what its results are held against.";
 
-/// Maximum length of a line, bytes; in a longer line nothing is replaced, and its file does not count as text.
+/// Maximum length of a line in which names are replaced, bytes. A file with a longer line does not count as text.
 const LONGEST_LINE: u64 = 64 << 20;
 
 /// Options of a publication.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The folder to write; its archive is next to it.
+    /// Path of the published folder; its archive is next to it.
     pub folder: PathBuf,
-    /// True to publish although runs are missing.
+    /// True to publish even if runs are missing.
     pub partial: bool,
-    /// True to replace names of machines and people, and addresses.
+    /// True to replace names of machines and people, and addresses, by pseudonyms.
     pub pseudonyms: bool,
-    /// True to keep files that are not text in a publication with pseudonyms, although nothing is replaced in them.
+    /// True to include files that are not text in a publication with pseudonyms, although nothing is replaced in them.
     pub keep_captures: bool,
-    /// Licence for others: a name or an address.
+    /// Licence under which others may use the results: a name or an address.
     pub license: Option<String>,
 }
 
 /// Result of a publication.
 #[derive(Debug, Serialize)]
 pub struct Published {
-    /// Path of the folder.
+    /// Path of the published folder.
     pub folder: PathBuf,
-    /// Path of its archive.
+    /// Path of the archive.
     pub archive: PathBuf,
-    /// Number of runs in it.
+    /// Number of published runs.
     pub runs: usize,
-    /// Descriptions of what was replaced.
+    /// Descriptions of the replaced names and addresses.
     pub replaced: Vec<String>,
-    /// Skipped files.
+    /// Names of the files that were not published.
     pub left_out: Vec<String>,
-    /// Notes for the reader.
+    /// Notes for the user who publishes.
     pub notes: Vec<String>,
 }
 
@@ -117,8 +117,8 @@ pub fn publish(dir: &Path, options: &Options) -> Result<Published, ExperimentErr
     })
 }
 
-/// Refuses results without a complete run, and those of an unfinished experiment unless a partial publication is
-/// requested.
+/// Refuses to publish results without a complete run, and results of an unfinished experiment unless a partial
+/// publication is requested.
 fn check_extent(
     dir: &Path,
     state: &State,
@@ -143,7 +143,7 @@ fn check_extent(
     Ok(())
 }
 
-/// Evaluates the published results, and writes their report, website, and metadata; returns the state.
+/// Evaluates the published results, and writes their report, website and metadata. Returns the state of the experiment.
 fn evaluate(
     published: &Folder,
     experiment: &Experiment,
@@ -172,7 +172,7 @@ fn evaluate(
     Ok(state)
 }
 
-/// Refuses to publish a file that contains the value of a secret; `dir` contains the original results.
+/// Refuses to publish files that contain the value of a secret; `dir` is the folder of the original results.
 fn check_secrets(dir: &Path, staging: &Path, secrets: &Secrets) -> Result<(), ExperimentError> {
     for file in files_below(staging).map_err(ExperimentError::io(staging))? {
         if secrets.are_in(&staging.join(&file))? {
@@ -185,7 +185,7 @@ fn check_secrets(dir: &Path, staging: &Path, secrets: &Secrets) -> Result<(), Ex
     Ok(())
 }
 
-/// Returns when an experiment ended, in seconds since 1970; 0 if unknown.
+/// Returns the time at which an experiment ended, s since 1970; 0 if unknown.
 fn ended_s(state: &State) -> u64 {
     state
         .ended
@@ -195,7 +195,7 @@ fn ended_s(state: &State) -> u64 {
         .map_or(0, |time| time.as_secs())
 }
 
-/// Returns notes for the publisher.
+/// Returns notes for the user who publishes.
 fn notes(
     secrets: &Secrets,
     experiment: &Experiment,
@@ -216,14 +216,14 @@ fn notes(
     notes
 }
 
-/// Returns the path of a folder's archive.
+/// Returns the path of the archive of a published folder.
 fn archive_of(folder: &Path) -> PathBuf {
     let mut name = folder.file_name().unwrap_or_default().to_owned();
     name.push(".tar.gz");
     folder.with_file_name(name)
 }
 
-/// Returns the runs, each checked against its checksums.
+/// Returns the complete runs, after a check of their files against the checksums.
 fn whole_runs(folder: &Folder) -> Result<Vec<IndexedRun>, ExperimentError> {
     let runs = folder.index()?;
     let mut damaged = Vec::new();
@@ -242,7 +242,7 @@ fn whole_runs(folder: &Folder) -> Result<Vec<IndexedRun>, ExperimentError> {
     }
 }
 
-/// The folder in which a publication is made; it is removed if the publication fails.
+/// The temporary folder in which a publication is made; it is removed if the publication fails.
 struct Staging(PathBuf);
 
 impl Staging {
@@ -327,7 +327,7 @@ impl Work<'_> {
         Ok(Folder::entry(&published, sum))
     }
 
-    /// Returns a record with pseudonyms.
+    /// Returns a record in which names and addresses are replaced by pseudonyms.
     fn rewritten<T: Serialize + serde::de::DeserializeOwned + Clone>(
         &mut self,
         record: &T,
@@ -341,7 +341,7 @@ impl Work<'_> {
         serde_json::from_str(&pseudonyms.text(&text)).map_err(wrong)
     }
 
-    /// Copies a file of the results; returns whether it is part of the publication.
+    /// Copies a file of the results into the publication; returns false if the file is skipped.
     fn copy_file(&mut self, file: &InsidePath) -> Result<bool, ExperimentError> {
         let (dir, to) = (self.from.path(), &self.to);
         let (from, target) = (file.in_folder(dir), file.in_folder(to));
@@ -381,7 +381,7 @@ impl Work<'_> {
     }
 }
 
-/// Returns whether a file is text throughout, with lines within the limit.
+/// Returns true if all of a file is text, with no line longer than the limit.
 fn is_text(file: File) -> io::Result<bool> {
     let mut lines = BufReader::new(file);
     let mut line = Vec::new();
@@ -399,7 +399,7 @@ fn is_text(file: File) -> io::Result<bool> {
     }
 }
 
-/// Returns pseudonyms for the machines and people that took part.
+/// Returns pseudonyms for the machines and people that took part in the experiment.
 fn pseudonyms_for(folder: &Folder, experiment: &Experiment) -> Result<Pseudonyms, ExperimentError> {
     let mut machines = BTreeSet::new();
     let mut people = BTreeSet::new();
@@ -434,7 +434,7 @@ fn pseudonyms_for(folder: &Folder, experiment: &Experiment) -> Result<Pseudonyms
         .map_err(|reason| ExperimentError::results(folder.path(), reason))
 }
 
-/// Returns the names that the experiment uses as identifiers: of variables, roles, tasks, tables and figures.
+/// Returns the names of variables, roles, tasks, tables and figures that the experiment uses.
 fn words_of(experiment: &Experiment) -> BTreeSet<String> {
     let definition = &experiment.definition;
     let variables = experiment.variants[0].variables.keys().cloned();

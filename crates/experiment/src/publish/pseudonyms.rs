@@ -1,7 +1,7 @@
-//! Replacement of names of machines and people, and of addresses, in texts. Each is replaced by the same pseudonym
-//! everywhere, so that commands still match. Networks stay networks. The first 24 bits of an IPv4 address become those
-//! of a documentation or benchmark network. The first 64 bits of an IPv6 address become those of a network under
-//! 2001:db8::/32. (RFC 5737, RFC 2544 appendix C, RFC 3849, RFC 7042 section 2.1.1.)
+//! Replaces names of machines and people, and addresses, in texts. A name or address has the same pseudonym everywhere,
+//! so that commands remain consistent. Addresses of one network stay in one network. The first 24 bits of an IPv4
+//! address become those of a documentation or benchmark network. The first 64 bits of an IPv6 address become those of a
+//! network under 2001:db8::/32. (RFC 5737, RFC 2544 appendix C, RFC 3849, RFC 7042 section 2.1.1.)
 
 use regex_lite::{Captures, Regex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,12 +20,12 @@ pub(super) struct Pseudonyms {
     prefixes: BTreeMap<[u16; 4], [u16; 4]>,
     hosts: BTreeMap<[u16; 4], u16>,
     macs: BTreeMap<String, String>,
-    /// Names that are also words of the experiment, and therefore stay.
+    /// Names that the experiment also uses as words; they are not replaced.
     pub(super) kept: Vec<String>,
 }
 
 impl Pseudonyms {
-    /// Makes pseudonyms for these names; those in `words` stay unchanged.
+    /// Makes pseudonyms for `names`; names that are in `words` are not replaced.
     pub(super) fn new(
         machines: &BTreeSet<String>,
         people: &BTreeSet<String>,
@@ -73,7 +73,7 @@ impl Pseudonyms {
         })
     }
 
-    /// Returns a text with pseudonyms.
+    /// Returns the text with all names and addresses replaced by pseudonyms.
     pub(super) fn text(&mut self, text: &str) -> String {
         let colons = self.colons.clone();
         let text = colons.replace_all(text, |found: &Captures<'_>| self.with_colons(&found[0]));
@@ -107,7 +107,7 @@ impl Pseudonyms {
             .clone()
     }
 
-    /// Replaces MAC and IPv6 addresses; other words with colons stay.
+    /// Replaces MAC and IPv6 addresses; other words with colons stay unchanged.
     fn with_colons(&mut self, word: &str) -> String {
         let inner = if word.contains("::") {
             word
@@ -173,7 +173,7 @@ impl Pseudonyms {
         Ipv6Addr::new(p[0], p[1], p[2], p[3], 0, 0, 0, host).to_string()
     }
 
-    /// Replaces IPv4 addresses; longer words with dots, such as versions, stay.
+    /// Replaces IPv4 addresses; longer words with dots, such as versions, stay unchanged.
     fn with_dots(&mut self, word: &str) -> String {
         let Ok(address) = word.parse::<Ipv4Addr>() else {
             return word.to_owned();
@@ -199,7 +199,7 @@ impl Pseudonyms {
         Ipv4Addr::new(a, b, c, d).to_string()
     }
 
-    /// Returns descriptions of the replacements.
+    /// Returns descriptions of the replacements, one per kind.
     pub(super) fn replaced(&self) -> Vec<String> {
         let named = |kind: &str| self.names.values().filter(|p| p.starts_with(kind)).count();
         [

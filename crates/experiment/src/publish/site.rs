@@ -1,4 +1,4 @@
-//! The website of a publication: the report as its first page, and a page for each item that the report names.
+//! The website of a publication: the report as its first page, and a page for each run, node, table and figure.
 
 use crate::check::{Check, PlannedCommand};
 use crate::error::ExperimentError;
@@ -14,12 +14,12 @@ use std::path::Path;
 use taut_lab::report::flatten;
 use taut_results::{InsidePath, write_whole};
 
-/// Maximum number of data lines on a page.
+/// Maximum number of lines of data that a page shows.
 const MOST_LINES: usize = 200;
-/// Maximum number of bytes of a log on a page.
+/// Maximum number of bytes of a log that a page shows.
 const MOST_LOG: u64 = 16 << 10;
 
-/// Frame of all pages.
+/// The parts that all pages share: heading, subtitle, links.
 struct Frame<'a> {
     title: &'a str,
     alert: Option<String>,
@@ -67,7 +67,7 @@ struct ShownCommand<'a> {
     logs: Vec<(String, String)>,
 }
 
-/// A figure or a table.
+/// The page of a figure or a table.
 #[derive(Template)]
 #[template(path = "site/shown.html")]
 struct ShownPage<'a> {
@@ -82,7 +82,7 @@ struct ShownPage<'a> {
     runs: &'a [String],
 }
 
-/// Writes all pages into the folder.
+/// Writes all pages of the website into the folder.
 pub(super) fn write(
     experiment: &Experiment,
     folder: &Folder,
@@ -141,7 +141,7 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// Writes the page of the setup.
+    /// Writes the page about the setup of the experiment.
     fn write_setup(&self) -> Result<(), ExperimentError> {
         let check = self.experiment.check()?;
         let from = self
@@ -162,7 +162,7 @@ impl<'a> Site<'a> {
         save(&self.folder.path().join("setup.html"), &setup)
     }
 
-    /// Returns the number of runs, and the requested changes to the file.
+    /// Returns the number of runs, and the changes to the experiment file that the user requested.
     fn extent(&self, check: &Check) -> String {
         let changes = &self.evaluation.state.changes;
         let asked: Vec<String> = changes

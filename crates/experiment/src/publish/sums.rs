@@ -1,4 +1,4 @@
-//! Checksums of a publication: written into its folder, and checked when it is opened.
+//! Checksums of a publication: written into the published folder, and verified when it is opened.
 
 use crate::agent::{checksum, checksum_of};
 use crate::error::ExperimentError;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use taut_results::{InsidePath, files_below, write_whole};
 
-/// The list of all files and their SHA-256, in the format of `sha256sum -c`.
+/// Name of the list of all files with their SHA-256, in the format of `sha256sum -c`.
 pub(crate) const SUMS: &str = "SHA256SUMS";
 
 pub(super) fn write_sums(folder: &Path) -> Result<(), ExperimentError> {
@@ -20,7 +20,7 @@ pub(super) fn write_sums(folder: &Path) -> Result<(), ExperimentError> {
     Ok(write_whole(&folder.join(SUMS), text.as_bytes())?)
 }
 
-/// Checks a published folder: every file is listed and unchanged. The error names the first that is not.
+/// Checks that every file in a published folder is listed and unchanged. The error names the first file that is not.
 pub(crate) fn check_sums(folder: &Path) -> Result<(), ExperimentError> {
     let path = folder.join(SUMS);
     let list = InsidePath::new(SUMS)?.open(folder);

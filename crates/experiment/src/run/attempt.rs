@@ -10,17 +10,17 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use taut_host::Wiring;
 
-/// A run being made.
+/// A run in progress.
 pub(super) struct Making {
     pub(super) folder: PathBuf,
     pub(super) began: Instant,
-    /// Time at which `plan.limit` expires. The limit starts when the nodes are in their known state.
+    /// Time at which `plan.limit` expires; it is counted from the time at which all nodes are in their known state.
     pub(super) deadline: Instant,
     pub(super) wiring: Option<Wiring>,
     pub(super) background: Vec<Running>,
     /// Tasks whose output contains metrics, with the patterns that extract them.
     pub(super) outputs: Vec<(Task, Vec<(String, String)>)>,
-    /// True if no core may halt.
+    /// True if no core may halt during the run.
     pub(super) awake: bool,
     pub(super) record: RunRecord,
 }
@@ -36,12 +36,12 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Returns its exit code, if it has ended.
+    /// Returns the exit code of the command, if it has exited.
     pub(super) fn ended(&mut self) -> Option<i32> {
         self.step.wait(Duration::ZERO)
     }
 
-    /// Ends it by closing its input, or by force if that does not suffice.
+    /// Ends the command: closes its input, and kills it if it does not exit.
     pub(super) fn stop(mut self, making: &mut Making) {
         self.step.close();
         let code = self.step.wait(END_PATIENCE).unwrap_or_else(|| {

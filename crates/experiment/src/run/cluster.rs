@@ -1,5 +1,5 @@
-//! Runs in Slurm: one array of exclusive allocations, one element per run, in the order of the plan. Only the process
-//! that submits it writes the index.
+//! Runs in Slurm: an array of exclusive allocations, with one element per run in the order of the plan. Only the
+//! process that submits the array writes the index.
 
 use super::one_run::record_of;
 use super::{Driver, END_PATIENCE, Request};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use taut_lab::benchmark::Observer;
 use taut_results::{LeftOut, write_whole};
 
-/// Final states of jobs.
+/// States in which a job has ended.
 const OVER: [&str; 9] = [
     "BOOT_FAIL",
     "CANCELLED",
@@ -29,19 +29,19 @@ const OVER: [&str; 9] = [
     "PREEMPTED",
     "TIMEOUT",
 ];
-/// The state of a job that Slurm has forgotten.
+/// State that stands for a job that Slurm no longer knows.
 const FORGOTTEN: &str = "forgotten";
-/// Initial and maximum interval between queries to Slurm.
+/// Initial and maximum interval between two queries to Slurm.
 const POLL: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(5));
-/// Additional time of a run for setup, file transfers, and ending its steps.
+/// Time of a run in addition to its commands: for setup, file transfers, and ending its steps.
 const AROUND: Duration = Duration::from_secs(60);
 /// Time after which an unchanged status is reported again.
 const TELL: Duration = Duration::from_secs(30);
-/// Timeout for cancelled jobs to end.
+/// Timeout for cancelled jobs to exit.
 const CANCEL: Duration = Duration::from_secs(90);
 
 impl Experiment {
-    /// Returns whether all its nodes are allocated by Slurm.
+    /// Returns true if Slurm allocates all nodes of the experiment.
     pub(crate) fn is_on_slurm(&self) -> bool {
         self.nodes
             .values()
@@ -83,13 +83,13 @@ impl Observer for Quiet {
     fn note(&mut self, _: &str) {}
 }
 
-/// `DIR/slurm`: the files of a submission during its lifetime.
+/// The folder `DIR/slurm`, which contains the files of a submission until it has ended.
 struct Slurm {
     dir: PathBuf,
     folder: PathBuf,
 }
 
-/// A submitted array.
+/// An array that was submitted to Slurm.
 struct Submitted {
     job: String,
     runs: Vec<String>,
@@ -105,12 +105,12 @@ impl Slurm {
         })
     }
 
-    /// Returns the path of the file in which a run reports why it failed.
+    /// Returns the path of the file into which a run writes the reason of its failure.
     fn failure(&self, id: &str) -> PathBuf {
         self.folder.join(format!("{id}.failed"))
     }
 
-    /// Returns the array that an earlier call submitted but did not see to its end, if there is one.
+    /// Returns the array that an earlier call submitted and did not wait for, if there is one.
     fn left(&self) -> Option<Submitted> {
         let job = fs::read_to_string(self.folder.join("job")).ok()?;
         let runs = fs::read_to_string(self.folder.join("runs")).ok()?;
@@ -162,7 +162,7 @@ impl Slurm {
         })
     }
 
-    /// Returns state and reason of each element, by its index in the array; `None` if Slurm does not answer.
+    /// Returns state and reason of each element, by its index in the array; `None` if Slurm does not reply.
     fn states(&self, submitted: &Submitted) -> Option<BTreeMap<usize, (String, String)>> {
         let format = "--format=%K|%T|%r";
         let asked = asked(
@@ -200,7 +200,7 @@ impl Slurm {
         }
     }
 
-    /// Cancels the array, and waits until none of its elements runs.
+    /// Cancels the array, and waits until no element of it runs.
     fn cancel(&self, submitted: &Submitted) {
         let _ = asked("scancel", &[&submitted.job]);
         let deadline = Instant::now() + CANCEL;
@@ -216,7 +216,7 @@ impl Slurm {
         }
     }
 
-    /// Explains why an element of the array ended without a report.
+    /// Returns the reason why an element of the array ended without a report.
     fn why(&self, submitted: &Submitted, index: usize, state: &str, reason: &str) -> String {
         let log = self.folder.join(format!("{}_{index}.log", submitted.job));
         let said = fs::read_to_string(&log);
@@ -243,7 +243,7 @@ impl Slurm {
         }
     }
 
-    /// Removes the files of the submission after it has ended. Logs stay.
+    /// Removes the files of the submission after it has ended, except for logs.
     fn forget(&self) {
         for name in ["job", "runs", "job.sh", "taut"] {
             let _ = fs::remove_file(self.folder.join(name));
@@ -258,7 +258,8 @@ impl Slurm {
     }
 }
 
-/// Submits a request for the machines of a run, with the caller's options and script.
+/// Submits a request for the machines of a run with `sbatch`, with the caller's options and script. Returns the output
+/// of `sbatch`.
 fn ask_for(
     experiment: &Experiment,
     own: impl IntoIterator<Item = String>,
@@ -301,7 +302,7 @@ fn wanted(experiment: &Experiment) -> Option<String> {
     constraint(&wanted)
 }
 
-/// Asks whether Slurm would accept a run of the experiment, without submitting one.
+/// Queries whether Slurm would accept a run of the experiment, without submitting it.
 pub(crate) fn would_take(experiment: &Experiment) -> Result<String, ExperimentError> {
     ask_for(
         experiment,
@@ -314,7 +315,7 @@ pub(crate) fn would_take(experiment: &Experiment) -> Result<String, ExperimentEr
     ))
 }
 
-/// Returns the maximum number of elements in an array.
+/// Returns Slurm's maximum number of elements in an array.
 fn largest_array() -> usize {
     asked("scontrol", &["show", "config"])
         .ok()
@@ -383,7 +384,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Waits for the end of an array and adds its runs to the index. Returns the runs whose jobs died.
+    /// Waits for the end of an array, and adds its complete runs to the index. Returns the runs whose jobs exited
+    /// without a report.
     fn watch(
         &mut self,
         slurm: &Slurm,
@@ -468,7 +470,8 @@ impl Driver<'_> {
         self.observer.progress(elapsed, total, what);
     }
 
-    /// Returns whether a run has ended. A complete run is added to the index; a failed run has a report.
+    /// Returns true if a run has ended. A complete run is added to the index; the reason of a failed run is
+    /// reported to the user.
     fn settled(&mut self, slurm: &Slurm, id: &str) -> Result<bool, ExperimentError> {
         let folder = &self.request.folder;
         if folder.run_folder(id).join("run.json").is_file() {
@@ -488,7 +491,7 @@ impl Driver<'_> {
         Ok(true)
     }
 
-    /// Moves a run whose job died to `failed/`.
+    /// Moves a run whose job exited without a report to `failed/`.
     fn died(&mut self, id: &str, reason: String) -> Result<(), ExperimentError> {
         self.observer.note(&format!("{id}: {reason}"));
         self.failed.insert(id.to_owned());

@@ -1,4 +1,4 @@
-//! Commands of a run: in the foreground and in the background, and how either ends.
+//! Commands of a run: starts them in the foreground and in the background, and waits for their exit.
 
 use super::attempt::{Making, Running};
 use super::{Driver, END_PATIENCE, Failed};
@@ -11,21 +11,21 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Timeout until a background command is ready.
+/// Timeout for a background command to become ready.
 const READY_PATIENCE: Duration = Duration::from_secs(20);
 /// Interval between two checks whether a background command is ready.
 const READY_POLL: Duration = Duration::from_millis(5);
-/// Interval between two checks of the other commands while a foreground command runs.
+/// Interval between two checks of the background commands while a foreground command runs.
 const LOOK_AROUND: Duration = Duration::from_millis(250);
-/// Exit code of `ssh` when the connection breaks.
+/// Exit code of `ssh` after the connection broke.
 const CONNECTION_BROKE: i32 = 255;
-/// Time until a broken connection is detected.
+/// Time within which a broken connection is detected.
 const LOSS_SHOWS: Duration = Duration::from_millis(500);
 /// Interval between two checks whether a connection has broken.
 const LOSS_POLL: Duration = Duration::from_millis(20);
 
 impl Driver<'_> {
-    /// Runs a command to its end.
+    /// Runs a foreground command until it exits.
     pub(super) fn foreground(
         &self,
         making: &mut Making,
@@ -75,7 +75,7 @@ impl Driver<'_> {
         )
     }
 
-    /// Starts a command and waits until it is ready.
+    /// Starts a background command and waits until it is ready.
     pub(super) fn background(
         &self,
         making: &mut Making,
@@ -158,8 +158,8 @@ impl Driver<'_> {
         })
     }
 
-    /// Returns the reason why a node is no longer available, if it is not; a loss is detected shortly after the node's
-    /// commands have ended.
+    /// Returns the reason why a node is no longer available; `None` if it is available. The loss of a node is detected
+    /// shortly after the exit of the node's commands.
     fn lost(&self, role: &str, code: i32, last: &str) -> Option<String> {
         // Slurm ends commands by a signal, and starts no more of them after their job has ended.
         let is_taken = code == STOPPED || last.starts_with("srun: error:");
@@ -182,7 +182,7 @@ impl Driver<'_> {
     }
 }
 
-/// Returns the last line that a command printed, for a message.
+/// Returns the last line in the log of a command, for an error message.
 pub(super) fn last_line(making: &Making, name: &str) -> String {
     let read = |kind: &str| {
         let text =
@@ -197,8 +197,8 @@ pub(super) fn last_line(making: &Making, name: &str) -> String {
     }
 }
 
-/// Returns the line of an output that explains a failure: the first that reports one, such as `error: ...`, or else the
-/// last. Many programs print their usage after an error.
+/// Returns the line of an output that explains a failure: the first line that reports an error, such as `error: ...`,
+/// or else the last line. Many programs print their usage after an error.
 fn reason_of(output: &str) -> String {
     let mut lines = output.trim().lines().map(str::trim);
     let says_so = |line: &&str| line.starts_with("error:") || line.starts_with("Error:");
@@ -239,7 +239,7 @@ run = "measure"
         (trial, came)
     }
 
-    /// Returns why the one run failed.
+    /// Returns the reason why the run failed.
     fn failure(device: Course, measure: Course) -> String {
         let (trial, _) = run(device, measure);
         let failures = trial.folder().failures().unwrap();

@@ -1,4 +1,4 @@
-//! Fake node that runs steps in virtual time, as its test defines. No process is started, and nothing waits.
+//! Fake node that runs steps in virtual time, as its test defines. It starts no processes and never waits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,10 +21,10 @@ use std::time::{Duration, SystemTime};
 use taut_lab::benchmark::Observer;
 use taut_results::LeftOut;
 
-/// Step requested from a fake node.
+/// A step that a fake node is requested to run.
 pub(super) struct Asked<'a> {
     pub(super) run: &'a str,
-    /// Attempt at the run, from 1.
+    /// Number of the attempt at the run, from 1.
     pub(super) attempt: usize,
     pub(super) script: &'a str,
 }
@@ -32,17 +32,17 @@ pub(super) struct Asked<'a> {
 /// Course of a step.
 #[derive(Clone)]
 pub(super) struct Course {
-    /// Duration; `None` to run until it is asked to end.
+    /// Duration of the step; `None` if it runs until it is requested to end.
     pub(super) takes: Option<Duration>,
     pub(super) code: i32,
-    /// Time of the output, and its text.
+    /// Time of the step's output, and the text of the output.
     pub(super) prints: (Duration, String),
-    /// True if it ignores the request to end.
+    /// True if the step ignores the request to end.
     pub(super) deaf: bool,
 }
 
 impl Course {
-    /// Makes a course that ends with this code after `seconds`.
+    /// Makes a course of `seconds` that ends with exit code `code`.
     pub(super) fn ends(seconds: u64, code: i32) -> Self {
         Self {
             takes: Some(Duration::from_secs(seconds)),
@@ -52,7 +52,7 @@ impl Course {
         }
     }
 
-    /// Makes a course that runs until it is asked to end.
+    /// Makes a course that runs until the step is requested to end.
     pub(super) fn goes_on() -> Self {
         Self {
             takes: None,
@@ -73,14 +73,14 @@ type Answer = Box<dyn Fn(&Asked<'_>) -> Course + Send + Sync>;
 /// Environment of the fake nodes of an experiment.
 pub(super) struct World {
     pub(super) stop: AtomicBool,
-    /// Time at which the user stops the experiment.
+    /// Virtual time at which the user stops the experiment.
     pub(super) ctrl_c_at: Option<Duration>,
-    /// Time until which another process measures.
+    /// Virtual time until which another process measures.
     pub(super) measuring_until: Duration,
     pub(super) free_bytes: u64,
-    /// Difference between the clock of the nodes and that of this machine, ns.
+    /// Time by which the clock of the nodes is ahead of this machine's clock, ns.
     pub(super) clock_ahead_ns: u64,
-    /// Time from which the nodes are unavailable, and the reason.
+    /// Virtual time from which the nodes are unavailable, and the reason.
     pub(super) lost: Option<(Duration, String)>,
     pub(super) answer: Answer,
     happened: Mutex<Vec<String>>,

@@ -1,4 +1,4 @@
-//! Runs of an experiment, each from a known state, with a complete record.
+//! Makes the runs of an experiment, each from a known state and with a complete record.
 
 mod attempt;
 pub(crate) mod cluster;
@@ -30,27 +30,27 @@ use taut_lab::benchmark::Observer;
 use taut_results::Completion;
 use time::Time;
 
-/// Time that the agent may take to end a step before it is killed.
+/// Timeout for the agent to end a step, after which the agent is killed.
 const END_PATIENCE: Duration = STEPS_END.saturating_add(Duration::from_secs(5));
 
-/// Request to run an experiment.
+/// A request to run an experiment.
 #[derive(Debug)]
 pub struct Request {
     /// The experiment.
     pub experiment: Experiment,
-    /// Results folder, new or partly filled.
+    /// Results folder, new or with some of the runs.
     pub folder: Folder,
-    /// Path of this program, which also runs on nodes.
+    /// Path of the file of this program, which is also run on nodes.
     pub program: PathBuf,
     /// True if the caller has already reserved this machine for experiments.
     pub holds_machine: bool,
 }
 
-/// Makes all runs that are missing. Ends early when `stop` is set, and keeps complete runs. Failed runs do not end the
-/// experiment: they are counted, moved to `failed/`, and retried by the next call.
+/// Makes all missing runs. Returns early when `stop` is set; complete runs remain. A failed run does not end the
+/// experiment: it is counted, moved to `failed/`, and retried by the next call.
 ///
 /// # Errors
-/// A node cannot be used at all, or results cannot be written.
+/// A node is permanently unusable, or results cannot be written.
 pub fn run(
     request: &Request,
     observer: &mut dyn Observer,
@@ -66,11 +66,11 @@ pub(crate) fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
-/// Reason why a run did not become a result.
+/// Reason why a run is not complete.
 enum Failed {
     /// The run was stopped by the user.
     Stopped,
-    /// The run failed; a further attempt may succeed.
+    /// The run failed for this reason; a further attempt may succeed.
     Run(String),
     /// The experiment cannot continue: results cannot be written.
     Fatal(ExperimentError),
@@ -85,16 +85,16 @@ impl From<ExperimentError> for Failed {
     }
 }
 
-/// Driver of an experiment: the state that its runs share.
+/// The state that all runs of an experiment share.
 struct Driver<'a> {
     request: &'a Request,
     observer: &'a mut dyn Observer,
     stop: &'a AtomicBool,
     time: Time,
     nodes: Vec<Box<dyn Node>>,
-    /// Reservation of this machine, until the driver is dropped.
+    /// Reservation of this machine, which is released when the driver is dropped.
     _held: Option<Held>,
-    /// True if it makes one run of an array; the submitting process maintains the index.
+    /// True if this process makes one run of a Slurm array; the process that submitted the array writes the index.
     allocated: bool,
     done: Vec<IndexedRun>,
     failed: BTreeSet<String>,
@@ -136,7 +136,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Makes a driver of one run, on the machines that Slurm allocated to this process.
+    /// Makes a driver for one run, on the machines that Slurm allocated to this process.
     fn of_allocation(
         request: &'a Request,
         observer: &'a mut dyn Observer,
@@ -149,7 +149,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Makes a driver without runs yet, on these nodes.
+    /// Makes a driver on these nodes; it has not made any runs.
     fn on(
         nodes: Vec<Box<dyn Node>>,
         request: &'a Request,
@@ -171,7 +171,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Makes all missing runs, and writes the state.
+    /// Makes all missing runs, and writes `state.json`.
     fn run(mut self, mut state: State) -> Result<State, ExperimentError> {
         let folder = &self.request.folder;
         state.completion = Completion::Running;

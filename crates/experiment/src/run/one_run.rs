@@ -1,5 +1,5 @@
-//! One run: prepare the nodes, run the commands in order, end the background commands, and extract the metrics from the
-//! output.
+//! Makes one run: prepares the nodes, runs the commands in order, ends the background commands, and extracts the
+//! metrics from the output.
 
 use super::attempt::Making;
 use super::commands::last_line;
@@ -73,7 +73,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Ends background commands, the last started first, and fetches the files.
+    /// Ends background commands in reverse order of their start, and collects the files from the nodes.
     pub(super) fn end(
         &mut self,
         making: &mut Making,
@@ -139,7 +139,7 @@ impl Driver<'_> {
     }
 }
 
-/// Returns the record of a run that begins.
+/// Returns the record of a run at its beginning.
 pub(super) fn record_of(experiment: &Experiment, planned: &PlannedRun, attempt: u32) -> RunRecord {
     let variant = &experiment.variants[planned.variant];
     RunRecord {

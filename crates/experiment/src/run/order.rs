@@ -1,4 +1,4 @@
-//! Order of the runs: the next run, the number of attempts at each, and the end of repetitions.
+//! Order of the runs: chooses the next run, retries failed runs, and decides when repetitions end.
 
 use super::{Driver, Failed};
 use crate::compare::words;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use taut_measure::{Progress, StopRule};
 
 impl Driver<'_> {
-    /// Repeats the plan until no run is missing that could be made.
+    /// Makes runs until none is missing that can still be made, including those that `plan.until` adds.
     pub(super) fn all_runs(&mut self, state: &mut State) -> Result<(), ExperimentError> {
         let experiment = &self.request.experiment;
         let mut planned = experiment.plan();
@@ -41,7 +41,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Makes these runs one after the other.
+    /// Makes these runs one after the other, in this process.
     fn here(&mut self, missing: &[&PlannedRun], state: &mut State) -> Result<(), ExperimentError> {
         for (index, run) in missing.iter().enumerate() {
             if self.stop.load(Ordering::Relaxed) {
@@ -56,7 +56,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Returns runs of the next repetition for combinations whose metric does not meet `plan.until` yet.
+    /// Returns the runs of repetition `repetition` for those combinations whose metric does not yet satisfy
+    /// `plan.until`.
     fn until(&self, repetition: u32) -> Vec<PlannedRun> {
         let experiment = &self.request.experiment;
         let Some(until) = &experiment.definition.plan.until else {
@@ -87,7 +88,7 @@ impl Driver<'_> {
             .collect()
     }
 
-    /// Reports the progress, with a forecast from the time of earlier runs.
+    /// Reports the progress to the user, with a forecast from the durations of earlier runs.
     fn tell(&mut self, next: &PlannedRun, left: usize) {
         let took: f64 = self.done.iter().map(|run| run.seconds).sum();
         let each = if self.done.is_empty() {
@@ -109,7 +110,7 @@ impl Driver<'_> {
         );
     }
 
-    /// Makes a run, with further attempts if it fails; returns the reason if it failed.
+    /// Makes a run, and retries it if it fails. Returns the reason if all attempts failed.
     pub(super) fn attempts(
         &mut self,
         planned: &PlannedRun,

@@ -1,5 +1,5 @@
-//! Preparation of the nodes for a run: links between local nodes, the known state, no other measurement, enough free
-//! space, and facts for the record.
+//! Prepares the nodes for a run: makes links between local nodes, brings nodes to their known state, waits for other
+//! measurements, checks the free space, and records facts.
 
 use super::attempt::Making;
 use super::time::Time;
@@ -19,11 +19,11 @@ use taut_host::Wiring;
 use taut_host::private::MEASURING_PATIENCE;
 use taut_lab::benchmark::Observer;
 
-/// Minimum free space of a node before a run.
+/// Minimum free space of a node before a run, bytes.
 const LEAST_FREE_BYTES: u64 = 64 << 20;
-/// Difference between the clocks of two nodes above which a note is made, ns.
+/// Difference between the clocks of two nodes above which the run gets a note, ns.
 const CLOCKS_DIFFER_NS: i128 = 100_000_000;
-/// Interval between two queries to a node about the end of another measurement.
+/// Interval at which a node is queried whether another measurement has ended.
 const MEASUREMENT_POLL: Duration = Duration::from_millis(300);
 
 impl Driver<'_> {
@@ -116,7 +116,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Adds a note to the run, and once to the experiment.
+    /// Adds a note to the run, and to the experiment unless it has the same note.
     fn note(&mut self, making: &mut Making, note: String) {
         if !self.notes.contains(&note) && self.notes.len() < 20 {
             self.notes.push(note.clone());
@@ -125,8 +125,8 @@ impl Driver<'_> {
     }
 }
 
-/// Waits until no other process measures on a node, as concurrent measurements invalidate both. Returns the waiting
-/// time.
+/// Waits until no other process measures on a node, because concurrent measurements invalidate each other. Returns the
+/// waiting time.
 fn wait_for_measurement(
     node: &mut dyn Node,
     observer: &mut dyn Observer,
@@ -173,7 +173,7 @@ pub(crate) fn enough_room(role: &str, moment: &Moment) -> Result<(), ExperimentE
 }
 
 impl Experiment {
-    /// Returns the roles that are on this machine.
+    /// Returns the roles of nodes on this machine.
     fn local_roles(&self) -> Vec<&str> {
         let local = self
             .nodes

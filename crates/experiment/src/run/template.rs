@@ -18,7 +18,7 @@ impl Experiment {
             .map_err(|reason| Failed::Fatal(self.source.wrong(text.span(), reason)))
     }
 
-    /// Returns whether no core may halt in a run.
+    /// Returns true if no core may halt during a run with these values.
     pub(crate) fn keeps_awake(&self, values: &Value) -> Result<bool, ExperimentError> {
         let Some(awake) = &self.definition.awake else {
             return Ok(false);
@@ -33,7 +33,7 @@ impl Experiment {
         })
     }
 
-    /// Returns the files of a run, filled in.
+    /// Returns the files of a run, with variables filled in.
     pub(super) fn files(&self, values: &Value) -> Result<Vec<RunFile>, ExperimentError> {
         let mut files = Vec::new();
         for file in &self.definition.file {
@@ -54,7 +54,7 @@ impl Experiment {
         Ok(files)
     }
 
-    /// Returns the expected duration of a run, if the traffic defines it.
+    /// Returns the expected duration of a run; `None` if the traffic does not define it.
     pub fn expected(&self) -> Option<Duration> {
         let traffic = self.definition.traffic.as_ref()?;
         let seconds = match traffic.seconds.as_ref()?.get_ref() {

@@ -1,8 +1,8 @@
-//! Time source of an experiment: the machine's clock, or the virtual time of a test.
+//! Time source of an experiment: the machine's clock, or virtual time in tests.
 
 use std::time::{Duration, Instant};
 
-/// Source of time.
+/// A source of time: the machine's clock or virtual time.
 #[derive(Clone, Copy)]
 pub(crate) struct Time {
     now: fn() -> Instant,
@@ -10,7 +10,7 @@ pub(crate) struct Time {
 }
 
 impl Default for Time {
-    /// Returns the machine's time.
+    /// Returns the time source that reads the machine's clock.
     fn default() -> Self {
         Self {
             now: Instant::now,
@@ -24,7 +24,7 @@ impl Time {
         (self.now)()
     }
 
-    /// Returns the time since a moment.
+    /// Returns the time that has passed since `moment`.
     pub(crate) fn since(self, moment: Instant) -> Duration {
         self.now().saturating_duration_since(moment)
     }
@@ -34,7 +34,7 @@ impl Time {
     }
 }
 
-/// Virtual time, which advances only by sleeping or at a test's request, separately for each thread.
+/// Virtual time, which advances only by sleeping or when a test advances it, separately for each thread.
 #[cfg(test)]
 pub(crate) mod made_up {
     use super::Time;
@@ -56,12 +56,12 @@ pub(crate) mod made_up {
         }
     }
 
-    /// Returns the virtual time elapsed on this thread.
+    /// Returns the virtual time that has passed on this thread.
     pub(crate) fn passed() -> Duration {
         PASSED.get()
     }
 
-    /// Advances the time.
+    /// Advances the virtual time of this thread.
     pub(crate) fn pass(by: Duration) {
         PASSED.set(PASSED.get() + by);
     }

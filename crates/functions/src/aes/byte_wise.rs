@@ -5,7 +5,7 @@
 /// The S-box. (FIPS 197 section 5.1.1.)
 const SUBSTITUTE: [u8; 256] = substitutes();
 
-/// The number of words of the longest expanded key, which is that of 256 bits.
+/// The number of words of the longest expanded key: that of a key of 256 bits.
 const WORDS: usize = 60;
 
 /// A key of 16 or 32 bytes, not expanded.
@@ -14,7 +14,7 @@ pub(super) struct ByteWise {
     length: usize,
 }
 
-/// The key schedule of a packet.
+/// The key schedule, expanded for one packet.
 struct Schedule {
     words: [[u8; 4]; WORDS],
     rounds: usize,
@@ -31,7 +31,7 @@ impl ByteWise {
         }
     }
 
-    /// Adds the key stream of block `first` and later ones. (NIST SP 800-38A section 6.5.)
+    /// Adds (XOR) the key stream that begins with counter block `first` to the text. (NIST SP 800-38A section 6.5.)
     pub(super) fn add_key_stream(&self, first: u128, text: &mut [u8]) {
         let schedule = Schedule::expand(&self.key[..self.length]);
         let mut counter = first;
@@ -94,7 +94,8 @@ fn substitute(byte: u8) -> u8 {
     SUBSTITUTE[usize::from(byte)]
 }
 
-/// Rotates row r of the state left by r columns; bytes go down the columns. (FIPS 197 section 5.1.2.)
+/// Rotates row r of the state left by r columns; the bytes of a block fill the state column by column. (FIPS 197
+/// section 5.1.2.)
 fn shift_rows(block: [u8; 16]) -> [u8; 16] {
     std::array::from_fn(|place| block[(place + 4 * (place % 4)) % 16])
 }

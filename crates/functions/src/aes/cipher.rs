@@ -15,7 +15,7 @@ pub(super) enum Cipher {
     ByteWise(ByteWise),
 }
 
-/// The error that the packet was changed, or is encrypted by another key.
+/// The error that the packet was changed after its encryption, or was encrypted with another key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Forged;
 

@@ -9,13 +9,14 @@ pub enum Mode {
     Ctr,
 }
 
-/// The version in the first byte's upper half. Version 1 had no time in it and one key for both directions.
+/// The version in the first byte's upper half. Version 1 had no send time in its header, and one key for both
+/// directions.
 const VERSION: u8 = 2;
 
 /// The first bytes of an encrypted payload. In GCM the tag of 16 bytes follows, then the cipher text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// The mode in which the rest is encrypted.
+    /// The mode in which the payload after the header is encrypted.
     pub mode: Mode,
     /// The session identifier, which the sender draws when it starts.
     pub session: [u8; 9],
@@ -26,7 +27,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The length of the header on the wire.
+    /// The length of the header in a packet.
     pub const LEN_BYTES: usize = 24;
 
     /// Parses the first bytes of a payload. Returns none if they are no such header.

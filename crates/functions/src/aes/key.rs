@@ -1,5 +1,5 @@
-//! The key that both ends share, and the keys derived from it, one per session. The shared key comes from a file or the
-//! environment, so that it is in no chain file and no process list.
+//! The key that both endpoints share, and the keys derived from it, one per session. The shared key comes from a file
+//! or the environment, so that it is in no chain file and no process list.
 
 use ring::hkdf;
 use serde::Deserialize;
@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use taut_function::SettingsError;
 use taut_settings::{key_of_hex, shared_key};
 
-/// A key of 16 or 32 bytes that encrypts no packet itself.
+/// A key of 16 or 32 bytes that encrypts no packets; session keys are derived from it.
 pub(super) struct Master {
     extract: Vec<u8>,
     info: Vec<u8>,
 }
 
-/// An end of a link.
+/// An endpoint of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum End {
@@ -40,7 +40,7 @@ impl hkdf::KeyType for Length {
 }
 
 impl Master {
-    /// Reads the key from one of the two sources.
+    /// Reads the key from a file or from the environment.
     pub(super) fn read(
         file: Option<PathBuf>,
         environment: Option<String>,
@@ -66,7 +66,7 @@ impl Master {
         }
     }
 
-    /// Creates the master key for the packets that one end sends; `mode` and `from` separate the keys of different
+    /// Creates the master key for the packets that one endpoint sends; `mode` and `from` separate the keys of different
     /// uses.
     pub(super) fn new(key: Vec<u8>, mode: &str, from: Option<End>) -> Self {
         let from = match from {

@@ -1,4 +1,5 @@
-//! Encrypts UDP payloads on their way through some ports and decrypts them on their way through the others.
+//! Encrypts the UDP payloads of packets that leave through some ports, and decrypts those of packets that leave through
+//! the others.
 //!
 //! No nonce is ever used twice with one key, even across restarts. A sender draws a session identifier of 72 random
 //! bits when it starts, derives a key for it from the shared one, and numbers its packets. After 2^32 packets it
@@ -53,9 +54,9 @@ pub fn simulated(
     Ok(Box::new(Aes::new(settings(table)?, clock, slots)?))
 }
 
-/// The number of buffers for copies of packets without headroom, as many as may wait to be sent.
+/// The number of buffers for copies of packets without headroom; this many copies may wait to be sent.
 const POOL_SLOTS: u32 = 2048;
-/// The error that clocks synchronised over the network rarely exceed.
+/// The default for the clock error: clocks synchronised over the network rarely exceed it.
 const CLOCK_ERROR: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]

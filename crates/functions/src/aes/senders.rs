@@ -1,9 +1,9 @@
 //! The senders that a receiver accepts: known ones, and new ones that cannot be replays and do not arrive too fast.
 //!
 //! A one-way link has no handshake, so a receiver that has just started cannot know which packets an earlier one
-//! accepted. It therefore refuses all packets sent before it began, by the time in the header. The timestamp of a
-//! packet that an earlier receiver accepted is at most `clock_error` after that receiver's time. This receiver begins
-//! at `clock_error` after its own time. No packet is thus accepted twice, whatever the sender's clock shows.
+//! accepted. It therefore refuses all packets sent before it began, by the time in the header. An earlier receiver
+//! accepted only packets with a send time of at most `clock_error` after its own time. This receiver accepts only send
+//! times later than `clock_error` after its start. No packet is thus accepted twice, whatever the sender's clock shows.
 
 use super::cipher::Cipher;
 use super::clock::UNITS_PER_S;
@@ -15,7 +15,8 @@ use taut_function::budget::Budget;
 /// The number of sessions with keys that a receiver stores.
 pub(super) const MOST_SESSIONS: usize = 64;
 
-/// The limit on keys that are derived for new senders: per second, and as a burst. Anyone can request one.
+/// The limit on keys that are derived for new senders: per second, and as a burst. Any sender can cause such a
+/// derivation.
 const NEW_PER_S: u64 = 1024;
 pub(super) const NEW_AT_ONCE: u64 = 64;
 
@@ -28,9 +29,9 @@ pub(super) struct Session {
     pub(super) window: Window,
     /// The time at which the session's latest packet arrived, by the receiver's clock.
     heard: u64,
-    /// The latest send time of its packets.
+    /// The latest send time of the session's packets.
     newest: u64,
-    /// True if the key of the next epoch exists.
+    /// True if the session with the key of the next epoch has been created.
     is_followed: bool,
 }
 
@@ -60,11 +61,11 @@ impl Session {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SessionLookup {
     Known(usize),
-    /// The session is new: its key was derived; it becomes known with its first decrypted packet.
+    /// The session is new: its key was derived, and it is stored with its first decrypted packet.
     New,
 }
 
-/// The error that there are too many senders, or too many new ones at once.
+/// The error that there are too many senders, or that too many new senders appear at a time.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooMany;
 
@@ -124,7 +125,7 @@ impl Senders {
         }
     }
 
-    /// Returns the session of a packet. An unknown session costs the derivation of a key, which is why these are
+    /// Returns the session of a packet. An unknown session costs the derivation of a key, so the rate of derivations is
     /// limited.
     #[inline]
     pub(super) fn find(&mut self, header: &Header, now: u64) -> Result<SessionLookup, TooMany> {
@@ -161,8 +162,7 @@ impl Senders {
         }
     }
 
-    /// Records that a packet was decrypted. In GCM only a sender with the key can cause this. Only now its session uses
-    /// a slot.
+    /// Records that a packet was decrypted, and stores its session. In GCM only a sender with the key can cause this.
     #[inline]
     pub(super) fn accept(&mut self, place: SessionLookup, header: &Header, now: u64) {
         let Some(session) = self.at(place) else {
@@ -171,7 +171,8 @@ impl Senders {
         session.window.see(header.number);
         session.heard = now;
         session.newest = session.newest.max(header.sent);
-        // The next key exists long before its first packet, which then does not count as a new sender's.
+        // The next key is derived long before its first packet, so that this packet does not count as that of a new
+        // sender.
         let follows = header.number as u32 >= 1 << 31 && !session.is_followed;
         session.is_followed |= follows;
         if place == SessionLookup::New || follows {
@@ -205,8 +206,8 @@ impl Senders {
         }
     }
 
-    /// Returns the session that was idle for longest. It must have been idle for so long that no packet sent now is
-    /// earlier, by its sender's clock, than its last packet.
+    /// Returns the session that was idle for longest, if it may be replaced. The idle time must be so long that every
+    /// packet sent now has a later send time than the session's last packet, for any clock error within the limit.
     fn unheard(&self, now: u64) -> Option<usize> {
         let silence = |at: usize| now.saturating_sub(self.known[at].heard);
         let least = 2 * self.clock_error + UNITS_PER_S;

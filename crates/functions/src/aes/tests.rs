@@ -65,7 +65,8 @@ fn gcm_128() -> Aes {
     made("encrypt = [1]", KEY).unwrap()
 }
 
-/// Returns the frame as it leaves; `headroom` may be more than packets of a pool have, less or none.
+/// Returns the frame as it leaves. `headroom` is the packet's headroom in bytes; it may differ from that of a pool's
+/// packets.
 fn through(aes: &mut Aes, context: &Context, frame: &[u8], headroom: u16) -> Option<Vec<u8>> {
     let mut batch = batch_of(frame, headroom);
     let context = Context {

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Window {
     highest: u64,
-    /// Bit n: `highest - n` was received.
+    /// Bit n is set if the packet with number `highest - n` was received.
     seen: u64,
 }
 

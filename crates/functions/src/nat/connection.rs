@@ -8,7 +8,7 @@
 
 use super::parser::{ACK, FIN, RST, SYN, Segment};
 
-/// Flags of observed events. The numbers are those in crates/xdp/ebpf/function/nat.h.
+/// Flags of observed events. Their values are the same in crates/xdp/ebpf/function/nat.h.
 pub(super) mod state {
     /// A packet other than a RST came from outside.
     pub const ANSWERED: u8 = 1;
@@ -16,18 +16,18 @@ pub(super) mod state {
     pub const ACKNOWLEDGED: u8 = 2;
     /// A FIN left.
     pub const FINISHED: u8 = 4;
-    /// A RST passed, and no other packet left since.
+    /// A RST passed, and no other packet from inside has followed.
     pub const RESET: u8 = 8;
-    /// `next` is known.
+    /// The sequence number in `next` is known.
     pub const NUMBERED: u8 = 16;
-    /// The value of the first four flags while a connection is open.
+    /// The value of the first four flags while a connection is open: `ANSWERED` and `ACKNOWLEDGED` only.
     pub const OPEN: u8 = ANSWERED | ACKNOWLEDGED;
     pub const PHASE: u8 = ANSWERED | ACKNOWLEDGED | FINISHED | RESET;
     /// The mapping never times out.
     pub const STATIC: u8 = 32;
 }
 
-/// The connection of a mapping: the latest, if there are several.
+/// The state of a mapping's TCP connection, or of the latest if there are several.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Connection {
     pub state: u8,

@@ -7,7 +7,7 @@ use taut_function::mix::mix;
 /// The number of hosts in a bucket, the same as in crates/xdp/ebpf/function/nat.h.
 const HOSTS: usize = 15;
 
-/// An inside address with mappings; a count of 0 marks an empty entry.
+/// An inside address and the number of its mappings; a number of 0 marks an empty entry.
 #[derive(Debug, Clone, Copy, Default)]
 struct Host {
     address: u32,
@@ -37,7 +37,7 @@ pub(super) enum NoMore {
 }
 
 impl Hosts {
-    /// Creates the counts for that many mappings; a host has up to `limit`.
+    /// Creates the counts for at most `mappings` mappings, of which a host may have up to `limit`.
     pub fn new(mappings: usize, limit: u32, seed: u64) -> Self {
         Self {
             buckets: vec![[Host::default(); HOSTS]; buckets(mappings)],
@@ -52,7 +52,7 @@ impl Hosts {
         &mut self.buckets[at]
     }
 
-    /// Counts one mapping more.
+    /// Counts one more mapping of an inside address.
     pub fn add(&mut self, address: u32) -> Result<(), NoMore> {
         let limit = self.limit;
         let bucket = self.bucket(address);
@@ -68,7 +68,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// Counts one mapping less, of a host that has one.
+    /// Counts one mapping less of an inside address that has at least one.
     pub fn remove(&mut self, address: u32) {
         let bucket = self.bucket(address);
         let its = |it: &&mut Host| it.count != 0 && it.address == address;

@@ -44,13 +44,14 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Frames(in_kernel),
 };
 
-/// The time of a calibration, which suffices because timeouts are in seconds.
+/// The duration of the clock calibration. A short one suffices, because timeouts are whole seconds.
 const CALIBRATION: Duration = Duration::from_millis(5);
 
 struct Nat {
     checked: Checked,
     table: Option<Table>,
-    /// The kinds of a batch's packets, and the slot of each flow's mapping. The list is large, so it is reused.
+    /// The kind of each packet of a batch, and the slot of its flow's mapping. The list is large, so its memory is
+    /// reused.
     seen: Vec<(Seen, Option<u32>)>,
     counts: [u64; OUTCOMES.len()],
 }

@@ -1,6 +1,6 @@
 //! The outcomes of packets: every packet is counted under exactly one of these.
 
-/// The outcome of a packet. The numbers are those in crates/xdp/ebpf/function/nat.h.
+/// The outcome of a packet. The values are the same in crates/xdp/ebpf/function/nat.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     ToOutside,

@@ -1,9 +1,9 @@
-//! The translator's parser of frames, before any lookup.
+//! The parser of frames for address translation; it runs before the lookups of a batch.
 
 use super::outcome::Outcome;
 use taut_wire::{Fault, Headers, IpProtocol, Layer3, Tcp, Udp};
 
-/// The protocol of the ports. ICMP queries have an identifier instead (RFC 5508).
+/// The protocol to which the ports belong. ICMP queries have an identifier in place of ports (RFC 5508).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     Udp,
@@ -28,7 +28,7 @@ pub(super) const SYN: u8 = 2;
 pub(super) const RST: u8 = 4;
 pub(super) const ACK: u8 = 16;
 
-/// An address and a port, or an identifier.
+/// An IPv4 address and a port, or the identifier of an ICMP query in place of the port.
 pub(crate) type Endpoint = (u32, u16);
 
 /// The fields of a TCP header that the connection state needs.
@@ -157,7 +157,7 @@ impl Seen {
 }
 
 impl Flow {
-    /// Returns the connection's fields of the packet, which must be TCP and not quoted in an ICMP error.
+    /// Returns the fields that the connection state needs. The packet must be TCP and not quoted in an ICMP error.
     #[inline]
     pub fn segment(&self, frame: &[u8]) -> Segment {
         Segment::of(&frame[usize::from(self.transport)..usize::from(self.end)])
@@ -165,7 +165,7 @@ impl Flow {
 }
 
 impl Segment {
-    /// Parses a complete segment; its header was found to be complete.
+    /// Parses a TCP segment whose header was checked to be complete.
     fn of(bytes: &[u8]) -> Self {
         let word = |at: usize| {
             u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])

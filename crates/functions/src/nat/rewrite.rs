@@ -5,14 +5,15 @@ use super::parser::{Class, Endpoint, Flow};
 use taut_wire::checksum::Sum;
 use taut_wire::udp::nonzero;
 
-/// One end of a flow.
+/// One endpoint of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Source,
     Destination,
 }
 
-/// Replaces one end of a flow. Returns the change of a checksum over its bytes.
+/// Replaces one endpoint of a flow. Returns the difference that this makes to a checksum over the bytes of the
+/// endpoint.
 #[inline]
 pub(super) fn replace(frame: &mut [u8], flow: &Flow, end: End, to: Endpoint) -> Sum {
     let (from, address_at, port_at) = match end {
@@ -47,8 +48,8 @@ pub(super) fn replace(frame: &mut [u8], flow: &Flow, end: End, to: Endpoint) -> 
     all.combine(change16(before, checksum))
 }
 
-/// Replaces one address of an IPv4 header; `change` is the address's own difference. Returns the difference of the
-/// header's checksum.
+/// Replaces one address of an IPv4 header; `change` is the difference that the new address makes to a checksum. Returns
+/// the difference of the header's checksum field.
 #[inline]
 fn set_address(frame: &mut [u8], ip: u16, at: usize, change: Sum, to: u32) -> Sum {
     let ip = usize::from(ip);
@@ -60,7 +61,8 @@ fn set_address(frame: &mut [u8], ip: u16, at: usize, change: Sum, to: u32) -> Su
     change16(before, checksum)
 }
 
-/// Replaces source or destination of the error itself, and updates its checksum by the change of the quoted packet.
+/// Replaces the source or destination of an ICMP error, and updates the error's checksum for the change of the quoted
+/// packet.
 #[inline]
 pub(super) fn replace_error(
     frame: &mut [u8],

@@ -66,7 +66,7 @@ fn mappings() -> i64 {
     65_536
 }
 
-/// Returns a sixteenth of the default table.
+/// Returns the default limit on the mappings of a host: a sixteenth of the default table.
 fn mappings_per_host() -> i64 {
     4096
 }

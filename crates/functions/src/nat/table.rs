@@ -59,7 +59,7 @@ pub(super) enum Refused {
     HostFull,
 }
 
-/// The settings that decide which ports are chosen.
+/// The settings by which outside ports are chosen.
 #[derive(Debug, Clone)]
 pub(super) struct Choice {
     pub addresses: Vec<u32>,

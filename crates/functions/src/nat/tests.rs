@@ -20,7 +20,7 @@ fn nat(more: &str) -> Box<dyn Function> {
     nat
 }
 
-/// Returns a frame after the translator at a time in ticks; none if it is dropped.
+/// Returns a frame after its translation at a time in ticks; none if it is dropped.
 fn at(nat: &mut dyn Function, frame: &[u8], to_port: usize, now_ticks: u64) -> Option<Vec<u8>> {
     let mut batch = batch_of(frame, 0);
     let context = Context {
@@ -89,7 +89,7 @@ fn packet(kind: Kind, from: ([u8; 4], u16), to: ([u8; 4], u16), payload: &[u8]) 
     bytes
 }
 
-/// Returns addresses and ports, after a check of every checksum.
+/// Returns the source and destination endpoint of a frame, after a check of every checksum.
 fn ends(frame: &[u8]) -> (([u8; 4], u16), ([u8; 4], u16)) {
     let sliced = SlicedPacket::from_ethernet(frame).unwrap();
     let Some(etherparse::NetSlice::Ipv4(ip)) = &sliced.net else {
@@ -131,7 +131,7 @@ fn any_kind() -> impl Strategy<Value = Kind> {
 }
 
 thread_local! {
-    /// The translator of a property, kept between its cases: making one takes longer than a case.
+    /// The translator of a property test, which its cases share: creating a translator takes longer than a case.
     static NAT: std::cell::RefCell<Option<Box<dyn Function>>> = const { std::cell::RefCell::new(None) };
 }
 

@@ -1,5 +1,5 @@
-//! RECORD: stores all packets of the last seconds in memory, and writes those of a trigger, including packets before it
-//! fired. (Gallenmüller 2021, section 3.5: FlowScope.)
+//! RECORD: stores all packets of the last seconds in memory. When a trigger fires, it writes the trigger's packets to a
+//! file, including packets from before that time. (Gallenmüller 2021, section 3.5: FlowScope.)
 //!
 //! Each worker writes into the ring as a producer of its own. The threads that examine packets, fire triggers and write
 //! files belong to `taut-capture`, and the workers share them. Analysers are scripts (`analyser.rs`). The verdicts of
@@ -56,11 +56,11 @@ struct Record {
     together: Option<Together>,
 }
 
-/// The counts of the chain that triggers observe.
+/// The chain's counts on whose growth triggers fire.
 #[derive(Default)]
 struct Counted {
     names: Vec<String>,
-    /// For each count, the index of its trigger and the last value; no value before the first reading.
+    /// The index of the trigger and the last value of each count; the value is none before the first reading.
     before: Vec<(usize, Option<u64>)>,
     /// True if unknown counts have been reported.
     is_checked: bool,
@@ -100,7 +100,7 @@ struct Plane {
     stamped: Vec<bool>,
     producer: Producer,
     clock: PacketClock,
-    /// The time of the last packet.
+    /// The recorded time of the last packet, in nanoseconds.
     last_ns: u64,
     drops: bool,
 }

@@ -12,7 +12,7 @@ use taut_function::control_socket::{Decides, Loading, answer};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Returns the state.
+    /// Returns the state of the recording.
     Status {},
     /// Fires a trigger.
     Trigger {
@@ -24,20 +24,20 @@ pub enum Request {
     },
     /// Resizes the ring.
     Resize {
-        /// The size in bytes.
+        /// The new size of the ring in bytes.
         bytes: u64,
     },
     /// Returns the flows that send most at the moment.
     Flows {
-        /// The limit on their number.
+        /// The limit on the number of flows.
         most: usize,
-        /// The order of the flows.
+        /// The quantity by which the flows are sorted.
         #[serde(default)]
         by: By,
     },
     /// Writes packets from memory and disk into a file.
     Query {
-        /// The expression that they match.
+        /// The filter expression that the packets match.
         filter: String,
         /// The time of the first packet, nanoseconds since 1970.
         from_ns: u64,
@@ -56,13 +56,13 @@ pub struct Answer {
     /// The reason for a refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The state.
+    /// The state of the recording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
     /// The size of the ring after a change, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring_bytes: Option<u64>,
-    /// The flows.
+    /// The flows that send most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<FlowsStatus>,
     /// The result of a query.

@@ -54,7 +54,7 @@ pub(super) struct Settings {
 #[serde(deny_unknown_fields)]
 struct AnalyserSettings {
     file: PathBuf,
-    /// The filter expression of the packets that it receives.
+    /// The filter expression of the packets that the analyser receives.
     when: Option<String>,
     flows: Option<usize>,
     /// The table of settings that the script receives.
@@ -77,17 +77,17 @@ enum Look {
 #[serde(deny_unknown_fields)]
 struct TriggerSettings {
     name: String,
-    /// The filter expression of its packets.
+    /// The filter expression of the packets that the trigger observes.
     when: Option<String>,
-    /// The number of matching packets within `over` above which it fires.
+    /// The number of matching packets in the period `over`; the trigger fires above it.
     more_than: Option<u64>,
-    /// The time without a matching packet after which it fires.
+    /// The time without a matching packet after which the trigger fires.
     silence: Option<String>,
     /// The delay after its timestamp above which a matching packet counts as late.
     late: Option<String>,
     /// The verdict that matching packets got from an earlier function: `dropped` or `punted`.
     fate: Option<String>,
-    /// The count of the chain on whose growth it fires.
+    /// The name of a count of the chain; the trigger fires when the count grows.
     counter: Option<String>,
     #[serde(default)]
     asked: bool,
@@ -137,7 +137,7 @@ const AFTER: Duration = Duration::from_secs(1);
 const MOST_PER_MINUTE: u32 = 60;
 /// The longest time for which a bucket is withheld from readers.
 const LONGEST_HOLD: Duration = Duration::from_secs(10);
-/// The default size of a ring is the free memory divided by this.
+/// The divisor for the default size of a ring: the free memory is divided by it.
 const SHARE_OF_FREE: u64 = 2;
 
 fn wrong<T>(text: String) -> Result<T, SettingsError> {

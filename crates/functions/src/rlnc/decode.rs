@@ -17,7 +17,7 @@ pub(super) struct Decode {
     following: Following,
     most_payload_bytes: usize,
     symbol: Vec<u8>,
-    /// The order in which packets leave, if they are ordered.
+    /// The buffer that puts packets into order, if packets have to leave in order.
     order: Option<InOrder>,
 }
 
@@ -219,7 +219,7 @@ fn recovered(
     Some(packet)
 }
 
-/// Sends a recovered packet, in order if there is an order.
+/// Sends a recovered packet: in its order if packets leave in order, otherwise immediately.
 fn send(
     number: u64,
     packet: Option<Packet>,

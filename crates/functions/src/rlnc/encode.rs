@@ -18,9 +18,9 @@ pub(super) struct Encode {
     /// The headers of the latest source packet: repair packets copy them.
     like: Vec<u8>,
     datagram: Option<Datagram>,
-    /// True if it arrived in the current batch.
+    /// True if the latest source packet arrived in the current batch.
     is_new: bool,
-    /// The arrival time of that packet's batch; none after the open block was flushed.
+    /// The arrival time of the latest source packet's batch; none after the open block was flushed.
     open_since: Option<Instant>,
 }
 

@@ -1,8 +1,8 @@
 //! Decides which packets belong to the decoded stream: those of its session with numbers near the latest one.
 //!
 //! Headers are not authenticated, so no single packet moves a decoder to another session or to distant numbers. Several
-//! consecutive source packets do that: they must agree, and none of the current stream may arrive between them. This
-//! happens after the sender restarted, or after an outage.
+//! consecutive source packets do that. They must agree, and no packet of the current stream may arrive between them.
+//! This happens after the sender restarted, or after an outage.
 
 use super::header::{Header, Kind};
 use taut_code::reach;
@@ -22,14 +22,14 @@ struct At {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamRelation {
     Present,
-    /// The packet begins the stream from now on; within the same session, this many source packets were missed in
-    /// between.
+    /// The decoder follows the stream of this packet from now on. Within the same session, `missed` is the number of
+    /// source packets that were skipped.
     Begins {
         missed: u64,
     },
-    /// The packet is of the stream, but too old.
+    /// The packet belongs to the stream, but is too old.
     Late,
-    /// The packet is of another stream, or far ahead.
+    /// The packet belongs to another stream, or its number is far ahead.
     Elsewhere,
 }
 

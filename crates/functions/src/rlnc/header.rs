@@ -42,7 +42,7 @@ pub(super) struct Header {
     pub(super) number: u64,
 }
 
-/// The beginning of a payload.
+/// The result of parsing the beginning of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Front {
     Coded(Header),

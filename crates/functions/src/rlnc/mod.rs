@@ -1,9 +1,9 @@
 //! Random linear network coding of UDP packets: repair packets recover lost ones without retransmission, and hops in
 //! between can recode without decoding. (Xiang et al., JSAC 2019; the code itself is `taut_code`.)
 //!
-//! Source packets leave at once with a header of 16 bytes, and repair packets follow with the same addresses. The other
-//! end removes headers as packets arrive. Recovered packets leave as soon as they are known, or all packets leave in
-//! order.
+//! Source packets leave at once with a header of 16 bytes, and repair packets follow with the same addresses. The
+//! decoder at the other end of the path removes headers as packets arrive. Recovered packets leave as soon as they are
+//! known, or all packets leave in order.
 
 mod decode;
 mod encode;
@@ -53,7 +53,7 @@ pub fn simulated(table: toml::Table, slots: u32) -> Result<Box<dyn Function>, Se
     Ok(Box::new(Rlnc::new(settings(table)?, slots)?))
 }
 
-/// The number of buffers for its own packets, waiting or in transit.
+/// The number of buffers for the function's own packets, which wait for a batch or are being sent.
 const SLOTS: u32 = 2048;
 
 /// The treatment of packets that leave through one port.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use taut_port::{Batch, Packet};
 
-/// The relation of a packet to the number that is due next.
+/// The relation of a packet's number to the number that is due next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     Now,
@@ -42,7 +42,7 @@ impl InOrder {
         }
     }
 
-    /// Restarts with another stream: waiting packets are released.
+    /// Restarts for another stream, and releases the waiting packets.
     pub(super) fn begin_again(&mut self) {
         while let Some(lowest) = self.lowest() {
             self.advance_to(lowest);

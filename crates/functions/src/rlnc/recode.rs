@@ -1,5 +1,5 @@
 //! The recoder of a hop: it replaces arriving repair packets by new ones, combined from all stored packets, and sends
-//! more.
+//! additional repair packets.
 
 use super::following::{Following, StreamRelation};
 use super::header::{Header, Kind, LEN_BYTES};

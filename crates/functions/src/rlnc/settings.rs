@@ -96,7 +96,7 @@ impl Settings {
         self.span.unwrap_or(LEAST_SPAN.max(4 * self.symbols()))
     }
 
-    /// Returns the time for which decoded packets wait for earlier ones; none if they do not.
+    /// Returns the time for which decoded packets wait for earlier packets; none if packets do not leave in order.
     pub fn patience(&self) -> Option<Duration> {
         duration(&self.patience).filter(|_| self.order == Order::InOrder)
     }

@@ -12,7 +12,7 @@ use taut_wire::{IpProtocol, Ipv4Repr, Ipv6Repr, Udp, UdpRepr};
 /// The maximum of bytes before the payload.
 pub(super) const HEAD_BYTES: usize = 7 + 32;
 
-/// The time to live of a recovered packet: that of the lost one is not known.
+/// The time to live of a recovered packet; the value of the lost packet is unknown.
 const HOPS: u8 = 64;
 
 /// Writes the symbol of a frame's datagram without the first `skipped` bytes of its payload; returns its length.

@@ -271,7 +271,7 @@ fn settings_that_cannot_be_say_why() {
     }
 }
 
-/// Returns the indices of frames among those sent.
+/// Returns the index of each received frame in the list of sent frames.
 fn places(received: &[Vec<u8>], sent: &[Vec<u8>]) -> Vec<usize> {
     let place = |frame: &Vec<u8>| sent.iter().position(|it| it == frame).unwrap();
     received.iter().map(place).collect()

@@ -1,6 +1,6 @@
-//! Frames for comparisons of functions with equivalent ones.
+//! Frames with which two implementations of a function are compared.
 
-// Each test program uses a part of this.
+// Each test program uses only some of these items.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use taut_wire::checksum::update_u16;
@@ -159,7 +159,7 @@ pub fn frames() -> Vec<Vec<u8>> {
     all
 }
 
-/// Returns the frame with zeros for timestamps, and the matching checksum; and the timestamps.
+/// Returns the frame with zeros in place of its timestamps and with the matching checksum, and the timestamps.
 pub fn without_stamps(frame: &[u8]) -> (Vec<u8>, [u64; 2]) {
     let ethernet = Ethernet::new(frame).unwrap();
     let ip_at = ethernet.header_len_bytes();

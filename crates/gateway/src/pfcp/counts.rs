@@ -14,7 +14,7 @@ macro_rules! counted {
 counted! {
     /// Current sessions: a gauge rather than a count.
     Sessions: "sessions",
-    /// Messages from an address of none of the peers.
+    /// Messages from an address that belongs to no configured peer.
     Stranger: "from strangers",
     /// Datagrams that are no PFCP message of any version.
     Unreadable: "unreadable",
@@ -22,13 +22,13 @@ counted! {
     SentAgain: "requests sent again",
     /// Responses that were removed early for lack of memory.
     Forgotten: "responses forgotten early",
-    /// Sessions or rules above a limit (cause 75).
+    /// Requests for sessions or rules above a limit (cause 75).
     Full: "refused for want of resources",
     /// Requests about an unknown session (cause 65).
     NoSession: "refused for want of the session",
     /// Requests of a peer without an association (cause 72).
     NoAssociation: "refused for want of an association",
-    /// Rules that are invalid, or refer to unknown ones (cause 73).
+    /// Requests with a rule that is invalid, or refers to an unknown rule (cause 73).
     WrongRule: "refused for a rule",
     /// Requests with a missing or wrong element, or one of wrong length (causes 66, 68, 69).
     WrongElement: "refused for an element",
@@ -46,13 +46,13 @@ counted! {
     Held: "packets held",
     /// Unsolicited usage reports.
     UsageReports: "usage reports",
-    /// Reports of packets to users who are to be reached.
+    /// Reports of packets that are buffered for a user who has to be reached first.
     DownlinkReports: "downlink data reports",
-    /// Requests of ours without a response after all retransmissions, or above the limit.
+    /// Requests of this node without a response after all retransmissions, or above the limit on waiting requests.
     GivenUp: "reports given up",
     /// Tunnel peers that do not respond now: a gauge rather than a count.
     LostPeers: "tunnel peers lost",
-    /// Losses of a tunnel peer.
+    /// Times that a tunnel peer was lost.
     PathFailures: "path failures",
 }
 

@@ -12,7 +12,7 @@ const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Peer {
-    /// The number of a path to the peer.
+    /// The number of one path to the peer, on which echo requests are sent.
     path: u16,
     /// The number of requests since the last response.
     asked: u32,

@@ -27,15 +27,15 @@ use std::time::{Duration, Instant};
 use taut_port::PortError;
 use taut_sys::spawn_background;
 
-/// The interval at which the thread checks for its end, and for messages to peers.
+/// The interval at which the thread checks whether it has to end, and which messages to peers are due.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The interval at which the thread continues when more work is pending than it does at a time.
+/// The interval at which the thread continues when more work is pending than one pass processes.
 const SOON: Duration = Duration::from_millis(1);
-/// The socket's receive buffer: some thousand datagrams, as each takes more than its length.
+/// The socket's receive buffer: some thousand datagrams, because each occupies more memory than its length.
 const RECEIVE_BYTES: usize = 4 << 20;
 
-/// The thread that responds. Dropping it ends it.
+/// The thread that responds to PFCP messages. It ends when this value is dropped.
 pub(super) struct Server {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

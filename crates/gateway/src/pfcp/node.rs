@@ -1,6 +1,6 @@
-//! The user plane's end of PFCP: associations, sessions, and a response to every request (3GPP TS 29.244 sections 6.2,
+//! The user plane's side of PFCP: associations, sessions, and a response to every request (3GPP TS 29.244 sections 6.2,
 //! 6.3 and 7.4, 7.5). The state is here; `node/answer.rs` and `node/sessions.rs` respond to messages, and
-//! `node/reports.rs` does what no message requests.
+//! `node/reports.rs` does the work that no message requests, such as heartbeats and reports.
 
 mod answer;
 mod reports;
@@ -26,21 +26,21 @@ use taut_wire::pfcp::{Cause, Element, ElementType, Message, NodeId, Writer};
 const ERA_SECONDS: u64 = 2_208_988_800;
 
 struct Peer {
-    /// The address to which the peer's messages go.
+    /// The destination address of messages to the peer.
     address: SocketAddr,
-    /// The time at which the peer last started, once an association was set up.
+    /// The peer's recovery time stamp, which is the time of its last start; none without an association.
     association: Option<u32>,
     responses: Responses,
     /// The number of the peer's sessions.
     sessions: usize,
-    /// The number of bearers in the table of its sessions.
+    /// The number of bearers that the peer's sessions have in the table.
     bearers: usize,
     /// The time of the peer's last message.
     heard: Instant,
     next_heartbeat: Instant,
-    /// The heartbeat without a response.
+    /// The heartbeat request that waits for a response, if any.
     heartbeat: Option<Heartbeat>,
-    /// Our requests without a response.
+    /// The requests to the peer that wait for a response.
     requests: Requests,
 }
 
@@ -64,7 +64,7 @@ pub(in super::super) struct Node {
     /// The pending notifications of buffered packets: time, session and forwarding rule.
     delays: BTreeSet<(Instant, u64, u32)>,
     echoes: Echoes,
-    /// True if more work is pending than is done at a time.
+    /// True if more work is pending than one pass processes.
     is_behind: bool,
     /// The source of tunnel identifiers.
     pub random: fastrand::Rng,
@@ -158,7 +158,7 @@ impl Node {
     /// address of each.
     ///
     /// # Errors
-    /// The first bearer that the table lacks or has otherwise.
+    /// Returns the first bearer that is missing from the table, or differs in it.
     pub fn check(&self, control: &Control) -> Result<Vec<Match>, String> {
         let bytes = self.peers.values().map(|peer| peer.responses.bytes());
         if bytes.max().unwrap_or(0) > self.terms.response_bytes {
@@ -294,7 +294,7 @@ impl Node {
         self.sweep(control);
     }
 
-    /// Updates the counts of a peer's sessions and bearers from the earlier to the new values.
+    /// Updates a peer's totals: subtracts the numbers of sessions and bearers in `before`, and adds those in `after`.
     fn count(&mut self, owner: IpAddr, before: (usize, usize), after: (usize, usize)) {
         if let Some(peer) = self.peers.get_mut(&owner) {
             peer.sessions = peer.sessions + after.0 - before.0;
@@ -348,7 +348,7 @@ fn element<'a>(
     look(&whole, element_type)
 }
 
-/// Returns the counter of a request that was refused for that cause.
+/// Returns the counter for requests that are refused with this cause.
 fn refused(cause: Cause) -> Counted {
     match cause {
         Cause::NO_RESOURCES => Counted::Full,

@@ -1,5 +1,5 @@
 //! The requests of this node. They are retransmitted until they are answered or given up (3GPP TS 29.244 section 6.4).
-//! A window limits them, so that neither end's socket overflows.
+//! A window limits the unanswered requests, so that the socket of neither side overflows.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// The limit on waiting requests to one peer: a number per session, and a minimum. Further reports are lost.
 const MOST_OF_SESSION: usize = 2;
 const MOST: usize = 4096;
-/// The window of requests to one peer. A default socket buffer has space for twice as many.
+/// The window of requests to one peer. A default socket buffer has space for twice this number.
 pub(super) const WINDOW: usize = 128;
 
 struct Request {

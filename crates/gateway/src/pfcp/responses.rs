@@ -41,7 +41,8 @@ pub(super) struct Responses {
 }
 
 impl Responses {
-    /// Creates an empty store; each response is stored for `time`, all in at most `most_bytes` bytes.
+    /// Creates an empty store; each response is stored for `time`, and all responses together use at most `most_bytes`
+    /// bytes.
     pub fn new(time: Duration, most_bytes: usize) -> Self {
         Self {
             by_request: BTreeMap::new(),
@@ -63,7 +64,7 @@ impl Responses {
         (kept.digest == self.digests.hash_one(request)).then(|| kept.response.to_vec())
     }
 
-    /// Stores a response; returns how many of the oldest others were removed early for it.
+    /// Stores a response; returns how many of the oldest responses were removed early to make space for it.
     pub fn keep(&mut self, key: Key, request: &[u8], response: &[u8], now: Instant) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
@@ -92,12 +93,13 @@ impl Responses {
         (self.by_request, self.queue, self.bytes) = (BTreeMap::new(), VecDeque::new(), 0);
     }
 
-    /// Returns the upper bound of its memory in bytes.
+    /// Returns an upper bound of the memory of all stored responses, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Removes the oldest response. Returns true if there was one that was not replaced already.
+    /// Removes the oldest response. Returns true if it was still stored: not replaced by a later response to the same
+    /// key.
     fn forget_oldest(&mut self) -> bool {
         let Some(oldest) = self.queue.pop_front() else {
             return false;

@@ -45,7 +45,7 @@ pub(super) struct Asked {
     pub drops_held: bool,
 }
 
-/// The choice of tunnel identifiers by the gateway, and the addresses at which tunnels end.
+/// The choice of tunnel identifiers by the gateway, and the addresses of the gateway's tunnel endpoints.
 pub(super) trait Choose {
     /// Returns an identifier that no bearer has.
     fn teid(&mut self) -> Option<u32>;
@@ -62,9 +62,9 @@ pub(super) struct CreatedPdr {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Session {
-    /// The session identifier of this gateway.
+    /// The session identifier (SEID) that this gateway assigned.
     pub up_seid: u64,
-    /// The session identifier of the control plane.
+    /// The session identifier (SEID) that the control plane assigned.
     pub cp_seid: u64,
     /// The address of the node that the session belongs to.
     pub owner: Option<IpAddr>,
@@ -333,7 +333,7 @@ impl Session {
         urrs.filter_map(|(id, urr)| Some((*id, urr.due?)))
     }
 
-    /// Returns reports of all usage, as the session ends.
+    /// Returns the last reports of all usage rules, for the end of the session.
     pub fn last_reports(&mut self, moment: &Moment) -> Vec<Writer> {
         let urrs = self.urrs.values_mut();
         urrs.map(|urr| urr.report(ENDED, moment)).collect()
@@ -374,8 +374,8 @@ impl Session {
         bearers.any(|it| it.bearer.path().is_some_and(|path| path.remote == remote))
     }
 
-    /// Counts the session's rules of all kinds, and the rules that detection rules name. The session's memory is in
-    /// proportion to this.
+    /// Returns the number of the session's rules of all kinds, plus the number of enforcement rules, usage rules and
+    /// filters that its detection rules refer to. The session's memory is proportional to this sum.
     pub fn rules(&self) -> usize {
         let named = |pdr: &Pdr| pdr.qers.len() + pdr.urrs.len() + pdr.filters.said.len();
         let named: usize = self.pdrs.values().map(named).sum();

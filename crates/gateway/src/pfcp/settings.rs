@@ -13,9 +13,9 @@ const MOST_SESSIONS: usize = super::super::bearer::MOST_BEARERS;
 const MOST_RULES: usize = 4096;
 /// The limit on retransmissions of a request.
 const MOST_REPEATS: u32 = 10;
-/// The limit on buffered packets: a buffer each, for each worker.
+/// The limit on buffered packets: each worker allocates this many buffers at most.
 const MOST_HELD: usize = 1 << 18;
-/// The memory for the responses to one peer: a minute's, at a thousand requests a second.
+/// The memory for the responses to one peer: enough for the responses of a minute at a thousand requests a second.
 const RESPONSE_BYTES: usize = 16 << 20;
 
 /// The listening address, with a port if that is not the default, the allowed peers, and their limits.
@@ -109,7 +109,7 @@ pub(in super::super) struct Echo {
     pub interval: Duration,
     /// The timeout of a response, T3-RESPONSE.
     pub time: Duration,
-    /// The limit on requests, N3-REQUESTS.
+    /// The number of requests without a response after which a peer is lost, N3-REQUESTS.
     pub requests: u32,
     /// True if sessions with a lost peer end.
     pub drops_sessions: bool,
@@ -146,7 +146,7 @@ pub(in super::super) struct Terms {
     pub sessions: usize,
     /// The limit on the sessions of one peer, so that none exhausts the total.
     pub peer_sessions: usize,
-    /// The limit on the bearers of one peer's sessions: its share of the table.
+    /// The limit on the bearers of one peer's sessions: its fraction of the table.
     pub peer_bearers: usize,
     /// The limit on the rules of a session, of all kinds.
     pub rules: usize,
@@ -263,7 +263,7 @@ impl Settings {
         Ok(terms)
     }
 
-    /// Returns the addresses of the peers, each of one control plane and without duplicates.
+    /// Returns the addresses of the peers. Checks that each is a unicast address and occurs only once.
     fn check_peers(&self) -> Result<Vec<SocketAddr>, String> {
         let mut peers: Vec<SocketAddr> = Vec::new();
         for peer in &self.peers {
@@ -285,7 +285,7 @@ impl Settings {
         Ok(peers)
     }
 
-    /// Returns the limits on sessions in all, and of each of `peers` peers.
+    /// Returns two limits: on the sessions of all peers together, and on the sessions of each of `peers` peers.
     fn check_sessions(&self, bearers: usize, peers: usize) -> Result<(usize, usize), String> {
         let sessions = self.sessions.unwrap_or((bearers / 2).max(1));
         if !(1..=MOST_SESSIONS).contains(&sessions) {

@@ -195,7 +195,7 @@ fn qer(kind: E, id: u32, gates: u8) -> Writer {
     outer
 }
 
-/// Returns a rule with rates in kbit/s, up and down, and with gates, which only new rules need.
+/// Returns a QoS rule with uplink and downlink rates in kbit/s, and with gates if the rule is new.
 fn limit(kind: E, id: u32, uplink_kbps: u64, downlink_kbps: u64) -> Writer {
     let rates = Mbr {
         uplink_kbps,
@@ -309,7 +309,7 @@ impl Core {
         counts.iter().find(|count| count.0 == name).unwrap().1
     }
 
-    /// Returns the node's own messages after a time.
+    /// Returns the messages that the node itself sends after a time.
     fn later(&mut self, time: Duration) -> Vec<(SocketAddr, Vec<u8>)> {
         self.now += time;
         self.node.look(self.now, &mut self.control)
@@ -1163,7 +1163,7 @@ fn a_session_survives_while_the_data_plane_accepts_no_changes() {
     let bytes = core.message(M::SESSION_DELETION_REQUEST, Some(seid), &[]);
     let refused = core.handle(&bytes, SMF).unwrap();
     Response::read(&refused, core.sequence).cause(Cause::SYSTEM_FAILURE);
-    // Its peer leaves as well: the rest in the table is removed when possible.
+    // The session's peer leaves as well: its remaining bearers are removed from the table when that is possible.
     let head = group(&[(E::NODE_ID, &[0, 192, 0, 2, 100])]);
     let bytes = core.message(M::ASSOCIATION_RELEASE_REQUEST, None, &[head]);
     core.handle(&bytes, SMF).unwrap();

@@ -11,7 +11,8 @@ use taut_wire::pfcp::{Element, ElementType, Volumes, Writer};
 /// The measurement method (section 8.2.40).
 const MEASURES_TIME: u8 = 1;
 const MEASURES_VOLUME: u8 = 2;
-/// The measurement information (section 8.2.68): time is measured at once, not from the first packet on.
+/// The measurement information (section 8.2.68): time is measured from the start of the rule, not from the first packet
+/// on.
 const STARTS_AT_ONCE: u8 = 8;
 
 /// The reporting triggers (section 8.2.19). The supported ones have the same bits in reports.
@@ -24,7 +25,7 @@ const TIME_QUOTA: u32 = 1 << 9;
 pub(super) const ASKED: u32 = 1 << 7;
 pub(super) const ENDED: u32 = 1 << 11;
 
-/// The shortest time between two checks of a rule, whatever it requests.
+/// The shortest time between two checks of a rule, even if the rule requests a shorter one.
 const LEAST: Duration = Duration::from_secs(1);
 
 /// The current time, by the clocks that reports need.
@@ -58,7 +59,7 @@ pub(super) struct Urr {
     quota_since: Counted,
     is_quota_told: bool,
     is_time_over: bool,
-    /// The used part of the time quota before the last report.
+    /// The part of the time quota that was used before the last report.
     time_used: Duration,
     starts_at_once: bool,
     /// The value of the volume counters at the last report.
@@ -69,7 +70,7 @@ pub(super) struct Urr {
     since_date: u32,
     /// The start of the time measurement; none before the first packet.
     active_since: Option<Instant>,
-    /// The time at which its next timer expires.
+    /// The time at which the rule's next timer expires.
     pub due: Option<Instant>,
 }
 
@@ -221,7 +222,7 @@ impl Urr {
         triggers
     }
 
-    /// Returns a report of the usage since the last one, and begins the next one.
+    /// Returns a report of the usage since the last report, and starts the next reporting period.
     pub fn report(&mut self, triggers: u32, moment: &Moment) -> Writer {
         let mut report = Writer::group();
         report.element(ElementType::URR_ID, &self.usage.rule.to_be_bytes());

@@ -16,7 +16,7 @@ use taut_wire::gtpu::MessageType;
 use taut_wire::{Ethernet, Gtpu, resolution};
 
 impl Plane {
-    /// Returns the number of user bytes of a departing packet, and the outcome that it is counted as.
+    /// Returns the number of user bytes of a departing packet, and the outcome under which the packet is counted.
     #[inline(always)]
     pub(super) fn user_bytes(
         &self,
@@ -164,8 +164,8 @@ impl Plane {
         }
     }
 
-    /// Records the location of the frame's sender, learned at a tunnel port. Returns the path number if there is a
-    /// tunnel to the sender.
+    /// Records the ingress port and MAC addresses of the frame's sender if the frame arrived at a tunnel port. Returns
+    /// the path number if there is a tunnel to the sender.
     #[inline(never)]
     pub(super) fn hear(&self, packet: &Packet, seen: &Tunnelled, context: &Context) -> Option<u16> {
         let frame = packet.bytes();

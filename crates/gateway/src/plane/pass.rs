@@ -1,4 +1,5 @@
-//! The path of a batch through the data plane: headers, lookups, actions, and then what concerns only some packets.
+//! The path of a batch through the data plane: headers, lookups, actions, and then the steps for only some packets,
+//! such as rate limits.
 
 use super::super::bearer::Kind;
 use super::super::outcome::Outcome;

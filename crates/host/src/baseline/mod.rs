@@ -47,13 +47,13 @@ pub struct Baseline {
 pub enum Reach {
     /// The baseline is between the device's two interfaces of a [`Testbed`].
     Veth {
-        /// True if frames for the baseline are processed on its CPU (receive packet steering). A baseline that receives
-        /// frames by XDP does not support this.
+        /// True if frames for the baseline are processed on the baseline's CPU (receive packet steering). A baseline
+        /// that receives frames by XDP does not support this.
         steered: bool,
     },
     /// The baseline is the server of two memif links; the generator is the client.
     Memif {
-        /// The number of its transmit rings; the generator has to receive from each.
+        /// The number of the baseline's transmit rings; the generator has to receive from each.
         tx_rings: u16,
     },
     /// The baseline is the server of two vhost-user links. The generator acts as a virtual machine's NIC (virtio-user).
@@ -147,8 +147,8 @@ impl Baseline {
     }
 
     /// Starts the baseline on `cpu`, between the interfaces of `testbed` or, without one, on the [`Baseline::sockets`]
-    /// of `folder`. All files that it creates are in `folder`, which must exist and which the caller removes. It
-    /// forwards frames when this returns.
+    /// of `folder`. All files that the baseline creates are in `folder`, which must exist and which the caller removes.
+    /// The baseline forwards frames when this returns.
     ///
     /// # Errors
     /// A step failed; programs that had been started are stopped.

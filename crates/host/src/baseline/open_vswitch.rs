@@ -180,8 +180,8 @@ fn cabled(cables: usize, cpu: usize, folder: &Path) -> Vec<Step> {
     .steps()
 }
 
-/// Returns the steps that start the switch of a baseline. `port` returns a port's name and settings, from its number
-/// and its interface or socket.
+/// Returns the steps that start the switch of a baseline. `port` returns the name and the settings of a port from the
+/// port's number and from its interface or socket.
 fn open_vswitch(
     place: &CommandValues,
     daemon: &str,

@@ -22,13 +22,13 @@ pub(crate) type Line = Vec<String>;
 pub(crate) enum Step {
     /// Writes a file with content that is part of taut.
     Write(PathBuf, &'static str),
-    /// Runs to its end and must succeed.
+    /// Runs a command that must exit with success.
     Run(Line),
-    /// Runs to its end and must print exactly this text, ignoring surrounding white space.
+    /// Runs a command that must exit with success and print exactly this text, ignoring surrounding white space.
     Expect(Line, &'static str),
-    /// Keeps running until the baseline is stopped.
+    /// Starts a program that runs until the baseline is stopped.
     Keep {
-        /// The name of its output files, also used in messages.
+        /// The name of the program's output files, also used in messages.
         name: &'static str,
         line: Line,
         ready: Ready,
@@ -39,11 +39,11 @@ pub(crate) enum Step {
 /// Condition under which a program that keeps running is ready for the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ready {
-    /// The program counts as ready immediately, because the next step itself waits for it.
+    /// The program counts as ready immediately, because the next step waits for the program by itself.
     AtOnce,
-    /// The program listens on this socket. (Its file exists a moment earlier.)
+    /// The program listens on this socket. (The socket's file exists a moment earlier.)
     Socket(PathBuf),
-    /// A line of its output begins with this text.
+    /// A line of the program's output begins with this text.
     LineStart(&'static str),
 }
 
@@ -79,9 +79,9 @@ pub enum BaselineError {
     /// A program runs but does not listen on its socket.
     #[error("{name} did not listen on {path} within {waited:?}; its last words:\n{last_lines}")]
     NoSocket {
-        /// The name of the program.
+        /// The name of the program that does not listen.
         name: &'static str,
-        /// The path of the socket.
+        /// The path of the socket on which it should listen.
         path: PathBuf,
         /// The timeout.
         waited: Duration,

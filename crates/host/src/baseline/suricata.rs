@@ -6,7 +6,7 @@ use crate::command::{is_installed, run};
 use crate::permissions::Missing;
 
 const PROGRAM: &str = "suricata";
-/// The rules of `taut ips sample`, so that both apply the same rules.
+/// The rules of `taut ips sample`, so that Suricata and taut apply the same rules.
 const RULES: &str = include_str!("../../../../tests/data/suricata/sample.rules");
 
 pub(super) const ENTRY: Baseline = Baseline {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// A NIC.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkCard {
-    /// The name of its driver, such as `ice`, or `vfio-pci` if DPDK uses the NIC.
+    /// The name of the NIC's driver, such as `ice`, or `vfio-pci` if DPDK uses the NIC.
     pub driver: Option<String>,
     /// The version of the driver; drivers of the kernel usually have the kernel's version.
     pub driver_version: Option<String>,
@@ -20,7 +20,7 @@ pub struct NetworkCard {
     pub bus: Option<String>,
     /// The PCI vendor and device numbers: `8086:1592`.
     pub pci_id: Option<String>,
-    /// The folder in sysfs that has the properties of the card.
+    /// The folder in sysfs with the properties of the NIC.
     pub source: String,
 }
 

@@ -109,9 +109,9 @@ impl Drop for Namespace {
     }
 }
 
-/// Keeps the calling thread in another network namespace; dropping it returns to the old one.
+/// Keeps the calling thread in another network namespace; dropping it returns the thread to the previous namespace.
 ///
-/// It belongs to its thread and cannot be sent to another.
+/// The guard belongs to its thread and cannot be sent to another thread.
 #[derive(Debug)]
 pub struct NamespaceGuard {
     origin: File,

@@ -25,7 +25,7 @@ use std::fs::{self, File};
 use std::io;
 use std::process::Command;
 
-/// The generator's interfaces: it transmits on the first and receives on the second.
+/// The generator's interfaces: the generator transmits on the first and receives on the second.
 pub const GENERATOR_INTERFACES: [&str; 2] = ["gen0", "gen1"];
 /// The device's interfaces, each the peer of the generator's interface of the same number.
 pub const DEVICE_INTERFACES: [&str; 2] = ["dut0", "dut1"];
@@ -65,7 +65,8 @@ pub enum Steering {
     },
 }
 
-/// Returns the commands that join the device's interfaces by a bridge, for a shell in its namespace.
+/// Returns the shell commands that join the device's interfaces by a bridge. They have to run in the device's
+/// namespace.
 #[must_use]
 pub fn bridge_commands() -> Vec<String> {
     let mut commands = vec![format!(
@@ -202,8 +203,8 @@ impl Testbed {
         self.device.enter()
     }
 
-    /// Gives the ends of the first pair ARP and IPv4 addresses with their prefix lengths, the generator's end first,
-    /// for programs that send through the kernel's own stack.
+    /// Enables ARP on both ends of the first veth pair and sets their IPv4 addresses with prefix lengths, the
+    /// generator's first. This is for programs that send through the kernel's own stack.
     ///
     /// # Errors
     /// [`TestbedError::Command`].
@@ -214,9 +215,9 @@ impl Testbed {
         address([near, device], addresses, "arp on")
     }
 
-    /// Moves the generator's second interface to a namespace of its own, which is returned. Gives both interfaces ARP
-    /// and IPv4 addresses with their prefix lengths, for programs on both sides of the device that use the kernel's own
-    /// stack.
+    /// Moves the generator's second interface to a new namespace, which is returned. Enables ARP on both generator
+    /// interfaces and sets their IPv4 addresses with prefix lengths. This is for programs on both sides of the device
+    /// that use the kernel's own stack.
     ///
     /// # Errors
     /// [`TestbedError`].
@@ -269,9 +270,9 @@ impl Testbed {
         Ok(())
     }
 
-    /// Gives `cpu` the kernel's NAPI thread of `interface`. The kernel names the thread after the interface, and
-    /// testbeds of other processes have interfaces of the same name. Threads that appear while a lock is held belong to
-    /// this testbed.
+    /// Pins the kernel's NAPI thread of `interface` to `cpu`. The kernel names the thread after the interface, and
+    /// testbeds of other processes have interfaces of the same name. Therefore only threads that appear while a lock is
+    /// held belong to this testbed.
     fn give_kernel_thread(&self, interface: &str, cpu: usize) -> Result<(), ThreadError> {
         let lock = File::open(NAMESPACE_FOLDER)?;
         lock.lock()?;
@@ -330,7 +331,7 @@ fn kernel_threads_of(interface: &str) -> Vec<i32> {
         .collect()
 }
 
-/// Returns the address as `ip` writes and reads it.
+/// Returns a MAC address in the notation of `ip`.
 #[must_use]
 pub fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
@@ -342,7 +343,7 @@ fn prepare(end: &WireEnd) -> [String; 2] {
     [end.set_link("arp off"), end.offload(offloads)]
 }
 
-/// Gives each interface an address, and sets these flags of their links.
+/// Sets the address of each interface, and the link settings `flags`.
 fn address(ends: [WireEnd; 2], addresses: [&str; 2], flags: &str) -> Result<(), TestbedError> {
     for (end, address) in ends.iter().zip(addresses) {
         end.run(&[end.give_address(address), end.set_link(flags)])?;

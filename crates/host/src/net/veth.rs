@@ -14,7 +14,7 @@ const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
 /// One end of a veth link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireEnd {
-    /// The namespace of the end; `None` is that of this process.
+    /// The namespace of the interface; `None` is the namespace of this process.
     pub namespace: Option<String>,
     /// The name of the end's interface.
     pub interface: String,
@@ -44,7 +44,7 @@ impl WireEnd {
         self.ip(&["link", "show", "dev", &self.interface]).is_ok()
     }
 
-    /// Returns the line of shell that gives the interface an IP address with its prefix length.
+    /// Returns the line of shell that sets an IP address of the interface, with its prefix length.
     pub(super) fn give_address(&self, address: &str) -> String {
         let [address, name] = [address, &self.interface].map(quote_if_needed);
         format!("ip address add {address} dev {name}")

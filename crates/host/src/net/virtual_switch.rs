@@ -23,7 +23,7 @@ pub enum SwitchPort {
 }
 
 impl SwitchPort {
-    /// Returns the DPDK driver library that the port needs, if it needs one.
+    /// Returns the DPDK driver library that the port needs; `None` if it needs none.
     fn driver(&self) -> Option<&'static str> {
         match self {
             Self::Machine(_) => None,
@@ -62,9 +62,9 @@ impl SwitchPort {
 pub struct VirtualSwitch<'a> {
     /// The two ends of each cable.
     pub cables: &'a [[SwitchPort; 2]],
-    /// The network namespace of its interfaces; `None` is the caller's.
+    /// The network namespace of the switch's interfaces; `None` is the caller's.
     pub namespace: Option<&'a str>,
-    /// The core of its polling thread, which sleeps while no packets arrive.
+    /// The core of the switch's polling thread, which sleeps while no packets arrive.
     pub core: usize,
     /// The folder that the switch may write to; the caller removes it.
     pub folder: &'a Path,

@@ -4,7 +4,7 @@ use super::TestbedError;
 use super::namespace::Namespace;
 use super::veth::WireEnd;
 
-/// One end of a link: the index of the node, and the interface there.
+/// One end of a link: the index of the node, and the name of the interface in the node's namespace.
 pub type End<'a> = (usize, &'a str);
 
 /// Namespaces and the links between them. Dropping it removes everything.

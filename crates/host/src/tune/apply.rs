@@ -46,7 +46,7 @@ pub struct Reverted {
     pub refused: Vec<String>,
 }
 
-/// Returns the steps of `apply` for each setting with another value than intended.
+/// Returns the steps by which `apply` sets each setting whose value is not the intended one.
 ///
 /// # Errors
 /// [`TuneError::LastCpu`], [`TuneError::NoCpus`].
@@ -200,7 +200,7 @@ fn is_managed(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(EIO | EPERM))
 }
 
-/// Removes a change that was never made from the journal.
+/// Removes from the journal a change that was not made.
 fn forget(root: &Root, journal: &mut Journal, entry: &Entry) -> Result<(), TuneError> {
     let mut entries = journal.entries.clone();
     entries.retain(|noted| noted.step != entry.step);
@@ -228,7 +228,7 @@ fn take_back(
     Ok(Outcome::Refused(why))
 }
 
-/// Returns the error of the system, with an explanation for frequent ones.
+/// Returns the text of a system error, with an explanation for frequent errors.
 fn reason(e: &io::Error) -> String {
     match e.kind() {
         ErrorKind::ReadOnlyFilesystem => {

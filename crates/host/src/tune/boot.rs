@@ -38,7 +38,7 @@ impl BootLine {
         Self { arguments }
     }
 
-    /// Returns the line, and where to put it.
+    /// Returns the line of arguments, and the instructions where to put it.
     #[must_use]
     pub fn text(&self) -> String {
         if self.arguments.is_empty() {

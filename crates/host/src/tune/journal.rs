@@ -102,7 +102,8 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
-    /// Records a change that is about to be made; a change that is recorded already keeps its first old value.
+    /// Records a change that is about to be made. If the journal contains the change already, its first old value
+    /// stays.
     pub fn note(&mut self, entry: Entry) -> io::Result<()> {
         if self.entries.iter().any(|noted| noted.step == entry.step) {
             return Ok(());
@@ -118,7 +119,7 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
-    /// Removes all changes but these from the journal.
+    /// Replaces the changes in the journal with `entries`.
     pub fn keep(&mut self, entries: Vec<Entry>) -> io::Result<()> {
         let Some(head) = &self.head else {
             return Ok(());

@@ -44,7 +44,7 @@ pub enum TuneError {
     /// The machine does not have these CPUs.
     #[error("CPU {missing} does not exist or is offline; online: {online}")]
     NoSuchCpu {
-        /// The CPUs that are missing.
+        /// The requested CPUs that the machine does not have.
         missing: String,
         /// The CPUs that are online.
         online: String,
@@ -67,20 +67,20 @@ pub enum TuneError {
         "only root can change settings; run: sudo taut tune {0}   (taut tune audit and --dry-run need no root)"
     )]
     NotRoot(String),
-    /// Another program tunes the machine.
+    /// The daemon tuned is active.
     #[error(
         "tuned is active (profile {profile}) and would set its own values again; turn it off (tuned-adm off), or let it do the work (tuned-adm profile cpu-partitioning)"
     )]
     Tuned {
-        /// The profile of that program.
+        /// The profile of tuned.
         profile: String,
     },
     /// The settings now in force are for other CPUs or another profile.
     #[error("already applied for CPU {cpus}, profile {profile}; first run: taut tune revert")]
     AppliedOtherwise {
-        /// The CPUs of those settings.
+        /// The CPUs of the settings in force.
         cpus: String,
-        /// The profile of those settings.
+        /// The profile of the settings in force.
         profile: String,
     },
     /// Another process applies or reverts settings.
@@ -93,7 +93,7 @@ pub enum TuneError {
     Journal {
         /// The path of the journal.
         path: PathBuf,
-        /// The reason why it cannot be written.
+        /// The reason why the journal cannot be written.
         source: std::io::Error,
     },
     /// The file is not a journal.

@@ -140,14 +140,14 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// Returns the interfaces that belong to a NIC: those with a device.
+/// Returns the interfaces that belong to a NIC: interfaces that have a device in sysfs.
 fn cards(view: &View) -> Vec<String> {
     let mut names = view.root.names("/sys/class/net");
     names.retain(|name| view.root.exists(&format!("/sys/class/net/{name}/device")));
     names
 }
 
-/// Returns the files of this name of every queue of this kind.
+/// Returns the paths of `file` for every queue whose name starts with `kind`, of all interfaces.
 fn queues(view: &View, kind: &str, file: &str) -> Vec<String> {
     let folders = view.root.names("/sys/class/net");
     let queues = folders.iter().flat_map(|interface| {

@@ -146,7 +146,7 @@ fn dma_latency(view: &View) -> Looked {
     Looked::is(asked_us == 0 || awake, now, wanted)
 }
 
-/// Checks a file of each CPU that must have one value.
+/// Checks that `file` of each isolated CPU contains `value`.
 fn every_cpu(view: &View, file: &str, value: &str) -> Looked {
     let paths = view.folders(file);
     let found: Vec<_> = paths

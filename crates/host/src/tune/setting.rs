@@ -14,7 +14,7 @@ use crate::machine::Machine;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
-    /// The shortest tail latency on the given CPUs, at any cost in power, memory and the speed of others.
+    /// The shortest tail latency on the given CPUs, at any cost in power, memory and speed of other CPUs.
     Latency,
     /// The most work per time: full clock frequency and no background work of the kernel; tails may stay long.
     Throughput,
@@ -113,13 +113,13 @@ pub struct Setting {
     pub cost: &'static str,
     /// A command that shows the setting.
     pub see: &'static str,
-    /// True if `apply` changes it on machines that have it.
+    /// True if `apply` changes the setting on machines that have it.
     pub is_applied: bool,
-    /// The way to change it by hand at run time; empty if `apply` changes it or if it cannot be changed.
+    /// The way to change the setting by hand at run time; empty if `apply` changes it or if it cannot be changed.
     pub by_hand: &'static str,
-    /// The way to change it at boot; empty if there is none.
+    /// The way to change the setting at boot; empty if there is none.
     pub boot: &'static str,
-    /// The way to change it in the BIOS or on the host; empty if there is none.
+    /// The way to change the setting in the BIOS or on the host; empty if there is none.
     pub below: &'static str,
     /// The source of the advice.
     pub source: &'static str,
@@ -180,21 +180,21 @@ pub struct Finding {
     pub group: Group,
     /// The state of the setting.
     pub state: State,
-    /// The present value, or the reason why it is unknown.
+    /// The present value, or the reason why the value is unknown.
     pub now: String,
     /// The value that the profile requires.
     pub wanted: String,
-    /// The way to change it now: the commands of `taut tune apply`, or advice.
+    /// The way to change the setting now: the commands of `taut tune apply`, or advice.
     pub change_now: Vec<String>,
-    /// Arguments for the kernel's command line that change it from the next boot on.
+    /// Arguments for the kernel's command line that change the setting from the next boot on.
     pub change_at_boot: Vec<String>,
-    /// The change to make in the BIOS or on the host; empty if there is none.
+    /// The change in the BIOS or on the host that the profile requires; empty if there is none.
     pub change_below: String,
     /// The cost of the wrong value, and the reason.
     pub why: String,
     /// The source of the advice.
     pub source: String,
-    /// True if `taut tune apply` changes it.
+    /// True if `taut tune apply` changes the setting.
     pub can_be_applied: bool,
     #[serde(skip)]
     pub(super) steps: Vec<Step>,
@@ -232,7 +232,7 @@ impl View<'_> {
         mask.trim_start_matches(['0', ',']).to_owned()
     }
 
-    /// Returns the folders of the given CPUs.
+    /// Returns the path `below` in the sysfs folder of each isolated CPU.
     pub fn folders(&self, below: &str) -> Vec<String> {
         let folder = |cpu| format!("/sys/devices/system/cpu/cpu{cpu}/{below}");
         self.cpus.iter().map(folder).collect()

@@ -12,7 +12,7 @@ use super::root::Root;
 use crate::command;
 use crate::cpu_list::{mask_cpus, parse_cpu_list};
 
-/// A change to the machine. Everything that `apply` does is one of these.
+/// A change to the machine. `apply` makes only such changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
@@ -22,14 +22,14 @@ pub enum Step {
         path: String,
         /// The new value.
         value: String,
-        /// The format in which values of this file are compared.
+        /// The format in which the file's present text and the new value are compared.
         format: Format,
     },
     /// Creates a control group.
     Group {
         /// The folder of the group.
         path: String,
-        /// The values that are written into the group's files, in this order.
+        /// The file names in the group's folder and the values to write into them, in this order.
         settings: Vec<(String, String)>,
     },
     /// Changes a setting of a NIC's driver by `ethtool`.
@@ -38,9 +38,9 @@ pub enum Step {
         interface: String,
         /// The letter that shows the settings: `k` for offloads, `c` for coalescing. The capital letter sets them.
         letter: char,
-        /// The name with which the setting is set.
+        /// The name by which `ethtool` sets the setting.
         key: String,
-        /// The name with which the setting is shown.
+        /// The name by which `ethtool` shows the setting.
         shown: String,
         /// The new value.
         value: String,
@@ -93,7 +93,7 @@ impl Step {
         }
     }
 
-    /// Returns the present value: a file's text, or whether a group exists; nothing for tasks.
+    /// Returns the present value: the text of the file, or whether the control group exists; nothing for tasks.
     pub(crate) fn now(&self, root: &Root) -> io::Result<String> {
         match self {
             Self::Write { path, .. } => root.raw(path),

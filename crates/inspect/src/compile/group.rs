@@ -1,5 +1,5 @@
-//! The groups of rules: those of one protocol and direction by port, and in each group one search for the patterns of
-//! its rules.
+//! The groups of rules: the rules of one protocol and direction are grouped by port. Each group has one search for the
+//! patterns of its rules.
 
 use super::place::{goes_on, pattern};
 use crate::by_address::{ByAddress, is_narrow};
@@ -20,7 +20,7 @@ pub(super) struct ByPorts {
 
 #[derive(Debug, Default)]
 pub(super) struct ByPort {
-    /// Number of the group by port, plus one; empty if there is none.
+    /// Index of the group of each port, plus 1; an empty array if there is no group.
     pub(super) ports: Box<[u16]>,
     pub(super) groups: Vec<Group>,
 }
@@ -29,12 +29,12 @@ pub(super) struct ByPort {
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) search: Option<Search>,
-    /// Rules by pattern.
+    /// Rules of each pattern.
     pub(super) found: Vec<Box<[u32]>>,
-    /// Rules by pattern that may match once bytes after the pattern have arrived.
+    /// Rules of each pattern that may still match when bytes after the pattern have arrived.
     pub(super) going_on: Vec<Box<[u32]>>,
-    /// Rules without a pattern: those about most addresses, and the others by the sender's address, or by the
-    /// receiver's if that is more selective.
+    /// Rules without a pattern whose addresses are not indexed. `by_address` has the other rules without a pattern, by
+    /// the sender's address, or by the receiver's address if that is more selective.
     pub(super) always: Box<[u32]>,
     pub(super) by_address: Option<Box<[ByAddress; 2]>>,
 }

@@ -1,12 +1,12 @@
-//! The place and time of a rule's evaluation: its pattern, the buffer whose messages it is evaluated with, and its
-//! position among other rules.
+//! Decides when a rule is evaluated: by which pattern, with the messages of which buffer, and at which position among
+//! the other rules.
 
 use crate::buffer::Buffer;
 use crate::rule::*;
 use crate::transform::Transform;
 
-/// Returns the position of a rule among others by its use of flow and host bits: rules that only change bits come
-/// first, rules that only test them come last.
+/// Returns the evaluation order of a rule by its use of flow and host bits: rules that only change bits are first,
+/// rules that only test bits are last.
 pub(super) fn bits_order(rule: &Rule) -> u8 {
     let asks = |bit: &FlowBit| matches!(bit, FlowBit::IsSet { .. } | FlowBit::IsNotSet(_));
     let of_hosts = &rule.host_bits;
@@ -22,8 +22,8 @@ pub(super) fn bits_order(rule: &Rule) -> u8 {
     }
 }
 
-/// Returns true if a pass rule is about the flow, as Suricata decides by its type. Such a rule tests messages, the
-/// stream, or only the protocol and the two ends. Other rules are about the packet.
+/// Returns true if a pass rule applies to the whole flow, as in Suricata. Such a rule tests messages, the stream, or
+/// only the protocol and the two endpoints. Other pass rules apply to one packet.
 pub(super) fn passes_flow(rule: &Rule) -> bool {
     let is_of_flow = |step: &Step| match step.buffer {
         Buffer::Payload | Buffer::Base64 => rule.protocol == Protocol::Tcp && !rule.is_positional,
@@ -36,8 +36,9 @@ pub(super) fn passes_flow(rule: &Rule) -> bool {
     rule.action == Action::Pass && is_about_flow
 }
 
-/// Returns true if a rule without contents is about flows. Such a rule may test the protocol, then also the direction,
-/// and the two ends. It may set flow bits but not test them, as they change from packet to packet.
+/// Returns true if a rule without contents applies to whole flows. Such a rule may test the protocol, the two
+/// endpoints, and with a protocol also the direction. It may set flow bits but not test them, because they change
+/// between packets.
 fn asks_flow(rule: &Rule) -> bool {
     let is_version = |test: &HeaderTest| matches!(test, HeaderTest::IpVersion(_));
     let sets = |bit: &FlowBit| matches!(bit, FlowBit::Set(_));
@@ -69,13 +70,13 @@ pub(super) fn wants_whole_body(rule: &Rule) -> bool {
     })
 }
 
-/// Returns the buffer whose messages the rule is evaluated with; none if it is evaluated with packets.
+/// Returns the buffer with whose messages the rule is evaluated; none if the rule is evaluated with packets.
 pub(super) fn place_of(rule: &Rule) -> Option<Buffer> {
     let pattern = pattern(rule).map(|(buffer, _)| buffer);
     let last = stage(rule);
     let is_last = |step: &&Step| step.buffer.stage() == last;
     let of_last = || Some(rule.needed_steps().find(is_last)?.buffer);
-    // An absent body is reported too, but a header only if it is present: the version is in every head.
+    // An absent body is reported, but an absent header is not. The version is present in every head.
     let lacking = || match rule.steps.iter().find(is_last)?.buffer {
         body if body.is_body() => Some(body),
         _ => Some(Buffer::HttpProtocol),
@@ -84,14 +85,14 @@ pub(super) fn place_of(rule: &Rule) -> Option<Buffer> {
     place.filter(|buffer| buffer.application().is_some())
 }
 
-/// Returns the stage at which all buffers of a rule are present.
+/// Returns the first stage at which all buffers of a rule are present.
 fn stage(rule: &Rule) -> u8 {
     let stages = rule.steps.iter().map(|step| step.buffer.stage());
     stages.max().unwrap_or(0)
 }
 
-/// Returns the content of a rule that is searched for, and its buffer. That is the content that the rule names, or else
-/// the most selective one. Among contents of messages it is one of those that arrive last.
+/// Returns the pattern of a rule, with the buffer that contains it: the content that the rule marks, or else the most
+/// selective one. For a rule about messages it is one of the contents whose buffers arrive last.
 pub(super) fn pattern(rule: &Rule) -> Option<(Buffer, &[u8])> {
     let last = stage(rule);
     let contents = rule.needed_steps().filter_map(|step| match &step.test {
@@ -101,7 +102,7 @@ pub(super) fn pattern(rule: &Rule) -> Option<(Buffer, &[u8])> {
                 && step.transforms.iter().all(Transform::keeps_letters)
                 && step.buffer.stage() == last =>
         {
-            // The leading dot may be absent from the buffer itself.
+            // The `Dot` transform adds a leading dot that the original buffer may lack.
             let bytes = match step.transforms.contains(&Transform::Dot) {
                 true => content.bytes.strip_prefix(b"."),
                 false => None,

@@ -22,9 +22,9 @@ pub struct RuleSet {
     pub(super) whole: Vec<[Group; 2]>,
     /// Buffers of messages that any rule tests.
     asked: BufferSet,
-    /// For each rule, whether it is evaluated with each piece of a body.
+    /// True for each rule that is evaluated whenever a part of a body arrives.
     pub(super) of_pieces: Vec<bool>,
-    /// Rules that test anomalies, with the bits of these; and the union of these bits.
+    /// Rules that test anomalies, each with the bits of its anomalies; and the union of all these bits.
     pub(super) odd: Vec<(u32, u64)>,
     anomalies: u64,
 }
@@ -38,14 +38,14 @@ impl RuleSet {
         Self::with_matcher(rules, names, Matcher::default())
     }
 
-    /// Compiles rules, with this matcher for their patterns.
+    /// Compiles rules, with `matcher` as the implementation of their pattern searches.
     ///
     /// # Errors
     /// Returns a text if a group has too many patterns, or if the matcher is unavailable on this machine.
     pub fn with_matcher(rules: Vec<Rule>, names: Names, matcher: Matcher) -> Result<Self, String> {
         let mut rules = in_halves(rules)?;
-        // Pass rules come first, those about flows before those about packets; drop rules follow. Among rules of one
-        // action, those that change flow bits come first, so that later rules see the changes of the same packet.
+        // Pass rules come first, those for flows before those for packets; drop rules follow. Among rules with the same
+        // action, those that change flow bits come first, so that later rules see the changes in the same packet.
         rules.sort_by_key(|rule| (rule.action, !passes_flow(rule), bits_order(rule)));
         let mut packets: [[Vec<u32>; 2]; 4] = Default::default();
         let mut messages: Vec<[Vec<u32>; 2]> = vec![Default::default(); Buffer::COUNT];
@@ -112,7 +112,7 @@ impl RuleSet {
         &self.names
     }
 
-    /// Returns the number of bytes of memory of all searches.
+    /// Returns the memory of all searches in bytes.
     pub fn memory_bytes(&self) -> usize {
         let of = |group: &Group| {
             let by_address = group.by_address.iter().flat_map(|it| it.iter());
@@ -154,14 +154,14 @@ impl RuleSet {
         self.asked
     }
 
-    /// Returns true if any rule has a buffer of this application protocol.
+    /// Returns true if any rule tests a buffer of this application protocol.
     pub fn asks(&self, application: Application) -> bool {
         let mut asked = self.asked.iter();
         asked.any(|buffer| buffer.applications().contains(&application))
     }
 }
 
-/// Splits each rule with `=>` into two, one about requests and one about responses.
+/// Splits each rule with `=>` into two rules, one for the request and one for the response.
 fn in_halves(rules: Vec<Rule>) -> Result<Vec<Rule>, String> {
     let mut all = Vec::with_capacity(rules.len());
     let mut numbers = 0..FlowBits::MOST;
@@ -186,7 +186,7 @@ fn in_halves(rules: Vec<Rule>) -> Result<Vec<Rule>, String> {
     Ok(all)
 }
 
-/// Returns the index of the packet groups of a protocol.
+/// Returns the index in `packets` of a protocol's groups.
 pub(super) fn slot(protocol: u8) -> usize {
     match protocol {
         6 => 0,

@@ -1,10 +1,10 @@
-//! Computations of tests on the data of a buffer: numbers and operations on them, entropy, Base64, and the position of
-//! a content.
+//! Calculations of tests with the bytes of a buffer: reading numbers, arithmetic, entropy, Base64, and the search for a
+//! content.
 
 use crate::rule::{Comparison, Content};
 use crate::transform::{Decoder, Letter};
 
-/// Returns true if a number that was read satisfies the comparison.
+/// Returns true if the number `read` from a buffer satisfies the comparison with `value`.
 pub(super) fn compares(read: i128, how: Comparison, value: i128) -> bool {
     match how {
         Comparison::Less => read < value,
@@ -17,7 +17,8 @@ pub(super) fn compares(read: i128, how: Comparison, value: i128) -> bool {
     }
 }
 
-/// Returns the distance of a jump by a number that was read, `align`ed to four bytes.
+/// Returns the distance of a jump: the number `read` from the buffer, multiplied by `times`, rounded up to four bytes
+/// if `align`.
 pub(super) fn jump(read: u64, times: i64, align: bool) -> i64 {
     let distance = i64::try_from(read)
         .unwrap_or(i64::MAX)
@@ -28,7 +29,7 @@ pub(super) fn jump(read: u64, times: i64, align: bool) -> i64 {
     }
 }
 
-/// Returns the result of an operation of `byte_math`; none of a division by 0.
+/// Returns the result of `byte_math` with the number `read` from the buffer; none for a division by 0.
 pub(super) fn calculated(read: i64, operator: u8, value: i64) -> Option<i64> {
     let by = u32::try_from(value).unwrap_or(64);
     match operator {
@@ -54,7 +55,7 @@ pub(super) fn entropy(data: &[u8]) -> f64 {
         .fold(0.0, |all, share| all - share * share.log2())
 }
 
-/// Reads a number in digits after optional white space; returns the number and the bytes that it takes.
+/// Reads a number in digits after optional white space; returns the number and the length of the text read.
 pub(super) fn digits(text: &[u8], base: u8) -> Option<(u64, usize)> {
     let begin = text.iter().position(|byte| !byte.is_ascii_whitespace())?;
     let rest = &text[begin..];
@@ -79,8 +80,8 @@ pub(super) fn digits(text: &[u8], base: u8) -> Option<(u64, usize)> {
     (used > 0).then_some((number, begin + skip + used))
 }
 
-/// Decodes Base64 up to the first other byte; line ends are skipped (RFC 2045 section 6.8). Returns the number of
-/// decoded bytes.
+/// Decodes Base64 up to the first byte that is not in the alphabet; line ends are skipped (RFC 2045 section 6.8).
+/// Returns the number of decoded bytes.
 pub(super) fn decode_base64(text: &[u8], into: &mut [u8]) -> usize {
     let mut decoder = Decoder::default();
     let mut len = 0;
@@ -100,7 +101,7 @@ pub(super) fn decode_base64(text: &[u8], into: &mut [u8]) -> usize {
     len
 }
 
-/// Returns the position of the content in `data[at..to]`, counted from the beginning of `data`.
+/// Returns the position of the content in `data[at..to]`, as an offset in `data`.
 #[inline]
 pub(super) fn find(content: &Content, data: &[u8], at: usize, to: usize) -> Option<usize> {
     let bytes = &content.bytes[..];

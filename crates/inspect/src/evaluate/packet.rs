@@ -1,11 +1,11 @@
-//! The properties of a packet that rules test apart from its buffers, and these tests: addresses, ports, fields of
-//! headers, and bits of the flow.
+//! The properties of a packet that rules test in addition to its buffers, and the tests of them: addresses, ports,
+//! header fields, and flow bits.
 
 use crate::buffer::Application;
 use crate::flow_bits::FlowBits;
 use crate::rule::*;
 
-/// The properties of a packet that rules test, apart from its buffers.
+/// The properties of a packet that rules test in addition to its buffers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Packet<'a> {
     /// Protocol after the IP header.
@@ -26,7 +26,7 @@ pub struct Packet<'a> {
     pub tos: u8,
     /// Identification of IPv4.
     pub ip_id: u16,
-    /// Flags of the fragment: 1 more, 2 do not fragment, 4 reserved.
+    /// Fragment flags of IPv4: 1 for more fragments, 2 for do not fragment, 4 for the reserved flag.
     pub fragment_bits: u8,
     /// Offset of the fragment, in units of eight bytes.
     pub fragment_offset: u16,
@@ -42,13 +42,14 @@ pub struct Packet<'a> {
     pub tcp_window: u16,
     /// Type and code of ICMP.
     pub icmp: (u8, u8),
-    /// Identifier and sequence number of an ICMP echo.
+    /// Identifier and sequence number of an ICMP echo; none for other packets.
     pub icmp_echo: Option<(u16, u16)>,
     /// Kinds of TLS messages that begin in this packet, as bits with the indices of [`crate::read::TLS_STATES`].
     pub tls: u8,
-    /// Version of its TLS records, 0 if there are none.
+    /// Version of the TLS records in this packet, 0 if there are none.
     pub tls_version: u16,
-    /// Bytes of its stream so far, including this packet, plus one for a SYN: to the server first.
+    /// Number of bytes of the TCP stream up to and including this packet, plus one for a SYN, by direction: to the
+    /// server first.
     pub stream_bytes: [u32; 2],
     /// Header of IP, with its options or extension headers.
     pub ip_header: &'a [u8],
@@ -56,21 +57,21 @@ pub struct Packet<'a> {
     pub transport_header: &'a [u8],
     /// Identifier of the packet's flow.
     pub flow: u64,
-    /// Packets of its flow so far, including this one: to the server first.
+    /// Number of packets of the flow up to and including this packet, by direction: to the server first.
     pub flow_packets: [u32; 2],
-    /// Bytes of the packets of its flow so far, including this one: to the server first.
+    /// Number of bytes of the flow's packets up to and including this packet, by direction: to the server first.
     pub flow_bytes: [u64; 2],
-    /// VLAN tags of its frame.
+    /// VLAN tags of the packet's frame.
     pub vlans: Vlans,
     /// Anomalies of the packet, one bit of [`crate::anomaly::Anomaly`] each.
     pub anomalies: u64,
     /// True if the payload is inspected as part of its stream.
     pub is_in_stream: bool,
-    /// True if it is sent to the server of its flow.
+    /// True if the packet is sent to the server of its flow.
     pub to_server: bool,
-    /// True if both ends of the flow have sent packets.
+    /// True if both endpoints of the flow have sent packets.
     pub established: bool,
-    /// Application protocol of the flow, if it is one with an inspector.
+    /// Application protocol of the flow, if taut has an inspector for it.
     pub application: Option<Application>,
     /// True if the first bytes of the flow identify no protocol.
     pub is_unrecognised: bool,
@@ -79,8 +80,8 @@ pub struct Packet<'a> {
 /// Maximum number of VLAN tags of a frame.
 pub const MOST_VLANS: usize = 2;
 
-/// The VLAN numbers of a frame, the outermost in the lowest bits, and their count in the highest bits. They fit one
-/// word, which is copied with each packet.
+/// The VLAN identifiers of a frame, the outermost in the lowest bits, and the number of tags in the highest bits. They
+/// are packed into one word because it is copied with each packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Vlans(u32);
 
@@ -88,7 +89,7 @@ const VLAN_BITS: usize = 12;
 const LEN_AT: usize = 24;
 
 impl Vlans {
-    /// Adds the number of an inner tag; tags beyond [`MOST_VLANS`] are ignored.
+    /// Adds the VLAN identifier of the next inner tag; tags beyond [`MOST_VLANS`] are ignored.
     pub fn push(&mut self, id: u16) {
         let len = self.len();
         if len < MOST_VLANS {
@@ -101,12 +102,12 @@ impl Vlans {
         (self.0 >> LEN_AT) as usize
     }
 
-    /// Returns the VLAN numbers, the outermost first.
+    /// Returns the VLAN identifiers, the outermost first.
     pub fn ids(self) -> impl Iterator<Item = u16> {
         (0..self.len()).map(move |at| (self.0 >> (VLAN_BITS * at)) as u16 & 0xfff)
     }
 
-    /// Returns true if the number of a VLAN matches.
+    /// Returns true if the tags that `of` selects have identifiers that match `id`.
     fn fit(self, id: &Within, of: VlanTags) -> bool {
         let fits = |it: u16| id.fits(it.into());
         match of {
@@ -218,7 +219,8 @@ fn test_fits(test: &HeaderTest, packet: &Packet<'_>) -> bool {
     }
 }
 
-/// Returns true if an IPv4 header has an option of that type among its options (RFC 791 section 3.1).
+/// Returns true if the options of an IPv4 header include one of the type `wanted`, or any option if `wanted` is none
+/// (RFC 791 section 3.1).
 fn has_option(mut options: &[u8], wanted: Option<u8>) -> bool {
     while let Some((&kind, rest)) = options.split_first() {
         if wanted.is_none_or(|it| it == kind) {

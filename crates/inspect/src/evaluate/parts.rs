@@ -12,38 +12,38 @@ use crate::record::Record;
 pub struct Parts<'a> {
     /// Payload; for a TCP stream, preceded by some earlier bytes.
     pub payload: &'a [u8],
-    /// Offset in it at which the payload of this packet begins.
+    /// Offset in `payload` at which the payload of this packet begins.
     pub new_from: usize,
     /// Message of a protocol that the payload contains.
     pub message: Message<'a>,
-    /// New part of the body of that message.
+    /// New bytes of the body of `message`.
     pub body: BodyPart,
-    /// Position in a record, or in header lines, from which instances of buffers are searched; 0 for callers that
+    /// Offset in a record, or in header lines, at which the search for instances of a buffer begins; 0 for callers that
     /// evaluate rules.
     pub from: usize,
-    /// Bytes that a rule has decoded from Base64.
+    /// Result of `base64_decode` of the rule being evaluated.
     pub decoded: &'a [u8],
-    /// IP header, and the header after it.
+    /// IP header, and the header of layer 4.
     pub headers: [&'a [u8]; 2],
 }
 
-/// The new part of a body.
+/// The bytes of a body that arrived since rules were last evaluated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BodyPart {
-    /// Offset in the body at which it begins; rules were evaluated on the bytes before it.
+    /// Offset of the new bytes in the body; rules were evaluated on the bytes before it.
     pub new_from: usize,
-    /// True if the body is complete. Rules that test for an absent content are evaluated only then.
+    /// True if the body is complete. Only then are rules evaluated that test for the absence of a content.
     pub is_whole: bool,
-    /// True if rules see only the earlier bytes.
+    /// True if rules see only the bytes before the new ones.
     pub is_before: bool,
 }
 
-/// Number of body bytes before the new part that are searched again, for rules that match only with bytes on both
-/// sides. At the end of a body all of it is searched again.
+/// Number of body bytes before the new bytes that are searched again, for rules that need bytes before and after that
+/// boundary. When a body ends, all of it is searched again.
 const LOOKED_BACK: usize = 16 * 1024;
 
 impl BodyPart {
-    /// Returns the offset before which nothing is searched again.
+    /// Returns the offset in the body before which no byte is searched again.
     pub(crate) fn seen(&self) -> usize {
         match self.is_whole {
             true => 0,
@@ -60,9 +60,9 @@ pub enum Message<'a> {
     None,
     /// An HTTP message.
     Http {
-        /// Both directions of its connection.
+        /// The parser, with both directions of the connection.
         http: &'a Http,
-        /// True if it is a request.
+        /// True if the message is a request.
         is_request: bool,
     },
     /// A message of DNS.
@@ -72,20 +72,20 @@ pub enum Message<'a> {
         /// True if the message is a response.
         is_response: bool,
     },
-    /// The first messages of one end of a TLS connection.
+    /// The first messages of one TLS endpoint.
     Tls(&'a Tls<'a>),
-    /// A message of another protocol.
+    /// A message of a protocol whose messages are records.
     Record(&'a Record),
 }
 
-/// The parsed first messages of one end of a TLS connection.
+/// The parsed first messages of one TLS endpoint.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tls<'a> {
-    /// Name of the server in the client's hello.
+    /// Server name in the ClientHello.
     pub server_name: Option<&'a [u8]>,
-    /// Fingerprint of the client's hello.
+    /// Fingerprint of the ClientHello.
     pub client: Option<&'a Fingerprint>,
-    /// Fingerprint of the server's hello.
+    /// Fingerprint of the ServerHello.
     pub server: Option<&'a Fingerprint>,
     /// A certificate of the server, as sent.
     pub certificate: Option<&'a [u8]>,
@@ -105,7 +105,7 @@ impl Message<'_> {
 }
 
 impl<'a> Parts<'a> {
-    /// Returns the parts as they were before the new bytes arrived.
+    /// Returns the parts in their state before the new bytes arrived.
     pub fn before(&self) -> Self {
         let payload = self.payload.get(..self.new_from).unwrap_or_default();
         Self {
@@ -131,7 +131,8 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// Returns the parts after the first instance of a buffer; none for messages that contain each buffer once.
+    /// Returns the parts without the first instance of `buffer` and everything before it; none for messages that
+    /// contain each buffer once.
     #[inline]
     pub(super) fn behind(self, buffer: Buffer) -> Option<Self> {
         let from = match (self.message, buffer) {
@@ -144,7 +145,7 @@ impl<'a> Parts<'a> {
         Some(Self { from, ..self })
     }
 
-    /// Returns the first header line of a request or a response, without its line end, and the position after it.
+    /// Returns the first header line of a request or a response, without its line end, and the offset after the line.
     fn header_line(&self, buffer: Buffer) -> Option<(&'a [u8], usize)> {
         let is_request = match self.message {
             Message::Http { is_request, .. } => is_request,

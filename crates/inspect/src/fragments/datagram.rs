@@ -1,5 +1,5 @@
-//! A datagram that is not complete yet: its bytes are stored in chunks by their offset, so that a fragment is stored
-//! without a search.
+//! An incomplete datagram. Its bytes are stored in chunks by their offset, so no search is necessary to store a
+//! fragment.
 
 use super::fault::{FragmentFault, MOST_BYTES, MOST_FRAGMENTS};
 use super::fragment::{Fragment, Key, write_lengths};
@@ -13,22 +13,22 @@ const PAYLOAD_CHUNKS: usize = MOST_BYTES.div_ceil(CHUNK_BYTES);
 /// Number of chunks for the longest datagram, including its headers.
 pub(super) const MOST_CHUNKS: usize = PAYLOAD_CHUNKS + 1;
 
-/// The chunks, and which units of each are present.
+/// The chunks of all datagrams, with the units that are present in each chunk.
 #[derive(Debug)]
 pub(super) struct Memory {
     arena: Arena,
-    /// One bit for each unit of a chunk.
+    /// One bit for each unit of a chunk, set if the unit is present.
     present: Box<[u64]>,
 }
 
 const _: () = assert!(CHUNK_BYTES / UNIT_BYTES == u64::BITS as usize);
 
-/// The result of storing bytes.
+/// The result of storing the bytes of a fragment in a chunk.
 #[derive(Debug, Default, Clone, Copy)]
 struct Laid {
     /// Number of bytes that were not present yet.
     new: usize,
-    /// True if bytes that were present differ from these.
+    /// True if some bytes of the fragment differ from the stored bytes at the same offset.
     differs: bool,
 }
 
@@ -89,43 +89,43 @@ impl Memory {
     }
 }
 
-/// The result of a fragment that was not dropped.
+/// The result of accepting a fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
     Kept,
     Duplicate,
-    /// The fragment completed the datagram, which has that many bytes including its headers.
+    /// The fragment completed the datagram. The number is the length of the datagram in bytes, including its headers.
     Whole(usize),
 }
 
-/// A datagram that is not complete yet, or that was given up.
+/// A datagram that is incomplete, or that was given up.
 #[derive(Debug, Clone)]
 pub(super) struct Datagram {
     pub key: Key,
     pub since_ns: u64,
-    /// Lists that contain it: of its hash, and of its source.
+    /// Indices of the two lists that contain the datagram: the list of its hash, and the list of its source.
     pub chain: u32,
     pub source: u32,
     pub is_given_up: bool,
-    /// True if the last fragment had bytes in common with another one.
+    /// True if the fragment that arrived last overlapped an earlier fragment.
     pub overlaps: bool,
-    /// Number of fragments that brought bytes.
+    /// Number of fragments that contained new bytes.
     fragments: u16,
-    /// Length of the payload in bytes, if the last fragment has arrived.
+    /// Length of the payload in bytes; none until the fragment at its end has arrived.
     end: Option<usize>,
-    /// Offset after the last byte that is present.
+    /// Offset after the stored byte with the highest offset.
     reach: usize,
-    /// Number of bytes that are present.
+    /// Number of stored bytes.
     present: usize,
-    /// Chunk with the headers of the first fragment, already those of the complete packet except for lengths and
+    /// Chunk with the headers of the first fragment, in the form for the complete packet except for lengths and
     /// checksum.
     headers: u32,
     header_bytes: usize,
     /// Number of header bytes that count towards the length of the packet.
     counted_bytes: usize,
-    /// Protocol in the first fragment.
+    /// Protocol number in the first fragment.
     protocol: u8,
-    /// Chunks by their offset.
+    /// Chunks of the payload, by their offset.
     chunks: [u32; PAYLOAD_CHUNKS],
 }
 
@@ -175,7 +175,7 @@ impl Datagram {
         Ok(missing + usize::from(begins && !has_begun))
     }
 
-    /// Stores a checked fragment, and writes the datagram to `whole` if that completes it.
+    /// Stores a checked fragment. If the fragment completes the datagram, the datagram is written to `whole`.
     pub fn keep(
         &mut self,
         memory: &mut Memory,

@@ -1,4 +1,4 @@
-//! A fragment as its header describes it: the identity of its datagram, its offset there, and its bytes.
+//! A parsed fragment: the identity of its datagram, its offset in the datagram, and its bytes.
 
 use super::fault::{FragmentFault, MOST_BYTES, MOST_HEADER_BYTES};
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,13 +17,14 @@ pub(super) struct Key {
     source: IpAddr,
     destination: IpAddr,
     identification: u32,
-    /// Protocol, of IPv4 only (RFC 8200 section 4.5 allows it to differ in IPv6).
+    /// Protocol number, for IPv4 only: in IPv6 it may differ between the fragments of a datagram (RFC 8200 section
+    /// 4.5).
     protocol: u8,
     tag: u32,
 }
 
 impl Key {
-    /// The key of an entry that was never in use.
+    /// The key of an unused entry.
     pub const NONE: Self = Self {
         source: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         destination: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -32,7 +33,7 @@ impl Key {
         tag: 0,
     };
 
-    /// Hashes all fields.
+    /// Returns a hash of all fields.
     pub fn hash(&self, key: &HashKey) -> u64 {
         let numbers = u64::from(self.identification) << 32 | u64::from(self.tag);
         key.hash([
@@ -42,7 +43,8 @@ impl Key {
         ])
     }
 
-    /// Hashes the source. For IPv6 that is its 64-bit network, as a host may use all addresses of it.
+    /// Returns a hash of the source: of its address, or for IPv6 of its 64-bit network, because a host may use all
+    /// addresses of that network.
     pub fn hash_of_source(&self, key: &HashKey) -> u64 {
         let (network, host) = halves(self.source);
         key.hash([(network, if self.source.is_ipv4() { host } else { 0 })])
@@ -62,7 +64,7 @@ pub(super) struct Fragment<'a> {
     pub key: Key,
     /// Headers before the fragmented part, including options, without the fragment header.
     headers: &'a [u8],
-    /// Offset in `headers` of the protocol number of the fragmented part.
+    /// Offset in `headers` of the field with the protocol number of the fragmented part.
     protocol_at: usize,
     pub protocol: u8,
     pub offset: usize,
@@ -71,7 +73,7 @@ pub(super) struct Fragment<'a> {
 }
 
 impl<'a> Fragment<'a> {
-    /// Parses a packet from its layer-3 header on.
+    /// Parses a packet, which begins with its layer-3 header.
     pub fn read(packet: &'a [u8], tag: u32) -> Result<Self, FragmentFault> {
         match packet.first().map(|first| first >> 4) {
             Some(4) => Self::read_v4(packet, tag),
@@ -100,7 +102,7 @@ impl<'a> Fragment<'a> {
             protocol: ip.protocol().0,
             offset: ip.fragment_offset_bytes(),
             has_more: ip.more_fragments(),
-            // Bytes after the packet, such as padding, are excluded.
+            // Bytes after the IP packet, such as Ethernet padding, are excluded.
             payload: &rest[..ip.payload().len()],
         })
     }
@@ -108,7 +110,7 @@ impl<'a> Fragment<'a> {
     fn read_v6(packet: &'a [u8], tag: u32) -> Result<Self, FragmentFault> {
         let ip = Ipv6::new(packet).map_err(|_| FragmentFault::Header)?;
         let packet = &packet[..IPV6_HEADER_BYTES + ip.payload().len()];
-        // The headers that every router may inspect precede the fragment header (RFC 8200 section 4.5).
+        // Only headers that every router may inspect may precede the fragment header (RFC 8200 section 4.5).
         let (mut at, mut protocol_at, mut protocol) = (IPV6_HEADER_BYTES, 6, ip.next_header());
         while protocol != IpProtocol::FRAGMENT {
             if !matches!(
@@ -143,17 +145,18 @@ impl<'a> Fragment<'a> {
         })
     }
 
-    /// Returns true if the packet has a fragment header but is not fragmented, as translators send it (RFC 6946).
+    /// Returns true if the packet has a fragment header but is not fragmented: an atomic fragment, as translators send
+    /// it (RFC 6946).
     pub fn is_atomic(&self) -> bool {
         self.offset == 0 && !self.has_more
     }
 
-    /// Returns the offset after its payload.
+    /// Returns the offset in the datagram after the fragment's payload.
     pub fn end(&self) -> usize {
         self.offset + self.payload.len()
     }
 
-    /// Returns the number of header bytes in the complete packet.
+    /// Returns the length of the headers of the complete packet in bytes.
     pub fn header_bytes(&self) -> usize {
         self.headers.len()
     }
@@ -167,7 +170,7 @@ impl<'a> Fragment<'a> {
         }
     }
 
-    /// Checks the fragment on its own, apart from other fragments.
+    /// Checks the fragment on its own, without comparison with other fragments.
     pub fn check(&self) -> Result<(), FragmentFault> {
         let len = self.payload.len();
         if len == 0 || self.has_more && !len.is_multiple_of(8) {
@@ -183,13 +186,13 @@ impl<'a> Fragment<'a> {
         Ok(())
     }
 
-    /// Writes the headers to the front of `to`, as those of an unfragmented packet.
+    /// Writes the headers to the front of `to`, in the form for an unfragmented packet.
     pub fn write_headers(&self, to: &mut [u8]) {
         let to = &mut to[..self.headers.len()];
         to.copy_from_slice(self.headers);
         to[self.protocol_at] = self.protocol;
         if self.key.source.is_ipv4() {
-            // Only "do not fragment" and the reserved bit remain of flags and offset.
+            // Of flags and offset, only "do not fragment" and the reserved bit stay set.
             to[6] &= 0xc0;
             to[7] = 0;
         }
@@ -215,7 +218,8 @@ fn first_bytes<const BYTES: usize>(
         .ok_or(FragmentFault::Header)
 }
 
-/// Writes the lengths of a complete packet, which does not exceed the maximum, and the checksum of an IPv4 header.
+/// Writes the length fields of a complete packet, and the checksum of an IPv4 header. The packet must not exceed the
+/// maximum length.
 pub(super) fn write_lengths(packet: &mut [u8]) {
     if packet[0] >> 4 == 6 {
         let len = (packet.len() - IPV6_HEADER_BYTES) as u16;

@@ -1,7 +1,6 @@
-//! Doubly linked lists over the entries of a table, in memory allocated once, so that each operation takes constant
-//! time.
+//! Doubly linked lists of the entries of a table. All memory is allocated once, and each operation takes constant time.
 
-/// The number that stands for no entry.
+/// The index that means "no entry".
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
@@ -17,7 +16,7 @@ struct Links {
     behind: u32,
 }
 
-/// Lists of the entries of a table. An entry is in at most one of them.
+/// Lists of the entries of a table. An entry is in at most one of the lists.
 #[derive(Debug)]
 pub(super) struct Lists {
     ends: Box<[Ends]>,
@@ -25,7 +24,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Creates that many empty lists over that many entries.
+    /// Creates `lists` empty lists for a table with `places` entries.
     pub fn new(lists: usize, places: usize) -> Self {
         let empty = Ends {
             first: NONE,
@@ -42,7 +41,7 @@ impl Lists {
         }
     }
 
-    /// Appends an entry that is in none of the lists to a list.
+    /// Appends an entry to a list. The entry must not be in any list.
     #[inline]
     pub fn push(&mut self, list: usize, place: usize) {
         let before = self.ends[list].last;

@@ -12,10 +12,10 @@
 //!
 //! # Replacement of datagrams
 //!
-//! A new datagram always gets an entry, if necessary that of the oldest one, so that no sender can lock others out. A
-//! source has a limited number of entries and bytes, and beyond these replaces its own datagrams, so that one source
-//! cannot evict others. A source is identified by its address, in IPv6 by the first 64 bits. Sources are distinguished
-//! by a hash with a secret key. Few sources therefore share a quota, and nobody can choose with whom.
+//! A new datagram always gets an entry, if necessary that of the oldest datagram, so no sender can lock others out. The
+//! entries and bytes of a source are limited. A source at its limit replaces its own datagrams, so it cannot evict
+//! those of others. A source is identified by its address, in IPv6 by the first 64 bits. Sources are distinguished by a
+//! hash with a secret key. Few sources therefore share a limit, and no sender can choose with which source.
 //!
 //! # Cost of a fragment
 //!
@@ -43,23 +43,23 @@ use fragment::{Fragment, IPV6_HEADER_BYTES, Key};
 use lists::Lists;
 use taut_sys::HashKey;
 
-/// Maximum number of datagrams in one hash list. There are twice as many lists as entries, so lists hardly ever become
-/// this long.
+/// Maximum number of datagrams in one hash list. There are twice as many lists as entries, so lists rarely reach this
+/// length.
 const MOST_IN_CHAIN: usize = 8;
 
-/// The limits of stored fragments.
+/// The limits on stored fragments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FragmentLimits {
     /// Maximum number of bytes of payload and headers in all, in complete chunks of [`CHUNK_BYTES`]. In addition, each
     /// datagram takes about 700 bytes.
     pub bytes: usize,
-    /// Maximum number of datagrams at a time, including those that were given up.
+    /// Maximum number of datagrams at the same time, including those that were given up.
     pub datagrams: usize,
-    /// Maximum number of datagrams of one source at a time. Its share of `bytes` is the same fraction, or the size of
-    /// the longest datagram if that is more.
+    /// Maximum number of datagrams of one source at the same time. A source may use the same fraction of `bytes` as of
+    /// `datagrams`, or the size of the longest datagram if that is more.
     pub of_source: usize,
-    /// Time from the first fragment that arrived until the datagram is released, in nanoseconds. A datagram that was
-    /// given up is remembered for the same time from then on.
+    /// Time from the arrival of the first fragment until the datagram is released, in nanoseconds. A datagram that is
+    /// given up is remembered for the same time after that.
     pub timeout_ns: u64,
 }
 
@@ -75,25 +75,25 @@ impl Default for FragmentLimits {
     }
 }
 
-/// The result of a fragment.
+/// The result of passing a fragment to the reassembly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<'a> {
-    /// The fragment waits for others.
+    /// The fragment is stored; other fragments of its datagram are missing.
     Kept,
-    /// The fragment was the last missing one: the packet from its layer-3 header on, with correct lengths and checksum.
-    /// It may be a fragment again if an IPv6 packet with a fragment header was fragmented, which no legitimate sender
-    /// does.
+    /// The fragment completed its datagram. The bytes are the packet, from its layer-3 header on, with correct lengths
+    /// and checksum. The packet is again a fragment if an IPv6 packet with a fragment header was fragmented, which no
+    /// legitimate sender does.
     Whole(&'a [u8]),
     /// The fragment was dropped; its datagram was given up if the fault [ends](FragmentFault::ends_datagram) it.
     Dropped(FragmentFault),
-    /// All bytes of the fragment had arrived before and were equal.
+    /// All bytes of the fragment had arrived before with the same values.
     Duplicate,
 }
 
-/// Counters of datagrams that did not become complete.
+/// Counters of datagrams that were released before they were complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FragmentCounters {
-    /// Datagrams that were replaced as the oldest when entries or memory had run out.
+    /// Datagrams that were replaced as the oldest of all, because entries or memory had run out.
     pub made_room: u64,
     /// Datagrams that were replaced as the oldest of a source that had reached its limit.
     pub made_room_of_source: u64,
@@ -103,12 +103,12 @@ pub struct FragmentCounters {
     pub timed_out: u64,
 }
 
-// Lists of entries by age. Each entry is in one of them.
+// Indices of the lists of entries by age. Each entry is in one of the lists.
 const FREE: usize = 0;
 const GIVEN_UP: usize = 1;
 const WAITING: usize = 2;
 
-/// The datagrams that are not complete yet.
+/// The table of incomplete datagrams.
 #[derive(Debug)]
 pub struct Fragments {
     limits: FragmentLimits,
@@ -119,11 +119,11 @@ pub struct Fragments {
     datagrams: Box<[Datagram]>,
     /// Entries by [`FREE`], [`GIVEN_UP`] and [`WAITING`], the oldest first.
     by_age: Lists,
-    /// Entries in use by the hash of their key, in twice as many lists as there are entries.
+    /// Entries in use, in lists by the hash of their key. There are twice as many lists as entries.
     by_key: Lists,
-    /// Entries in use by the hash of their source, the oldest first, in as many lists.
+    /// Entries in use, the oldest first, in as many lists by the hash of their source.
     by_source: Lists,
-    /// Number of chunks of each source, and the maximum for a source.
+    /// Number of chunks of each source, followed by the maximum for a source.
     chunks_of: Box<[u32]>,
     share: usize,
     scratch: Box<[u8]>,
@@ -182,11 +182,11 @@ impl Fragments {
         }
     }
 
-    /// Accepts a fragment, from its layer-3 header on, at a time of any monotonic clock. Fragments with different tags,
-    /// such as VLANs or ingress ports, do not belong to the same datagram.
+    /// Accepts a fragment that arrives at the time `now_ns` of a monotonic clock. `packet` begins with its layer-3
+    /// header. Fragments with different tags, such as VLANs or ingress ports, belong to different datagrams.
     ///
-    /// A packet in one fragment, as translators send it, is complete immediately, whatever other fragments wait (RFC
-    /// 6946).
+    /// A packet in a single fragment, as translators send it, is complete immediately, even if fragments with the same
+    /// key wait (RFC 6946).
     pub fn push(&mut self, now_ns: u64, tag: u32, packet: &[u8]) -> Outcome<'_> {
         match self.take(now_ns, tag, packet) {
             Ok(Taken::Kept) => Outcome::Kept,
@@ -196,7 +196,7 @@ impl Fragments {
         }
     }
 
-    /// Returns true if the last fragment had bytes in common with another one of its datagram, equal or not.
+    /// Returns true if the fragment accepted last overlapped another fragment of its datagram, with equal bytes or not.
     pub fn overlaps(&self) -> bool {
         self.overlaps
     }
@@ -227,12 +227,12 @@ impl Fragments {
         let datagram = &mut self.datagrams[place];
         let taken = datagram.keep(&mut self.memory, fragment, self.overlap, &mut self.scratch);
         self.overlaps = datagram.overlaps;
-        // A fragment that differs may have taken fewer chunks.
+        // Fewer chunks than calculated may be in use after a fragment that differs.
         self.chunks_of[datagram.source as usize] += (self.memory.used() - used) as u32;
         taken
     }
 
-    /// Returns the entry of the datagram with that key, which is created if it does not exist.
+    /// Returns the entry of the datagram with `key`; creates the entry if there is none.
     fn place_of(&mut self, key: &Key, now_ns: u64) -> usize {
         let chain = self.list_of(key.hash(&self.hash_key));
         if let Some(place) = self.find(key, chain) {
@@ -249,12 +249,13 @@ impl Fragments {
         places.find(|place| self.datagrams[*place].key == *key)
     }
 
-    /// Returns the list of a hash, of keys or of sources.
+    /// Returns the index of the list for the hash of a key or of a source.
     fn list_of(&self, hash: u64) -> usize {
         hash as usize & (self.chunks_of.len() - 1)
     }
 
-    /// Begins a datagram. It replaces the oldest one of its source, of its hash, or of all if necessary.
+    /// Begins a datagram. If necessary, it replaces the oldest datagram of its source, of its hash list, or of the
+    /// table.
     fn begin(&mut self, key: &Key, chain: usize, now_ns: u64) -> usize {
         let source = self.list_of(key.hash_of_source(&self.hash_key));
         if self.by_source.len(source) >= self.limits.of_source
@@ -285,7 +286,8 @@ impl Fragments {
         place
     }
 
-    /// Releases other datagrams, those of the same source first, until that many chunks are free for a datagram.
+    /// Releases other datagrams, those of the same source first, until `chunks` chunks are free for the datagram in
+    /// entry `place`.
     fn make_room(&mut self, place: usize, chunks: usize) -> Result<(), FragmentFault> {
         let source = self.datagrams[place].source as usize;
         while self.chunks_of[source] as usize + chunks > self.share {

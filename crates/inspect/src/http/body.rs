@@ -1,4 +1,4 @@
-//! The body after a head: by its length, in chunks, or up to the end of the connection, as servers and clients
+//! The body after a head: delimited by its length, in chunks, or by the end of the connection, as servers and clients
 //! interpret it.
 
 use super::head::{AHEAD_BYTES, Side};
@@ -7,7 +7,7 @@ use super::state::{Ahead, Digits, State};
 use super::unpack::Stopped;
 use crate::buffer::Buffer;
 
-/// Returns whether the first bytes of a body are the line of a chunk; none if more bytes are needed.
+/// Returns true if the first bytes of a body are a chunk-length line; none if more bytes are needed to decide.
 fn is_chunk_line(bytes: &[u8]) -> Option<bool> {
     let begin = bytes.iter().position(|&byte| byte > b' ')?;
     let digits = bytes[begin..]
@@ -20,11 +20,11 @@ fn is_chunk_line(bytes: &[u8]) -> Option<bool> {
     if b"\r\n; \t".contains(&behind[0]) {
         return Some(true);
     }
-    // Some servers skip anything else up to the end of the line.
+    // Some servers skip other bytes up to the end of the line.
     memchr::memchr(b'\n', behind).map(|_| true)
 }
 
-/// Returns whether the first bytes after a message are another response; none if more bytes are needed.
+/// Returns true if the first bytes after a message begin another response; none if more bytes are needed to decide.
 fn is_response(bytes: &[u8]) -> Option<bool> {
     const WORD: &[u8] = b"HTTP/";
     let begin = bytes.iter().position(|&byte| !b"\r\n".contains(&byte))?;
@@ -38,7 +38,8 @@ fn is_response(bytes: &[u8]) -> Option<bool> {
 }
 
 impl Ahead {
-    /// Returns the state that the bytes after the head imply, if they do, and the fault in that case.
+    /// Returns the state that the bytes after the head imply, with the fault if they contradict the head; none if more
+    /// bytes are needed.
     fn decide(self, bytes: &[u8], is_request: bool) -> Option<(State, Option<HttpFault>)> {
         match self {
             Self::Body(length) => Some((State::Body(length), None)),
@@ -61,7 +62,7 @@ impl Ahead {
         }
     }
 
-    /// Returns the state if too few bytes have arrived to decide.
+    /// Returns the state to assume if too few bytes arrive to decide.
     fn undecided(self) -> State {
         match self {
             Self::Chunks(Some(length)) => State::Body(length),
@@ -125,21 +126,21 @@ impl Side {
                 data.len()
             }
         };
-        // After a message without a body nothing is new, except that it has no body.
+        // If a message has no body, only that fact is new.
         let is_told = taken == 0 && self.body.is_empty() && self.is_whole;
         if self.state != State::Head || is_told {
-            // A fault is reported alone, so that reports do not depend on how bytes are split.
+            // A fault is reported alone, so that the reports do not depend on how the bytes are split.
             return match (pushed.fault, pushed.limit) {
                 (None, None) => (taken, Then::GoOn),
                 _ => (taken, Then::Stop),
             };
         }
-        // The next message starts only after the caller has evaluated this one, which uses the same memory.
+        // The next message starts only after the caller has evaluated this message, because both use the same memory.
         self.end_body(is_request, pushed);
         (taken, Then::Stop)
     }
 
-    /// Decides which kind of body follows; consumes the bytes only if they do not tell.
+    /// Decides which kind of body follows. Stores the bytes if they are too few to decide.
     fn look_ahead(
         &mut self,
         ahead: Ahead,
@@ -166,7 +167,7 @@ impl Side {
         }
     }
 
-    /// Stores bytes that must be parsed before any later ones.
+    /// Stores `rest`, which has to be parsed before any later bytes.
     pub fn hold_rest(&mut self, rest: &[u8]) {
         if !rest.is_empty() {
             self.held.push(rest);
@@ -186,7 +187,7 @@ impl Side {
                     length => State::Chunk(length),
                 };
             }
-            // A chunk extension, or bytes that some servers skip like one.
+            // This is a chunk extension, or other bytes that some servers skip like an extension.
             (None, Digits::Here) | (_, Digits::Over) => {
                 self.state = State::ChunkLine(length, Digits::Over);
             }
@@ -202,8 +203,8 @@ impl Side {
         0
     }
 
-    /// Handles bytes that are no head: they are a body. A request may be followed by the next request; a response has
-    /// no end.
+    /// Handles bytes that are not a head: they are reported as a body. Another request may follow such a request; such
+    /// a response continues up to the end of the connection.
     pub fn head_is_none(&mut self, is_request: bool, pushed: &mut Pushed) {
         pushed.fault = Some(HttpFault::FirstLine);
         self.head_becomes_body();
@@ -221,7 +222,7 @@ impl Side {
         self.body.push(&self.head);
     }
 
-    /// Loses track of the messages: later bytes belong to no known message and are reported unchanged.
+    /// Gives up the message boundaries: later bytes belong to no known message and are reported unchanged.
     pub fn lose(&mut self) {
         self.unpacker.begin(&[]);
         self.held.is_known = self.held.len > 0;
@@ -250,7 +251,7 @@ impl Side {
     /// Stores bytes of a body, up to the limit.
     fn more_body(&mut self, data: &[u8], is_request: bool, pushed: &mut Pushed) {
         let before = self.body.len();
-        // A body that should not exist.
+        // The message must not have a body.
         self.is_whole &= before > 0 || data.is_empty() || self.body.room() == 0;
         let stopped = match self.unpacker.is_packed() {
             true => self.unpacker.push(data, &mut self.body),
@@ -267,7 +268,7 @@ impl Side {
         self.body_has_grown(before, is_request, pushed);
     }
 
-    /// Reports the new part of a body, and once that it is complete.
+    /// Reports the new bytes of a body; reports once that the body is complete.
     fn body_has_grown(&mut self, before: usize, is_request: bool, pushed: &mut Pushed) {
         let buffer = Buffer::body_of(is_request);
         if self.body.len() > before {
@@ -292,7 +293,7 @@ impl Side {
         self.body_is_whole(is_request, pushed);
     }
 
-    /// Reports that the body is complete, also if it is absent.
+    /// Reports that the body is complete, even if there is no body.
     pub fn body_is_whole(&mut self, is_request: bool, pushed: &mut Pushed) {
         let buffer = Buffer::body_of(is_request);
         if self.is_whole || (self.is_cut && !self.has.contains(buffer)) {

@@ -9,12 +9,12 @@ use super::values::VALUES;
 use crate::buffer::{Buffer, BufferSet};
 use std::ops::Range;
 
-/// Number of bytes after a line of white space that decide whether the head continues there.
+/// Number of bytes after a line of white space from which the parser decides whether the head continues.
 pub(super) const AHEAD_BYTES: usize = 64;
 /// Number of bytes of a header line that are searched for a hidden header.
 const HIDDEN_BYTES: usize = 256;
 
-/// A range of bytes in a head, or in its normalised form.
+/// A range of bytes in a head, or in the bytes derived from the head.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Part {
     from: u32,
@@ -34,7 +34,7 @@ impl Part {
     }
 }
 
-/// One direction of a connection.
+/// The parser of one direction of a connection.
 #[derive(Debug)]
 pub(super) struct Side {
     pub state: State,
@@ -48,17 +48,18 @@ pub(super) struct Side {
     pub held: Held,
     pub body: Memory,
     pub unpacker: Unpacker,
-    /// True if the end of the body was reported.
+    /// True if the body was reported as complete.
     pub is_whole: bool,
-    /// True if bytes of the message were not stored or are missing, so that it may have a body that is not visible.
+    /// True if bytes of the message were not stored or are missing, so that it may have an unknown body.
     pub is_cut: bool,
-    /// The first line with its end, once it has arrived, and its parts.
+    /// First line with its line end, once it has arrived. `line` is the line without its end, `parts` are its three
+    /// parts.
     first: Option<Part>,
     pub line: Part,
     pub parts: [Part; 3],
     /// Header lines as received.
     pub raw_headers: Part,
-    /// Bytes derived from the head: target and header lines in normal form, and others.
+    /// Bytes derived from the head: normalised target and header lines, header names, cookies, and joined values.
     pub made: Memory,
     pub target: Part,
     /// Host and port in the target; empty if it has none.
@@ -79,12 +80,12 @@ impl Side {
     }
 }
 
-/// Bytes that were held back before their meaning was known.
+/// Bytes that are buffered until their meaning is known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
     pub bytes: [u8; AHEAD_BYTES],
     pub len: usize,
-    /// True if their meaning is known now, so that they are to be parsed.
+    /// True if the meaning of the bytes is now known, so that they can be parsed.
     pub is_known: bool,
 }
 
@@ -95,7 +96,7 @@ impl Held {
         is_known: false,
     };
 
-    /// Stores as many of the bytes as fit.
+    /// Stores as many of the bytes as fit; returns their number.
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(AHEAD_BYTES - self.len);
         self.bytes[self.len..][..taken].copy_from_slice(&bytes[..taken]);
@@ -103,7 +104,7 @@ impl Held {
         taken
     }
 
-    /// Returns the bytes that are to be parsed, once.
+    /// Returns the buffered bytes once their meaning is known, and empties the buffer.
     pub fn take_known(&mut self) -> Option<Self> {
         let is_there = self.is_known && self.len > 0;
         is_there.then(|| std::mem::replace(self, Self::NONE))
@@ -120,14 +121,14 @@ pub(super) struct Framing {
     pub upgrades: bool,
     /// True if the requested upgrade is HTTP/2 without TLS.
     pub wants_http2: bool,
-    /// The outermost codings, in the order in which they were applied.
+    /// The outermost content codings, in the order in which the sender applied them.
     codings: [Option<Coding>; MOST_CODINGS],
     transfer_coding: Option<Coding>,
     pub has_too_many_codings: bool,
 }
 
 impl Framing {
-    /// Reads the names of codings; the bytes of unknown ones stay unchanged.
+    /// Reads the names of codings. Unknown codings are ignored, so their bytes stay encoded.
     pub fn codings_in(&mut self, value: &[u8], of_transfer: bool) {
         let names = value.split(|&byte| !(byte.is_ascii_alphanumeric() || byte == b'-'));
         for coding in names.filter_map(Coding::of_name) {
@@ -142,7 +143,7 @@ impl Framing {
         }
     }
 
-    /// Begins to decode a body with the codings that were read.
+    /// Prepares the unpacker for a body with these codings.
     pub fn begin_unpacking(&mut self, unpacker: &mut Unpacker) {
         if let Some(last) = self.transfer_coding.take() {
             self.has_too_many_codings |= self.codings[0].is_some();
@@ -158,7 +159,8 @@ impl Framing {
         unpacker.begin(&all[..len]);
     }
 
-    /// Reads `Transfer-Encoding`: any mention of chunks counts, as the first chunk shows whether there are chunks.
+    /// Reads `Transfer-Encoding`. Any mention of chunks counts, because the bytes of the body show whether it has
+    /// chunks.
     pub fn transfer_in(&mut self, value: &[u8]) {
         self.is_chunked |= value
             .windows(b"chunked".len())
@@ -166,8 +168,8 @@ impl Framing {
         self.codings_in(value, true);
     }
 
-    /// Searches an invalid line for a header that servers or clients may find in it: after control characters,
-    /// continued lines, or a missing line end.
+    /// Searches an invalid line for a header that some servers or clients find in it: after control characters, in
+    /// continued lines, or without a line end before it.
     pub fn hidden_in(&mut self, line: &[u8]) {
         let mut clean = [0; HIDDEN_BYTES];
         let mut len = 0;
@@ -191,14 +193,14 @@ impl Framing {
     }
 }
 
-/// The progress of a head.
+/// The result of collecting bytes of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeadEnd {
     NotYet,
     Here,
-    /// The limit of stored bytes is reached.
+    /// The limit on stored bytes of a head is reached.
     Full,
-    /// The bytes cannot begin a response: they are a body of HTTP/0.9, or no HTTP.
+    /// The bytes cannot be the beginning of a response: they are a body of HTTP/0.9, or not HTTP.
     NoResponse,
 }
 
@@ -252,7 +254,8 @@ impl Side {
         self.has = BufferSet::default();
     }
 
-    /// Collects bytes of a head, up to the empty line that ends it.
+    /// Collects bytes of a head, up to the empty line at its end. Returns the number of bytes used, and whether the
+    /// head is complete.
     pub fn take_head(&mut self, data: &[u8], is_request: bool) -> (usize, HeadEnd) {
         let mut at = 0;
         if !self.is_in_head {
@@ -330,20 +333,20 @@ impl Side {
         HeadEnd::NotYet
     }
 
-    /// Returns true if the current line is neither the first line of a response nor one before it.
+    /// Returns true if the current line cannot be the first line of a response, or a line before that.
     fn is_no_response(&self) -> bool {
         let line = &self.head[self.line_at..];
         line.first().is_some_and(|&byte| byte > b' ') && starts_http(line) == Some(false)
     }
 
-    /// Returns true if the head has ended with the line of white space before that offset, because no header line
-    /// follows.
+    /// Returns true if the line of white space before the offset `blank_end` ended the head, because no header line
+    /// follows it.
     fn ends_at(&mut self, blank_end: usize) -> bool {
         let next = &self.head[blank_end..];
         let next = &next[..next.len().min(AHEAD_BYTES)];
         match next.iter().position(|&byte| !is_token(byte)) {
             Some(at) if at > 0 && next[at] == b':' => self.blank_end = None,
-            // White space may still be followed by a header line.
+            // A header line may follow the white space.
             Some(0) if next[0].is_ascii_whitespace() => {}
             Some(_) => return true,
             None if next.len() >= AHEAD_BYTES => self.blank_end = None,
@@ -352,8 +355,8 @@ impl Side {
         false
     }
 
-    /// Ends the head at that offset and returns how many of the new bytes are part of it. Earlier bytes after the
-    /// offset are held back.
+    /// Ends the head at the offset `blank_end` and returns how many of the new bytes belong to the head. Earlier bytes
+    /// after that offset are buffered.
     fn end_at(&mut self, blank_end: usize, taken: usize, came_before: usize) -> usize {
         let from_now = self.head.len() - blank_end.max(came_before).min(self.head.len());
         if blank_end < came_before {
@@ -369,7 +372,7 @@ impl Side {
         &self.head[part.range()]
     }
 
-    /// Returns the number of bytes of the incomplete line of the head.
+    /// Returns the length of the head's incomplete last line in bytes.
     pub fn line_len(&self) -> u32 {
         let line = &self.head[self.line_at..];
         line.iter().filter(|&&byte| byte != b'\r').count() as u32
@@ -481,8 +484,8 @@ fn blank_len(line: &[u8]) -> usize {
     begin.unwrap_or(line.len())
 }
 
-/// Returns whether clients accept a line as the first one of a response: in any case of letters, after any white space.
-/// Returns none if the line is too short.
+/// Returns true if clients accept a line as the first line of a response: letters in either case, after any white
+/// space. Returns none if the line is too short to decide.
 fn starts_http(line: &[u8]) -> Option<bool> {
     const WORD: &[u8] = b"HTTP";
     let line = &line[blank_len(line)..];
@@ -494,7 +497,7 @@ fn starts_http(line: &[u8]) -> Option<bool> {
     }
 }
 
-/// Returns true if a request has no version, and so no header lines (HTTP/0.9).
+/// Returns true if a request line has no version (HTTP/0.9), so that no header lines follow.
 fn is_of_first_version(line: &[u8]) -> bool {
     let target = line.strip_prefix(b"GET ").unwrap_or_default().trim_ascii();
     !target.is_empty() && !target.iter().any(|byte| b" \t".contains(byte))

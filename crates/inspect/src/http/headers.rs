@@ -1,4 +1,4 @@
-//! The header lines of a message: their normal form for rules, and the framing of the body that they describe.
+//! The header lines of a message: their normalised form for rules, and their description of the body's framing.
 
 use super::head::{Framing, Part, Side};
 use super::token::is_token;
@@ -12,19 +12,19 @@ const BODY_HEADERS: [&[u8]; 2] = [b"transfer-encoding", b"content-encoding"];
 /// A header line, including its continuation lines.
 struct Line {
     begin: usize,
-    /// Offset after its name; the name is empty without a colon.
+    /// Offset after the name; the name is empty if the line has no colon.
     name_end: usize,
     colon: Option<usize>,
-    /// Offset after its last byte that is not white space.
+    /// Offset after the last byte of the line that is not white space.
     content_end: usize,
     /// Offset of the next header line.
     next: usize,
 }
 
 impl Framing {
-    /// Reads a length; the first one has precedence.
+    /// Reads the value of `Content-Length`; the first of several values has precedence.
     fn length_in(&mut self, value: &[u8]) {
-        // Some servers read as far as there are digits, or accept a sign, or a bare CR as the end of the line.
+        // Some servers ignore text after the digits, accept a sign, or accept a bare CR as the end of the line.
         let digits = value.strip_prefix(b"+").unwrap_or(value);
         let count = digits.iter().take_while(|it| it.is_ascii_digit()).count();
         let length = digits[..count].iter().fold(0u64, |all, byte| {
@@ -41,14 +41,15 @@ impl Framing {
 }
 
 impl Side {
-    /// Returns the header line at `at`, of the lines that end at `end`.
+    /// Parses the header line at offset `at`; the header lines end at offset `end`.
     fn line_at(&self, at: usize, end: usize) -> Line {
         let mut next = line_end_of(&self.head[..end], at);
-        // Lines that begin with white space, or with bytes that some servers accept as such, continue the line before.
+        // A line that begins with white space, or with a byte that some servers treat as white space, continues the
+        // line before.
         while next < end && self.head[next] <= b' ' && !b"\r\n".contains(&self.head[next]) {
             next = line_end_of(&self.head[..end], next);
         }
-        // The first line cannot continue another: white space before it hides nothing.
+        // The first header line cannot continue another line, so its leading white space is skipped.
         let begin = trim_start(&self.head[..next], at);
         let content_end = trim_end(&self.head[..next], begin);
         let colon = self.head[begin..content_end]
@@ -64,7 +65,7 @@ impl Side {
         }
     }
 
-    /// Normalises the header lines, and finds those that are buffers of their own.
+    /// Normalises the header lines, stores the values that are separate buffers, and returns the framing of the body.
     pub fn header_lines(&mut self, is_request: bool) -> Framing {
         let mut framing = Framing::default();
         let headers_from = self.made.len();
@@ -161,8 +162,8 @@ impl Side {
         }
     }
 
-    /// Appends the values of all header lines of a name, joined by `, `, to the normalised bytes; `finish` gets the
-    /// start of each.
+    /// Appends the values of all header lines with the name `name`, joined by `, `, to the normalised bytes. Calls
+    /// `finish` after each value with the offset at which the value begins.
     fn joined(&mut self, name: &[u8], finish: impl Fn(&mut Self, usize)) -> Part {
         let from = self.made.len();
         let Range { start: mut at, end } = self.headers.range();
@@ -246,7 +247,7 @@ impl Side {
         self.host = Part::new(from, self.made.len());
     }
 
-    /// Converts the normalised bytes from `from` on, which are a host, to lower case, and removes the port.
+    /// Converts the host at the end of the normalised bytes, from `from` on, to lower case and removes its port.
     fn name_of_host(&mut self, from: usize) {
         let value = &mut self.made[from..];
         value.make_ascii_lowercase();
@@ -261,13 +262,13 @@ impl Side {
         self.made.push(&self.head[begin..end]);
     }
 
-    /// Appends a line without a name.
+    /// Appends a header line that has no name.
     fn make_line(&mut self, begin: usize, end: usize) {
         self.make_from_head(begin, end);
         self.made.push(b"\r\n");
     }
 
-    /// Appends `Name: value`, with a continued value joined to one line.
+    /// Appends a header line as `Name: value`; a continued value becomes one line.
     fn make_line_of(&mut self, begin: usize, name_end: usize, value: usize, end: usize) {
         self.make_from_head(begin, name_end);
         self.made.push(b": ");
@@ -320,7 +321,7 @@ impl Side {
     }
 }
 
-/// Returns the offset after the line end of the line at `at`.
+/// Returns the offset after the end of the line that begins at `at`.
 fn line_end_of(bytes: &[u8], at: usize) -> usize {
     bytes[at..]
         .iter()

@@ -1,6 +1,6 @@
 //! Limits of the stored parts of messages.
 
-/// Limits of the stored parts of messages; bytes beyond them are skipped and counted.
+/// Limits on the stored bytes of a message; bytes beyond a limit are skipped and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpLimits {
     /// Bytes of a head.
@@ -22,13 +22,13 @@ impl Default for HttpLimits {
 }
 
 impl HttpLimits {
-    /// Returns the number of bytes for the normalised form of a head. The shortest line, a colon and LF, doubles its
-    /// length, and no line grows more. Values that are stored twice, such as the host, are included.
+    /// Returns the capacity for the bytes derived from a head of `head` bytes. The shortest line, a colon and LF,
+    /// doubles its length, and no other line grows more. Values that are stored twice, such as the host, are included.
     pub(super) fn made_of(head: usize) -> usize {
         2 * head
     }
 
-    /// Returns the maximum memory of a connection, which it uses only if all of its buffers are full.
+    /// Returns the maximum memory of a connection in bytes, reached only if all of its buffers are full.
     pub fn connection_bytes(&self) -> usize {
         2 * (self.head + Self::made_of(self.head)) + self.request_body + self.response_body
     }

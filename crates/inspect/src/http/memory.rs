@@ -1,8 +1,8 @@
-//! Memory for bytes of a message, up to its limit; the system provides a page only when it is written to.
+//! Memory for the bytes of a message, up to a limit. The operating system provides each page at the first write to it.
 
 use std::ops::{Deref, DerefMut, Range};
 
-/// Number of bytes that stay allocated between connections; a buffer that has grown larger is released completely.
+/// Number of bytes that stay allocated between connections; a larger buffer is released.
 const KEPT_BYTES: usize = 16 * 1024;
 
 /// Bytes up to a limit; the first `len` of them are written.
@@ -31,7 +31,7 @@ impl Memory {
         taken
     }
 
-    /// Appends a copy of some of its own bytes.
+    /// Appends a copy of the range `part` of the bytes themselves.
     pub fn push_own(&mut self, part: Range<usize>) {
         let len = part.len().min(self.room());
         self.bytes
@@ -48,7 +48,7 @@ impl Memory {
         self.len = self.len.min(len);
     }
 
-    /// Clears the bytes for another connection; a large buffer is returned to the system.
+    /// Clears the bytes for another connection; a large buffer is returned to the operating system.
     pub fn forget(&mut self) {
         if self.is_large() {
             *self = Self::new(self.bytes.len());
@@ -56,7 +56,7 @@ impl Memory {
         self.truncate(0);
     }
 
-    /// Returns true if more bytes were written than stay allocated.
+    /// Returns true if more bytes were written than stay allocated between connections.
     pub fn is_large(&self) -> bool {
         self.touched.max(self.len) > KEPT_BYTES
     }

@@ -1,6 +1,6 @@
-//! HTTP/1.x of both directions of a connection (RFC 9112), parsed as bytes arrive. The parser is lenient, as attackers
-//! are: anything that a server might accept as a message is a message here. Bytes that form no message are reported as
-//! bytes of a body.
+//! The parser of HTTP/1.x for both directions of a connection (RFC 9112), which parses bytes as they arrive. The parser
+//! is lenient, because attackers rely on lenient servers: it accepts as a message whatever some server might accept.
+//! Bytes that form no message are reported as bytes of a body.
 //!
 //! `http.uri` is the target without scheme and host, decoded once, with `//`, `/./` and `/../` removed from the path. A
 //! header line is `Name: value` and CR LF whatever its line end was; continued lines are joined, and cookies are
@@ -38,7 +38,7 @@ pub use unpack::{MOST_CODINGS, MOST_RATIO};
 /// Maximum number of requests with pending responses.
 const AWAITED: usize = 16;
 
-/// The parser of both directions of a connection.
+/// The parser of HTTP for both directions of a connection.
 #[derive(Debug)]
 pub struct Http {
     request: Side,
@@ -46,16 +46,18 @@ pub struct Http {
     awaited: [Asked; AWAITED],
     asked: usize,
     answered: usize,
-    /// True if more requests were pending than are stored, so that responses cannot be matched with requests any more.
+    /// True if there were more pending requests than can be stored, so that responses cannot be matched with requests
+    /// any more.
     is_lost: bool,
-    /// Index of the transaction of the current response; the current request belongs to the last of `asked`.
+    /// Index of the transaction of the current response. The transaction of the current request is the last one in
+    /// `asked`.
     answering: usize,
-    /// Halves of rules that matched in each transaction. There is one more than are pending, as a response may still
-    /// arrive while all others wait, and one for all transactions that cannot be distinguished.
+    /// Matched halves of rules for each transaction. Two entries exist in addition to the pending requests: one because
+    /// a response may still arrive while all requests wait, and one for all transactions that cannot be distinguished.
     halves: [FlowBits; AWAITED + 2],
-    /// True if both ends continue with HTTP/2.
+    /// True if both endpoints continue with HTTP/2.
     speaks_http2: bool,
-    /// True if the client began with HTTP/2 before the server agreed.
+    /// True if the client sent HTTP/2 before the server agreed to the upgrade.
     is_ahead: bool,
 }
 
@@ -68,13 +70,13 @@ impl Default for Http {
 /// The properties of a request that matter for its response.
 #[derive(Debug, Clone, Copy, Default)]
 struct Asked {
-    /// The response has no body.
+    /// True for the method HEAD: the response has no body.
     is_head: bool,
-    /// After a response that agrees, the connection is not HTTP.
+    /// True for the method CONNECT: a successful response turns the connection into a tunnel.
     is_connect: bool,
-    /// The bytes after status 101 are another protocol.
+    /// True if the request asks for an upgrade: the bytes after status 101 are another protocol.
     upgrades: bool,
-    /// The other protocol is HTTP/2.
+    /// True if the requested upgrade is to HTTP/2.
     wants_http2: bool,
 }
 
@@ -115,12 +117,13 @@ impl Http {
         }
     }
 
-    /// Returns the halves of rules that matched in the transaction of the current message of a direction.
+    /// Returns the halves of rules that have matched in the transaction of a direction's current message.
     pub(crate) fn halves(&self, to_server: bool) -> FlowBits {
         self.halves[self.transaction(to_server)]
     }
 
-    /// Notes halves of rules that the current message of a direction matches; returns false if some did not fit.
+    /// Stores halves of rules that have matched a direction's current message; returns false if some of them did not
+    /// fit.
     pub fn note_halves(&mut self, to_server: bool, halves: FlowBits) -> bool {
         let transaction = self.transaction(to_server);
         self.halves[transaction].set_all(halves)
@@ -145,7 +148,8 @@ impl Http {
         self.is_ahead
     }
 
-    /// Returns true if a request is incomplete within its head, and its complete first line names a version of HTTP.
+    /// Returns true if the header lines of a request are incomplete, and its first line is complete and names a version
+    /// of HTTP.
     pub fn is_cut_request(&self) -> bool {
         let side = &self.request;
         let names_version = |line: &[u8]| memchr::memmem::find(line, b"HTTP/").is_some();
@@ -160,12 +164,12 @@ impl Http {
         }
     }
 
-    /// Closes a direction: bytes that were held back until their meaning was known are reported, and a body that ends
+    /// Closes a direction: bytes that were buffered until their meaning is known are reported, and a body that ends
     /// with the connection is complete.
     pub fn close(&mut self, to_server: bool) -> Pushed {
         let mut pushed = Pushed::default();
         let side = self.side(to_server);
-        // Clients accept the header lines of a response that ends among them.
+        // Clients accept a response that ends within its header lines.
         if side.state == State::Head && side.is_in_head && side.first_line().is_some() {
             self.head_is_here(to_server, false, &mut pushed);
         }
@@ -208,7 +212,7 @@ impl Http {
         }
     }
 
-    /// Parses some of the bytes according to the state.
+    /// Parses some of the bytes, as the state of the direction requires; returns their number and the next step.
     fn step(&mut self, to_server: bool, data: &[u8], pushed: &mut Pushed) -> (usize, Then) {
         let side = self.side(to_server);
         match side.state {
@@ -252,7 +256,8 @@ impl Http {
         if framing.has_too_many_codings {
             pushed.limit = pushed.limit.or(Some(HttpLimit::Codings));
         }
-        // The rest of a truncated head may announce chunks for the body: the first bytes of the body tell.
+        // The missing lines of a truncated head may announce chunks: the first bytes of the body show whether there are
+        // any.
         framing.is_chunked |= is_cut && !to_server;
         let next = match to_server {
             true => self.behind_request(&framing),
@@ -269,7 +274,7 @@ impl Http {
         };
         side.is_cut = is_cut;
         match side.state {
-            // The final response is still to come.
+            // This is an interim response; the final response follows.
             State::Ahead(Ahead::Message { .. }) if is_interim(side.status()) => {
                 side.is_whole = true;
             }
@@ -280,7 +285,7 @@ impl Http {
         }
     }
 
-    /// Returns the state after the head of a request.
+    /// Returns the state of the direction after the head of a request.
     fn behind_request(&mut self, framing: &Framing) -> State {
         let asked = Asked {
             is_head: self.request.method() == b"HEAD",
@@ -307,7 +312,7 @@ impl Http {
         }
     }
 
-    /// Returns the state after the head of a response.
+    /// Returns the state of the direction after the head of a response.
     fn behind_response(&mut self, framing: &Framing) -> State {
         let status = self.response.status();
         let asked = if self.answered < self.asked && !self.is_lost {
@@ -320,7 +325,7 @@ impl Http {
         if !is_interim && self.answered < self.asked {
             self.answered += 1;
         }
-        // The connection is a tunnel from here on, whatever lengths the head has (RFC 9112 section 6.3).
+        // From here on the connection is a tunnel, even if the head contains lengths (RFC 9112 section 6.3).
         let is_tunnel = asked.is_connect && (200..300).contains(&status);
         let is_other = status == 101 && asked.upgrades;
         self.speaks_http2 = is_other && asked.wants_http2;
@@ -342,7 +347,7 @@ impl Http {
         }
     }
 
-    /// Returns a buffer of the current message of one direction.
+    /// Returns a buffer of a direction's current message.
     pub fn buffer_of(&self, to_server: bool, buffer: Buffer) -> Option<&[u8]> {
         let side = if to_server {
             &self.request
@@ -356,7 +361,7 @@ impl Http {
     }
 }
 
-/// Returns true if another response to the same request follows.
+/// Returns true if the status is that of an interim response, which another response to the same request follows.
 fn is_interim(status: u16) -> bool {
     (100..200).contains(&status)
 }

@@ -2,36 +2,38 @@
 
 use crate::buffer::BufferSet;
 
-/// The result of parsing bytes.
+/// The result of parsing bytes of one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pushed {
-    /// Number of bytes that were parsed; the caller passes the others again.
+    /// Number of parsed bytes; the caller passes the remaining bytes again.
     pub consumed: usize,
-    /// Number of parsed bytes that were held back in earlier calls.
+    /// Number of parsed bytes that had been buffered in earlier calls.
     pub from_held: usize,
-    /// Buffers that are new or have grown; a body also when it is complete.
+    /// Buffers that are new or have grown; also a body that is now complete.
     pub ready: BufferSet,
-    /// Offset in the body at which its new part begins.
+    /// Offset in the body at which its new bytes begin.
     pub body_from: usize,
     /// True if the body is complete.
     pub body_is_whole: bool,
     /// Fault of the message.
     pub fault: Option<HttpFault>,
-    /// Limit that was reached, reported once for each message.
+    /// Limit that was reached; each is reported once per message.
     pub limit: Option<HttpLimit>,
-    /// Number of bytes that belong to no message but to a tunnel.
+    /// Number of bytes that belong to a tunnel and not to a message.
     pub unread: usize,
 }
 
-/// A fault of a message. All bytes of the message are still reported; after the last four of these faults, as bytes of
-/// a body.
+/// A fault of a message. All bytes of the message are still reported. After `Packing`, `FirstLine`, `Chunk` or `Body`,
+/// they are reported as bytes of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpFault {
-    /// A header line without a colon, with white space in its name or before it, or a second `Host`. The line is kept.
+    /// A header line without a colon, with white space before or in its name, or with a second `Host`. The line stays
+    /// in the buffers.
     HeaderLine,
-    /// Lengths that contradict each other: chunks have precedence (RFC 9112 section 6.3), else the first length.
+    /// Lengths that contradict each other: chunks have precedence (RFC 9112 section 6.3), otherwise the first length.
     Lengths,
-    /// A body that is broken or not encoded as its head announces: the rest of it is reported unchanged.
+    /// A body with invalid bytes, or in another coding than its head announces: the remaining bytes are reported
+    /// unchanged.
     Packing,
     /// An invalid first line: the head is reported as a body, and the next message may begin after it.
     FirstLine,
@@ -54,7 +56,7 @@ pub enum HttpLimit {
     Codings,
 }
 
-/// The next step: whether the caller has to evaluate buffers before more bytes are parsed.
+/// The next step: whether the caller has to evaluate buffers first, or more bytes can be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
     GoOn,

@@ -1,46 +1,46 @@
 //! The parser state of a direction of a connection, and the bodies that may follow a head.
 
-/// The parser state of a direction.
+/// The parser state of one direction of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum State {
     /// In the head, or before one.
     #[default]
     Head,
-    /// In a head of which no more is stored: bytes of the current line, and the possible body.
+    /// In a head whose limit is reached: the number of bytes of the current line, and the kind of body that may follow.
     LongHead(u32, Option<Ahead>),
-    /// Before bytes that may or may not be a body of this kind.
+    /// After a head, before bytes that may or may not be a body of this kind.
     Ahead(Ahead),
     /// In a body with this number of remaining bytes.
     Body(u64),
-    /// In a body that ends with the connection, or in bytes that form no message.
+    /// In a body that ends with the connection, or in bytes that are not a message.
     UntilClose,
-    /// In the line with the length of a chunk, after optional white space; the length as far as it was read.
+    /// In the line with the length of a chunk: the length read so far, and the position relative to its digits.
     ChunkLine(u64, Digits),
     /// In a chunk with this number of remaining bytes.
     Chunk(u64),
     /// In the line end after a chunk.
     ChunkEnd,
-    /// In the lines after the last chunk; bytes of the current line.
+    /// In the trailer after the last chunk: the number of bytes of the current line.
     Trailer(u32),
-    /// In another protocol.
+    /// In a tunnel or another protocol.
     Tunnel,
 }
 
-/// The part that may follow if its bytes look like it.
+/// The part that may follow a head; the next bytes decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ahead {
-    /// Chunks, or else a body of that length or up to the end of the connection.
+    /// Chunks, or otherwise a body of this length; none for a body up to the end of the connection.
     Chunks(Option<u64>),
-    /// A body of that length.
+    /// A body of this length.
     Body(u64),
-    /// Another message, as this one should have no body, or else its body as its head describes it.
+    /// Another message, because this message should have no body; or otherwise the body that the head describes.
     Message {
         is_chunked: bool,
         length: Option<u64>,
     },
 }
 
-/// The position relative to the digits of a chunk's length.
+/// The position of the parser relative to the digits of a chunk length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Digits {
     Ahead,

@@ -6,7 +6,7 @@ use super::memory::Memory;
 use std::ops::Range;
 
 impl Side {
-    /// Decodes the target once, and removes the parts of its path that a server removes.
+    /// Decodes the target once, and resolves its path as a server does.
     pub(super) fn normalise_target(&mut self, target: Part) {
         let (from, begin) = (self.made.len(), target.range().start);
         let host = normalise(&self.head[target.range()], &mut self.made);
@@ -17,8 +17,8 @@ impl Side {
     }
 }
 
-/// Appends a target, decoded once and with its path as a server resolves it. Returns the range of host and port in an
-/// absolute target.
+/// Appends the target to `made`, decoded once and with its path as a server resolves it. Returns the range of host and
+/// port in `target`; none if it is not an absolute URI.
 pub(crate) fn normalise(target: &[u8], made: &mut Memory) -> Option<Range<usize>> {
     let from = made.len();
     let (mut at, mut authority) = (0, None);
@@ -26,7 +26,7 @@ pub(crate) fn normalise(target: &[u8], made: &mut Memory) -> Option<Range<usize>
         authority = Some(host);
         at = path;
         if target.get(at) != Some(&b'/') {
-            // An absent path stands for the root.
+            // An absent path means `/`.
             made.push(b"/");
         }
     }
@@ -61,7 +61,7 @@ pub(crate) fn normalise(target: &[u8], made: &mut Memory) -> Option<Range<usize>
     authority
 }
 
-/// Handles the end of the path: a last segment `.` or `..` is followed by an implied slash (RFC 3986 section 5.2.4).
+/// Resolves the last segment of the path: a slash follows a final `.` or `..` implicitly (RFC 3986 section 5.2.4).
 fn fold_last(made: &mut Memory, begin: usize) {
     let path = made.get(begin..).unwrap_or_default();
     let is_dots = path.ends_with(b"/.") || path.ends_with(b"/..");
@@ -70,7 +70,7 @@ fn fold_last(made: &mut Memory, begin: usize) {
     }
 }
 
-/// Handles a slash in the path: removes the segment before it if that is empty, `.` or `..`.
+/// Resolves the segment before a slash in the path: an empty segment, `.` or `..` is removed.
 fn fold_path(made: &mut Memory, begin: usize) {
     let path = &made[begin..made.len() - 1];
     let Some(slash) = memchr::memrchr(b'/', path) else {

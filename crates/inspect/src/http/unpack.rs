@@ -1,20 +1,20 @@
-//! Decodes bodies in the codings of RFC 9110 section 8.4.1 as their bytes arrive. An announced coding is tried if the
-//! bytes look like it; broken bytes, or bytes in another coding, are passed on unchanged.
+//! Decodes bodies in the codings of RFC 9110 section 8.4.1 as their bytes arrive. An announced coding is used if the
+//! first bytes match its format. Invalid bytes, and bytes in another coding, are passed on unchanged.
 
 use super::memory::Memory;
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use flate2::{Decompress, FlushDecompress, Status};
 
-/// Maximum number of codings of a body that are decoded. If more are announced, the outermost ones are decoded, and the
-/// message is counted.
+/// Maximum number of codings of a body that are decoded. If more are announced, the outermost codings are decoded, and
+/// the message is counted.
 pub const MOST_CODINGS: usize = 2;
-/// Maximum ratio of decoded to encoded bytes, and the minimum decoded length for which it applies.
+/// Maximum ratio of decoded to encoded bytes. The next constant is the decoded length from which the ratio is checked.
 pub const MOST_RATIO: usize = 256;
 const RATIO_FROM_BYTES: usize = 16 * 1024;
-/// Number of decoded bytes that are passed on at once.
+/// Number of decoded bytes that are passed on together.
 const PIECE_BYTES: usize = 2048;
-/// Number of encoded bytes that are buffered until the first output, to pass them on unchanged if they were not
-/// encoded.
+/// Number of encoded bytes that are buffered until the first decoded byte. If they turn out not to be encoded, they are
+/// passed on unchanged.
 const HELD_BYTES: usize = 16;
 
 /// A coding of a body.
@@ -39,7 +39,7 @@ impl Coding {
     }
 }
 
-/// The reason why decoding has stopped; later bytes are passed on unchanged.
+/// The reason why decoding stopped; all later bytes are passed on unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stopped {
     /// The bytes are invalid in their coding.
@@ -48,18 +48,18 @@ pub(super) enum Stopped {
     Ratio,
 }
 
-/// The part of an encoded body that comes next.
+/// The part of an encoded body that the next byte belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Stage {
     /// The first two bytes, which identify the format.
     #[default]
     Begin,
-    /// The rest of the gzip header (RFC 1952 section 2.3), according to its flags.
+    /// The gzip header after its first two bytes (RFC 1952 section 2.3): its flags, and the current part.
     Gzip(u8, GzipPart),
-    /// Deflated bytes, followed by a checksum of this number of bytes.
+    /// Deflate data, which is followed by a checksum of this number of bytes.
     Deflated(u8),
     Brotli,
-    /// Remaining bytes of a checksum, which another member may follow.
+    /// A checksum with this number of remaining bytes; another member may follow.
     Checksum(u8),
     /// Invalid bytes.
     Broken,
@@ -70,39 +70,39 @@ enum Stage {
 /// A part of the gzip header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GzipPart {
-    /// Method, flags, time and system: the number of their bytes that were read.
+    /// Method, flags, time and operating system; the number of their bytes that were read.
     Fixed(u8),
-    /// The length of the extra field, with its first byte once that is known.
+    /// Length of the extra field; its first byte if that was read.
     ExtraLen(Option<u8>),
     Extra(u16),
     Name,
     Comment,
-    /// Remaining bytes of the header's checksum.
+    /// Header checksum, with this number of remaining bytes.
     Check(u8),
 }
 
 type Brotli = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
-/// One coding that is decoded.
+/// The decoder of one coding.
 #[derive(Default)]
 struct Layer {
     coding: Option<Coding>,
     stage: Stage,
-    /// The first bytes, until there is output.
+    /// First encoded bytes, buffered until there is output.
     held: [u8; HELD_BYTES],
     held_len: usize,
-    /// True if this member has produced output.
+    /// True if the current gzip member has produced output.
     has_given: bool,
-    /// True if it follows another gzip member.
+    /// True if the current gzip member follows another gzip member.
     is_again: bool,
     taken: usize,
     given: usize,
-    /// Decoder, reused for the next body.
+    /// Deflate decoder, reused for the next body.
     inflater: Option<Box<Decompress>>,
     brotli: Option<Box<Brotli>>,
 }
 
-/// The codings of a body, the outermost first.
+/// The decoders of a body's codings, the outermost first.
 #[derive(Default)]
 pub(super) struct Unpacker {
     layers: [Layer; MOST_CODINGS],
@@ -116,7 +116,7 @@ impl std::fmt::Debug for Unpacker {
 }
 
 impl Unpacker {
-    /// Begins a body that was encoded with these codings, in this order.
+    /// Prepares for a body to which the sender applied `codings` in this order.
     pub fn begin(&mut self, codings: &[Coding]) {
         self.len = 0;
         for (layer, &coding) in self.layers.iter_mut().zip(codings.iter().rev()) {
@@ -130,12 +130,12 @@ impl Unpacker {
         self.len > 0
     }
 
-    /// Decodes bytes and appends them to `into`, until that is full.
+    /// Decodes bytes and appends the output to `into`, until `into` is full.
     pub fn push(&mut self, data: &[u8], into: &mut Memory) -> Result<(), Stopped> {
         push(&mut self.layers[..self.len], data, into)
     }
 
-    /// Ends the body: bytes that were buffered to find out their format are passed on unchanged.
+    /// Ends the body: bytes that were buffered to identify their format are passed on unchanged.
     pub fn finish(&mut self, into: &mut Memory) {
         for at in 0..self.len {
             let (layer, inner) = self.layers[at..self.len].split_at_mut(1);
@@ -147,7 +147,7 @@ impl Unpacker {
     }
 }
 
-/// Decodes the outermost coding, and passes the output to the others.
+/// Decodes the outermost coding of `layers`, and passes the output to the next one.
 fn push(layers: &mut [Layer], mut data: &[u8], into: &mut Memory) -> Result<(), Stopped> {
     let Some((layer, inner)) = layers.split_first_mut() else {
         into.push(data);
@@ -195,8 +195,8 @@ impl Layer {
         (self.held, std::mem::take(&mut self.held_len))
     }
 
-    /// Consumes some of the bytes and produces output: returns the number of bytes of each, both 0 once nothing is left
-    /// to do.
+    /// Decodes some of the bytes: returns the number of bytes consumed and the number of bytes produced. Both are 0
+    /// when nothing is left to do.
     fn step(&mut self, data: &[u8], piece: &mut [u8]) -> Result<(usize, usize), Stopped> {
         let before = self.stage;
         let (taken, given) = match (before, data.first()) {
@@ -234,7 +234,7 @@ impl Layer {
         Ok((taken, given))
     }
 
-    /// Identifies the format by the first two bytes; returns true if this byte was consumed.
+    /// Identifies the format by its first two bytes; returns true if `byte` was consumed.
     fn begin_with(&mut self, byte: u8) -> Result<bool, Stopped> {
         if self.held_len == 0 {
             return Ok(true);
@@ -260,7 +260,7 @@ impl Layer {
         Ok(is_taken)
     }
 
-    /// Skips the gzip header.
+    /// Skips a byte of the gzip header.
     fn gzip_head(&mut self, mut flags: u8, part: GzipPart, byte: u8) {
         let next = match part {
             GzipPart::Fixed(7) => None,
@@ -311,7 +311,7 @@ impl Layer {
             Ok(Status::StreamEnd) if checksum == 0 => self.stage = Stage::Plain,
             Ok(Status::StreamEnd) => self.stage = Stage::Checksum(checksum),
             Ok(Status::Ok | Status::BufError) => {}
-            // All of the piece is passed on unchanged, after its output so far.
+            // The rest of the input is passed on unchanged, after the output of the bytes before it.
             Err(_) => {
                 self.stage = Stage::Broken;
                 return (0, given);

@@ -1,8 +1,8 @@
-//! The header lines whose values are buffers of their own.
+//! The header lines whose values fill separate buffers.
 
 use crate::buffer::Buffer;
 
-/// Header lines, in addition to the host, whose values are buffers of their own, by their names in lower case.
+/// Names in lower case of the header lines whose values fill a buffer, without the host.
 pub(crate) const VALUES: [(&[u8], Buffer); 10] = [
     (b"user-agent", Buffer::HttpUserAgent),
     (b"referer", Buffer::HttpReferer),
@@ -16,5 +16,5 @@ pub(crate) const VALUES: [(&[u8], Buffer); 10] = [
     (b"server", Buffer::HttpServer),
 ];
 
-/// Header lines among them that only responses have.
+/// Header lines of [`VALUES`] that only responses have.
 pub(crate) const OF_RESPONSES: [&[u8]; 2] = [b"location", b"server"];

@@ -1,4 +1,4 @@
-//! Options about the rule itself, such as its number and its text; and about flows, hosts and rates.
+//! Options about the rule itself, such as its identifier and its message, and options about flows, hosts and rates.
 
 use super::reader::Reader;
 use crate::buffer::Application;
@@ -8,15 +8,15 @@ use crate::requires::unmet;
 use crate::rule::*;
 use crate::syntax::{WrittenOption, parts};
 
-/// Default time in seconds that a bit of a host is set for, as in Suricata, and the maximum: a year.
+/// Default time in seconds for which a bit of a host is set, as in Suricata. The next constant is the maximum: a year.
 const HOST_BIT_SECONDS: u32 = 30;
 const MOST_BIT_SECONDS: u32 = 365 * 86_400;
 
-/// Default time in seconds for `hostbits`.
+/// Default time in seconds for which `hostbits` sets a bit.
 const ONE_HOST_SECONDS: u32 = 300;
 
 impl Reader<'_> {
-    /// Reads an option about the rule itself, or about flows and hosts. Returns false for others.
+    /// Reads an option about the rule itself, or about flows and hosts. Returns false for other options.
     pub(super) fn about(&mut self, option: &WrittenOption<'_>, rule: &mut Rule) -> Read<bool> {
         let value = option.value.unwrap_or_default();
         match option.name {
@@ -40,7 +40,7 @@ impl Reader<'_> {
                         .push((key.to_string(), value.trim().to_string()));
                 }
             }
-            // These options are information for users, or hints for the speed of a detector.
+            // These options inform users, or are hints for the speed of other detectors.
             "target" | "rem" | "enable" | "prefilter" | "rawbytes" | "logto" => {}
             "requires" => {
                 if let Some(what) = unmet(value, |name| self.knows(name))? {
@@ -62,8 +62,8 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// Reads services of Snort 3: flows that an inspector identifies as one of them match on any port. Services without
-    /// an inspector are identified by their ports only.
+    /// Reads services of Snort 3: if an inspector identifies a flow as one of them, the rule matches on any port.
+    /// Services without an inspector are identified by the ports alone.
     fn services(&mut self, value: &str, rule: &mut Rule) {
         for service in value.split(',') {
             rule.services.extend(match service.trim() {
@@ -107,7 +107,7 @@ impl Reader<'_> {
             return Ok(());
         }
         let names = parts.next().unwrap_or_default();
-        // Snort 2 has a group after the name.
+        // In Snort 2, a group name follows the names of the bits.
         let names = names.split(',').next().unwrap_or_default().trim();
         if names.is_empty() {
             return wrong("want the name of a bit");
@@ -137,7 +137,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads `hostbits`, which contains one end and no time.
+    /// Reads `hostbits`, which has one host and no time.
     fn bits_of_one_host(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
         let parts = parts(value);
         let track = match parts.get(2).copied() {
@@ -188,7 +188,7 @@ impl Reader<'_> {
                 "expire {seconds}: want 1 to {MOST_BIT_SECONDS} seconds"
             ));
         }
-        // Flow bits may have the same names.
+        // A flow bit may have the same name as a host bit.
         let Some(bit) = self.names.number(&format!("host {name}")) else {
             return wrong("too many names of bits in all");
         };
@@ -209,7 +209,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the text between quotes, for users.
+/// Returns text for users without its quotes and escapes.
 fn text(value: &str) -> String {
     let inner = value
         .strip_prefix('"')

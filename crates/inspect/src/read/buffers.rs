@@ -10,7 +10,7 @@ use crate::rule::HeaderTest;
 use crate::syntax::parts;
 use crate::transform::{BASE64, MOST_KEY, Others, Transform};
 
-/// Returns the buffer that an option selects, in any syntax.
+/// Returns the buffer that an option selects, in the syntax of any rule language.
 pub(super) fn buffer_of(name: &str, value: &str) -> Read<Option<Buffer>> {
     let buffer = match name {
         "pkt_data" | "raw_data" => Buffer::Payload,
@@ -73,14 +73,15 @@ pub(super) fn buffer_of(name: &str, value: &str) -> Read<Option<Buffer>> {
             None => return Ok(None),
         },
     };
-    // Parts of a target, such as `http_uri:path`, and the like.
+    // The value selects a part of the buffer, such as `path` in `http_uri:path`.
     if !value.is_empty() && name != "http_header" {
         return Err(Refusal::NotUnderstood);
     }
     Ok(Some(buffer))
 }
 
-/// Returns the header that an option selects, and the tests for packets that have it.
+/// Returns the packet header that an option selects as buffer, and the tests that limit the rule to packets with that
+/// header.
 pub(super) fn header_of(name: &str) -> Option<(Buffer, Vec<HeaderTest>)> {
     let version = |version| vec![HeaderTest::IpVersion(version)];
     let protocol = |number| vec![is_protocol(number)];
@@ -95,7 +96,7 @@ pub(super) fn header_of(name: &str) -> Option<(Buffer, Vec<HeaderTest>)> {
     })
 }
 
-/// Reads the name of a transform and its value.
+/// Reads a transform from its name and its value; none for other options.
 pub(super) fn transform_of(name: &str, value: &str) -> Read<Option<Transform>> {
     match name {
         "xor" => {

@@ -1,5 +1,5 @@
-//! Options about the bytes of a buffer: contents and what refines them, expressions, lengths, Base64 and entropy.
-//! `fields.rs` has those that read numbers.
+//! Options about the bytes of a buffer: contents and their modifiers, expressions, lengths, Base64 and entropy.
+//! `fields.rs` has the options that read numbers.
 
 use super::reader::{Dialect, Reader, number_or_name};
 use crate::buffer::Buffer;
@@ -10,7 +10,7 @@ use crate::rule::*;
 use crate::syntax::{WrittenOption, parts};
 use std::sync::Arc;
 
-/// Options that refine the content before them.
+/// Options that modify the content before them.
 pub(super) const MODIFIERS_OF_CONTENT: [&str; 8] = [
     "nocase",
     "depth",
@@ -26,7 +26,7 @@ pub(super) const MODIFIERS_OF_CONTENT: [&str; 8] = [
 const BASE64_BYTES: usize = 1024;
 
 impl Reader<'_> {
-    /// Reads an option about the bytes of a buffer. Returns false for others.
+    /// Reads an option about the bytes of a buffer. Returns false for other options.
     pub(super) fn payload(&mut self, option: &WrittenOption<'_>, rule: &mut Rule) -> Read<bool> {
         let value = option.value.unwrap_or_default();
         match option.name {
@@ -230,7 +230,7 @@ fn base64(value: &str) -> Read<Test> {
     })
 }
 
-/// Reads `entropy`: the range of bytes, and a comparison with bits per byte.
+/// Reads `entropy`: the range of bytes, and a comparison of their entropy in bits per byte.
 fn entropy(value: &str) -> Read<Test> {
     let (mut offset, mut bytes, mut within) = (0, 0, None);
     for part in parts(value) {
@@ -329,7 +329,7 @@ fn modify(content: &mut Content, name: &str, value: &str, variables: &[String]) 
         }
         "endswith" => content.at_end = true,
         "fast_pattern" => content.is_fast = true,
-        // They select the part that is searched first, which does not change the result.
+        // These options select the part of a content that is searched for first, which does not change the result.
         "fast_pattern_offset" | "fast_pattern_length" | "rawbytes" => {}
         _ => return wrong(format!("{name:?} is nothing that a content can have")),
     }
@@ -343,7 +343,7 @@ fn modify(content: &mut Content, name: &str, value: &str, variables: &[String]) 
     Ok(())
 }
 
-/// Returns the bytes of a content: text with hexadecimal numbers between bars.
+/// Returns the bytes of a content: text, with hexadecimal bytes between vertical bars.
 pub(super) fn bytes(quoted: &str) -> Read<Vec<u8>> {
     let Some(inner) = quoted.strip_prefix('"').and_then(|it| it.strip_suffix('"')) else {
         return wrong("want bytes in quotes, such as \"GET |0d 0a|\"");

@@ -26,7 +26,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Reads a field as [`Reader::field`] does, with `none` bytes if the text is 0.
+    /// Reads a number field as [`Reader::field`] does, but with a length of `none` bytes if the length is given as 0.
     fn field_or(&self, bytes: &str, none: i64, offset: &str) -> Read<Field> {
         if self.number_or_name(bytes)? != Number::Is(0) {
             return self.field(bytes, offset);
@@ -54,7 +54,7 @@ impl Reader<'_> {
             _ => return wrong(format!("{operator:?}: want <, >, =, <=, >=, & or ^")),
         };
         let mut field = if more.iter().any(|part| part.starts_with("string")) {
-            // The field has as many digits as there are.
+            // The field extends over all digits that follow.
             self.field_or(bytes, LONGEST_NUMBER, offset)?
         } else {
             self.field(bytes, offset)?
@@ -192,14 +192,15 @@ fn field_option(field: &mut Field, part: &str) -> Read<()> {
         "relative" => field.relative = true,
         "big" | "string" if part == "big" => field.form = Form::Big,
         "little" => field.form = Form::Little,
-        // Digits determine their base by a prefix, unless the rule gives one.
+        // A prefix determines the base of the digits, unless the rule specifies the base.
         "string" => field.form = text(0),
         "hex" => field.form = text(16),
         "dec" => field.form = text(10),
         "oct" => field.form = text(8),
         "string,hex" => field.form = text(16),
         "string,dec" => field.form = text(10),
-        // The byte order that DCE/RPC announces: practically all implementations send little-endian.
+        // This is the byte order that the DCE/RPC message announces; practically all implementations send
+        // little-endian.
         "dce" => field.form = Form::Little,
         _ => match part.split_once(' ') {
             Some(("bitmask", mask)) => field.mask = signed(mask)? as u64,

@@ -1,5 +1,5 @@
-//! The end of reading a rule, once all of its options are read: the order of its tests, and checks of the rule as a
-//! whole. A rule about a request and its response is split into its two halves.
+//! The last step of reading a rule, after all of its options: orders its tests, and checks the rule as a whole. A rule
+//! about a request and its response is split into two halves.
 
 use super::reader::{Dialect, Reader};
 use crate::buffer::{Application, Buffer};
@@ -11,13 +11,13 @@ use crate::rule::*;
 const MOST_STEPS: usize = 64;
 
 impl Reader<'_> {
-    /// Returns the rule, once all of its options have been read.
+    /// Returns the finished rule, after all of its options were read.
     pub(super) fn finished(&mut self, mut rule: Rule) -> Placed<Rule> {
         if rule.steps.len() > MOST_STEPS {
             return Err((0, format!("more than {MOST_STEPS} tests of contents")));
         }
         if self.dialect == Dialect::Suricata {
-            // Tests of one buffer become adjacent, wherever they are in the rule.
+            // Tests of one buffer become adjacent, even if they are separated in the rule.
             let first_beside = |step| rule.steps.iter().position(|it| it.is_beside(step));
             let order: Vec<_> = rule.steps.iter().map(first_beside).collect();
             let mut placed: Vec<_> = order.into_iter().zip(rule.steps).collect();
@@ -52,7 +52,7 @@ impl Reader<'_> {
     }
 }
 
-/// Checks that a buffer that must be absent has no other test, and that one that may be absent has one.
+/// Checks that a buffer which must be absent has no other test, and that a buffer which may be absent has another test.
 fn check_absences(steps: &[Step]) -> Result<(), String> {
     for (place, step) in steps.iter().enumerate() {
         let Test::Absent { or_else } = step.test else {
@@ -69,7 +69,7 @@ fn check_absences(steps: &[Step]) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns how many buffers of a rule are transformed or decoded.
+/// Returns the number of buffers of a rule that are transformed or decoded.
 fn changed_of(steps: &[Step]) -> usize {
     let mut before = None;
     let mut changed = 0;
@@ -82,8 +82,8 @@ fn changed_of(steps: &[Step]) -> usize {
     changed
 }
 
-/// Splits a rule about a request and its response: it keeps the tests of the request, and the returned rule has those
-/// of the response. `sides` contains the message of each test, if the rule gives it.
+/// Splits a rule about a request and its response. `rule` keeps the tests of the request; the returned rule has the
+/// tests of the response. `sides` contains for each test whether it is about the request, if the rule specifies that.
 ///
 /// # Errors
 /// Returns the reason why the rule is not supported.
@@ -111,7 +111,7 @@ pub(super) fn split_by_side(rule: &mut Rule, sides: &[Option<bool>]) -> Result<R
     if of_request.is_empty() || of_response.is_empty() {
         return Err("without buffers of both messages".to_string());
     }
-    // Frames of HTTP/2 are not matched with the request that they answer.
+    // HTTP/2 frames are not matched with their requests.
     rule.applications = vec![Application::Http];
     rule.flow.to_server = Some(true);
     let mut response = rule.clone();
@@ -121,7 +121,8 @@ pub(super) fn split_by_side(rule: &mut Rule, sides: &[Option<bool>]) -> Result<R
     Ok(response)
 }
 
-/// Limits the protocols of a rule to those that have all of its buffers; returns the reason if it can never match.
+/// Limits the protocols of a rule to those that have all buffers of the rule; returns the reason if the rule can never
+/// match.
 fn never_fits(rule: &mut Rule) -> Option<String> {
     for step in &rule.steps {
         let of = step.buffer.applications();

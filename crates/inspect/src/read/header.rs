@@ -1,5 +1,5 @@
-//! The header of a rule: its action, protocol, hook, addresses and ports; and `app-layer-protocol`, which names a
-//! protocol as headers do.
+//! The header of a rule: its action, protocol, hook, addresses and ports. Also the option `app-layer-protocol`, which
+//! names a protocol as headers do.
 
 use super::reader::{Dialect, Reader};
 use crate::buffer::Application;
@@ -119,7 +119,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the protocol of IP and the protocols above layer 4 for a name in a header.
+/// Returns the layer-4 protocol and the protocols above layer 4 for a protocol name in a header.
 fn protocol_of(name: &str) -> Option<(Protocol, Vec<Application>)> {
     Some(match name {
         "ip" | "ipv4" | "ip4" | "ipv6" | "ip6" => (Protocol::Ip, Vec::new()),
@@ -132,7 +132,7 @@ fn protocol_of(name: &str) -> Option<(Protocol, Vec<Application>)> {
     })
 }
 
-/// Returns the protocols here for the name of a protocol above layer 4.
+/// Returns the protocols of taut for the name of a protocol above layer 4.
 fn applications_of(name: &str) -> Option<Vec<Application>> {
     Some(match name {
         "http" => vec![Application::Http, Application::Http2],
@@ -143,7 +143,7 @@ fn applications_of(name: &str) -> Option<Vec<Application>> {
     })
 }
 
-/// Hooks that are supported, and whether their messages go to the server.
+/// Supported hooks: protocol, hook name, and whether the messages of the hook go to the server.
 const HOOKS: [(Application, &str, bool); 11] = [
     (Application::Http, "request_line", true),
     (Application::Http, "request_headers", true),
@@ -163,7 +163,7 @@ fn hook_of(of: &[Application], name: &str) -> Option<bool> {
     HOOKS.iter().find(is).map(|it| it.2)
 }
 
-/// Reads `app-layer-protocol`: a flow has one protocol here, in both directions and from its first bytes on.
+/// Reads `app-layer-protocol`. In taut a flow has the same protocol in both directions and from its first bytes on.
 pub(super) fn application(value: &str, rule: &mut Rule) -> Read<()> {
     let (not, value) = negated(value);
     let (name, mode) = value.split_once(',').unwrap_or((value, "either"));

@@ -1,5 +1,5 @@
-//! The interpretation of one rule: first its header, then each of its options, which belongs to one of the families in
-//! the files beside this one.
+//! Interprets one rule: first its header, then each of its options. The other files of this module interpret the
+//! options.
 
 use super::buffers::{buffer_of, header_of, transform_of};
 use super::finish::split_by_side;
@@ -15,7 +15,7 @@ use crate::{anomaly, form, keywords};
 use std::sync::Arc;
 
 impl Reader<'_> {
-    /// Returns true if options of that name are supported, with at least one value.
+    /// Returns true if the option `name` is supported with at least one value.
     pub(super) fn knows(&self, name: &str) -> bool {
         let mut names = Names::default();
         let mut other = Reader::new(&mut names, self.dialect, self.variables);
@@ -96,7 +96,7 @@ impl Reader<'_> {
             self.transforms.push(transform);
             return Ok(());
         }
-        // Snort has another syntax for their values.
+        // Snort has another syntax for the values of these options.
         if self.dialect == Dialect::Suricata
             && let Some(steps) = keywords::steps_of(option.name, value)?
         {
@@ -116,7 +116,7 @@ impl Reader<'_> {
     }
 }
 
-/// Reads the message that a buffer belongs to in a rule with `=>`: `true` for the request.
+/// Reads the message that a buffer belongs to in a rule with `=>`; returns true for the request.
 fn side_of(value: &str) -> Option<bool> {
     match value.trim() {
         "to_server" => Some(true),

@@ -23,7 +23,7 @@ pub const TLS_STATES: [&str; 5] = [
 ];
 
 impl Reader<'_> {
-    /// Reads an option about headers, or about the state of a connection. Returns false for others.
+    /// Reads an option about packet headers, or about the state of a connection. Returns false for other options.
     pub(super) fn about_headers(
         &mut self,
         option: &WrittenOption<'_>,
@@ -97,7 +97,7 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// Reads `flow.pkts` or `flow.bytes`: the ends and the number.
+    /// Reads `flow.pkts` or `flow.bytes`: the endpoints, and a comparison of the count.
     fn flow_size(&self, name: &str, value: &str, rule: &mut Rule) -> Read<()> {
         let (ends, count) = value.split_once(',').unwrap_or((value, ""));
         let ends = match ends.trim() {
@@ -117,7 +117,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads `vlan.id`: a number, and the tags it applies to.
+    /// Reads `vlan.id`: a comparison of VLAN identifiers, and the tags that it applies to.
     fn vlan_id(&self, value: &str, rule: &mut Rule) -> Read<()> {
         let (id, of) = value.split_once(',').unwrap_or((value, "any"));
         let of = match of.trim() {
@@ -156,7 +156,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns a test for the protocol after the IP header.
+/// Returns a test for the protocol number after the IP header.
 pub(super) fn is_protocol(number: u8) -> HeaderTest {
     HeaderTest::IpProtocol(Within {
         least: number.into(),
@@ -165,7 +165,7 @@ pub(super) fn is_protocol(number: u8) -> HeaderTest {
     })
 }
 
-/// Returns a test for an anomaly of the packet.
+/// Returns a test for an anomaly of the packet, or for its absence if `not`.
 fn is_odd(anomaly: Anomaly, not: bool) -> HeaderTest {
     HeaderTest::Anomaly {
         bits: anomaly.bit(),
@@ -173,7 +173,7 @@ fn is_odd(anomaly: Anomaly, not: bool) -> HeaderTest {
     }
 }
 
-/// Reads a test for a correct or wrong checksum, of packets that have it.
+/// Reads a checksum keyword: a test for a correct or a wrong checksum in packets that have such a checksum.
 pub(super) fn checksum(
     version: u8,
     protocol: Option<u8>,
@@ -220,7 +220,7 @@ fn ip_protocol(value: &str) -> Read<Within> {
 
 fn tcp_flags(value: &str) -> Read<Bits> {
     let (value, but) = value.split_once(',').unwrap_or((value, ""));
-    // The order is that of the bits of the header; `C` and `E` are the former 1 and 2.
+    // The letters are in the order of the header bits; `C` and `E` are the modern names of `1` and `2`.
     let letters = |text: &str| text.replace(['1', 'c'], "C").replace(['2', 'e'], "E");
     let mut bits = bits(&letters(value).replace('0', ""), "FSRPAUEC")?;
     for letter in letters(but).trim().chars() {
@@ -232,7 +232,8 @@ fn tcp_flags(value: &str) -> Read<Bits> {
     Ok(bits)
 }
 
-/// Reads bits by their letters, the lowest first, with `+`, `*` or `!` before or after them.
+/// Reads header bits by their letters in `letters`, the lowest bit first; `+`, `*` or `!` before or after them selects
+/// the comparison.
 fn bits(value: &str, letters: &str) -> Read<Bits> {
     let mut is = Bits {
         bits: 0,

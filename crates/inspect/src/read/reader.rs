@@ -1,5 +1,5 @@
-//! The state of reading one rule: the selected buffer, the variables that were read so far, and what is not supported.
-//! Options of all families use it.
+//! The state of reading one rule, which options of all families use: the selected buffer, the variables that were read,
+//! and the unsupported parts.
 
 use crate::buffer::Buffer;
 use crate::form;
@@ -19,7 +19,7 @@ pub enum Dialect {
     Suricata,
 }
 
-/// The names of flow bits, by number.
+/// The names of flow bits and host bits, by bit number.
 #[derive(Debug, Default, Clone)]
 pub struct Names {
     numbers: HashMap<String, u16>,
@@ -38,14 +38,14 @@ impl Names {
         self.numbers.len()
     }
 
-    /// Returns true if there is none.
+    /// Returns true if there are no names.
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty()
     }
 }
 
-/// Names of buffers that apply to the content before them, in Suricata's older syntax; all others apply to the contents
-/// after them.
+/// Names of buffers that apply to the content before them, in Suricata's older syntax; all other buffer names apply to
+/// the contents after them.
 const MODIFIERS: [&str; 14] = [
     "http_method",
     "http_uri",
@@ -67,19 +67,19 @@ pub(super) struct Reader<'a> {
     pub(super) names: &'a mut Names,
     pub(super) dialect: Dialect,
     pub(super) variables: &'a Variables,
-    /// Buffer that the next contents are in.
+    /// Buffer that contains the next contents.
     pub(super) buffer: Buffer,
-    /// Transforms of the buffer, and the number of its instance.
+    /// Transforms of the selected buffer. The next field is the number of the buffer's instance.
     pub(super) transforms: Vec<Transform>,
     instance: u8,
-    /// Hook at which the rule is to be evaluated.
+    /// Hook at which the rule has to be evaluated.
     pub(super) hook: Option<String>,
     /// Names of the variables of byte_extract and byte_math.
     pub(super) variable_names: Vec<String>,
     pub(super) not_understood: Vec<String>,
     /// True if the header of the rule has `=>`: the rule is about a request and its response.
     pub(super) is_of_transactions: bool,
-    /// Message of the selected buffer in a rule with `=>`, if it is given: `true` for the request.
+    /// Message that the selected buffer belongs to in a rule with `=>`, if the rule specifies it: true for the request.
     pub(super) side: Option<bool>,
 }
 
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Selects the buffer for the next contents; in the older syntax, for the content before.
+    /// Selects the buffer for the next contents, or in the older syntax for the content before.
     pub(super) fn select(&mut self, buffer: Buffer, name: &str, rule: &mut Rule) -> Read<()> {
         let is_modifier = self.dialect == Dialect::Suricata && MODIFIERS.contains(&name);
         if is_modifier {
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
             let Some(last) = rule.steps.iter().rposition(is_content) else {
                 return wrong("there is no content in front of it");
             };
-            // Tests after the content that depend on it move to the same buffer.
+            // Tests that depend on that content, and follow it, move to the same buffer.
             let before = std::mem::replace(&mut rule.steps[last].buffer, buffer);
             for step in &mut rule.steps[last + 1..] {
                 let follows = step.test.is_relative() && !is_sought(&step.test);
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
         }
         (self.buffer, self.side) = (buffer, None);
         self.transforms.clear();
-        // A repeated selection allows another instance to match.
+        // If the buffer is selected again, the new tests may match another instance of it.
         let of_it = rule.steps.iter().filter(|step| step.buffer == buffer);
         let last = of_it.map(|step| step.instance).max();
         self.instance = match last {
@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
         });
     }
 
-    /// Returns the transforms of a buffer, which are those of the selected one.
+    /// Returns the transforms that apply to `buffer`: those of the selection if it is the selected buffer.
     pub(super) fn transforms_of(&self, buffer: Buffer) -> Vec<Transform> {
         match buffer == self.buffer {
             true => self.transforms.clone(),
@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the number of the instance of a buffer, which is that of the selected one.
+    /// Returns the instance number for `buffer`: that of the selection if it is the selected buffer.
     pub(super) fn instance_of(&self, buffer: Buffer) -> u8 {
         match buffer == self.buffer {
             true => self.instance,
@@ -186,7 +186,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns true if a test searches for something, so that later positions can be relative to it.
+/// Returns true if a test searches for a match, to which the positions of later tests can be relative.
 fn is_sought(test: &Test) -> bool {
     matches!(test, Test::Content(_) | Test::Regex { .. })
 }

@@ -34,11 +34,11 @@ enum Stage {
 /// The properties of a segment that several stages need.
 struct Asked {
     is_fin: bool,
-    /// True if it acknowledges unsent bytes.
+    /// True if the segment acknowledges bytes that were never sent.
     is_bad: bool,
-    /// True if it is outside of the window.
+    /// True if the segment is outside the window.
     is_out: bool,
-    /// True if it begins after all that its sender has sent.
+    /// True if the segment begins after the last byte that its sender has sent.
     is_behind: bool,
 }
 
@@ -113,7 +113,7 @@ impl Connection {
         odd | found.map_or(0, Anomaly::bit)
     }
 
-    /// Returns the anomaly of a segment while both ends send.
+    /// Returns the anomaly of a segment while neither endpoint has sent a FIN.
     fn of_open(
         &self,
         from: usize,
@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    /// A segment of an end: flags, sequence and acknowledgement number, bytes.
+    /// A segment: sending endpoint, flags, sequence number, acknowledgement number, payload length.
     type Sent = (usize, u8, u32, u32, usize);
 
     /// Returns the anomalies of the last of these segments, after the others.

@@ -1,4 +1,4 @@
-//! The evaluation of rules for one packet: its beginning, and the records at its end.
+//! The evaluation of rules for one packet: its start, and the events that are written at its end.
 
 use crate::ask::Ask;
 use crate::event::{Ends, Event, What};
@@ -12,25 +12,25 @@ use taut_function::table_swap::InUse;
 use taut_inspect::compile::{Inspector, Verdict};
 use taut_inspect::evaluate::Packet;
 
-/// The time at which a batch arrived.
+/// The arrival time of a batch, and whether there is overload.
 #[derive(Clone, Copy)]
 pub(super) struct Now {
     pub(super) ticks: u64,
     pub(super) s: u32,
-    /// True if packets have arrived without a pause for longer than the bound.
+    /// True if packets have arrived without a pause for longer than the bound of the overload policy.
     pub(super) is_too_much: bool,
     pub(super) from_port: usize,
 }
 
-/// The state that the evaluation of rules needs for a packet.
+/// The state of a worker for evaluating rules.
 pub(super) struct Questions {
     pub(super) in_use: InUse<InForce>,
     pub(super) inspector: Inspector,
-    /// The rules that matched certificates of a packet.
+    /// The rules that were recorded for the certificates of the current packet.
     pub(super) told: Vec<u32>,
     pub(super) counters: Arc<Counters>,
     pub(super) events: Option<Events>,
-    /// The limit on the ticks that the rules may take per packet.
+    /// The limit on the time that the rules may take per packet, in ticks.
     pub(super) max_ticks: u64,
     pub(super) alert_only: bool,
 }
@@ -46,7 +46,7 @@ impl Questions {
     ) -> Ask<'a, 'p> {
         self.inspector.begin(self.max_ticks);
         Ask {
-            // These are the inspector's rules, even if newer ones exist by now.
+            // The inspector belongs to this rule set, even if a newer set exists by now.
             in_force: self.in_use.held(),
             inspector: &mut self.inspector,
             counters: &self.counters,
@@ -64,7 +64,8 @@ impl Questions {
         }
     }
 
-    /// Records the packet if a rule requests it, and the reason for a drop that no rule requested.
+    /// Writes the packet if it caused an alert, and an event with the reason if it was dropped and no rule requested
+    /// that.
     #[inline]
     pub(super) fn end_of_packet(
         &mut self,

@@ -1,5 +1,5 @@
-//! The verdict on a packet: its outcome and fate, by the rules, its receiver, time and overload; and whether it settles
-//! the flow.
+//! The verdict on a packet: its outcome and its fate, determined by the rules, its receiver, its inspection time and
+//! overload. A verdict may also settle the whole flow.
 
 use crate::connection;
 use crate::flow::{Flow, Settled};
@@ -8,10 +8,11 @@ use crate::outcome::{Outcome, Refused};
 use crate::settings::{OverTime, Overload};
 use taut_inspect::compile::Verdict;
 
-/// The number of bytes from which a flow counts as large. Large flows bypass the inspection first under overload.
+/// The number of bytes from which a flow counts as large. Under overload, large flows are the first to bypass the
+/// inspection.
 const ELEPHANT_BYTES: u64 = 1 << 20;
 
-/// The verdict on a packet, or on its datagram.
+/// The fate of a packet, or of all fragments of its datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Pass,
@@ -23,10 +24,10 @@ pub(super) enum Fate {
     Release,
 }
 
-/// Everything that determines the outcome of a packet.
+/// The findings that determine the outcome of a packet.
 pub(super) struct Conclusion {
     pub(super) verdict: Verdict,
-    /// The reason why the receiver or the stream accepts nothing of the packet.
+    /// The reason why the receiver or the stream accepts no part of the packet; none if it accepts the packet.
     pub(super) refused: Option<Refused>,
     pub(super) is_over_time: bool,
     /// True if rules need a message that cannot be parsed.
@@ -38,8 +39,8 @@ pub(super) struct Conclusion {
 }
 
 impl Conclusion {
-    /// Returns the outcome, the fate, and the reason if no rule decided. Settles the flow if the verdict applies to all
-    /// of it.
+    /// Returns the outcome, the fate, and, if no rule decided, the reason. Settles the flow if the verdict applies to
+    /// the whole flow.
     pub(super) fn of(&self, flow: &mut Flow) -> (Outcome, Fate, Option<&'static str>) {
         match self.verdict {
             Verdict::Pass => {

@@ -13,7 +13,7 @@ use taut_results::{LeftOut, Manifest, Mode};
 
 /// A benchmark of several subjects, such as frameworks or generators, whose measurements are interleaved.
 pub trait Benchmark: Sync {
-    /// A quantity that is measured for each subject.
+    /// A part of a subject's measurement, such as one measured quantity.
     type Part: Copy + PartialEq + Send + Sync;
     /// The result of one unit (a subject's part in one repetition), stored as one file of the results folder.
     type Outcome: Serialize + DeserializeOwned + Send;
@@ -26,18 +26,18 @@ pub trait Benchmark: Sync {
     const TITLE: &'static str;
     /// The name of the file that identifies a results folder of this benchmark.
     const HEAD: &'static str;
-    /// The layout version of that file.
+    /// The layout version of the file called [`Benchmark::HEAD`].
     const SCHEMA: u32;
-    /// The name of the outcomes and of the folder that contains them.
+    /// The plural noun for the outcomes, such as `trials`, and the name of the folder that contains them.
     const OUTCOMES: &'static str;
-    /// The word for a subject, such as `framework`.
+    /// The noun for a subject in messages, such as `framework`.
     const SUBJECT: &'static str;
     /// The advice that is printed if a subject fails.
     const ADVICE: &'static str;
     /// The number of phases. The outcomes of one phase decide what a later phase measures.
     const PHASES: u32 = 1;
 
-    /// Finds the subjects that the plan requests and this machine supports, and returns the skipped ones.
+    /// Selects the subjects that the plan requests and this machine supports. Returns the skipped subjects.
     ///
     /// # Errors
     /// When the plan requests a subject that does not exist.
@@ -49,23 +49,23 @@ pub trait Benchmark: Sync {
     /// Returns the length of a trial.
     fn trial(&self) -> Duration;
 
-    /// Returns the facts for the manifest. It is called again at the beginning of each phase.
+    /// Returns the manifest fields of this benchmark. It is called again at the beginning of each phase.
     fn facts(&self) -> Self::Facts;
 
     /// Prepares a phase from the outcomes of the earlier phases.
     fn begin_phase(&mut self, _phase: u32, _outcomes: &[Self::Outcome]) {}
 
-    /// Returns the units of one repetition (counted from 1) of a phase (counted from 0): index of the subject, and
+    /// Returns the units of one repetition (counted from 1) of a phase (counted from 0), each as subject index and
     /// part.
     fn turns(&self, phase: u32, repetition: u32) -> Vec<(usize, Self::Part)>;
 
     /// Returns the file name of a subject's part, such as `memif-load`.
     fn file_name(&self, subject: usize, part: Self::Part) -> String;
 
-    /// Returns the name of a subject's part for readers.
+    /// Returns the readable name of a subject's part.
     fn label(&self, subject: usize, part: Self::Part) -> String;
 
-    /// Estimates the duration of a unit.
+    /// Estimates how long the measurement of a subject's part takes.
     fn estimate(&self, subject: usize, part: Self::Part) -> Duration;
 
     /// Measures a unit. It runs on a thread of its own, which may pin itself to a core and enter a namespace.
@@ -99,9 +99,9 @@ pub struct Head<F> {
     /// The fields that every results folder has.
     #[serde(flatten)]
     pub manifest: Manifest,
-    /// Lengths that the user selected.
+    /// The mode that the user selected, which sets lengths and repetitions.
     pub mode: Mode,
-    /// Seed of the order of the units.
+    /// Seed of the random order of the units.
     pub seed: u64,
     /// Planned number of repetitions.
     pub repetitions: u32,
@@ -118,7 +118,7 @@ pub struct Head<F> {
 
 #[cfg(test)]
 impl<F> Head<F> {
-    /// Returns a manifest without content, for tests.
+    /// Returns an empty manifest, for tests.
     pub(crate) fn made_up(schema: u32, own: F) -> Self {
         Self {
             manifest: crate::synthetic::manifest(schema),

@@ -19,6 +19,6 @@ pub struct Plan {
     pub command_line: String,
     /// Ids of the subjects to measure; empty for all supported ones.
     pub only: Vec<String>,
-    /// Length of each trial, if it differs from the mode's.
+    /// Length of each trial; none for the length of the mode.
     pub trial: Option<Duration>,
 }

@@ -54,9 +54,9 @@ pub struct Unit<P> {
 /// The reason why a unit has no outcome.
 #[derive(Debug)]
 pub enum Failed {
-    /// The user stopped it.
+    /// The user stopped the measurement.
     Stopped,
-    /// It does not work on this machine.
+    /// The unit does not work on this machine, for this reason.
     Broken(String),
 }
 

@@ -17,16 +17,16 @@ use taut_sys::Clock;
 
 /// Receives progress reports between trials, never during a trial.
 pub trait Observer {
-    /// Reports that `done` of `total` estimated time has passed, and that `what` is next.
+    /// Reports that `done` of the estimated `total` time has passed, and that the unit `what` is measured next.
     fn progress(&mut self, done: Duration, total: Duration, what: &str);
-    /// Reports something that cannot be measured.
+    /// Reports a subject or part that cannot be measured.
     fn left_out(&mut self, left_out: &LeftOut);
-    /// Shows a text at the terminal immediately.
+    /// Prints a text on the terminal immediately.
     fn note(&mut self, text: &str);
 }
 
-/// Runs a benchmark and returns its results folder. Setting `stop` ends it early; complete outcomes stay, and the
-/// folder is marked as interrupted.
+/// Runs a benchmark and returns its results folder. Setting `stop` ends the run early: complete outcomes are kept, and
+/// the folder is marked as interrupted.
 ///
 /// # Errors
 /// When results cannot be written, or nothing could be measured. A subject that fails is skipped, and the reason is
@@ -147,7 +147,8 @@ struct Attempts<'a, B: Benchmark> {
 }
 
 impl<B: Benchmark> Attempts<'_, B> {
-    /// Measures the units. `done` is the time spent on earlier units; returns the time spent including these.
+    /// Measures `units`. `done` is the time that earlier units took; the result is `done` plus the time that `units`
+    /// took.
     fn make(
         &mut self,
         units: Vec<Unit<B::Part>>,
@@ -163,7 +164,7 @@ impl<B: Benchmark> Attempts<'_, B> {
             let left: Duration = takes + units.iter().map(estimate).sum::<Duration>() + self.later;
             let what = self.benchmark.label(unit.subject, unit.part);
             self.observer.progress(done, done + left, &what);
-            // An interruption on a shared machine makes one attempt fail, a real defect both.
+            // An interruption on a shared machine makes only one attempt fail; a real defect makes both fail.
             let outcome = match self.attempt(&unit) {
                 Err(Failed::Broken(why)) => {
                     let what = format!("{what}, repetition {}", unit.repetition);

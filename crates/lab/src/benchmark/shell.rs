@@ -33,7 +33,8 @@ pub(crate) struct Shell<'a> {
 }
 
 impl<'a> Shell<'a> {
-    /// Makes the shell of a folder with a manifest. `outcomes` names the contents of the folder, in the plural.
+    /// Makes the shell of the page for a folder with a manifest. `outcomes` is the plural noun for the folder's
+    /// contents.
     pub(crate) fn of(
         manifest: &'a Manifest,
         mode: Mode,
@@ -75,7 +76,7 @@ impl<'a> Shell<'a> {
 }
 
 impl<'a> Shell<'a> {
-    /// Makes the shell of a benchmark with interleaved subjects.
+    /// Makes the shell of the page for a benchmark with interleaved subjects.
     pub(crate) fn of_benchmark<B: Benchmark>(
         results: &'a Results<B>,
         figures: &'a [Drawn],

@@ -31,7 +31,7 @@ const FRAME_SIZE_BYTES: u32 = 64;
 const USUAL_PPS: f64 = 100e3;
 /// Maximum number of packets at the constant rate. Each stays in memory until it is written.
 const MOST_PACKETS: f64 = 20e6;
-/// Round trips of a cache line in a run, in blocks of 64. An experiment sums those of all its runs.
+/// Number of blocks of 64 round trips of a cache line in a run. An experiment combines the blocks of all its runs.
 const PING_PONG_BLOCKS: usize = 400;
 
 /// The device to compare, and how to measure it.
@@ -177,7 +177,8 @@ fn measure_ping_pong(clock: &Clock, cores: &CorePlan) -> Result<PingPongFacts, C
             .spawn(move || {
                 taut_host::pin_current_thread(generator)?;
                 Ok(ping_pong(clock, PING_PONG_BLOCKS, move || {
-                    // If the core is unavailable, the generator was already refused it, or both share one core.
+                    // Errors are ignored: if the core is unavailable, the generator got the same error, or both share
+                    // one core.
                     let _ = taut_host::pin_current_thread(device);
                 }))
             })

@@ -12,7 +12,7 @@ use taut_results::{CbrResult, Folder, PacketSample, RunWriter, Sweep, SweepTrial
 use taut_sys::Clock;
 use taut_traffic::{Blocks, Instrument, Stream, Summaries, Tally, Trial, sampler_of_all};
 
-/// The values that both parts of a run share.
+/// The values that the constant-rate trial and the sweep of a run share.
 pub(super) struct RunContext<'a> {
     pub(super) plan: &'a Plan,
     pub(super) lengths: &'a Lengths,

@@ -31,13 +31,13 @@ pub const HEAD: &str = "summary.json";
 pub const ROUNDS: &str = "rounds.csv";
 const SCHEMA: u32 = 1;
 
-/// The result of a run.
+/// The result of one run of a control loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControlReport {
     /// Layout version of the folder.
     pub schema: u32,
-    /// `taut control`, which distinguishes this summary from others.
+    /// The constant `taut control`, which distinguishes this summary from other summaries.
     pub kind: String,
     /// The command line that repeats the run.
     pub command_line: String,
@@ -53,20 +53,20 @@ pub struct ControlReport {
     pub settings: serde_json::Value,
     /// The reason why the run ended.
     pub end: End,
-    /// Sampling periods without a reading, because the process was delayed.
+    /// Number of sampling periods without a sensor reading, because the plant's process was delayed.
     pub missed: u64,
-    /// Datagrams that the plant's socket received.
+    /// Counts of the datagrams that the plant's socket received.
     pub plant_datagrams: Datagrams,
-    /// Datagrams that the controller's socket received, if known.
+    /// Counts of the datagrams that the controller's socket received, if known.
     pub controller_datagrams: Option<Datagrams>,
     /// The error in the first invalid datagram, on either side.
     pub complaint: Option<String>,
-    /// The results of the loop.
+    /// The key performance indicators of the loop.
     pub kpis: Kpis,
 }
 
 impl ControlReport {
-    /// Returns a report with the current time and without results.
+    /// Returns a report that starts at the current time and has no results.
     pub fn new(command_line: String, plant: &taut_control::Model) -> Self {
         Self {
             schema: SCHEMA,

@@ -17,7 +17,7 @@ use taut_figure::{Chart, Scale, Series, Style};
 use taut_measure::quantity::Quantity;
 use taut_traffic::control::End;
 
-/// Length of the animated part of a run, in seconds; its worst moment is in the middle.
+/// Length in seconds of the animated part of a run, with the run's worst moment in the middle.
 const PLAYED_S: f64 = 10.0;
 /// Maximum number of points of a stacked figure.
 const POINTS: usize = 250;
@@ -91,7 +91,7 @@ fn page<'a>(report: &'a ControlReport, figures: &'a [Drawn], problems: &'a [Stri
     }
 }
 
-/// Returns the sampling periods with the times of their readings, in seconds since the first.
+/// Returns the sampling periods with the times of their readings, in seconds since the first reading.
 fn timed(records: &[Record]) -> Vec<(f64, &Record)> {
     let first_ns = records.iter().find_map(|it| it.stamps.at(Stage::Read));
     let first_ns = first_ns.unwrap_or(0);

@@ -48,7 +48,7 @@ pub fn rounds_text(records: &[Record]) -> String {
     text
 }
 
-/// Reads a table.
+/// Reads a table of sampling periods.
 ///
 /// # Errors
 /// When the text is not a table as [`rounds_text`] writes it.

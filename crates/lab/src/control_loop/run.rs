@@ -70,7 +70,7 @@ pub enum RunError {
 }
 
 /// Runs both sides until the plant ends, or until `watch` requests the end. `watch` receives each line that the plant
-/// prints, and is also called regularly without one. Both sides are ended before this returns.
+/// prints, and is also called regularly without a line. Both processes have ended when the function returns.
 ///
 /// # Errors
 /// [`RunError`].
@@ -200,7 +200,7 @@ fn started(side: &mut DeviceProcess) -> Result<String, RunError> {
     address.ok_or(RunError::Said(line))
 }
 
-/// Ends a side, and returns the last lines that it printed.
+/// Ends the process of a side, and returns the last lines that the side printed.
 fn ended(side: DeviceProcess) -> Result<String, RunError> {
     let stdout = side.stdout().to_owned();
     match side.stop() {

@@ -49,7 +49,7 @@ impl Point {
             burst: log(
                 f64::from(*BURSTS.start()),
                 f64::from(*BURSTS.end()),
-                // Both ends are drawn as often as the values between them.
+                // The smallest and the largest burst are drawn as often as the bursts between them.
                 burst * 1.06 - 0.03,
             )
             .clamp(*BURSTS.start(), *BURSTS.end()),

@@ -27,9 +27,9 @@ fn goal(port: &str) -> f64 {
 /// A run and its prediction.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
-    /// Index of its point in the design.
+    /// Index of the run's point in the design.
     pub number: usize,
-    /// Values of the variables.
+    /// Values of the model's variables in this run.
     pub at: Variables,
     /// Measured cycles per packet.
     pub measured_cycles: f64,
@@ -48,18 +48,18 @@ impl Compared {
     }
 }
 
-/// A term of a model in numbers.
+/// A term of a fitted model: its coefficient with the confidence interval.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TermRow {
     /// The name of the term.
     pub name: String,
     /// Unit of the coefficient.
     pub unit: String,
-    /// The coefficient.
+    /// Fitted value of the coefficient.
     pub value: f64,
-    /// Lower end of its interval.
+    /// Lower bound of the coefficient's confidence interval.
     pub low: f64,
-    /// Upper end of its interval.
+    /// Upper bound of the coefficient's confidence interval.
     pub high: f64,
 }
 
@@ -70,17 +70,17 @@ pub struct PortModel {
     pub port: String,
     /// Number of runs.
     pub runs: usize,
-    /// Runs in which the generator was the bottleneck.
+    /// Number of runs in which the generator was the bottleneck.
     pub generator_bound: usize,
-    /// Runs that are in neither half, because the hypervisor moved a core during the run.
+    /// Number of runs in neither half of the points, because the hypervisor moved a core during the run.
     pub moved: usize,
-    /// Runs in the fit.
+    /// Number of runs to which the model was fitted.
     pub fitted: usize,
-    /// Errors on the held-out runs.
+    /// Errors of the model on the held-out runs.
     pub held_out: Option<Errors>,
-    /// Errors on those held-out runs in which the worker was the bottleneck.
+    /// Errors of the model on those held-out runs in which the worker was the bottleneck.
     pub held_out_saturated: Option<Errors>,
-    /// Goal for the median error.
+    /// Goal for the model's median error on held-out runs.
     pub goal: f64,
     /// True if the median error is within the goal; none without a model.
     pub meets_goal: Option<bool>,
@@ -88,7 +88,7 @@ pub struct PortModel {
     pub interrupted: f64,
     /// Highest rate of all runs, packets per second.
     pub highest_pps: f64,
-    /// Terms of the model; none without one.
+    /// Terms of the model; empty without a model.
     pub terms: Vec<TermRow>,
     /// The reason why there is no model.
     pub no_model: Option<String>,
@@ -120,8 +120,8 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-/// Returns the variables of a run, among them the round trip of a cache line if all runs have it. The batch is the
-/// measured one, not the maximum.
+/// Returns the variables of a run, among them the round trip of a cache line if all runs measured it. The batch
+/// variable is the measured batch size, not the configured maximum.
 fn variables(trial: &Trial, has_line: bool) -> Variables {
     let values = [
         Some(f64::from(trial.point.load_cycles)),

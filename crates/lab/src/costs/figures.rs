@@ -175,7 +175,7 @@ fn item(index: usize, port: &PortModel, at: impl Fn(&Compared) -> Option<(f64, f
     }
 }
 
-/// Returns every run with its prediction.
+/// Returns every run with its prediction, as JSON.
 fn data(evaluation: &Evaluation<'_>) -> serde_json::Value {
     let ports = evaluation
         .ports
@@ -334,7 +334,8 @@ fn draw_shares(evaluation: &Evaluation<'_>, question: &Question) -> Vec<Drawn> {
     drawn.collect()
 }
 
-/// Draws the use of the cycles; none for kinds of ports without a figure, and where the link is never the limit.
+/// Draws the fractions of its cycles that a kind of port uses for input and output, task and idle polling. Returns none
+/// for kinds of ports without a figure, and where the link is never the limit.
 fn draw_shares_of(
     evaluation: &Evaluation<'_>,
     port: &PortModel,
@@ -407,7 +408,7 @@ fn in_words(cores: u32) -> String {
     }
 }
 
-/// Returns the values that a question holds constant while the load changes.
+/// Returns as text the values that a question holds constant while the load changes.
 fn in_question(question: &Question) -> String {
     let value = |name: &str| question.at.get(name).copied().unwrap_or(0.0);
     format!(

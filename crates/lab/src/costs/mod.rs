@@ -50,7 +50,7 @@ pub struct Facts {
     pub ports: Vec<Framework>,
 }
 
-/// `taut bench costs`.
+/// The benchmark `taut bench costs`.
 #[derive(Debug)]
 pub struct Costs {
     points: Option<usize>,
@@ -94,8 +94,8 @@ impl Benchmark for Costs {
         let (ports, left_out) =
             choose(Self::SUBJECT, &plan.only, possible(), Framework::id, &known)?;
         let count = self.lengths.points;
-        // The index is that in the list of all kinds of ports, so the points of one kind do not depend on which others
-        // are measured.
+        // The index refers to the list of all kinds of ports, so that the points of one kind do not depend on which
+        // other kinds are measured.
         let number = |port: &Framework| known.iter().position(|id| *id == port.id);
         self.designs = ports
             .iter()

@@ -1,5 +1,5 @@
-//! The models' predictions on the page, and all data that its sliders need to compute others. The script computes an
-//! [`Answer`] from the same terms; it checks itself with [`Asked::known`] before it enables the sliders.
+//! The models' predictions on the page, and the data from which its sliders compute further predictions. The script
+//! computes an [`Answer`] from the same terms; it checks itself with [`Asked::known`] before it enables the sliders.
 
 use super::evaluate::{Evaluation, PortModel};
 use serde::Serialize;
@@ -15,7 +15,7 @@ use taut_model::resource::{Machine, Packets, Resource};
 /// The term with a function's own cycles; all other terms are input and output.
 const TASK: &str = "load_cycles";
 
-/// The highest number of cores on a slider, and the links that it offers, bit/s.
+/// The highest number of cores on one slider, and the link rates on another slider, bit/s.
 const MOST_CORES: u32 = 16;
 const LINKS_BIT_S: [f64; 6] = [1e9, 10e9, 25e9, 40e9, 100e9, 200e9];
 
@@ -26,10 +26,10 @@ const FIRST: [(&str, f64); 4] = [
     ("frame_bytes", 64.0),
     ("batch", 32.0),
 ];
-/// Initial link rate. At this rate only the processors limit the rate, so that the ports differ.
+/// Initial link rate. Such a link is faster than the processors, so that the rates of the ports differ.
 const FIRST_LINK_BIT_S: f64 = 100e9;
 
-/// Frame sizes of RFC 2544, and sizes between the first ones, bytes.
+/// Frame sizes of RFC 2544 in bytes, and one more size between each two of them up to 1024.
 const FRAMES_BYTES: [f64; 11] = [
     64.0, 96.0, 128.0, 192.0, 256.0, 384.0, 512.0, 768.0, 1024.0, 1280.0, 1518.0,
 ];
@@ -41,13 +41,13 @@ pub struct Asked {
     pub hz: f64,
     /// Bytes per frame on the link in addition to the frame itself.
     pub overhead_bytes: f64,
-    /// The variable with the cycles of the task.
+    /// Name of the variable that contains the cycles of the task.
     pub task: &'static str,
-    /// Models of those kinds of ports that have one.
+    /// The models, for the kinds of ports that have one.
     pub ports: Vec<Asking>,
     /// The sliders.
     pub sliders: Vec<Slider>,
-    /// Known answers, with which the script checks itself.
+    /// Questions with known answers, with which the script checks itself.
     pub known: Vec<Known>,
 }
 
@@ -62,7 +62,7 @@ pub struct Asking {
     pub terms: Vec<AskedTerm>,
     /// Covariance of the coefficients.
     pub covariance: Vec<Vec<f64>>,
-    /// Half width of an interval, in standard errors.
+    /// Half the width of a prediction's interval, in standard errors.
     pub reach: f64,
     /// Standard deviation of the residuals; as a fraction of the prediction if `relative`.
     pub residual_std: f64,
@@ -79,7 +79,7 @@ pub struct Asking {
 pub struct AskedTerm {
     /// The coefficient.
     pub value: f64,
-    /// Variables and exponents.
+    /// The variables that the coefficient is multiplied by, with their exponents.
     pub factors: Vec<(String, f64)>,
 }
 
@@ -130,7 +130,7 @@ pub struct Answer {
     pub pps: [f64; 3],
     /// True if the processor limits the rate, false if the link does.
     pub is_processor: bool,
-    /// Fractions of the cycles at that rate: input and output, task, and polling without work.
+    /// Fractions of the processor's cycles at the predicted rate: input and output, task, and polling without work.
     pub shares: [f64; 3],
     /// True if the question is outside of the ranges of the fit.
     pub is_outside: bool,
@@ -183,7 +183,7 @@ impl Asked {
         Some(asked)
     }
 
-    /// Returns the question that the sliders pose if `standing` returns the position of each.
+    /// Returns the question for the sliders if `standing` returns the value index at which each slider is set.
     pub fn question(&self, standing: impl Fn(&Slider) -> usize) -> Question {
         let mut question = Question {
             at: Variables::new(),
@@ -203,7 +203,7 @@ impl Asked {
         question
     }
 
-    /// Returns questions with all sliders at their initial values, at their ends, and in between.
+    /// Returns questions with all sliders at their initial values, at their first and last values, and in between.
     fn questions(&self) -> Vec<Question> {
         let stands: [fn(&Slider) -> usize; 4] = [
             |slider| slider.first,
@@ -343,8 +343,8 @@ fn first(values: &[f64], ports: &[Asking], name: &str, wanted: f64) -> usize {
     }
 }
 
-/// Returns the slider for the round-trip cycles of a cache line, if a model has that term. It covers the range of the
-/// fits.
+/// Returns the slider for the round-trip cycles of a cache line, if a model has that term. The slider covers the range
+/// of the fits.
 fn line_slider(evaluation: &Evaluation<'_>, ports: &[Asking]) -> Option<Slider> {
     let (name, _) = chain::VARIABLES[4];
     let mut factors = ports

@@ -166,7 +166,7 @@ fn terms_table(evaluation: &Evaluation<'_>) -> Table {
     }
 }
 
-/// Formats a coefficient. Those of a byte are too small for three digits.
+/// Formats a coefficient. Coefficients per byte are too small for three digits.
 fn short(value: f64) -> String {
     match value.abs() {
         size if size > 0.0 && size < 0.01 => format!("{value:.1e}"),

@@ -16,11 +16,11 @@ const SATURATED: f64 = 0.95;
 /// Maximum number of attempts at a run. It is repeated if the distance between the cores changed during it.
 const TRIES: u32 = 3;
 
-/// Blocks of 64 round trips of a cache line. All take about a millisecond between distant cores.
+/// Number of blocks of 64 round trips of a cache line. Between distant cores, all blocks take about a millisecond.
 const LINE_BLOCKS: usize = 31;
 
-/// Maximum ratio between the round trips of a cache line before and after a run, in either direction. Above it, a core
-/// counts as moved.
+/// Maximum ratio of the round trips of a cache line before and after a run, the longer to the shorter. Above this
+/// ratio, a core counts as moved.
 const SAME_WAY: f64 = 1.5;
 
 /// The bottleneck of a run.
@@ -38,16 +38,16 @@ pub enum Bottleneck {
 pub struct Trial {
     /// Id of the kind of port.
     pub port: String,
-    /// Number of its point in the design.
+    /// Index of the run's point in the design.
     pub number: usize,
     /// The settings of the run.
     pub point: Point,
-    /// Cycles of iterations with packets, per received packet, without interruptions. It is the median over all
-    /// packets, each with the mean of its slice.
+    /// Cycles per received packet in iterations with packets, without interruptions. The value is the median over all
+    /// packets, where each packet counts with the mean of its slice.
     pub cycles: f64,
-    /// The same for each slice.
+    /// Cycles per received packet in each slice.
     pub slices_cycles: Vec<f64>,
-    /// Packets per batch received.
+    /// Mean number of packets per received batch.
     pub batch: f64,
     /// Packets per second that the worker sent.
     pub rate_pps: f64,
@@ -57,7 +57,7 @@ pub struct Trial {
     pub busy: f64,
     /// Interrupted iterations per second.
     pub interruptions_per_s: f64,
-    /// Fraction of the time in interrupted iterations.
+    /// Fraction of the time that the worker spent in interrupted iterations.
     pub interrupted: f64,
     /// Round-trip cycles of a cache line between the cores of generator and worker, before and after the run; empty if
     /// not measured.
@@ -68,8 +68,8 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Returns the round-trip cycles of a cache line between the two cores: the mean of before and after. It is none if
-    /// not measured, or if the cores were moved during the run.
+    /// Returns the round-trip cycles of a cache line between the two cores: the mean of before and after the run. It is
+    /// none if the round trips were not measured, or if a core was moved during the run.
     pub fn line(&self) -> Option<f64> {
         match self.line_cycles[..] {
             [before, after] if !self.was_moved() => Some((before + after) / 2.0),
@@ -77,8 +77,8 @@ impl Trial {
         }
     }
 
-    /// Returns true if the hypervisor moved a core during the run: the round trips of a cache line before and after it
-    /// differ.
+    /// Returns true if the hypervisor moved a core during the run: the round trips of a cache line before and after the
+    /// run differ.
     pub fn was_moved(&self) -> bool {
         let (least, most) = (self.line_cycles.iter())
             .fold((f64::INFINITY, 0.0_f64), |ends, line| {
@@ -159,7 +159,7 @@ fn line_cycles(clock: &Clock, core: usize) -> f64 {
     clock.to_ticks(there_and_back.p50_ns)
 }
 
-/// Returns the results of the slices of a worker's counters; none if no packet was received.
+/// Returns the results of a run from the slices of the worker's counters; none if no packet was received.
 fn of_slices(
     port: String,
     (number, point): (usize, Point),
@@ -196,8 +196,8 @@ fn of_slices(
     })
 }
 
-/// Returns the median cost of a packet if each costs the mean of its slice; none without packets. A slice with long
-/// interruptions has few packets and thus little weight.
+/// Returns the median cost per packet, where each packet counts with the mean of its slice; none without packets. A
+/// slice with long interruptions has few packets and thus little weight.
 fn median_packet(slices: &[CountersView]) -> Option<f64> {
     let had = slices.iter().filter(|slice| slice.rx_packets > 0);
     let cost = |slice: &CountersView| slice.own_busy_ticks() as f64 / slice.rx_packets as f64;

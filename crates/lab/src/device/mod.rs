@@ -1,4 +1,5 @@
-//! Devices under test: the list of them, which of them this machine supports, and how one is set up.
+//! Devices under test: the list of all devices, the devices among them that this machine supports, and the set-up of a
+//! device.
 //!
 //! A [`Device`] is `taut forward` in one of its forms, the kernel, a loop of the generator, or a baseline
 //! ([`taut_host::baseline`]). The demo, the benchmarks, `taut generate --device` and experiments all measure devices of
@@ -41,7 +42,7 @@ const IDLE: Flush = Flush::Idle { n: 32 };
 pub enum DeviceKind {
     /// `taut forward` over memif.
     Memif {
-        /// Its flush policy.
+        /// Flush policy of the forwarder.
         flush: Flush,
     },
     /// The generator's two memif ports connected to each other.
@@ -50,12 +51,12 @@ pub enum DeviceKind {
     Bridge,
     /// `taut forward` between two veth pairs, on AF_PACKET sockets.
     AfPacket {
-        /// Its flush policy.
+        /// Flush policy of the forwarder.
         flush: Flush,
     },
     /// `taut forward` between two veth pairs, on AF_XDP sockets.
     AfXdp {
-        /// Its flush policy.
+        /// Flush policy of the forwarder.
         flush: Flush,
     },
     /// `taut forward --in-kernel` between two veth pairs, with XDP programs.
@@ -66,20 +67,20 @@ pub enum DeviceKind {
     Baseline(&'static Baseline),
 }
 
-/// A device of the comparison.
+/// A device that taut can set up and measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// The name of its folder.
+    /// The name of the device's folder.
     pub id: String,
-    /// Its name on the command line, valid in every working directory.
+    /// The device's name on the command line, valid in every working directory.
     pub spec: String,
-    /// Its name in tables.
+    /// The device's name in tables.
     pub label: String,
     /// The kind of device.
     pub kind: DeviceKind,
     /// Further options of `taut forward`.
     more: Vec<String>,
-    /// True if it is a router between the generator's two networks.
+    /// True if the device routes between the generator's two networks.
     routes: bool,
 }
 
@@ -145,12 +146,12 @@ impl Device {
         }
     }
 
-    /// Returns true if it can log the interruptions of its core, as taut's workers can.
+    /// Returns true if the device can log the interruptions of its core, as taut's workers can.
     pub fn notes_interruptions(&self) -> bool {
         self.flush().is_some()
     }
 
-    /// Returns the kind of frames that it forwards.
+    /// Returns the kind of frames that the device forwards.
     pub(crate) fn frames(&self) -> Frames {
         match self.kind {
             DeviceKind::Baseline(baseline) => baseline.frames,
@@ -180,7 +181,7 @@ impl Device {
         }
     }
 
-    /// Returns the version or other evidence of the device on this machine; none if something is missing.
+    /// Returns the version or other evidence of the device on this machine; none if a requirement is missing.
     pub fn found_here(&self) -> Option<String> {
         probe(self).ok()
     }
@@ -307,7 +308,7 @@ impl Device {
     }
 }
 
-/// Joins command lines into one for a shell.
+/// Joins command lines into one command for a shell.
 fn one_after_the_other(lines: &[String]) -> Vec<String> {
     let mut words = Vec::new();
     for (at, line) in lines.iter().enumerate() {
@@ -328,7 +329,7 @@ fn one_after_the_other(lines: &[String]) -> Vec<String> {
 pub struct Offer {
     /// The device.
     pub device: Device,
-    /// The version or other evidence, or the missing requirement.
+    /// The version or other evidence of the device, or the missing requirement.
     pub here: Result<String, Missing>,
 }
 

@@ -14,7 +14,7 @@ use taut_sys::Clock;
 use taut_traffic::{Instrument, Summaries, Traffic, Trial};
 use taut_wire::{Mac, UdpFlow};
 
-/// Timeout for the links of a device.
+/// Timeout until the links of a device are up.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn io(what: &str) -> impl FnOnce(std::io::Error) -> RunError + '_ {
@@ -34,12 +34,12 @@ pub struct Site<'a> {
     pub clock: Clock,
     /// True if a wiretap can observe the frames that the generator sends.
     pub tapped: bool,
-    /// File in which taut's device logs the interruptions of its core.
+    /// File in which a device of taut logs the interruptions of its core.
     pub interruptions: Option<&'a Path>,
 }
 
 impl Site<'_> {
-    /// Pins the calling thread, the generator, to its core.
+    /// Pins the calling thread, which runs the generator, to the generator's core.
     pub(crate) fn pin(&self) -> Result<(), RunError> {
         let Some(core) = self.generator_core else {
             return Ok(());
@@ -217,7 +217,8 @@ impl SetUp<'_> {
         let specs = ends.map(|i| format!("af_packet:{i}"));
         let specs = [PortSpec::parse(&specs[0])?, PortSpec::parse(&specs[1])?];
         let (traffic, clock) = (self.traffic.clone(), self.site.clock);
-        // The other end is in the device's namespace. A socket stays in the namespace in which it was opened.
+        // The other side of the veth pair is in the device's namespace. A socket stays in the namespace in which it was
+        // opened.
         let instrument = Instrument::open_with(&specs, traffic, clock, |index, open| {
             let _far = if index == 1 {
                 Some(testbed.enter_device()?)

@@ -16,11 +16,11 @@ use taut_wire::UdpFlow;
 pub enum DeviceUnderTest {
     /// An existing device behind these ports: the first sends, the last receives.
     Ports(Vec<PortSpec>),
-    /// A device of the comparison, set up for the measurement.
+    /// A device that taut sets up for the measurement.
     Made(Box<Device>),
 }
 
-/// The reason why a device of the comparison is unavailable.
+/// The reason why a named device is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownDevice {
     /// No device has this name.
@@ -33,7 +33,7 @@ pub enum UnknownDevice {
         what: String,
         /// The missing requirement.
         why: String,
-        /// The way to install it.
+        /// The instruction for installing the requirement.
         how: String,
     },
 }
@@ -83,7 +83,7 @@ impl DeviceUnderTest {
         }
     }
 
-    /// Returns a log for the interruptions of a device that taut sets up; none for a device that does not keep one.
+    /// Creates a log for the interruptions of a device that taut sets up; none for a device that does not write a log.
     ///
     /// # Errors
     /// When the log cannot be created.
@@ -103,7 +103,7 @@ impl DeviceUnderTest {
         }
     }
 
-    /// Returns the generator's ends of the veth pairs to the device, which a wiretap can observe.
+    /// Returns the generator's interfaces of the veth pairs to the device, which a wiretap can observe.
     ///
     /// # Errors
     /// When the device is not connected by veth pairs.
@@ -151,7 +151,8 @@ impl DeviceUnderTest {
     }
 
     /// Connects a load generator and calls `measure`, on a separate thread that is pinned to the generator's core. A
-    /// device that taut set up is removed in every case. `patience` is the timeout for the peers of ports.
+    /// device that taut set up is removed in every case. `patience` is the timeout until the peers of the ports are
+    /// connected.
     ///
     /// # Errors
     /// When there is no connection, the device dies, or `measure` returns an error.

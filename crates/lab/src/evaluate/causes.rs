@@ -14,13 +14,13 @@ const DRAWN: usize = 10_000;
 /// The causes of a device's latency outliers, over all runs with known causes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Causes {
-    /// Packets above their run's 99.9th percentile.
+    /// Number of packets above their run's 99.9th percentile.
     pub spikes: u64,
     /// Number of these packets by cause.
     pub by_cause: BTreeMap<Cause, u64>,
     /// True if the device logged its interruptions in every run.
     pub device_known: bool,
-    /// Interruptions that were counted but not stored. Outliers in them have no cause.
+    /// Number of interruptions that were counted but not stored. Outliers during them have no known cause.
     pub unkept: u64,
     /// The expected and the measured effect of periodic ticks on this traffic, from the first run with ticks.
     #[serde(skip)]
@@ -68,7 +68,8 @@ pub(super) struct RunCauses {
 }
 
 impl RunCauses {
-    /// Returns none for a run without logged interruptions, or with too few packets for a 99.9th percentile.
+    /// Prepares the search in a run; none for a run without logged interruptions, or with too few packets for a 99.9th
+    /// percentile.
     pub(super) fn of(run: &Run) -> Option<Self> {
         let cbr = run.cbr.as_ref()?;
         let found = run.interruptions.as_ref()?;

@@ -17,7 +17,7 @@ pub struct LoadPoint {
     pub loss: f64,
 }
 
-/// Maximum relative difference between rates that count as the same.
+/// Maximum relative difference between offered rates that are grouped.
 const SAME_RATE: f64 = 0.01;
 
 /// Returns the points of a device in increasing order of the rate. Trials without latency are skipped. Trials in which

@@ -26,7 +26,8 @@ pub use table::{Row, busy, render_text_table, rows};
 pub(crate) use timeline::Collector;
 pub use timeline::Timeline;
 
-/// Confidence of an interval over at least six repetitions. An interval over fewer reports its own confidence.
+/// Confidence of an interval over at least six repetitions. An interval over fewer repetitions has its own, lower
+/// confidence.
 pub const CONFIDENCE: f64 = 0.95;
 
 /// The evaluated results of all devices of an experiment.
@@ -43,7 +44,7 @@ pub struct Evaluation {
 pub struct Device {
     /// The device.
     pub info: DeviceInfo,
-    /// Index in the experiment, which decides the colour.
+    /// Index of the device in the experiment, which decides its colour in figures.
     pub index: usize,
     /// Repetitions planned.
     pub planned: u32,
@@ -255,7 +256,7 @@ impl Device {
         })
     }
 
-    /// Returns one value of the repetitions' latency summaries, by repetition.
+    /// Returns the value that `figure` selects from each repetition's latency summary, by repetition.
     pub fn per_repetition(&self, figure: impl Fn(&Summary) -> Option<f64>) -> BTreeMap<u32, f64> {
         let of = |cbr: &CbrResult| figure(cbr.latency.as_ref()?);
         self.cbr
@@ -264,7 +265,8 @@ impl Device {
             .collect()
     }
 
-    /// Returns the mean over the repetitions of a value of their energy use; none if no repetition has it.
+    /// Returns the mean, over the repetitions, of the value that `figure` selects from the energy use; none if no
+    /// repetition has the value.
     pub fn mean_energy(&self, figure: impl Fn(&EnergyUse) -> Option<f64>) -> Option<f64> {
         let of = |cbr: &CbrResult| figure(cbr.energy.as_ref()?);
         let found: Vec<f64> = self.cbr.values().filter_map(of).collect();

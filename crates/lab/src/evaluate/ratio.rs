@@ -1,5 +1,5 @@
-//! Ratios between devices, from interleaved repetitions: those that the reference reports, with its values, and others.
-//! The reference is Stylianopoulos et al., DEBS 2020.
+//! Ratios between devices, from interleaved repetitions: the ratios that the reference reports, with the published
+//! values, and further ratios. The reference is Stylianopoulos et al., DEBS 2020.
 
 use std::collections::BTreeMap;
 
@@ -26,14 +26,14 @@ pub struct Ratio {
     pub published: Option<f64>,
 }
 
-/// The median as written to files.
+/// The median ratio as written to files.
 #[derive(Serialize)]
 struct Written {
     /// Median of the repetitions' ratios.
     median: f64,
-    /// Ends of its interval; none for one repetition.
+    /// Bounds of the median's confidence interval; none for one repetition.
     interval: Option<(f64, f64)>,
-    /// Repetitions in which both were measured.
+    /// Number of repetitions in which both devices were measured.
     pairs: u64,
     /// Confidence of the interval, 0..1.
     coverage: f64,
@@ -156,7 +156,7 @@ pub fn ratios(devices: &[Device]) -> Vec<Ratio> {
     out
 }
 
-/// Compares devices that the reference does not compare: each with the first one.
+/// Returns ratios for devices that the reference does not compare: each other device over the first device.
 fn against_the_first(forwarders: &[&Device]) -> Vec<Ratio> {
     let Some((first, others)) = forwarders.split_first() else {
         return Vec::new();

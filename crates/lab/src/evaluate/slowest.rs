@@ -10,7 +10,7 @@ use taut_results::MeasuredInterruptions;
 /// The slowest packets of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SlowestPackets {
-    /// Summary of their causes.
+    /// Summary of the packets' causes.
     #[serde(flatten)]
     pub summary: SlowestSummary,
     /// Send time since the start (s), latency (ns) and cause of each packet, in the order of sending.
@@ -20,7 +20,7 @@ pub struct SlowestPackets {
 /// The causes of the slowest packets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SlowestSummary {
-    /// The lowest latency among them, ns.
+    /// The lowest latency among the slowest packets, ns.
     pub above_ns: f64,
     /// Number of packets by cause.
     #[serde(flatten)]

@@ -16,11 +16,11 @@ use super::{Device, Spread};
 pub struct Row {
     /// The device's id.
     pub device_id: String,
-    /// Its transport.
+    /// Transport of the device's frames.
     pub transport: Transport,
-    /// Its name.
+    /// The device's name in tables.
     pub label: String,
-    /// Forwarder or calibration.
+    /// The kind of the device: forwarder or calibration.
     pub kind: Kind,
     /// Number of repetitions at the constant rate.
     pub repetitions: u32,
@@ -46,7 +46,7 @@ pub struct Row {
     pub jitter: Option<JitterSummary>,
     /// Highest loss-free rate over the repetitions, packets per second.
     pub loss_free_pps: Option<Spread>,
-    /// The reason that ended the search for it.
+    /// The reason that ended the search for the highest loss-free rate.
     pub limited_by: String,
     /// Power at the constant rate, mean over the repetitions; none without a counter.
     pub watts: Option<f64>,

@@ -13,7 +13,7 @@ use taut_results::Sample;
 const WORST: usize = 5_000;
 /// Maximum number of other packets per device.
 const BACKGROUND: u64 = 2_000;
-/// One packet in this many counts as one of the slowest.
+/// One packet in this many counts as slow.
 const SLOWEST_OF: u64 = 1_000;
 
 /// Packets over time. The repetitions follow one another without gaps.
@@ -48,7 +48,7 @@ pub(crate) struct Collector {
     until_draw: u64,
     left_in_stride: u64,
     random: Rng,
-    /// End of the earlier repetitions, ns.
+    /// Time at which the previous repetition ended, ns; times of the current repetition are added to it.
     offset_ns: i64,
     last_ns: i64,
     step_ns: i64,

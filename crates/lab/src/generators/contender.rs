@@ -82,7 +82,7 @@ const HEADERS_BYTES: usize = 14 + 20 + 8 + 4;
 const IPERF3_PACING_US: u32 = 10;
 
 impl Wanted<'_> {
-    /// Returns the command line that sends.
+    /// Returns the command line with which `contender` sends as requested.
     pub(super) fn command(&self, contender: &Contender) -> Vec<String> {
         let mut line = Vec::new();
         let mut add = |words: &[&str]| line.extend(words.iter().map(|w| (*w).to_string()));
@@ -99,8 +99,8 @@ impl Wanted<'_> {
                 add(&[&port, "--rate", &rate, "--seconds", &seconds]);
                 add(&["--size", &self.frame_size_bytes.to_string()]);
                 add(&["--core", &self.cpu.to_string(), "--max-loss", "1", "--json"]);
-                // No packet comes back to this generator. After a warm-up it would wait for them without sending, and
-                // the receiver would measure that silence.
+                // No packet comes back to this generator. After a warm-up it would wait for returning packets without
+                // sending, and the receiver would measure this wait.
                 add(&["--warm-up", "0"]);
             }
             Program::Testpmd => {

@@ -12,15 +12,15 @@ use taut_measure::{PairedRatio, Precision, ratio_interval};
 
 const CONFIDENCE: f64 = 0.95;
 
-/// The text for a generator without pacing.
+/// The text in place of results for a generator that cannot pace.
 pub(super) const CANNOT_PACE: &str = "no data: cannot pace";
 
 /// The results of a generator.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// Its id.
+    /// The generator's id.
     pub id: String,
-    /// Its name.
+    /// The generator's name in tables.
     pub label: String,
     /// The program.
     pub program: Program,
@@ -30,7 +30,7 @@ pub struct Row {
     pub unpaced_pps: Option<Estimate>,
     /// Highest rate of 64-byte frames with pacing, packets per second.
     pub paced_pps: Option<Estimate>,
-    /// Measured frame size where 64 bytes were requested, check sequence included.
+    /// Measured frame size in trials that request 64 bytes, check sequence included.
     pub frame_size_bytes: Option<f64>,
     /// Accuracy and precision at each rate.
     pub rates: Vec<RateRow>,
@@ -59,17 +59,17 @@ pub struct RateRow {
     pub median_absolute_error_ns: Estimate,
     /// 99th percentile of the absolute error, ns.
     pub p99_absolute_error_ns: Estimate,
-    /// Fraction of the inter-departure times below half the requested one.
+    /// Fraction of the inter-departure times below half of the requested time.
     pub bunched_share: Estimate,
-    /// Inter-departure times of all repetitions outside of interruptions.
+    /// Number of inter-departure times outside of the receiver's interruptions, in all repetitions.
     pub gaps: u64,
-    /// Inter-departure times among them that are more than 0.1 ms too long.
+    /// Number of inter-departure times outside of the interruptions that are more than 0.1 ms too long.
     pub pauses: u64,
-    /// Inter-departure times during interruptions of the receiver.
+    /// Number of inter-departure times during interruptions of the receiver.
     pub interrupted_gaps: u64,
-    /// Packets lost because the receiver's ring was full.
+    /// Number of packets lost because the receiver's ring was full.
     pub overrun: u64,
-    /// Fractions of the inter-departure times in bins of one fiftieth of the requested one.
+    /// Fractions of the inter-departure times in bins whose width is one fiftieth of the requested time.
     #[serde(skip)]
     pub shares: Vec<f64>,
 }
@@ -111,7 +111,7 @@ impl<'a> Evaluation<'a> {
         evaluation
     }
 
-    /// Returns the ratio of `a` to `b` over the repetitions that both have.
+    /// Returns the ratio of `a` to `b` over the repetitions in which both were measured.
     fn ratio(
         &self,
         a: (&str, Part),
@@ -129,8 +129,9 @@ impl<'a> Evaluation<'a> {
         ratio_interval(&left, &right, CONFIDENCE)
     }
 
-    /// Compares rate and mean squared error with the best other generator, over the same transport at the same rate. If
-    /// no other paces over that transport, the best over any transport at any rate is taken.
+    /// Compares the highest rate of taut with that of each other generator over the same transport. Compares the mean
+    /// squared error with the best other generator over the same transport at the same rate. If no other generator
+    /// paces over that transport, the best over any transport at any rate is used.
     fn compare(&self) -> Vec<Comparison> {
         let mut all = Vec::new();
         let is_ours = |row: &&Row| row.program == Program::Taut;

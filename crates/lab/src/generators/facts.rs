@@ -23,7 +23,7 @@ pub struct Facts {
 pub struct Rates {
     /// The transport.
     pub transport: Transport,
-    /// Packets per second.
+    /// The rates, packets per second.
     pub pps: Vec<f64>,
     /// The reason for these rates.
     pub why: String,

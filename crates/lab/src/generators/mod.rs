@@ -49,7 +49,7 @@ impl Generators {
         }
     }
 
-    /// Returns the rates over a transport. While they are unknown, it returns placeholders of the same number.
+    /// Returns the rates over a transport. Before they are known, it returns the same number of placeholders.
     fn rates(&self, transport: Transport) -> Vec<f64> {
         if self.facts.rates.is_empty() {
             let some = match self.asked_pps.len() {

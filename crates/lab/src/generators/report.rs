@@ -251,7 +251,7 @@ fn draw(evaluation: &Evaluation<'_>) -> Vec<Drawn> {
     all
 }
 
-/// Returns the rows over a transport, with their index in the report.
+/// Returns the rows of the generators that send over `transport`, each with its index in the report.
 fn over<'a>(evaluation: &'a Evaluation<'_>, transport: Transport) -> Vec<(usize, &'a Row)> {
     let rows = evaluation.rows.iter().enumerate();
     rows.filter(|(_, row)| row.transport == transport).collect()
@@ -261,7 +261,7 @@ fn spread(estimate: &Estimate) -> [f64; 3] {
     [estimate.low, estimate.point, estimate.high]
 }
 
-/// Returns the data of bars as JSON.
+/// Returns the data of a bar figure as JSON.
 fn data(groups: &[Column<Item>]) -> serde_json::Value {
     let groups = groups.iter().map(|group| {
         let items = group.items.iter().map(|item| match &item.spread {

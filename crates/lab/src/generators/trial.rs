@@ -28,18 +28,18 @@ const ALL_IT_CAN_PPS: f64 = 1e8;
 /// Copies of the frame in the replayed capture.
 const CAPTURED_FRAMES: usize = 1_000;
 
-/// Address of the sender's interface, if it needs one.
+/// Address of the sender's interface, for the generators that need one.
 const SENDER_ADDRESS: &str = "192.0.2.2/24";
 
-/// The part that is measured.
+/// The quantity that a trial measures.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// The highest rate without pacing.
     Unpaced,
-    /// The highest rate with pacing: the requested one is far too high.
+    /// The highest rate with pacing, measured with a requested rate that is far too high.
     Paced,
-    /// A constant rate, packets per second.
+    /// Precision at a constant rate, packets per second.
     Rate(f64),
 }
 
@@ -94,11 +94,11 @@ pub struct Trial {
     pub foreign: u64,
     /// Number of interruptions of the receiver's core.
     pub interruptions: u64,
-    /// Total length of these interruptions, s.
+    /// Total length of the receiver's interruptions, s.
     pub interrupted_seconds: f64,
     /// Resolution of a timestamp, ns.
     pub resolution_ns: f64,
-    /// Inter-departure times during the receiver's interruptions.
+    /// Number of inter-departure times during the receiver's interruptions.
     pub interrupted_gaps: u64,
     /// Precision of the inter-departure times outside of the receiver's interruptions.
     pub precision: Option<Precision>,
@@ -285,7 +285,7 @@ fn wait_for_frames(
 /// Starts the server that iperf3 connects to before it sends, on the generator's CPU.
 fn start_server(testbed: &Testbed, wanted: &Wanted<'_>) -> Result<DeviceProcess, Failed> {
     testbed.add_addresses([&format!("{RECEIVER_ADDRESS}/24"), SENDER_ADDRESS])?;
-    // This thread is in the receiver's namespace, and so is what it starts.
+    // This thread is in the receiver's namespace, and so are the processes that it starts.
     let mut command = Command::new("timeout");
     let seconds = wanted.seconds.to_string();
     command.args(["--kill-after=1", &seconds, "iperf3", "--server"]);

@@ -87,9 +87,9 @@ pub struct Row {
     pub busy_wait_cycles: Option<Estimate>,
     /// Increase of the cycles per packet for each cycle of load above the knee; 1 if the model holds.
     pub slope: Option<Estimate>,
-    /// Busy cycles per packet in the forwarder's own count, without load at the offered rate.
+    /// Busy cycles per packet, as the forwarder itself counts them, without load at the offered rate.
     pub own_cycles: Option<Estimate>,
-    /// Busy cycles per packet in the forwarder's own count, at saturation with the default burst.
+    /// Busy cycles per packet, as the forwarder itself counts them, at saturation with the default burst.
     pub own_saturated_cycles: Option<Estimate>,
     /// Throughput at saturation, packets per second.
     pub saturated_pps: Option<Estimate>,
@@ -119,14 +119,14 @@ pub struct Walk {
 /// Smallest, median and largest result at one value of the varied quantity.
 pub type Spread = [f64; 3];
 
-/// Trials by value of the varied quantity, one for each repetition.
+/// Trials by value of the varied quantity: for each value, one trial per repetition.
 #[derive(Debug, Clone, Default)]
 pub struct Points<'a, K: Ord> {
     by: BTreeMap<K, Vec<&'a Trial>>,
 }
 
 impl<'a, K: Ord + Copy> Points<'a, K> {
-    /// Returns the spread of a result at each value that has any.
+    /// Returns the spread of a result at each value of the varied quantity, without the values that have no result.
     pub fn spread(&self, figure: impl Fn(&Trial) -> Option<f64>) -> Vec<(K, Spread)> {
         self.by
             .iter()
@@ -171,7 +171,7 @@ impl<'a> Evaluation<'a> {
             .filter(move |s| s.framework == id && s.part == part)
     }
 
-    /// Returns the trials by load. If a series repeats a load, the better trial counts.
+    /// Returns the trials by load. If a series repeats a load, the trial with the higher throughput counts.
     pub fn loads(&self, id: &str) -> Points<'a, u32> {
         let mut by: BTreeMap<u32, Vec<&Trial>> = BTreeMap::new();
         for series in self.series(id, Part::Load) {
@@ -212,8 +212,8 @@ impl<'a> Evaluation<'a> {
         Points { by }
     }
 
-    /// Returns the cycles per access by size of the list. They are meaningful only without a generator, whose rate
-    /// could be the limit.
+    /// Returns the cycles per memory access by size of the list. They are meaningful only for a framework without a
+    /// generator, because the generator's rate could be the limit.
     pub fn access_cycles(&self, id: &str) -> Vec<(u64, Spread)> {
         let hz = self.results.head.tsc_hz;
         let mut by: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
@@ -235,7 +235,7 @@ impl<'a> Evaluation<'a> {
             .collect()
     }
 
-    /// Returns the busy cycles per packet in the forwarder's own count, at saturation with a burst of one.
+    /// Returns the busy cycles per packet, as the forwarder itself counts them, at saturation with a burst of one.
     pub(super) fn alone_cycles(&self, id: &str) -> Option<Estimate> {
         Estimate::of(&figures(self.bursts(id, false).at(1), |t| {
             t.own.busy_cycles
@@ -336,8 +336,8 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Returns the slope of cycles per packet over cycles of load above the knee, by least squares, for each
-    /// repetition.
+    /// Returns, for each repetition, the slope of the cycles per packet against the cycles of load above the knee, by
+    /// least squares.
     fn slopes(&self, id: &str) -> Vec<f64> {
         let hz = self.results.head.tsc_hz;
         let fit = |series: &Series| {

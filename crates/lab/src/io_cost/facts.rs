@@ -22,13 +22,13 @@ pub struct Facts {
     pub caches: Vec<Cache>,
     /// Frameworks in the order of the report.
     pub frameworks: Vec<Framework>,
-    /// Errors of the burnt load.
+    /// Measured errors of the burnt load, by load and batch size.
     pub burn_errors: Vec<BurnError>,
     /// Hardware events of the threads that handled packets, or the reason why none were counted.
     pub hardware_counters: HardwareCounters,
 }
 
-/// The hardware events that were counted.
+/// The hardware events that were counted, or the reason why none were counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HardwareCounters {
@@ -39,7 +39,7 @@ pub enum HardwareCounters {
         /// True if the count includes the kernel's work in those threads.
         with_kernel: bool,
     },
-    /// None were counted, for this reason.
+    /// No events were counted, for this reason.
     NoData(String),
 }
 

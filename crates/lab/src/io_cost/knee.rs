@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct KneeSettings {
     /// First loads to try, increasing from 0, cycles per packet. They are also the points of the figure.
     pub ladder: Vec<u32>,
-    /// If no load of the ladder lowers the throughput, the last one is doubled up to this load.
+    /// Maximum load, cycles per packet. If no load of the ladder lowers the throughput, the last load is doubled up to
+    /// this maximum.
     pub most: u32,
     /// Relative decrease at which the throughput counts as declined.
     pub tolerance: f64,
@@ -16,7 +17,7 @@ pub struct KneeSettings {
     pub beyond: usize,
     /// Number of bisections between the highest load without a decline and the lowest one with it.
     pub bisections: u32,
-    /// Difference of loads, in cycles, below which the search ends.
+    /// The search ends when the two loads around the knee differ by less than this number of cycles.
     pub resolution: u32,
 }
 
@@ -48,8 +49,8 @@ impl Knee {
     }
 }
 
-/// A search in progress: get a load, try it, report the result. A decline must be seen twice, because disturbances can
-/// only lower a throughput.
+/// A search in progress. The caller gets a load, tries it, and reports the throughput. A decline counts only if two
+/// trials show it, because disturbances can only lower a throughput.
 #[derive(Debug, Clone)]
 pub struct KneeSearch {
     settings: KneeSettings,
@@ -57,7 +58,7 @@ pub struct KneeSearch {
     holds_at: u32,
     /// Loads at which the throughput declined, and the better throughput of both trials.
     declined: Vec<(u32, f64)>,
-    /// The load of a decline that was seen once, and the throughput at it.
+    /// The load at which one trial showed a decline, and the throughput of that trial.
     doubted: Option<(u32, f64)>,
     rung: usize,
     bisections: u32,
@@ -148,7 +149,8 @@ impl KneeSearch {
         })
     }
 
-    /// Returns the lowest decline above the highest load without one. A decline below it was a disturbance.
+    /// Returns the lowest decline above the highest load without a decline. A decline below that load was a
+    /// disturbance.
     fn lowest_declined(&self) -> Option<(u32, f64)> {
         self.declined
             .iter()

@@ -25,7 +25,7 @@ pub struct Lengths {
     short: bool,
 }
 
-/// The largest list takes one part in this many of the machine's memory.
+/// The largest list takes at most the machine's memory divided by this number.
 const LIST_SHARE: u64 = 4;
 
 impl Lengths {
@@ -66,8 +66,8 @@ impl Lengths {
         }
     }
 
-    /// Returns the bursts to try with a program. `dpdk-testpmd` starts slowly, so it has fewer; in a quick run only its
-    /// default burst.
+    /// Returns the bursts to try with a program. `dpdk-testpmd` starts slowly, so fewer bursts are tried with it; in a
+    /// quick run only its default burst.
     pub(super) fn bursts(&self, program: Program) -> &[usize] {
         match program {
             Program::Testpmd if self.short => &[taut_engine::DEFAULT_BURST],
@@ -76,7 +76,8 @@ impl Lengths {
         }
     }
 
-    /// Returns true if a part is measured in a repetition. Parts that are only drawn have fewer repetitions.
+    /// Returns true if a part is measured in a repetition. Parts that appear only in figures are measured in fewer
+    /// repetitions.
     pub(super) fn has_part(&self, part: Part, repetition: u32) -> bool {
         part == Part::Load || repetition <= if self.short { 1 } else { 3 }
     }

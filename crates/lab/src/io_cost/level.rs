@@ -1,9 +1,10 @@
-//! The levels of the memory hierarchy, and the measured and published costs of an access to each.
+//! The levels of the memory hierarchy, and the measured and published costs of one memory access at each level.
 
 use super::evaluate::Evaluation;
 use serde::Serialize;
 
-/// Published cycles of a random access (Gallenmüller 2021, section 5.1): the largest size of the list, and the cycles.
+/// Published cycles of a random memory access, as pairs of largest list size in bytes and cycles (Gallenmüller 2021,
+/// section 5.1).
 pub(super) const PUBLISHED_STEPS: [(f64, f64); 4] = [
     (32.0 * 1024.0, 10.0),
     (256.0 * 1024.0, 20.0),
@@ -14,7 +15,7 @@ pub(super) const PUBLISHED_STEPS: [(f64, f64); 4] = [
 /// Fraction of a cache that a list can fill without misses.
 const USABLE: f64 = 0.85;
 
-/// A level of the memory hierarchy and the cost of an access.
+/// A level of the memory hierarchy, and the cost of one access to it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Level {
     pub(super) name: String,
@@ -23,7 +24,7 @@ pub(super) struct Level {
     pub(super) published_cycles: f64,
 }
 
-/// Returns the caches of this machine and its memory, with the cost of an access to each.
+/// Returns the levels (the caches of this machine, then its memory) with the cost of one access to each.
 pub(super) fn levels(evaluation: &Evaluation<'_>) -> Vec<Level> {
     let access = evaluation.access_cycles("null");
     let mut caches: Vec<(u8, u64)> = evaluation

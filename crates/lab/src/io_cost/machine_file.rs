@@ -98,8 +98,8 @@ fn cycles(estimate: &Estimate) -> Cycles {
     }
 }
 
-/// Returns the caches and the cycles of memory. All levels must be measured, and each must take longer than the one
-/// before.
+/// Returns the caches and the cycles of memory; none unless all levels are measured, and each takes longer than the
+/// level before.
 fn caches(levels: &[Level]) -> Option<(Vec<Cache>, f64)> {
     let measured: Option<Vec<f64>> = levels.iter().map(|level| level.measured_cycles).collect();
     let measured = measured.filter(|all| all.iter().all(|cycles| *cycles > 0.0))?;

@@ -41,7 +41,7 @@ use taut_results::{LeftOut, Mode};
 const CHECKED_BURNS: [u32; 9] = [10, 30, 50, 75, 100, 350, 1_000, 3_000, 10_000];
 const CHECKED_BATCHES: [usize; 4] = [1, 2, 8, 32];
 
-/// `taut bench io`.
+/// The benchmark `taut bench io`.
 #[derive(Debug)]
 pub struct IoCost {
     lengths: Lengths,

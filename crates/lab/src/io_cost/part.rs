@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The varied quantity.
+/// A part of the measurement, named by the quantity that it varies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {

@@ -51,10 +51,10 @@ struct Page<'a> {
     few: bool,
 }
 
-/// Errors of burns, with requested cycles as rows and batches as columns.
+/// The errors of burnt loads, with requested cycles as rows and batch sizes as columns.
 struct BurnTable {
     batches: Vec<usize>,
-    /// Requested cycles, and the errors by batch.
+    /// Requested cycles of each row, and the errors by batch size.
     rows: Vec<(u32, Vec<BurnCell>)>,
     blocks: String,
 }
@@ -581,7 +581,7 @@ fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
     }
 }
 
-/// Returns the throughput of each framework over the size of the list.
+/// Returns the throughput of each framework by size of the list, as curves.
 fn walk_throughputs(evaluation: &Evaluation<'_>) -> Vec<Curve> {
     let mut throughput = Vec::new();
     for (index, row) in evaluation.rows.iter().enumerate() {
@@ -609,7 +609,7 @@ fn walk_throughputs(evaluation: &Evaluation<'_>) -> Vec<Curve> {
     throughput
 }
 
-/// Returns the cycles per access over the size of the list, for the frameworks without a generator.
+/// Returns the cycles per memory access by size of the list, as curves, for the frameworks without a generator.
 fn access_costs(evaluation: &Evaluation<'_>) -> Vec<Curve> {
     let mut cost = Vec::new();
     for (index, row) in evaluation.rows.iter().enumerate() {
@@ -640,7 +640,7 @@ fn access_costs(evaluation: &Evaluation<'_>) -> Vec<Curve> {
     cost
 }
 
-/// Returns a line of steps over the axis `x`. Each step is given by the position of its end, and by its height.
+/// Returns a curve of horizontal steps along the axis `x`. Each step is given by its right end and its height.
 fn staircase(label: &str, x: &Scale, steps: &[(f64, f64)]) -> Curve {
     let mut from = x.min;
     let mut line = Vec::new();
@@ -661,7 +661,7 @@ fn staircase(label: &str, x: &Scale, steps: &[(f64, f64)]) -> Curve {
     }
 }
 
-/// Returns the cycles per access as steps at the cache sizes, both measured and published.
+/// Returns two curves of the cycles per memory access, with a step at each cache size: measured and published.
 fn cache_steps(levels: &[Level], x: &Scale) -> Vec<Curve> {
     let here: Vec<(f64, f64)> = levels
         .iter()

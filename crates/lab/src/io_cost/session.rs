@@ -24,7 +24,7 @@ pub(super) const FRAME_SIZE_BYTES: usize = 64;
 
 /// Timeout for the start of a forwarder. Creating a list of gigabytes takes long.
 const START_PATIENCE: Duration = Duration::from_secs(90);
-/// Timeout for the links of a forwarder after its start.
+/// Timeout until the links of a started forwarder are up.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
 /// Warm-up before each count, which brings caches and page tables into their steady state.
 const WARM_UP: Duration = Duration::from_millis(15);
@@ -32,11 +32,11 @@ const WARM_UP: Duration = Duration::from_millis(15);
 /// The work of the forwarder for every packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
-    /// Number of cycles to burn.
+    /// Number of cycles to burn for each packet.
     pub burn_cycles: u32,
-    /// Number of steps to walk, and the size of the list in bytes.
+    /// Number of steps to walk for each packet, and the size of the list in bytes.
     pub walk: Option<(u32, u64)>,
-    /// Number of functions that forward packets unchanged, before all others.
+    /// Number of functions that forward packets unchanged, before all other functions.
     #[serde(default, skip_serializing_if = "is_none")]
     pub forwards: u32,
     /// Maximum number of packets per receive call.
@@ -81,7 +81,7 @@ fn is_none(count: &u32) -> bool {
 /// Hardware events per packet in the thread that handles the packets.
 pub type Events = BTreeMap<Event, f64>;
 
-/// The statistics that the forwarder itself reports at its end.
+/// The statistics that the forwarder itself reports when it ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Own {
     /// Cycles of iterations with packets, per sent packet.
@@ -167,8 +167,8 @@ impl<'a> Session<'a> {
         self.framework
     }
 
-    /// Returns a callback that notes failed attempts at a trial, in which no packet came through. A trial is repeated
-    /// with twice the length.
+    /// Returns a callback that notes a failed attempt at a trial, in which no packet came through. The next attempt
+    /// takes twice as long.
     pub(crate) fn repeats(&self) -> impl Fn(u32) + use<'a> {
         let (repeats, framework) = (self.rig.repeats, self.framework);
         move |attempt| {
@@ -186,7 +186,7 @@ impl<'a> Session<'a> {
         measure: impl FnOnce(&mut Generator<'_>) -> T,
     ) -> Result<(T, Own), Failed> {
         if self.framework.transport == Transport::Pair {
-            // A pair cannot be reused after one end was closed.
+            // A pair of ports cannot be reused after one of its ports was closed.
             self.instrument = None;
             self.open_instrument(self.ends.clone().map(|end| format!("pair:{end}")))?;
         }
@@ -244,12 +244,12 @@ fn wait_for_packets(instrument: &mut Instrument, stop: &AtomicBool) -> Result<()
     Ok(())
 }
 
-/// The generator during the run of a forwarder.
+/// The load generator while a forwarder runs.
 pub(crate) struct Generator<'a> {
     instrument: Option<&'a mut Instrument>,
     /// Hardware counters of the thread that handles the packets, if the machine has any.
     counters: Option<EventCounters>,
-    /// Counters of a worker in this process.
+    /// Counters of the forwarder, if it is a worker in this process.
     account: Option<Arc<Counters>>,
     clock: Clock,
     stop: &'a AtomicBool,
@@ -261,8 +261,8 @@ impl Generator<'_> {
         self.account.as_ref().map(|counters| counters.read())
     }
 
-    /// Sends at `rate_pps`, or at the highest rate that the transport accepts. Without a generator it only waits,
-    /// because the forwarder counts its own packets.
+    /// Sends for `duration` at `rate_pps`, or at the highest rate that the transport accepts. Without a generator the
+    /// method only waits, because the forwarder counts its own packets.
     pub(crate) fn flood(&mut self, rate_pps: Option<f64>, duration: Duration) -> Flow {
         match &mut self.instrument {
             Some(instrument) => instrument.flood(
@@ -284,7 +284,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Does the same as [`Generator::flood`], and returns the hardware events of the forwarder during it.
+    /// Sends as [`Generator::flood`] does, and also returns the forwarder's hardware events during that time.
     pub(super) fn flood_counted(
         &mut self,
         rate_pps: Option<f64>,
@@ -518,7 +518,7 @@ fn testpmd_arguments(command: &mut Command, devices: &[String; 2], work: &Work, 
 }
 
 /// Parses the last output of `dpdk-testpmd`. Its start takes too long for a measurement from outside, so the throughput
-/// is computed from its busy time. That is all of its time if its devices create the frames.
+/// is computed from its busy time. If its devices create the frames, the program is busy all the time.
 fn testpmd_says(output: &str, hz: f64) -> Option<Own> {
     let all = output
         .rsplit("Accumulated forward statistics for all ports")

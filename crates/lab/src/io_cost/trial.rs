@@ -18,8 +18,8 @@ use taut_traffic::Flow;
 pub struct Trial {
     /// The work of the forwarder.
     pub work: Work,
-    /// Requested rate of the generator, packets per second; none for as much as the transport accepts, and without a
-    /// generator.
+    /// Requested rate of the generator, packets per second; none if it sends as much as the transport accepts, or if
+    /// there is no generator.
     pub offered_pps: Option<f64>,
     /// Sent rate, packets per second; none without a generator.
     pub sent_pps: Option<f64>,
@@ -48,7 +48,7 @@ pub struct Series {
     pub capacity_pps: Option<f64>,
     /// The result of the search for the knee.
     pub knee: Option<Knee>,
-    /// All trials in the order of time.
+    /// All trials in chronological order.
     pub trials: Vec<Trial>,
 }
 
@@ -62,7 +62,7 @@ fn offered_share(transport: Transport) -> f64 {
     }
 }
 
-/// Fraction of the saturated rate for the measurement of latency.
+/// Rate at which latency is measured, as a fraction of the throughput at saturation.
 const BELOW_SATURATION: f64 = 0.95;
 
 /// Maximum loss ratio of a trial whose rate counts as carried by the transport.
@@ -248,7 +248,7 @@ fn throughput(
     )))
 }
 
-/// Returns the counted events per packet, for `packets` packets; empty if there were none.
+/// Returns the counted events divided by `packets`; empty if there were no packets.
 fn per_packet(counted: &EventCounts, packets: f64) -> Events {
     let counts = counted.counts.iter();
     counts

@@ -78,7 +78,8 @@ pub struct Account {
     pub unexplained: Option<taut_sys::Error>,
     /// Path of the page, if there is a folder and it was written without error.
     pub page: Option<PathBuf>,
-    /// True if the requested timestamps come from the device's own clock.
+    /// True if timestamps were requested but are unusable, because their clock cannot be related to the clock of this
+    /// machine.
     pub unknown_stamps: bool,
     /// Names of the generator's ports for readers.
     pub port_names: Vec<String>,
@@ -86,8 +87,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// Summarises the outcome of a measurement, and writes it into the folder. `asked_pps` contains the rate of each
-    /// stream.
+    /// Summarises the outcome of a measurement, and writes it into the folder. `asked_pps` contains the requested rate
+    /// of each stream.
     ///
     /// # Errors
     /// When the report cannot be written.
@@ -164,7 +165,8 @@ impl Account {
         })
     }
 
-    /// Checks that the traffic was sent as requested and came back, except for the fraction `max_loss`.
+    /// Checks that the traffic was sent as requested, and that it came back, except for at most the fraction
+    /// `max_loss`.
     ///
     /// # Errors
     /// The missed limit.

@@ -15,7 +15,7 @@ pub struct Meanwhile {
     pub begun: SystemTime,
     /// Activity of the machine, on the cores that are known.
     pub activity: SystemActivity,
-    /// Energy and processor time.
+    /// Energy and processor time used during the trial.
     pub energy: EnergyUse,
     /// Interruptions of the cores of generator and device, or the error in reading them.
     pub interruptions: Result<MeasuredInterruptions, taut_sys::Error>,

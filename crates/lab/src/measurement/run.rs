@@ -23,13 +23,13 @@ pub struct Setup {
     program: PathBuf,
     generator_core: Option<usize>,
     device_core: usize,
-    /// Timeout for the peers of ports.
+    /// Timeout until the peers of the ports are connected.
     patience: Duration,
-    /// True if a wiretap must see the packets that the generator sends.
+    /// True if a wiretap must be able to observe the packets that the generator sends.
     tapped: bool,
-    /// Log of a device that taut sets up, if it writes one.
+    /// Log of the interruptions of a device that taut sets up, if the device writes a log.
     notes: Option<Notes>,
-    /// Log of a device behind ports.
+    /// File in which a device behind ports logs its interruptions.
     device_log: Option<PathBuf>,
 }
 
@@ -66,14 +66,14 @@ impl Setup {
         })
     }
 
-    /// Sets the timeout for the peers of ports.
+    /// Sets the timeout until the peers of the ports are connected.
     #[must_use]
     pub fn patient_for(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Sets whether a wiretap must see the sent packets.
+    /// Sets whether a wiretap must be able to observe the sent packets.
     #[must_use]
     pub fn tapped(mut self, tapped: bool) -> Self {
         self.tapped = tapped;
@@ -95,7 +95,7 @@ impl Setup {
         &self.clock
     }
 
-    /// Returns the timeout for the peers of ports.
+    /// Returns the timeout until the peers of the ports are connected.
     pub(super) fn patience(&self) -> Duration {
         self.patience
     }
@@ -118,7 +118,7 @@ impl Setup {
             .measure(&site, &self.traffic, self.patience, stop, measure)
     }
 
-    /// Returns the file in which the device logs its interruptions, if it does.
+    /// Returns the file in which the device logs its interruptions, if it writes one.
     fn device_log(&self) -> Option<&Path> {
         let made = self.notes.as_ref().map(Notes::path);
         made.or(self.device_log.as_deref())
@@ -167,7 +167,7 @@ pub struct Measurement {
     pub meter: Meter,
     /// The pacing method.
     pub pacing: Pacing,
-    /// The trial.
+    /// The trial to run.
     pub trial: Trial,
     /// Duration of the warm-up, which brings caches, rings and peers into their steady state.
     pub warm_up: Duration,
@@ -187,15 +187,16 @@ pub struct Outcome {
     pub records: Vec<Observed>,
     /// Counters of the generator's ports.
     pub ports: Vec<PortCounters>,
-    /// Events on the machine during the measurement.
+    /// Events on the machine during the measurement, such as interruptions.
     pub meanwhile: Meanwhile,
     /// Bound on the error of the receiving port's own timestamps, ns; none if it has no timestamps.
     pub stamp_error_ns: Option<f64>,
     /// Seed for the arrivals of random patterns.
     pub seed: u64,
-    /// True if the requested timestamps come from the device's own clock.
+    /// True if timestamps were requested but are unusable, because their clock cannot be related to the clock of this
+    /// machine.
     pub unknown_stamps: bool,
-    /// Latency of the same packets as a wiretap observed it.
+    /// Latency of the device alone, for the same packets, as a wiretap observed it; none without a wiretap.
     pub inside: Option<(Inside, LatencyHistogram)>,
 }
 

@@ -15,7 +15,7 @@ use taut_traffic::{SamplerAccount, Tally};
 /// Summary of a measurement with one or more streams.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrafficSummary {
-    /// `summary`, which distinguishes this line from others of `taut generate --json`.
+    /// The constant `summary`, which distinguishes this line from other lines of `taut generate --json`.
     pub event: String,
     /// Summary of the first stream, at the top level because most traffic has only one.
     #[serde(flatten)]
@@ -38,7 +38,8 @@ pub struct TrafficSummary {
     /// Interruptions of the device's core during the measurement; none for a device that does not log them.
     #[serde(default)]
     pub device_interruptions: Option<TakenAway>,
-    /// Work of the device's worker during the measurement; none for a device that does not log it, or too short a time.
+    /// Work of the device's worker during the measurement; none if the device does not log it, or if the time was too
+    /// short.
     #[serde(default)]
     pub device_work: Option<DeviceWork>,
     /// Activity of the machine during the measurement.
@@ -47,7 +48,7 @@ pub struct TrafficSummary {
     pub energy: Option<EnergyUse>,
     /// Summary of each stream.
     pub streams: Vec<StreamSummary>,
-    /// Latency of the same packets as a wiretap observed it; none without one.
+    /// Latency of the device alone, for the same packets, as a wiretap observed it; none without a wiretap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Inside>,
 }
@@ -55,7 +56,7 @@ pub struct TrafficSummary {
 /// Time that a worker spent on packets.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct DeviceWork {
-    /// Time of iterations with packets, without interruptions, per packet, ns.
+    /// Time per packet in iterations with packets, without interruptions, ns.
     pub packet_ns: f64,
     /// Mean number of packets per batch.
     pub batch: f64,
@@ -64,7 +65,7 @@ pub struct DeviceWork {
 }
 
 impl DeviceWork {
-    /// Returns none if no packet was received.
+    /// Computes the times of a worker; none if no packet was received.
     pub(crate) fn of(work: Work, clock: &Clock) -> Option<Self> {
         (work.packets > 0).then(|| Self {
             packet_ns: clock.to_ns(work.ticks) / work.packets as f64,
@@ -79,7 +80,7 @@ impl DeviceWork {
 pub struct TakenAway {
     /// Interruptions per second.
     pub per_second: f64,
-    /// Fraction of the time, 0 to 1.
+    /// Fraction of the time for which the core was interrupted, 0 to 1.
     pub share: f64,
     /// Interruptions by class of length, the shortest first. Empty classes are omitted.
     #[serde(default)]
@@ -91,7 +92,7 @@ pub struct TakenAway {
 pub struct TakenFor {
     /// Interruptions per second.
     pub per_second: f64,
-    /// Mean length, ns.
+    /// Mean length of an interruption, ns.
     pub mean_ns: f64,
 }
 
@@ -187,7 +188,7 @@ pub struct StreamSummary {
     pub budget: Option<Budget>,
     /// Jitter (RFC 4689), ns.
     pub jitter_ns: Option<JitterSummary>,
-    /// Send delay: how much later than scheduled packets were sent, ns. Folders of 0.1 have it only as
+    /// Send delay: time from the intended to the actual sending of a packet, ns. Folders of 0.1 have it only as
     /// [`StreamSummary::send_slip_ns`].
     pub send_delay_ns: Option<Summary>,
     /// Copy of [`StreamSummary::send_delay_ns`] under its old name, kept until 0.3.
@@ -198,14 +199,14 @@ pub struct StreamSummary {
     pub send_gap_ns: Option<GapSummary>,
     /// Inter-departure times during interruptions of the generator's core, ns.
     pub interrupted_send_gap_ns: Option<GapSummary>,
-    /// Samples in the folder; none if no samples are stored.
+    /// Counts of the samples in the folder; none if no samples are stored.
     pub samples: Option<Kept>,
     /// The causes of the slowest packets.
     pub slowest: Option<SlowestSummary>,
 }
 
 impl StreamSummary {
-    /// Returns the send delay from either field.
+    /// Returns the send delay from whichever of the two fields is present.
     pub fn send_delay(&self) -> Option<&Summary> {
         self.send_delay_ns.as_ref().or(self.send_slip_ns.as_ref())
     }
@@ -220,16 +221,16 @@ fn yes() -> bool {
 pub struct KernelStamps {
     /// Bound on the offset between the clocks, ns.
     pub error_ns: f64,
-    /// Latency up to the timestamp, ns; none if no packet had one.
+    /// Latency up to the arrival timestamp, ns; none if no packet had one.
     pub latency_ns: Option<Summary>,
 }
 
 /// Counts of a stream's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// Packets in the file.
+    /// Number of packets in the sample file.
     pub kept: u64,
-    /// Packets and arrivals that are not in the file.
+    /// Packets and arrivals that are not in the sample file.
     #[serde(flatten)]
     pub account: SamplerAccount,
 }

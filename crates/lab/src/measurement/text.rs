@@ -11,7 +11,7 @@ use taut_tap::Inside;
 use taut_traffic::{Flow, Tally};
 
 impl Account {
-    /// Returns the lines for a terminal.
+    /// Returns the lines about the measurement for a terminal.
     pub fn lines(&self) -> Vec<String> {
         let summary = &self.summary;
         let mut lines = Vec::new();
@@ -185,7 +185,8 @@ fn inside(inside: &Inside, lines: &mut Vec<String>) {
     }
 }
 
-/// Returns the energy of the traffic, in watts if they were counted, and its processor time; none if neither is known.
+/// Returns the line about the energy of the traffic, in watts if they were counted, and about its processor time; none
+/// if neither is known.
 fn energy_line(energy: &EnergyUse) -> Option<String> {
     let watts = energy.watts;
     let mut parts: Vec<String> = watts
@@ -215,7 +216,7 @@ fn work_line(work: &DeviceWork) -> String {
     )
 }
 
-/// Returns the packets that were lost inside of ports, where the link is not the cause.
+/// Returns the packets that were lost inside of ports, not on their links.
 pub fn port_losses<'a>(
     ports: impl Iterator<Item = (&'a String, &'a PortCounters)>,
 ) -> impl Iterator<Item = String> {
@@ -235,7 +236,7 @@ pub fn port_losses<'a>(
 /// The summary that `taut generate --rate max --json` and `--cores` print.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FloodSummary {
-    /// `summary`, which distinguishes this line from others.
+    /// The constant `summary`, which distinguishes this line from other lines.
     pub event: &'static str,
     /// Requested packets per second; none for as many as the port accepts.
     pub asked_pps: Option<f64>,

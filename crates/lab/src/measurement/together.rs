@@ -17,8 +17,8 @@ const AWAKE: Duration = Duration::from_millis(2);
 /// open until all workers have received the packets in flight.
 ///
 /// # Errors
-/// When ports cannot be split into so many parts, a CPU cannot be used, or there is no connection. A device that taut
-/// sets up is an error too.
+/// When ports cannot be split into one part per worker, a CPU cannot be used, or there is no connection. A device that
+/// taut sets up is an error too.
 pub fn measure_flood_together(
     setup: &Setup,
     cores: &[usize],
@@ -71,7 +71,7 @@ pub fn measure_flood_together(
             // Each worker closes its channel when it has received all packets.
             ways.iter().for_each(|way| _ = way.told.recv());
         }
-        // Workers that wait for another command close their ports.
+        // Dropping the channels makes workers that wait for the next command close their ports.
         drop(ways);
         let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
         let mut flows = Vec::new();
@@ -109,7 +109,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Sends and counts; none if another worker could not start.
+    /// Sends traffic and returns its counts; none if another worker could not start.
     fn run(
         self,
         parts: Vec<Part>,

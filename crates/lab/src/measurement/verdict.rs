@@ -22,9 +22,9 @@ pub enum LimitMissed {
     Unsent {
         /// Requested packets per second, all streams together.
         asked_pps: f64,
-        /// Packets that were never sent.
+        /// Number of packets that were never sent.
         unsent: u64,
-        /// Packets that were scheduled.
+        /// Number of packets that were scheduled.
         owed: u64,
         /// True if the generator ran out of buffers.
         starved: bool,
@@ -45,9 +45,9 @@ pub enum LimitMissed {
     /// More packets were lost than allowed.
     #[error("{:.4} % lost, more than the {:.4} % allowed", share * 100.0, limit * 100.0)]
     Loss {
-        /// Fraction that was lost.
+        /// Fraction of the offered packets that was lost.
         share: f64,
-        /// Fraction that is allowed.
+        /// Maximum fraction that may be lost.
         limit: f64,
     },
     /// No packet came back.
@@ -59,19 +59,20 @@ pub enum LimitMissed {
          somebody else's (--max-loss 1 if that is meant)"
     )]
     NothingUnchanged {
-        /// Packets that came back and were not identified.
+        /// Number of packets that came back and were not identified.
         foreign: u64,
     },
 }
 
-/// Returns the fraction of the offered packets that were lost or refused. Packets that the generator was too slow to
-/// send were not offered. It is none if none were offered.
+/// Returns the fraction of the offered packets that were lost or refused; none if no packets were offered. Packets that
+/// the generator was too slow to send were not offered.
 pub(super) fn lost_share(lost: u64, refused: u64, sent: u64) -> Option<f64> {
     let offered = sent + refused;
     (offered > 0).then(|| (lost + refused) as f64 / offered as f64)
 }
 
-/// Checks that the traffic was sent as requested, for `seconds`, and came back, except for the fraction `max_loss`.
+/// Checks that the traffic was sent as requested, for `seconds`, and that it came back, except for at most the fraction
+/// `max_loss`.
 pub(super) fn verdict(
     streams: &[StreamSummary],
     seconds: f64,

@@ -27,7 +27,7 @@ pub struct ProbeReport {
     /// The transport of probes and replies.
     #[serde(default)]
     pub transport: Transport,
-    /// Counters of the transport; none if it has no counters.
+    /// Counters of the transport; none if the transport has no counters.
     #[serde(default)]
     pub connection: Option<Counts>,
     /// Payload of each probe, bytes.
@@ -50,16 +50,16 @@ pub struct ProbeReport {
     /// requested.
     #[serde(default)]
     pub stages: Option<ProbeStages>,
-    /// Send delay: how much later than intended probes were sent. Folders of 0.1 have it only as
+    /// Send delay: time from the intended to the actual sending of a probe. Folders of 0.1 have it only as
     /// [`ProbeReport::send_slip_ns`].
     pub send_delay_ns: Option<Summary>,
     /// Copy of [`ProbeReport::send_delay_ns`] under its old name, kept until 0.3.
     pub send_slip_ns: Option<Summary>,
     /// Mean of the repetitions' means, with the interval of their median; none without replies.
     pub rtt_mean_ns: Option<Interval>,
-    /// Fraction within the latency budget; none without a budget.
+    /// Fraction of the probes within the latency budget; none without a budget.
     pub budget: Option<Budget>,
-    /// Each repetition.
+    /// Results of each repetition.
     pub repetitions: Vec<RepetitionReport>,
     /// Use of the processors of the client's machine during the measurement.
     pub cpu: Option<CpuShares>,
@@ -75,7 +75,7 @@ pub struct ProbeReport {
 }
 
 impl ProbeReport {
-    /// Returns the send delay from either field.
+    /// Returns the send delay from whichever of the two fields is present.
     pub fn send_delay(&self) -> Option<&Summary> {
         self.send_delay_ns.as_ref().or(self.send_slip_ns.as_ref())
     }
@@ -111,7 +111,7 @@ pub struct ProbeCounts {
     pub late: u64,
     /// Datagrams from the server that are not replies of this session.
     pub malformed: u64,
-    /// Probes that the kernel did not accept.
+    /// Number of probes that the kernel did not accept.
     pub refused: u64,
     /// Number of ICMP errors for undeliverable probes.
     pub unreachable: u64,
@@ -129,7 +129,7 @@ pub struct Budget {
 /// One repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RepetitionReport {
-    /// Counts of its probes.
+    /// Counts of the repetition's probes.
     #[serde(flatten)]
     pub probes: ProbeCounts,
     /// Mean round trip, ns.

@@ -14,7 +14,7 @@ pub struct Shown {
     pub left_out: Vec<LeftOut>,
     /// Further notices: warnings, and files that cannot be read.
     pub problems: Vec<String>,
-    /// The state of completion.
+    /// The completion state of the measurement.
     pub completion: Completion,
     /// Limits that the device missed, one sentence each.
     pub missed: Vec<String>,

@@ -126,7 +126,7 @@ fn latency_over_time(
     }
 }
 
-/// Returns the figure of how much the latencies of successive packets differ.
+/// Returns the figure of the differences between the latencies of successive packets.
 fn successive_latencies(groups: &[Group<'_>], over: &str) -> Drawn {
     Drawn {
         name: "jitter",
@@ -259,7 +259,7 @@ fn columns<'a, T>(groups: &[Group<'a>], item: impl Fn(&'a Device) -> T) -> Vec<C
 fn series(device: &Device) -> Series {
     Series {
         label: match device.info.transport {
-            // Devices on memif have the same names.
+            // Devices over memif have the same names, so the transport is added.
             Transport::Vhost => format!("{} (vhost)", device.info.label),
             Transport::Memif | Transport::Veth => device.info.label.clone(),
         },

@@ -361,7 +361,7 @@ fn quality_row(device: &Device) -> QualityRow {
     }
 }
 
-/// Returns none for results without a measurement of energy.
+/// Returns the row about a device's energy use; none for results without a measurement of energy.
 fn energy_row(device: &Device) -> Option<QualityRow> {
     let source = &device
         .cbr

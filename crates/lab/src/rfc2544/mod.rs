@@ -51,7 +51,7 @@ pub struct Plan {
     pub command_line: String,
     /// The generator's core, if not taut's choice.
     pub core: Option<usize>,
-    /// Timeout for the peers of the ports.
+    /// Timeout until the peers of the ports are connected.
     pub patience: Duration,
     /// File in which the `taut forward` behind ports logs the interruptions of its core.
     pub device_log: Option<PathBuf>,
@@ -74,8 +74,8 @@ pub enum BenchError {
     Device(String),
 }
 
-/// Measures all parts, and reports every packet to `live` if it is watched. Setting `stop` ends it early; complete
-/// parts stay, and the folder is marked as interrupted.
+/// Measures all parts, and reports every packet to `live` if there is a live view. Setting `stop` ends the run early:
+/// complete parts are kept, and the folder is marked as interrupted.
 ///
 /// # Errors
 /// When results cannot be written, or nothing could be measured.

@@ -51,7 +51,7 @@ impl Part {
     }
 }
 
-/// Limits for the device.
+/// Limits that the device must meet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
@@ -65,7 +65,7 @@ pub struct Limits {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Lengths that the user selected.
+    /// The mode that the user selected, which sets the lengths.
     pub mode: Mode,
     /// The measured parts.
     pub parts: Vec<Part>,
@@ -100,7 +100,7 @@ pub struct Settings {
     /// True if a wiretap also observes latency trials on the device's links.
     #[serde(default)]
     pub tap: bool,
-    /// Limits for the device.
+    /// Limits that the device must meet.
     pub limits: Limits,
     /// Seed for the arrivals of random patterns; none in results that do not contain it.
     #[serde(default)]
@@ -181,13 +181,13 @@ impl Counts {
 pub struct LoadLatency {
     /// Fraction of the throughput; none if the rate was configured.
     pub share: Option<f64>,
-    /// The counts of the trial.
+    /// The counts of the latency trial.
     pub counts: Counts,
     /// Latency of every packet.
     pub summary: Option<Summary>,
     /// Histograms of slices of equal length.
     pub slices: Vec<Vec<(u64, u64)>>,
-    /// Latency of the same packets as a wiretap observed it on the device's links.
+    /// Latency of the device alone, for the same packets, as a wiretap observed it on the device's links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Inside>,
     /// The slowest packets with their causes. It is none if no packet came back, or in results of versions that did not
@@ -274,13 +274,13 @@ pub struct SoakInterval {
     pub start_seconds: f64,
     /// Length of the interval, s.
     pub seconds: f64,
-    /// Packets that were sent in the interval.
+    /// Number of packets that were sent in the interval.
     pub sent: u64,
-    /// Packets among them that came back.
+    /// Number of packets of the interval that came back.
     pub received: u64,
-    /// Packets that the device's port refused, because its ring was full.
+    /// Number of packets of the interval that the device's port refused, because its ring was full.
     pub refused: u64,
-    /// Latency of the packets that came back.
+    /// Latency of the interval's packets that came back.
     pub latency: Option<Summary>,
 }
 
@@ -294,7 +294,8 @@ pub struct Soak {
     pub counts: Counts,
     /// Latency of every packet.
     pub latency: Option<Summary>,
-    /// Packets that came back more than an interval late. They are in the complete counts, but in no interval.
+    /// Number of packets that came back more than an interval late. They are in the complete counts, but in no
+    /// interval.
     pub late: u64,
     /// Intervals that were not stored because writing was slower than measuring.
     pub skipped_intervals: u64,
@@ -306,7 +307,7 @@ pub(crate) const HEAD: &str = "bench.json";
 /// A results folder in progress.
 pub(super) struct Folder {
     dir: PathBuf,
-    /// Number of files of measurements.
+    /// Number of measurement files that were written.
     written: AtomicU32,
 }
 
@@ -338,7 +339,7 @@ impl Folder {
         write_whole(&self.of_size(size)?.join(name), log)
     }
 
-    /// Returns true if nothing was measured yet.
+    /// Returns true if no measurement file was written yet.
     pub(super) fn is_empty(&self) -> bool {
         self.written.load(Ordering::Relaxed) == 0
     }

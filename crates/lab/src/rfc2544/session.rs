@@ -39,7 +39,7 @@ const FEWEST_PACKETS: f64 = 40.0;
 /// Number of trials of a search in which no packet came back, after which the lowest rate is tried.
 const SILENT_TRIALS: u32 = 2;
 
-/// Number of slices of a latency trial.
+/// Number of equal parts of a latency trial, each with a histogram of its own.
 const SLICES: usize = 20;
 
 /// Length of the first burst, packets.
@@ -178,7 +178,7 @@ pub(super) struct Session<'a, 'b> {
     pub(super) folder: &'a Folder,
     pub(super) progress: &'a mut Progress<'b>,
     pub(super) stop: &'a AtomicBool,
-    /// The live view, if it is watched.
+    /// The live view; none if the run is not displayed live.
     pub(super) live: Option<Live>,
     /// The interfaces that a wiretap observes.
     pub(super) tapped: &'a [String],
@@ -250,7 +250,7 @@ impl Session<'_, '_> {
         Ok(counts(rate_pps, &tally, &account))
     }
 
-    /// Returns the highest rate to offer: the generator's best, or the user's limit.
+    /// Returns the highest rate to offer: the generator's highest rate, or the user's limit.
     fn fastest(&mut self, size: usize) -> Result<f64, RunError> {
         if let Some(known) = self.fastest_pps[size] {
             return Ok(known);

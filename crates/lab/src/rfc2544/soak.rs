@@ -17,7 +17,8 @@ const SPARE: usize = 6;
 /// Interval at which the writer checks for finished intervals.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Returns the line for an interval of `seconds`; `None` for the placeholder before the first interval.
+/// Returns the line of the intervals file for an interval of `seconds`; `None` for the placeholder before the first
+/// interval.
 fn line(interval: &SoakedInterval, interval_seconds: f64, seconds: f64) -> Option<SoakInterval> {
     Some(SoakInterval {
         start_seconds: interval.number? as f64 * interval_seconds,
@@ -29,13 +30,13 @@ fn line(interval: &SoakedInterval, interval_seconds: f64, seconds: f64) -> Optio
     })
 }
 
-/// Returns the number of packets of an interval, which is an integer, and the resulting length in seconds.
+/// Returns the number of packets of an interval, which is an integer, and the length in seconds that results from it.
 fn interval(rate_pps: f64, asked_seconds: f64) -> (u64, f64) {
     let packets = (rate_pps * asked_seconds).round().max(1.0);
     (packets as u64, packets / rate_pps)
 }
 
-/// Runs a soak at `rate_pps`. If it is stopped, all complete intervals stay.
+/// Runs a soak at `rate_pps`. If the soak is stopped, all complete intervals are kept.
 pub(super) fn run(session: &mut Session<'_, '_>, rate_pps: f64) -> Result<(), RunError> {
     let (per_interval, interval_seconds) =
         interval(rate_pps, session.settings.soak_interval_seconds);

@@ -240,7 +240,7 @@ fn loss(rows: &[SizeRow]) -> Table {
             .to_string(),
         head,
         rows: rows.iter().filter(|row| !row.loss.is_empty()).map(cells).collect(),
-        // The columns next to the end of the losses are the most important.
+        // The columns at the rates where the losses end are the most important.
         least_important: (1..longest.len()).collect(),
         ..Table::default()
     }

@@ -83,7 +83,7 @@ impl Switch {
         !matches!(self, Self::OpenFlow(_) | Self::ByHand)
     }
 
-    /// Returns the version on this machine, or the missing requirement.
+    /// Returns the version of the switch on this machine, or the missing requirement.
     pub(super) fn found(&self) -> Result<String, LeftOut> {
         let missing = |missing: Missing| LeftOut {
             what: self.label(),
@@ -132,10 +132,10 @@ impl Switch {
         })
     }
 
-    /// Returns the maximum time for the first packet of each flow.
+    /// Returns the maximum time that the switch needs for the first packet of each flow.
     pub(super) fn first_packet(&self) -> Duration {
         match self {
-            // It creates a flow entry for each address.
+            // These switches may create a flow entry for each address.
             Self::OpenVSwitch | Self::OpenFlow(_) => Duration::from_micros(20),
             _ => Duration::from_micros(1),
         }
@@ -144,13 +144,13 @@ impl Switch {
     /// Returns the interval at which the switch updates its counters.
     pub(super) fn counts_every(&self) -> Duration {
         Duration::from_millis(match self {
-            // Open vSwitch updates them about twice a second; the interval of others is unknown.
+            // Open vSwitch updates its counters about twice a second; the interval of other switches is unknown.
             Self::OpenVSwitch | Self::OpenFlow(_) => 1_100,
             _ => 5,
         })
     }
 
-    /// Returns the approximate duration of the start.
+    /// Returns the approximate time that starting the switch takes.
     pub(super) fn starts_within(&self) -> Duration {
         Duration::from_millis(match self {
             Self::Taut => 350,

@@ -1,5 +1,5 @@
-//! Evaluates the points: medians over repetitions, the line through latencies over loops, the costs of rules and
-//! actions, and the comparison of switches.
+//! Evaluates the points: medians over repetitions, the line of latency against the number of loops, the costs of rules
+//! and actions, and the comparison of switches.
 
 use super::Results;
 use super::device::Switch;
@@ -18,10 +18,10 @@ const CONFIDENCE: f64 = 0.95;
 #[derive(Debug, Serialize)]
 pub(super) struct Evaluation<'a> {
     pub tsc_hz: f64,
-    /// The switch that multiplied traffic, if it was another one.
+    /// The switch that multiplied traffic, if this was not the measured switch.
     pub amplifier: Option<&'a Switch>,
     pub switches: Vec<Row>,
-    /// Comparisons of the first switch with each other one.
+    /// Comparisons of the first switch with each other switch.
     pub ratios: Vec<Compared>,
     pub left_out: &'a [taut_results::LeftOut],
     pub problems: &'a [String],
@@ -36,9 +36,9 @@ pub(super) struct Row {
     pub line: Option<Line>,
     pub rules: Vec<RuleRow>,
     pub qos: Vec<QosRow>,
-    /// Ratio of the median latencies of real-time packets without and with priority, at the highest load.
+    /// Median latency of real-time packets without priority, divided by that with priority, at the highest load.
     pub qos_factor: Option<f64>,
-    /// Ratio of the p99 of real-time packets with priority at the highest load to that without background.
+    /// The p99 latency of real-time packets with priority at the highest load, divided by that without background.
     pub qos_loaded_over_unloaded: Option<f64>,
     pub insertion: Vec<InsertionRow>,
     pub amplify: Vec<AmplifyRow>,
@@ -51,12 +51,12 @@ pub(super) struct HopRow {
     pub min_ns: Option<Estimate>,
     pub p50_ns: Option<Estimate>,
     pub p99_ns: Option<Estimate>,
-    /// Difference between the p99 and the minimum.
+    /// Difference between the p99 latency and the minimum.
     pub spread_ns: Option<Estimate>,
     pub lost: f64,
 }
 
-/// Latency over loops: a least-squares line through the medians of all repetitions.
+/// Latency by number of loops: a least-squares line through the medians of all repetitions.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
     pub per_loop_ns: Coefficient,
@@ -71,7 +71,7 @@ pub(super) struct RuleRow {
     pub matching: Matching,
     pub rules: u32,
     pub pps: Option<Estimate>,
-    /// Median ratio to the rate of plain forwarding in the same repetition.
+    /// Rate divided by that of plain forwarding in the same repetition: median over the repetitions.
     pub of_plain: Option<f64>,
     pub p50_ns: Option<Estimate>,
     pub p99_ns: Option<Estimate>,
@@ -95,13 +95,13 @@ pub(super) struct InsertionRow {
     pub order: Order,
     /// Number of rules in all repetitions.
     pub rules: usize,
-    /// Time from adding a rule to the reply to the barrier after it.
+    /// Median and p99 of the time from adding a rule to the reply to the barrier after it.
     pub barrier_p50_ns: Option<Estimate>,
     pub barrier_p99_ns: Option<Estimate>,
-    /// Medians of the same time, for the first and for the last tenth of the rules.
+    /// Median times from adding a rule to the barrier reply, for the first and for the last tenth of the rules.
     pub first_tenth_ns: Option<Estimate>,
     pub last_tenth_ns: Option<Estimate>,
-    /// Times from modifying the actions of a rule, and from deleting a rule, to the reply to the barrier.
+    /// Median times from modifying the actions of a rule, and from deleting a rule, to the barrier reply.
     pub modified_barrier_p50_ns: Option<Estimate>,
     pub deleted_barrier_p50_ns: Option<Estimate>,
     /// Times from the message to the first packet that obeys an added or modified rule, and to the last packet that
@@ -109,11 +109,11 @@ pub(super) struct InsertionRow {
     pub appeared_ns: Option<Estimate>,
     pub modified_ns: Option<Estimate>,
     pub vanished_ns: Option<Estimate>,
-    /// Times from the same messages to the replies to their barriers.
+    /// Times from the messages of the same changes to their barrier replies.
     pub appeared_barrier_ns: Option<Estimate>,
     pub modified_barrier_ns: Option<Estimate>,
     pub vanished_barrier_ns: Option<Estimate>,
-    /// Changes whose effect on packets was not seen before the next change.
+    /// Number of changes whose effect on packets was not observed before the next change.
     pub unseen: u32,
 }
 
@@ -124,9 +124,9 @@ pub(super) struct AmplifyRow {
     pub fold: Option<Estimate>,
     /// Loss ratio at the cable end with the highest loss, at the low rate.
     pub most_lost: f64,
-    /// Packets per second sent through all ports at the highest input rate.
+    /// Packets per second that the switch sent through all ports, at the highest input rate.
     pub most_out_pps: Option<Estimate>,
-    /// Packets per second received at that rate.
+    /// Packets per second that the switch received from the generator, at the highest input rate.
     pub most_in_pps: Option<Estimate>,
     /// Loss ratio at the cable end with the highest loss, at the highest rate.
     pub most_lost_at_most: f64,
@@ -136,8 +136,8 @@ pub(super) struct AmplifyRow {
 pub(super) struct ActionRow {
     pub does: Does,
     pub pps: Option<Estimate>,
-    /// Time that the action adds to plain forwarding, per packet, ns. It is the median over the repetitions, each of
-    /// which compares its own two rates.
+    /// Time that the action adds to plain forwarding, per packet, ns: the median over the repetitions, in each of which
+    /// both rates were measured.
     pub costs_ns: Option<f64>,
     pub p50_ns: Option<Estimate>,
     pub p99_ns: Option<Estimate>,
@@ -146,7 +146,7 @@ pub(super) struct ActionRow {
 #[derive(Debug, Serialize)]
 pub(super) struct Compared {
     pub what: String,
-    /// The switch to which the first one is compared.
+    /// The switch with which the first switch is compared.
     pub beside: Switch,
     /// Ratio of the results; above 1 if the first switch is better.
     pub ratio: f64,
@@ -370,7 +370,8 @@ impl<'a> Trials<'a> {
         });
         let row = |(order, trials): (Order, Vec<&Trial>)| {
             let mut barriers: [Vec<&[f64]>; 3] = Default::default();
-            // Medians of each repetition: on the link, and until the barriers of the same changes.
+            // Medians of each repetition: until packets on the link obey, and until the barrier replies for the same
+            // changes.
             let mut watched: [[Vec<f64>; 2]; 3] = Default::default();
             let mut all_unseen = 0;
             for trial in &trials {

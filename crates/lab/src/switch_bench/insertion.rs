@@ -1,5 +1,5 @@
-//! The time until a rule is added, modified or deleted: until the barrier after it is answered, and until packets obey
-//! it.
+//! The time that a switch needs to add, modify or delete a rule: until the barrier reply, and until packets obey the
+//! change.
 
 use super::openflow::{Action, Asked, Change, Controller, Rule};
 use super::outcome::{OnWire, Seen};
@@ -17,7 +17,7 @@ use taut_traffic::{Stretches, Traffic, Trial as Rated};
 
 /// Destination address of the packets for the observed rule.
 const AWAITED: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 1);
-/// Rate of these packets, which gives a resolution of 5 µs.
+/// Rate of the packets for the observed rule, which gives a resolution of 5 µs.
 const AWAITED_PPS: f64 = 200e3;
 /// Time for which a rule stays unchanged, and for which it stays deleted.
 const HOLD: Duration = Duration::from_millis(20);
@@ -32,7 +32,7 @@ pub(super) fn traffic() -> Result<Traffic, String> {
 }
 
 /// Adds many rules, modifies each, and deletes each, with a barrier after every change. Before the rules are deleted,
-/// it changes one other rule many times while packets for it are sent.
+/// one other rule is changed many times while packets for it are sent.
 pub(super) fn measure(
     plant: &mut Plant,
     rig: &Rig<'_>,
@@ -110,7 +110,7 @@ pub(super) fn measure(
     })
 }
 
-/// Returns the priority of rule `number`, counted from 0, of `most` rules and the observed one.
+/// Returns the priority of rule `number` (counted from 0) among `most` rules and the observed rule.
 fn priority(order: Order, number: u32, most: u32) -> u16 {
     let priority = match order {
         Order::Increasing => number + 1,
@@ -141,13 +141,13 @@ struct Changed {
     answered: u64,
 }
 
-/// Returns the cycles from the message to the first packet that obeys a rule that forwards, or to the last one if the
-/// rule stops forwarding. It is none if no packet arrived before the next change, or a period of arrivals began before
-/// the message and lasted beyond it.
+/// Returns the cycles from a change's message to the first packet that obeys the change or, if the rule stops
+/// forwarding, to the last packet that is forwarded. It is none if no packet arrived before the next change, or a
+/// period of arrivals began before the message and lasted beyond it.
 fn obeyed(change: &Changed, next: u64, stretches: &[(u64, u64)]) -> Option<u64> {
     let told = change.told;
     if matches!(change.kind, Kind::Silenced | Kind::Deleted) {
-        // Packets were forwarded before, so the last one shows the end.
+        // The rule forwarded packets before, so the last packet shows when it stopped.
         let (_, last) = stretches.iter().rfind(|(first, _)| *first < next)?;
         return Some(last.saturating_sub(told));
     }

@@ -35,7 +35,7 @@ pub(super) struct RuleFile {
     pub core: usize,
     /// Folder that contains the file.
     pub folder: PathBuf,
-    /// The content of the file that stays unchanged.
+    /// The part of the chain file that stays the same when the rules change.
     pub chain: String,
     pub interfaces: BTreeMap<u32, String>,
     pub running: Option<DeviceProcess>,
@@ -111,8 +111,8 @@ impl Keeper {
         }
     }
 
-    /// Returns the packets that matched each rule, by cookie; `None` if they cannot be counted. A rule about a port has
-    /// the port number as cookie.
+    /// Returns the number of packets that matched each rule, by cookie; `None` if they cannot be counted. A rule for
+    /// the packets of one ingress port has the port number as cookie.
     pub fn counters(&mut self) -> Result<Option<BTreeMap<u64, u64>>, Failed> {
         match self {
             Self::OpenFlow(controller) => controller.counters().map(Some),
@@ -122,7 +122,7 @@ impl Keeper {
         }
     }
 
-    /// Deletes the rules of a switch that is not removed.
+    /// Deletes the rules of a switch that keeps running after the measurement.
     pub fn leave(&mut self) -> Result<(), Failed> {
         match self {
             Self::OpenFlow(controller) => controller.clear(),
@@ -321,7 +321,7 @@ impl Person {
         }
     }
 
-    /// Returns the instructions for the person.
+    /// Returns the instructions that tell the person which rules to enter.
     fn told(&mut self, rules: impl IntoIterator<Item = Rule>) -> String {
         let lines = std::mem::take(&mut self.lines);
         let mut text = format!(

@@ -44,11 +44,11 @@ pub type Results = definition::Results<Switched>;
 pub struct Facts {
     /// Switches and their versions, in the order of the report.
     pub switches: Vec<(Switch, String)>,
-    /// The switch that multiplied traffic, if it was another one.
+    /// The switch that multiplied traffic, if this was not the measured switch.
     pub amplifier: Option<Switch>,
 }
 
-/// `taut bench switch`.
+/// The benchmark `taut bench switch`.
 #[derive(Debug)]
 pub struct Switched {
     asked: Vec<Switch>,

@@ -19,7 +19,7 @@ const HEADER_BYTES: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Maximum number of received messages that wait to be read.
 const MOST_HEARD: usize = 64;
-/// Approximate size of one write of messages, bytes.
+/// Approximate number of bytes that one write of messages sends.
 const PIECE_BYTES: usize = 60_000;
 
 mod kind {
@@ -95,7 +95,7 @@ pub(super) enum Change {
     Delete,
 }
 
-/// The way in which a group selects buckets.
+/// The method by which a group selects buckets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum GroupKind {
     All,
@@ -248,8 +248,8 @@ fn read(line: &mut dyn Read) -> std::io::Result<Message> {
 }
 
 impl Controller {
-    /// Connects to the switch, with repeated attempts until the timeout, greets it, and waits until these ports have
-    /// links.
+    /// Connects to the switch, repeats failed attempts until the timeout, exchanges greetings, and waits until the
+    /// links of `ports` are up.
     pub fn connect(address: &Address, ports: &[u32], patience: Duration) -> Result<Self, Failed> {
         let begun = Instant::now();
         let mut controller = loop {
@@ -302,7 +302,7 @@ impl Controller {
         Ok(controller)
     }
 
-    /// Returns a controller before the greeting.
+    /// Returns a controller on this connection, before the greeting.
     fn on(line: Box<dyn Line>) -> std::io::Result<Self> {
         let (tell, heard) = sync_channel(MOST_HEARD);
         let (ears, line) = (line.second()?, Arc::new(Mutex::new(line)));
@@ -451,7 +451,7 @@ impl Controller {
         });
     }
 
-    /// Returns the packets that matched each rule, by cookie.
+    /// Returns the number of packets that matched each rule, by cookie.
     pub fn counters(&mut self) -> Result<BTreeMap<u64, u64>, Failed> {
         let mut counters = BTreeMap::new();
         let parts = self.multipart(FLOW_STATISTICS, |body| {

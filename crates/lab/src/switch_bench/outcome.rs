@@ -16,7 +16,7 @@ pub struct Trial {
     pub part: Part,
     /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// The observations.
+    /// The observations at the point.
     pub seen: Seen,
 }
 
@@ -35,7 +35,7 @@ pub enum Seen {
         /// Time until all rules are added, divided by their number, ns.
         rule_ns: Option<f64>,
     },
-    /// Latency of both classes.
+    /// Latency of real-time and background packets.
     Classes {
         /// Latency of real-time packets.
         real_time: Latency,
@@ -52,7 +52,7 @@ pub enum Seen {
         modified: OnWire,
         /// Times from deleting a rule to the last packet that obeys it.
         deleted: OnWire,
-        /// Changes whose effect on packets was not seen before the next change.
+        /// Number of changes whose effect on packets was not observed before the next change.
         unseen: u32,
     },
     /// The results of one stream through all ports, at a low rate and at the highest.
@@ -69,9 +69,9 @@ pub enum Seen {
 /// Times from messages to the moments at which the switch applies them, ns: one for each change.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OnWire {
-    /// For each change, the time from the message until packets show it.
+    /// For each change, the time from the message until packets show the effect.
     pub wire_ns: Vec<f64>,
-    /// For each of these changes, the time from the message until the barrier reply.
+    /// For the same changes, the time from the message until the barrier reply.
     pub barrier_ns: Vec<f64>,
 }
 
@@ -84,16 +84,17 @@ pub struct Latency {
     pub lost: f64,
 }
 
-/// A stream that went through all ports.
+/// The results of a stream that went through all ports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Amplified {
     /// Packets per second that the switch received from the generator.
     pub in_pps: f64,
-    /// Packets per second that it sent through all its ports.
+    /// Packets per second that the switch sent through all its ports.
     pub out_pps: f64,
     /// Number of packets that came back for each sent one.
     pub fold: f64,
-    /// Loss ratio at each cable end or link, in the order of the ports; empty if the switch has no counters.
+    /// Loss ratio at each cable end or link, in the order of the ports; empty if the switch has no counters for
+    /// packets.
     pub lost: Vec<f64>,
 }
 

@@ -73,7 +73,7 @@ impl Does {
 pub enum Part {
     /// Latency of packets that pass through a number of cables.
     Hops {
-        /// Number of cables.
+        /// Number of cables that packets pass through.
         loops: u32,
     },
     /// Rate and latency with a number of rules.
@@ -92,7 +92,7 @@ pub enum Part {
     },
     /// Time until rules are in effect.
     Insertion {
-        /// Their priorities.
+        /// Priorities of the rules that are added.
         order: Order,
     },
     /// Throughput of one stream that is sent through all ports.
@@ -100,9 +100,9 @@ pub enum Part {
         /// Number of cables, each of which returns two copies.
         cables: u32,
     },
-    /// Rate and latency of a rule with these actions.
+    /// Rate and latency of a rule with an action.
     Actions {
-        /// The actions.
+        /// The action in addition to forwarding.
         does: Does,
     },
 }
@@ -208,8 +208,8 @@ impl Lengths {
         self.loops.iter().copied().max().unwrap_or(0)
     }
 
-    /// Limits the cables of all points to those that exist: `for_loops` for loops, and `multiplied` for the
-    /// multiplication of a stream.
+    /// Limits the numbers of cables of all points to the cables that exist: `for_loops` for loops, and `multiplied` for
+    /// the multiplication of a stream.
     pub fn keep_to(&mut self, for_loops: u32, multiplied: u32) {
         for (points, most, least) in [
             (&mut self.loops, for_loops, 0),

@@ -20,7 +20,7 @@ use taut_host::{DeviceProcess, Running, Testbed, Veth, WireEnd, allowed_cpus};
 use taut_port::PortSpec;
 use taut_traffic::{Instrument, Traffic};
 
-/// Timeout for the links of a switch.
+/// Timeout until the links of a switch are up.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Ring size of an AF_XDP port at the end of a cable. It is small because each port needs packet memory.
 const CABLE_RING: u32 = 256;
@@ -33,7 +33,7 @@ impl From<BaselineError> for Failed {
     }
 }
 
-/// A switch to set up, with its surroundings.
+/// A switch to set up, with its rig and its wires.
 #[derive(Clone, Copy)]
 pub(super) struct Site<'a> {
     pub rig: &'a Rig<'a>,
@@ -143,8 +143,8 @@ impl Layout {
         }
     }
 
-    /// Returns the chain file of the amplifier of this switch, if it has one. `shares` is true if it runs on the
-    /// switch's core.
+    /// Returns the chain file of the amplifier of this switch, if it has one. `shares` is true if the amplifier runs on
+    /// the switch's core.
     fn amplifier_chain(&self, folder: &Path, openflow: u16, shares: bool) -> Option<String> {
         let before = self.wiring.before.as_ref()?;
         let [west, _] = Baseline::sockets(folder);
@@ -249,7 +249,7 @@ struct Standing {
     wires: Option<KernelWires>,
 }
 
-/// The way in which rules are added.
+/// The mechanism by which rules are added to a switch.
 enum Made {
     Not,
     At(Address),
@@ -594,7 +594,7 @@ fn connect(
     Ok(())
 }
 
-/// Returns a rule about a port, with the port number as cookie.
+/// Returns a rule that applies `actions` to packets from port `in_port`, with the port number as cookie.
 pub(super) fn sending(in_port: u32, actions: Vec<Action>) -> Rule {
     Rule {
         priority: 100,

@@ -28,7 +28,7 @@ pub struct Topology {
 pub(super) struct Generator {
     /// The generator's two ports, for a switch that this machine does not set up.
     pub ports: Option<[String; 2]>,
-    /// The switch's port to the generator's first port, unless that leads to an amplifier.
+    /// The switch's port to the generator's first port; none if an amplifier is in between.
     first: Option<u32>,
     /// The switch's port to the generator's second port.
     second: u32,
@@ -41,11 +41,11 @@ pub(super) struct Generator {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Amplifier {
-    /// The switch.
+    /// Name of the switch that multiplies traffic.
     pub device: Option<String>,
-    /// Its port to the generator's first port.
+    /// The amplifier's port to the generator's first port.
     first: u32,
-    /// Its ports, each with the connected port of the measured switch.
+    /// The amplifier's ports, each with the connected port of the measured switch.
     links: Vec<[u32; 2]>,
 }
 
@@ -63,9 +63,9 @@ pub(super) struct Wiring {
 /// The amplifier's ports.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Before {
-    /// Its port to the generator's first port.
+    /// The amplifier's port to the generator's first port.
     pub first: u32,
-    /// Its ports, each with the connected port of the measured switch.
+    /// The amplifier's ports, each with the connected port of the measured switch.
     pub links: Vec<[u32; 2]>,
 }
 
@@ -261,7 +261,7 @@ impl Wiring {
 pub struct Wires {
     /// The wiring from a file; none for the built-in wiring.
     pub topology: Option<Topology>,
-    /// The switch that multiplies traffic, if it is another one.
+    /// The switch that multiplies traffic, if this is not the measured switch.
     pub amplifier: Option<Switch>,
 }
 

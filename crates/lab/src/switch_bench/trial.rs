@@ -27,8 +27,8 @@ const HOPS_PPS: f64 = 20e3;
 /// Rate for the latency that is measured in addition to the highest rate.
 const LATENCY_PPS: f64 = 100e3;
 
-/// Packets per second that an overloaded return port carries, the size of its ring, and the number of slots whose
-/// buffers the generator keeps. The switch has only the remaining slots.
+/// Packets per second that an overloaded return port carries, the number of slots of its ring, and the number of these
+/// slots whose buffers the generator keeps. The switch can use only the remaining slots.
 const RETURN_PPS: f64 = 500e3;
 const RETURN_RING: u32 = 32;
 const RETURN_KEPT: usize = 30;
@@ -40,12 +40,12 @@ const REAL_TIME_PORT: u16 = 42;
 const BACKGROUND_PORT: u16 = 43;
 const BACKGROUND_BYTES: usize = 864;
 const URGENT: u32 = 7;
-/// Shortest trial with background traffic, because the queues need a part of it to fill.
+/// Minimum length of a trial with background traffic, because the queues need a part of the trial to fill.
 const MIN_QOS: Duration = Duration::from_millis(100);
 
 /// Rate of the stream through all ports at which no packet should be lost.
 const AMPLIFIED_PPS: f64 = 10e3;
-/// Packets per receive call for this stream, because a batch has space for 256 copies.
+/// Packets per receive call for the stream through all ports, because a batch has space for 256 copies.
 const AMPLIFIED_BURST: usize = 4;
 
 /// Measures a point on the calling thread.
@@ -371,7 +371,7 @@ fn one_flow() -> Result<Traffic, Failed> {
     Ok(stream.into())
 }
 
-/// Packets that rules have matched, by cookie: those of the switch that multiplies, and those of the switch through
+/// Numbers of packets that rules have matched, by cookie: at the switch that multiplies, and at the switch through
 /// which packets come back.
 #[derive(Debug, PartialEq)]
 struct Counted {

@@ -69,7 +69,7 @@ const TOTALS: &[Metric<Status>] = &[
     },
 ];
 
-/// Counters of the writing to disk.
+/// Counters of the capture's writes to disk.
 const DISK_TOTALS: &[Metric<keeper::Status>] = &[
     Metric {
         name: "taut_capture_disk_packets",

@@ -13,13 +13,13 @@ pub struct SegmentView<'a> {
     pub is_up: bool,
     /// Number of times that it was restarted.
     pub restarts: u32,
-    /// Packets that were lost on its links while its process was down.
+    /// Packets that were lost on the segment's links while its process was down.
     pub lost_while_down: u64,
     /// Number of its ports with a link that is down.
     pub links_down: usize,
-    /// Counters of its workers, summed over all starts of its process.
+    /// Counters of the segment's workers, summed over all starts of its process.
     pub counters: &'a CountersView,
-    /// Counters of its functions, for those that publish any.
+    /// Counters that the segment's functions publish.
     pub functions: &'a [Count],
 }
 

@@ -70,7 +70,7 @@ impl Endpoint {
         Ok(Self(server))
     }
 
-    /// Returns the address at which it listens.
+    /// Returns the address at which the endpoint listens.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }

@@ -9,7 +9,7 @@ pub enum Kind {
     Counter,
     /// A current value.
     Gauge,
-    /// Numbers of values up to each of several limits; see [`Exposition::histogram`].
+    /// Counts of the values up to each of several limits; see [`Exposition::histogram`].
     Histogram,
 }
 
@@ -73,8 +73,8 @@ impl Exposition {
         self.sample(&[], value);
     }
 
-    /// Adds a histogram of the last family: the number of values up to each limit (increasing), the number of all
-    /// values, and their sum.
+    /// Adds a histogram of the last family: for each limit, in increasing order, the number of values up to it, then
+    /// the number of all values, and their sum.
     pub fn histogram(
         &mut self,
         labels: &[(&str, &str)],
@@ -104,7 +104,7 @@ impl Exposition {
         let _ = writeln!(self.text, "{}{suffix}{labels} {}", self.name, number(value));
     }
 
-    /// Returns the whole text.
+    /// Returns the complete text.
     pub fn finish(mut self) -> String {
         self.text.push_str("# EOF\n");
         self.text

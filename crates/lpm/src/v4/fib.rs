@@ -1,4 +1,4 @@
-//! The two levels of IPv4, and their look-ups: of one address, or of several without vector instructions.
+//! The two levels of the IPv4 table, and look-ups in them: of one address, or of several without vector instructions.
 
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
@@ -6,12 +6,12 @@ use super::{BLOCK_ENTRIES, FIRST_ENTRIES};
 use crate::NextHop;
 use taut_sys::AlignedTable;
 
-/// Flag of an entry that holds the number of a block.
+/// Flag of an entry whose other bits are the index of a block.
 pub(super) const IS_BLOCK: u16 = 1 << 15;
 /// Number of addresses of a batch that are looked up together.
 const TOGETHER: usize = 64;
 
-/// Reference to an entry, for changes.
+/// Reference to an entry, through which the updater changes it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EntryPlace<'a>(&'a AtomicU16);
 
@@ -24,8 +24,7 @@ impl EntryPlace<'_> {
         self.0.store(hop.bits(), Ordering::Relaxed);
     }
 
-    /// Stores the number of a filled block. The release order ensures that a reader of the number finds the block
-    /// filled.
+    /// Stores the index of a filled block. The release order ensures that a reader of the index finds the block filled.
     pub fn store_block(self, block: u16) {
         self.0.store(IS_BLOCK | block, Ordering::Release);
     }
@@ -114,8 +113,9 @@ impl Fib {
         }
     }
 
-    /// Returns the entry of all addresses whose first 24 bits are `index`, for copies of the table elsewhere. It is a
-    /// next hop, or above [`NextHop::MOST`] the number of a block in the lowest 15 bits.
+    /// Returns the first-level entry of the addresses whose first 24 bits are `index`, for copies of the table
+    /// elsewhere. A value up to [`NextHop::MOST`] is a next hop; the lowest 15 bits of a greater value are the index of
+    /// a block.
     pub fn first_bits(&self, index: usize) -> u16 {
         let entry = self.first.get(index);
         entry.map_or(0, |entry| entry.load(Ordering::Relaxed))
@@ -133,7 +133,7 @@ impl Fib {
         size_of_val(&*self.first) + size_of_val(&*self.second)
     }
 
-    /// Completes look-ups whose first-level entries are in `hops`, at most [`TOGETHER`] of them.
+    /// Completes the look-ups of at most [`TOGETHER`] addresses, whose first-level entries are in `hops`.
     pub(super) fn look_further(&self, addresses: &[u32], hops: &mut [NextHop]) {
         fence(Ordering::Acquire);
         // The addresses with a block are listed without a branch, which could be mispredicted.

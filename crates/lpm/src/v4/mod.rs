@@ -1,13 +1,13 @@
 //! IPv4: one access by the first 24 bits of an address, and a second one by the last 8 where there are longer prefixes.
 //!
 //! DIR-24-8 of Gupta, Lin and McKeown, "Routing Lookups in Hardware at Memory Access Speeds" (INFOCOM 1998), with
-//! entries of 16 bits: 2^24 of them take 32 MiB. An entry is a next hop, or the number of a block of 256 entries, one
+//! entries of 16 bits: 2^24 of them take 32 MiB. An entry is a next hop, or the index of a block of 256 entries, one
 //! for each last byte.
 //!
-//! Every entry is one atomic number, and a change affects an address by one store to one entry. A reader therefore
-//! finds the old or the new result. A new block is filled with its entry's old value before its number replaces the
-//! entry (release; the reader's fence acquires). An unused block keeps its contents until all earlier look-ups have
-//! ended.
+//! Every entry is one atomic number. For each address, a change takes effect by one store to one entry, so a reader
+//! finds the old or the new result. A new block is filled with the old value of the entry that it will replace, before
+//! its index is stored there (release; the reader's fence acquires). An unused block keeps its contents until all
+//! earlier look-ups have ended.
 //!
 //! `fib.rs` looks up one address, `batch.rs` a batch, `wide.rs` sixteen at once; `table.rs` makes changes.
 
@@ -22,9 +22,9 @@ mod wide;
 pub use fib::Fib;
 pub use table::{Refused, Table};
 
-/// Entries of the first level.
+/// Number of entries of the first level.
 pub const FIRST_ENTRIES: usize = 1 << 24;
-/// Entries of a block of the second level.
+/// Number of entries of a block of the second level.
 pub const BLOCK_ENTRIES: usize = 1 << 8;
 /// Maximum number of blocks that an entry can address.
 pub const MOST_BLOCKS: usize = 1 << 15;

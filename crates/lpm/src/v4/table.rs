@@ -8,15 +8,15 @@ use super::{Fib, MOST_BLOCKS};
 use crate::grace::Grace;
 use crate::{NextHop, PrefixV4, Rib};
 
-/// Longest prefix that needs no block.
+/// Longest prefix length that needs no block.
 const FIRST_BITS: u8 = 24;
-/// Reason why a table cannot be made or cannot hold a route.
+/// The reason why a table cannot be made, or a route cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refused {
-    /// All blocks are in use, or wait for look-ups to end.
+    /// All blocks of the table are in use or wait for look-ups to end; the value is their number.
     #[error("all {0} blocks for prefixes beyond /24 are in use: make the table with more of them")]
     Full(usize),
-    /// An entry cannot address this many blocks.
+    /// This number of blocks is greater than an entry can address.
     #[error("a table has at most {MOST_BLOCKS} blocks for prefixes beyond /24, not {0}")]
     TooManyBlocks(usize),
 }
@@ -26,7 +26,7 @@ pub enum Refused {
 pub struct Table {
     pub(super) rib: Rib<u32>,
     pub(super) fib: Arc<Fib>,
-    /// Number of prefixes beyond /24 in each block.
+    /// For each block, the number of its prefixes longer than /24.
     longer: Vec<u16>,
     free: Vec<u16>,
     retired: Grace<u16>,
@@ -61,7 +61,7 @@ impl Table {
         &self.rib
     }
 
-    /// Returns the number of free blocks, without those that wait for [`Self::quiesced`].
+    /// Returns the number of free blocks. Retired blocks, which wait for [`Self::quiesced`], are not included.
     pub fn free_blocks(&self) -> usize {
         self.free.len()
     }
@@ -77,7 +77,8 @@ impl Table {
     /// # Errors
     /// [`Refused::Full`]; the routes before the failing one are in the table.
     pub fn extend(&mut self, rib: &Rib<u32>) -> Result<(), Refused> {
-        // Each route comes before those within it, so it cannot overwrite longer ones.
+        // The routes are ordered, so a shorter prefix is written before the longer prefixes within it and cannot
+        // overwrite them.
         let was_empty = self.rib.is_empty();
         for (prefix, hop) in rib.iter() {
             if was_empty {
@@ -90,7 +91,7 @@ impl Table {
         Ok(())
     }
 
-    /// Adds a route or changes the one of its prefix; returns the previous next hop.
+    /// Adds a route, or replaces the next hop of the route for the same prefix. Returns the replaced next hop.
     ///
     /// # Errors
     /// [`Refused::Full`] if a block is needed and none is free; the table is unchanged.
@@ -102,7 +103,7 @@ impl Table {
         Ok(before)
     }
 
-    /// Deletes the route of a prefix; returns its next hop.
+    /// Deletes the route for exactly this prefix. Returns its next hop.
     pub fn remove(&mut self, prefix: PrefixV4) -> Option<NextHop> {
         let before = self.rib.remove(prefix)?;
         let covering = self.rib.covering(prefix);
@@ -116,16 +117,17 @@ impl Table {
         Some(before)
     }
 
-    /// Returns the number to pass to [`Self::quiesced`] after all earlier look-ups have ended.
+    /// Returns the generation: the number to pass to [`Self::quiesced`] after all look-ups that are in progress now
+    /// have ended.
     pub fn generation(&self) -> u64 {
         self.retired.generation()
     }
 
     /// Frees the blocks that were retired before [`Self::generation`] returned `generation`.
     ///
-    /// Since then the caller must have sent every reader a message and received a reply that the reader sent between
-    /// two look-ups. (A counter that readers increment after each batch is such a reply only with a sequentially
-    /// consistent fence on both sides.)
+    /// After that call of [`Self::generation`], the caller must have sent every reader a message and received a reply
+    /// that the reader sent between two look-ups. (A counter that readers increment after each batch is such a reply
+    /// only with a sequentially consistent fence on both sides.)
     pub fn quiesced(&mut self, generation: u64) {
         self.free.extend(self.retired.quiesced(generation));
     }
@@ -152,7 +154,8 @@ impl Table {
         Ok(before)
     }
 
-    /// Writes `hop` for the addresses of `prefix`, except those with a route of a longer prefix.
+    /// Writes `hop` into the entries of the addresses of `prefix`, except addresses that have a route with a longer
+    /// prefix.
     fn paint(&self, prefix: PrefixV4, hop: NextHop) {
         let mut from = u64::from(prefix.network());
         // A /24 without a block contains no longer route, so no search is needed: the common case in a full table.
@@ -160,7 +163,8 @@ impl Table {
             return self.write(from, end(prefix), hop);
         }
         for (inner, _) in self.rib.within(prefix).filter(|(it, _)| *it != prefix) {
-            // A route within another longer prefix was skipped together with that prefix.
+            // A route within another longer prefix is skipped, because the whole range of that prefix was skipped
+            // already.
             if u64::from(inner.network()) >= from {
                 self.write(from, inner.network().into(), hop);
                 from = end(inner);
@@ -169,7 +173,7 @@ impl Table {
         self.write(from, end(prefix), hop);
     }
 
-    /// Writes the entries of addresses `from..end`. A /24 that is only partly in the range has a block.
+    /// Writes `hop` into the entries of the addresses `from..end`. A /24 that is only partly in this range has a block.
     fn write(&self, mut from: u64, end: u64, hop: NextHop) {
         while from < end {
             let next = end.min((from | 0xff) + 1);
@@ -186,7 +190,7 @@ impl Table {
         }
     }
 
-    /// Retires the block of a deleted prefix if it was the last one there: all entries of the block are equal now.
+    /// Retires the block of a deleted prefix if the block has no other prefix. All entries of such a block are equal.
     fn leave_block(&mut self, prefix: PrefixV4) {
         let entry = self.fib.first_of(prefix.network());
         let Some(block) = entry.block() else { return };
@@ -201,7 +205,7 @@ impl Table {
     }
 }
 
-/// Returns the address after the last one; it is 2^32 for the end of the address space.
+/// Returns the address after the last address of `prefix`; 2^32 at the end of the address space.
 fn end(prefix: PrefixV4) -> u64 {
     u64::from(prefix.last()) + 1
 }

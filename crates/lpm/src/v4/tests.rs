@@ -1,4 +1,4 @@
-//! An IPv4 table against the master copy of its routes.
+//! Tests that compare an IPv4 table with the master copy of its routes.
 #![allow(clippy::unwrap_used)]
 
 use super::*;

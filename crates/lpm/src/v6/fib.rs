@@ -1,5 +1,5 @@
-//! The levels of IPv6, and their look-ups: of one address, or of several without vector instructions, level by level so
-//! that cache misses overlap.
+//! The levels of the IPv6 table, and look-ups in them: of one address, or of several without vector instructions, level
+//! by level so that cache misses overlap.
 
 use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -11,14 +11,15 @@ use super::{
 use crate::NextHop;
 use taut_sys::AlignedTable;
 
-/// Flag of an entry that holds the number of a node.
+/// Flag of an entry whose other bits are the index of a node.
 pub(super) const IS_NODE: u32 = 1 << 31;
-/// Flag of an entry that holds the number of a line.
+/// Flag of an entry whose other bits are the index of a line.
 pub(super) const IS_LINE: u32 = 1 << 30;
-/// Depth in bytes after which a batch continues only with its unresolved addresses: announced prefixes end at /48.
+/// Number of address bytes after which a batch continues only with its unresolved addresses; announced prefixes end
+/// before, at /48.
 pub(super) const BATCH_BYTES: usize = 8;
 
-/// The content of an entry.
+/// The decoded content of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
     Hop(NextHop),
@@ -54,8 +55,8 @@ pub struct Fib {
     /// The nodes, each with 256 entries: one for each value of a byte.
     pub(super) nodes: AlignedTable<AtomicU32>,
     /// The lines. Each has two halves, each a cache line: the starts of eight ranges, then their entries. The first
-    /// range starts at 0, so its slot holds the start of the second half's first range. Unused ranges start at the last
-    /// value and have the entry of the last range in use.
+    /// range always starts at 0, so the slot for its start holds the start of the second half's first range instead.
+    /// Unused ranges start at the last value and have the entry of the last range in use.
     pub(super) lines: AlignedTable<AtomicU32>,
     #[cfg(target_arch = "x86_64")]
     pub(super) wide: Option<taut_sys::lanes::Wide>,
@@ -79,20 +80,20 @@ impl Fib {
         &self.nodes[from..from + NODE_ENTRIES]
     }
 
-    /// Returns the numbers of a line.
+    /// Returns the 32-bit words of a line.
     #[inline(always)]
     fn line(&self, line: u32) -> &[AtomicU32] {
         let from = line as usize * LINE_ENTRIES;
         &self.lines[from..from + LINE_ENTRIES]
     }
 
-    /// Returns the entry of a range.
+    /// Returns the entry of range number `place` of a line.
     pub(super) fn range(&self, line: u32, place: usize) -> &AtomicU32 {
         let half = place / HALF_RANGES * HALF_ENTRIES;
         &self.line(line)[half + HALF_RANGES + place % HALF_RANGES]
     }
 
-    /// Returns the start of a range; it is `None` for the first one, which starts at 0.
+    /// Returns the start of range number `place` of a line; `None` for the first range, which starts at 0.
     pub(super) fn start(&self, line: u32, place: usize) -> Option<&AtomicU32> {
         let half = place / HALF_RANGES * HALF_ENTRIES;
         let place = match place {
@@ -103,7 +104,7 @@ impl Fib {
         Some(&self.line(line)[place])
     }
 
-    /// Returns the index of the range that holds `key`.
+    /// Returns the number of the range of a line that contains `key`.
     pub(super) fn place(&self, line: u32, key: u32) -> usize {
         let entry = entry_of(self.line(line), key);
         entry / (HALF_ENTRIES) * HALF_RANGES + entry % HALF_RANGES
@@ -161,8 +162,8 @@ impl Fib {
         }
     }
 
-    /// Continues from given first-level entries to next hops. Resolved addresses pass the same steps without effect,
-    /// which costs less than a distinction.
+    /// Continues look-ups from their first-level entries to next hops. Addresses that are resolved already pass the
+    /// same steps without effect, which costs less than a branch to skip them.
     fn look_further<const N: usize>(&self, addresses: &[[u8; 16]; N], entries: &mut [u32; N]) {
         let mut depths = [FIRST_BITS; N];
         let mut any = entries.iter().fold(0, |any, entry| any | entry);
@@ -201,8 +202,9 @@ impl Fib {
         }
     }
 
-    /// Continues look-ups below the depth of announced networks. The entries are those after this many bits of their
-    /// addresses. Each level processes only unresolved addresses, all of them before the next level.
+    /// Continues look-ups below the depth of announced networks. `depths` is, for each address, the number of its bits
+    /// that lead to its entry in `entries`. Each level processes only unresolved addresses, all of them before the next
+    /// level.
     #[inline(never)]
     pub(super) fn go_on<const N: usize>(
         &self,
@@ -210,7 +212,7 @@ impl Fib {
         entries: &mut [u32; N],
         mut depths: [u8; N],
     ) {
-        // The numbers of unresolved addresses, written without a branch, which could be mispredicted.
+        // The indices of unresolved addresses, written without a branch, which could be mispredicted.
         let mut left = [0_u8; N];
         let mut count = 0;
         for (at, entry) in entries.iter().enumerate() {
@@ -243,7 +245,7 @@ impl Fib {
     }
 }
 
-/// Returns the index of the entry of the range that holds `key`, among the numbers of a line.
+/// Returns the index, among the words of a line, of the entry of the range that contains `key`.
 #[inline(always)]
 fn entry_of(line: &[AtomicU32], key: u32) -> usize {
     let is_behind = |place: usize| usize::from(line[place].load(Ordering::Relaxed) <= key);

@@ -47,11 +47,11 @@ const NODE_ENTRIES: usize = 1 << NODE_BITS;
 const RANGES: usize = 16;
 /// Number of ranges of half a line: eight starts and eight entries of 4 bytes fill a cache line.
 const HALF_RANGES: usize = RANGES / 2;
-/// Number of words of half a line: the starts of ranges, and their entries.
+/// Number of words of half a line: the starts of its ranges, and the entries of its ranges.
 const HALF_ENTRIES: usize = 2 * HALF_RANGES;
 /// Number of words of a line.
 const LINE_ENTRIES: usize = 2 * RANGES;
-/// Maximum number of nodes, which take 4 GiB.
+/// Maximum number of nodes; this many take 4 GiB.
 const MOST_NODES: usize = 1 << 22;
-/// Maximum number of lines, which take 8 GiB.
+/// Maximum number of lines; this many take 8 GiB.
 const MOST_LINES: usize = 1 << 26;

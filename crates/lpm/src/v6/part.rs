@@ -11,7 +11,8 @@ pub(super) enum EntryLocation {
     Line(u32, usize),
 }
 
-/// A part of the addresses: those that share their first bits with `address`, and the entry that they all use.
+/// The addresses that share their first `depth` bits with `address`, and the location of the entry that all of them
+/// use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
     pub address: u128,
@@ -24,7 +25,7 @@ impl Part {
         Prefix::of(self.address, self.depth)
     }
 
-    /// Returns the part for one value of the next byte.
+    /// Returns the part for the value `byte` of the next address byte, which is in node number `node`.
     pub fn of_node(self, node: u32, byte: usize) -> Self {
         let shift = 128 - u32::from(self.depth + NODE_BITS);
         Self {
@@ -34,7 +35,8 @@ impl Part {
         }
     }
 
-    /// Returns the part for one value of the next 32 bits, if range number `place` consists of it alone.
+    /// Returns the part for the value `start` of the next 32 bits, if range number `place` of the line consists of it
+    /// alone.
     pub fn of_line(self, line: u32, place: usize, start: u32) -> Self {
         let shift = 128 - u32::from(self.depth + LINE_BITS);
         Self {

@@ -9,24 +9,25 @@ use crate::{Address, NextHop, Route};
 pub(super) enum Plan {
     /// All addresses have the same next hop, perhaps none.
     Hop(NextHop),
-    /// Ranges of the next 32 bits, by their first values.
+    /// Ranges of the next 32 bits: the first value and the plan of each.
     Line(Vec<(u32, Plan)>),
-    /// A plan for each value of the next byte.
+    /// One plan for each value of the next byte.
     Node(Vec<Plan>),
 }
 
 /// A range of a line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Range<'a> {
-    /// All its addresses have the same next hop.
+    /// All addresses of the range have the same next hop.
     Hop(NextHop),
-    /// The range is one value of the 32 bits, and these routes are longer; other addresses have the next hop.
+    /// The range is a single value of the 32 bits. These routes have longer prefixes within it; its other addresses
+    /// have this next hop.
     Deeper(&'a [Route<u128>], NextHop),
 }
 
 impl Plan {
-    /// Plans for addresses that share their first `depth` bits: `routes` are longer than that and in order, `inherited`
-    /// is the next hop of all other addresses.
+    /// Plans for addresses that share their first `depth` bits. `routes` are the routes with longer prefixes, in order;
+    /// `inherited` is the next hop of all other addresses.
     pub fn new(routes: &[Route<u128>], depth: u8, inherited: NextHop) -> Self {
         match ranges(routes, depth, inherited) {
             Some(ranges) => Self::of_ranges(&ranges, depth),
@@ -80,8 +81,8 @@ pub(super) fn key(address: u128, depth: u8) -> u32 {
     (address.checked_shl(depth.into()).unwrap_or(0) >> 96) as u32
 }
 
-/// Returns the ranges of the 32 bits after the first `depth`, merged where neighbours are equal, or `None` if they are
-/// too many for a line.
+/// Returns the ranges of the 32 bits after the first `depth` bits; neighbouring equal ranges are merged. Returns `None`
+/// if there are too many ranges for a line.
 pub(super) fn ranges(
     routes: &[Route<u128>],
     depth: u8,
@@ -89,7 +90,7 @@ pub(super) fn ranges(
 ) -> Option<Vec<(u32, Range<'_>)>> {
     let mut found = Found(Vec::with_capacity(RANGES + 2));
     found.begin(0, Range::Hop(inherited));
-    // The prefixes that contain the position, the longest last, each with its last value.
+    // The prefixes that contain the current position, the longest last: the last value and the next hop of each.
     let mut around = vec![(u32::MAX, inherited)];
     let mut rest = routes;
     while let [(prefix, hop), behind @ ..] = rest {
@@ -118,7 +119,7 @@ pub(super) fn ranges(
 struct Found<'a>(Vec<(u32, Range<'a>)>);
 
 impl<'a> Found<'a> {
-    /// Begins a range, replacing one that began at the same value.
+    /// Begins a range at `start`, in place of a range that began at the same value.
     fn begin(&mut self, start: u32, range: Range<'a>) {
         if self.0.last().is_some_and(|(before, _)| *before == start) {
             self.0.pop();
@@ -132,7 +133,8 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Removes the prefixes that end before `place`.
+    /// Removes from `around` the prefixes that end before `place`. After the end of each, begins a range with the next
+    /// hop of the prefix that contains it.
     fn close(&mut self, around: &mut Vec<(u32, NextHop)>, place: u32) {
         while let [.., (_, outer), (last, _)] = around[..]
             && last < place
@@ -143,8 +145,8 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Returns, for each value of the byte after the first `depth` bits, the routes longer than it and the next hop of all
-/// other addresses.
+/// Returns, for each value of the byte after the first `depth` bits, the routes with longer prefixes than this byte,
+/// and the next hop of all other addresses.
 pub(super) fn split(
     routes: &[Route<u128>],
     depth: u8,

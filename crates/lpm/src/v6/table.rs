@@ -58,7 +58,7 @@ pub struct Table {
     free_lines: Vec<u32>,
     /// Number of ranges in use in each line.
     in_use: Vec<u8>,
-    /// Retired nodes and lines.
+    /// Retired nodes and lines, which readers may still access.
     pub(super) retired: Grace<Entry>,
 }
 
@@ -120,7 +120,7 @@ impl Table {
         Ok(())
     }
 
-    /// Adds a route or changes the one of its prefix; returns the previous next hop.
+    /// Adds a route, or replaces the next hop of the route for the same prefix. Returns the replaced next hop.
     ///
     /// # Errors
     /// [`Full`] if it does not fit; the table is unchanged.
@@ -139,7 +139,7 @@ impl Table {
         Ok(before)
     }
 
-    /// Deletes the route of a prefix; returns its next hop.
+    /// Deletes the route for exactly this prefix. Returns its next hop.
     ///
     /// # Errors
     /// [`Full`] if its replacement does not fit; the table is unchanged.
@@ -153,7 +153,8 @@ impl Table {
         Ok(Some(before))
     }
 
-    /// Returns the number to pass to [`Self::quiesced`] after all earlier look-ups have ended.
+    /// Returns the generation: the number to pass to [`Self::quiesced`] after all look-ups that are in progress now
+    /// have ended.
     pub fn generation(&self) -> u64 {
         self.retired.generation()
     }
@@ -170,7 +171,7 @@ impl Table {
         }
     }
 
-    /// Updates the entries of the addresses of `prefix` according to the routes.
+    /// Updates the entries of the addresses of `prefix` to match the routing information base.
     fn refresh(&mut self, prefix: PrefixV6) -> Result<(), Full> {
         let mut parts = Vec::new();
         for first in key(prefix.network(), 0) >> 16..=key(prefix.last(), 0) >> 16 {
@@ -202,7 +203,8 @@ impl Table {
         Ok(())
     }
 
-    /// Lists the smallest parts that contain the addresses of `prefix` and everything that may change.
+    /// Appends to `parts` the smallest parts of `part` that contain the addresses of `prefix` and all entries that may
+    /// change.
     fn narrow(&self, part: Part, prefix: PrefixV6, parts: &mut Vec<Part>) {
         if prefix.length() <= part.depth {
             parts.push(part);
@@ -234,7 +236,7 @@ impl Table {
         }
     }
 
-    /// Adds the required stores to `changes`, for the addresses of `changed` in a part.
+    /// Appends to `changes` the stores that `part` needs for the addresses of `changed`.
     fn compare(
         &self,
         part: Part,
@@ -285,7 +287,7 @@ impl Table {
         }
     }
 
-    /// Returns whether a line has the found ranges, regardless of their entries.
+    /// Returns whether the ranges of a line start at the same values as `found`, regardless of their entries.
     fn has_starts(&self, line: u32, found: &[(u32, Range<'_>)]) -> bool {
         let starts = found.iter().map(|(start, _)| *start);
         found.len() == self.ranges_of(line)
@@ -316,14 +318,14 @@ impl Table {
         }
     }
 
-    /// Builds a plan for which there is enough space, stores it in its place, and retires the old entry.
+    /// Builds a plan, for which there must be enough space, stores its entry at `place`, and retires the old entry.
     fn put(&mut self, place: EntryLocation, plan: &Plan) {
         let before = self.at(place).load(Ordering::Relaxed);
         let now = self.make(plan);
         // The release order ensures that a reader of the entry finds the node or line filled.
         self.at(place).store(now.bits(), Ordering::Release);
         if let EntryLocation::Line(line, place) = place {
-            // Unused ranges copy the entry of the last one in use.
+            // Unused ranges copy the entry of the last range in use.
             if place + 1 == self.ranges_of(line) {
                 let others = (place + 1..RANGES).map(|other| self.fib.range(line, other));
                 others.for_each(|it| it.store(now.bits(), Ordering::Release));
@@ -370,7 +372,7 @@ impl Table {
         }
     }
 
-    /// Retires a node or line with everything below it.
+    /// Retires a node or line, and all nodes and lines below it.
     fn retire(&mut self, entry: Entry) {
         let fib = Arc::clone(&self.fib);
         let below: Vec<&AtomicU32> = match entry {

@@ -1,4 +1,4 @@
-//! An IPv6 table against the master copy of its routes.
+//! Tests that compare an IPv6 table with the master copy of its routes.
 #![allow(clippy::unwrap_used)]
 
 use super::fib::Entry;

@@ -40,7 +40,7 @@ impl OnLanes for LookUp<'_> {
     }
 }
 
-/// Looks up `G` vectors, each step for all of them before the next one.
+/// Looks up `G` vectors of addresses. Each step is done for all vectors before the next step.
 #[inline(always)]
 fn together<const G: usize>(
     wide: Wide,
@@ -67,7 +67,7 @@ fn together<const G: usize>(
     }
 }
 
-/// Continues from given first-level entries to next hops.
+/// Continues look-ups from their first-level entries to next hops.
 #[inline(always)]
 fn further<const G: usize>(
     wide: Wide,
@@ -112,7 +112,7 @@ fn further<const G: usize>(
     }
 }
 
-/// Passes the lanes of `which` through their lines.
+/// Looks up the lanes of `which` in the lines that their entries refer to.
 #[inline(always)]
 fn in_lines<const G: usize>(
     wide: Wide,
@@ -157,7 +157,7 @@ fn in_lines<const G: usize>(
     }
 }
 
-/// Returns two consecutive 32-bit words of each address, the first at byte 4 * `number`.
+/// Returns two consecutive 32-bit words of each address, as two vectors; the first word is at byte 4 * `number`.
 #[inline(always)]
 fn words(wide: Wide, group: &[[u8; 16]; LANES], number: u32) -> (Lanes, Lanes) {
     let four: [Lanes; 4] = std::array::from_fn(|at| {

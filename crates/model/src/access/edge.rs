@@ -2,20 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The upper edge of a memory level: the number of bytes up to which the level is used.
+/// The upper edge of a memory level: the structure size up to which the levels to this one hold everything.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edge {
-    /// Bytes that the levels up to this edge hold; infinite for memory, which holds all.
+    /// Number of bytes that the levels up to this edge hold; infinite for memory.
     pub bytes: f64,
-    /// Steepness of the step at this edge: 1 for independent accesses.
+    /// Steepness of the rise in cycles beyond this edge: 1 for independent accesses.
     pub steepness: f64,
 }
 
 impl Edge {
-    /// The edge before the first level.
+    /// The lower edge of the first level: no level holds anything.
     pub const NOTHING: Self = Self::new(0.0);
-    /// The edge after memory.
+    /// The edge of memory, which holds everything.
     pub const ALL: Self = Self::new(f64::INFINITY);
 
     /// Returns an edge for independent accesses.
@@ -24,8 +24,8 @@ impl Edge {
         Self { bytes, steepness }
     }
 
-    /// Returns the share of accesses to a structure of `structure_bytes` (`S`) that the levels up to this edge (`C`
-    /// bytes, steepness `k`) answer: `min(1, C / S)^k`.
+    /// Returns the share of accesses that the levels up to this edge answer: `min(1, C / S)^k`, where `S` is
+    /// `structure_bytes`, `C` the bytes of the edge and `k` its steepness.
     pub fn within(&self, structure_bytes: f64) -> f64 {
         (self.bytes / structure_bytes).min(1.0).powf(self.steepness)
     }

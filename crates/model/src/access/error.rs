@@ -4,12 +4,12 @@ use super::Hierarchy;
 use super::point::Point;
 use crate::estimate::{ErrorBasis, Errors, WrongValue};
 
-/// Errors of a model on the structure sizes that belong to one level.
+/// Errors of a model for the structure sizes that belong to one memory level.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LevelErrors {
-    /// Name of the smallest cache whose nominal size holds these structures, or `memory`.
+    /// Name of the smallest cache whose nominal size holds structures of these sizes, or `memory`.
     pub level: String,
-    /// The errors.
+    /// The errors at these sizes.
     pub errors: Errors,
 }
 

@@ -1,9 +1,9 @@
 //! Fit of the access model to measured costs: the latency of each level, and the share of each cache that the structure
 //! really gets. (Gallenmüller 2021, section 5.2.2, sets one share of 85 % by hand.)
 //!
-//! For given shares the model is linear in the latencies, so a search goes over shares and steepness only, and least
-//! squares finds the latencies of each (see `trial.rs`). BIC decides which shares are free, whether the steps are
-//! steeper than for independent accesses, and whether missed translations are a term.
+//! For given shares the model is linear in the latencies. A search therefore varies only shares and steepness, and
+//! least squares finds the latencies for each candidate (see `trial.rs`). BIC decides which shares are free, whether
+//! the steps are steeper than for independent accesses, and whether translation misses are a term.
 
 use super::Hierarchy;
 use super::point::Point;
@@ -11,10 +11,10 @@ use super::trial::{AccessFit, Free, Trial};
 use crate::estimate::{not_negative, positive};
 use crate::fit::FitError;
 
-/// Fits latencies and shares to measured points by their relative errors. Sizes of caches, their inclusion and
-/// the reach of translation buffers are those of `nominal`; its shares, latencies and steepness do not count.
+/// Fits latencies and shares to measured points by their relative errors. Sizes of caches, their inclusion and the
+/// reach of translation buffers come from `nominal`; its shares, latencies and steepness are ignored.
 ///
-/// If the points do not distinguish the levels, as when other machines use up a shared cache, the fit omits
+/// If the points do not distinguish the levels, for example because other programs fill a shared cache, the fit omits
 /// the level whose omission gives the best fit.
 ///
 /// # Errors
@@ -33,7 +33,7 @@ pub fn fit(nominal: &Hierarchy, points: &[Point], confidence: f64) -> Result<Acc
     best(&nominal, points, &weights(points), confidence)
 }
 
-/// Smallest scatter that weights use: the model itself is no more accurate than this.
+/// Smallest relative scatter that weights use: the model itself is not more accurate than this.
 const LEAST_SCATTER: f64 = 0.01;
 
 /// Returns the weight of each point's squared relative error.

@@ -1,15 +1,17 @@
-//! The access model: cycles of a random access over the size of the structure, from the sizes and latencies of caches
-//! and memory. (Gallenmüller 2021, section 4.1.3, Table 4.2, Fig. 4.4; section 5.2.2 for effective sizes.)
+//! The access model: the cycles of one random memory access, by the size of the accessed structure. It follows from the
+//! sizes and latencies of caches and memory. (Gallenmüller 2021, section 4.1.3, Table 4.2, Fig. 4.4; section 5.2.2 for
+//! effective sizes.)
 //!
 //! Accesses are uniform, and the fastest caches hold as much of the structure as they can. For a structure of `S`
 //! bytes, level `i` answers the share `h_i = (min(S, C_i) - min(S, C_(i-1))) / S`, where `C_i` is the capacity of the
-//! levels up to it. An access costs `sum h_i l_i`.
+//! levels up to it and `l_i` the latency of level `i`. An access costs `sum h_i l_i`.
 //!
 //! The model extends the paper by exclusive caches, whose sizes add up, and by the share of each cache that a structure
-//! really gets. It also covers the reach of translation buffers and several structures that share the caches. With the
-//! steepness `k` of the steps, a cache answers `(C_i / S)^k`; `k` is 1 for independent accesses. The costs are measured
-//! by walking a list in a cycle, which returns to each element after all others. A cache that evicts the oldest element
-//! therefore loses all of a list that is a little too long: there the steps are steeper.
+//! really gets. It also covers the reach of translation buffers, and several structures that share the caches. With the
+//! steepness `k`, the caches up to level `i` answer `(C_i / S)^k`; `k` is 1 for independent accesses. Costs are
+//! measured by walking a list in a cycle, which returns to each element after all others. If the list is a little
+//! longer than a cache, a cache that evicts the oldest element always evicts the next one needed: the steps are
+//! steeper.
 
 mod edge;
 mod error;
@@ -26,14 +28,14 @@ pub use trial::AccessFit;
 use crate::estimate::{WrongValue, not_negative, positive};
 use crate::model_file::{Factor, Shape};
 
-/// Caches of Sandy and Ivy Bridge: name, bytes, cycles of an access. (Gallenmüller 2021, Table 4.2; it has 26 to 31
-/// cycles for L3, whose middle is 28.5: 29 is that rounded up.)
+/// Caches of Sandy and Ivy Bridge: name, bytes, cycles of an access. (Gallenmüller 2021, Table 4.2; for L3 it states 26
+/// to 31 cycles; 29 is the middle, 28.5, rounded up.)
 pub const TABLE_4_2: [(&str, f64, f64); 3] = [
     ("L1", 32.0 * 1024.0, 4.0),
     ("L2", 256.0 * 1024.0, 12.0),
     ("L3", 8.0 * 1024.0 * 1024.0, 29.0),
 ];
-/// Cycles of an access to the memory of those machines (DDR3-1333), as measured there.
+/// Cycles of an access to memory (DDR3-1333), as measured on the machines of Table 4.2.
 pub const TABLE_4_2_MEMORY_CYCLES: f64 = 250.0;
 /// Cycles that the loop around an access takes in the published chain model.
 pub const PUBLISHED_LOADER_CYCLES: f64 = 10.0;
@@ -43,7 +45,7 @@ pub const PUBLISHED_SHARE: f64 = 0.85;
 /// Name of the variable that holds a structure's size in models, bytes.
 pub const STRUCTURE: &str = "structure_bytes";
 
-/// Relation of a cache to the smaller caches before it.
+/// Relation of a cache to the smaller caches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Inclusion {
     /// The cache also holds the contents of the smaller caches: the levels up to it hold as much as its own size.
@@ -62,14 +64,14 @@ pub struct Level {
     pub size_bytes: f64,
     /// Cycles of an access that hits the cache.
     pub latency_cycles: f64,
-    /// Share of the cache that the structure gets.
+    /// Share of the cache that the structure gets, as a fraction of its size.
     pub share: f64,
-    /// Steepness of the step at the size of the cache: 1 for independent accesses.
+    /// Steepness of the rise in cycles where structures outgrow the cache: 1 for independent accesses.
     pub steepness: f64,
 }
 
 impl Level {
-    /// Returns a cache that a single structure uses.
+    /// Returns a cache that a single structure uses entirely.
     pub fn whole(name: &str, size_bytes: f64, latency_cycles: f64) -> Self {
         Self {
             name: name.to_owned(),
@@ -88,7 +90,7 @@ pub struct Translation {
     pub entries: u32,
     /// Size of a page, bytes.
     pub page_bytes: f64,
-    /// Cycles that a miss costs.
+    /// Cycles that a translation miss adds to an access.
     pub miss_cycles: f64,
 }
 
@@ -99,7 +101,7 @@ impl Translation {
     }
 }
 
-/// Caches and memory of a core.
+/// The caches and the memory that a core accesses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hierarchy {
     levels: Vec<Level>,
@@ -119,7 +121,7 @@ pub struct Structure {
 }
 
 impl Hierarchy {
-    /// Returns a hierarchy of caches, the smallest first, before memory.
+    /// Returns a hierarchy of `levels`, the smallest cache first, and memory behind them.
     ///
     /// # Errors
     /// [`WrongValue`] for sizes, latencies, shares and steepness that are not above 0 and sizes that do not ascend.
@@ -162,19 +164,19 @@ impl Hierarchy {
         Self::new(levels, TABLE_4_2_MEMORY_CYCLES, Inclusion::Inclusive)
     }
 
-    /// Adds the cycles of the loop around each access.
+    /// Adds `cycles` to each access: the cost of the loop around it in the measurement.
     ///
     /// # Errors
-    /// [`WrongValue`] for negative ones.
+    /// [`WrongValue`] for negative cycles.
     pub fn with_loader(mut self, cycles: f64) -> Result<Self, WrongValue> {
         self.loader_cycles = not_negative("cycles of the loop around an access", cycles)?;
         Ok(self)
     }
 
-    /// Adds a translation buffer.
+    /// Adds a translation buffer (TLB).
     ///
     /// # Errors
-    /// [`WrongValue`] without pages, and for negative cycles.
+    /// [`WrongValue`] for a buffer without pages, and for negative cycles.
     pub fn with_translation(mut self, translation: Translation) -> Result<Self, WrongValue> {
         positive(
             "reach of a translation buffer (bytes)",
@@ -195,8 +197,8 @@ impl Hierarchy {
         self.memory_cycles
     }
 
-    /// Returns the cycles of an access that this level answers; the index after the last cache is memory. The loop
-    /// around the access is included.
+    /// Returns the cycles of an access that the cache with index `level` answers, or memory for the index after the
+    /// last cache. The loop around the access is included.
     pub fn level_cycles(&self, level: usize) -> f64 {
         let latency = self
             .levels
@@ -214,8 +216,8 @@ impl Hierarchy {
         Ok(self.sum(|capacity| (capacity / bytes).min(1.0)))
     }
 
-    /// Returns the cycles of a random access to each of several structures that share the caches: those with more
-    /// accesses per byte get more of them. (Che, Tung and Wang's approximation of an LRU cache, 2002; for a single
+    /// Returns the cycles of a random access to each of several structures that share the caches. Structures with more
+    /// accesses per byte get more cache space. (Che, Tung and Wang's approximation of an LRU cache, 2002; for a single
     /// structure it equals the model above.)
     ///
     /// # Errors
@@ -229,8 +231,8 @@ impl Hierarchy {
         Ok((0..structures.len()).map(of).collect())
     }
 
-    /// Returns a term for each level, for memory and for translations: cycles of an access over `structure_bytes`, with
-    /// the hierarchy's shares. A model file can hold these.
+    /// Returns the terms of the model for a model file: one for each level, for memory and for translation misses. A
+    /// term is the cycles of one access, by `structure_bytes`, with the shares of this hierarchy.
     pub fn shapes(&self) -> Vec<Shape> {
         let shape = |name: &str, from: Edge, to: Edge| {
             let variable = STRUCTURE.to_owned();
@@ -254,7 +256,8 @@ impl Hierarchy {
         shapes
     }
 
-    /// Sums the levels up; `found` returns the share of accesses that hit within a capacity.
+    /// Sums the cycles of an access over all levels and translation misses; `found` returns the share of accesses that
+    /// hit within a capacity.
     fn sum(&self, found: impl Fn(f64) -> f64) -> f64 {
         let (mut cycles, mut so_far) = (self.loader_cycles, 0.0);
         for (level, capacity) in self.levels.iter().zip(self.capacities()) {
@@ -270,7 +273,7 @@ impl Hierarchy {
         cycles + missed.sum::<f64>()
     }
 
-    /// Returns the end of each level.
+    /// Returns the upper edge of each level.
     fn edges(&self) -> Vec<Edge> {
         let edges = self.levels.iter().zip(self.capacities());
         edges
@@ -281,7 +284,7 @@ impl Hierarchy {
             .collect()
     }
 
-    /// Returns the bytes of the structure that the caches up to each level hold.
+    /// Returns, for each level, how many bytes of the structure the caches up to this level hold.
     fn capacities(&self) -> Vec<f64> {
         let mut so_far: f64 = 0.0;
         let capacities = self.levels.iter().map(|level| {
@@ -303,8 +306,8 @@ fn shared(structures: &[Structure], capacity: f64) -> Vec<f64> {
     if all <= capacity {
         return vec![1.0; structures.len()];
     }
-    // A byte stays in the cache until it has not been accessed for as long as other bytes take to fill the cache; this
-    // finds that time.
+    // Under LRU, a byte stays in the cache until other bytes have filled the cache since its last access; the search
+    // finds this time.
     let found = |log_time: f64| {
         let time = log_time.exp();
         let share = |s: &Structure| 1.0 - (-s.accesses / s.bytes * time).exp();

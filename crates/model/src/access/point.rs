@@ -8,11 +8,11 @@ use crate::model_file::Run;
 pub struct Point {
     /// Size of the structure, bytes.
     pub bytes: f64,
-    /// Cycles of one access, with the loop around it.
+    /// Cycles of one access, including the loop around it.
     pub cycles: f64,
-    /// Standard deviation of repeated measurements, as a share of the cycles. Memory scatters more than caches do, and
-    /// would hide their steps without this weight. If it is `None` for any point, relative errors of all points count
-    /// equally.
+    /// Standard deviation of repeated measurements, as a share of the cycles. The scatter of memory is larger than that
+    /// of caches; without weights it would hide the steps of the caches. If the value is `None` for any point, relative
+    /// errors of all points count equally.
     pub scatter: Option<f64>,
 }
 

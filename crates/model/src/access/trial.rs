@@ -1,5 +1,5 @@
-//! One variant of the access model's fit, and its result. Variants differ in the shares and steepness that are free,
-//! and in whether missed translations are a term.
+//! One variant of the access model's fit, and its result. Variants differ in which shares and steepness are free, and
+//! in whether translation misses are a term.
 
 use super::edge::Edge;
 use super::error::{LevelErrors, errors_by_level};
@@ -10,32 +10,32 @@ use crate::fit::{Coefficient, Design, FitError, LinearFit, Spread, least_squares
 use crate::model_file::{Fitting, Kind, Method, Variable};
 use nalgebra::{DMatrix, DVector};
 
-/// Range of shares in the search: from a structure that gets hardly anything of a cache to one that gets more than its
-/// size.
+/// Range of shares in the search. At the lower limit a structure gets hardly any of a cache, at the upper one more than
+/// its nominal size.
 const SHARES: (f64, f64) = (0.02, 1.3);
-/// Range of the steepness in the search.
+/// Range of the steepness in the search; 1 is for independent accesses.
 const STEEPNESS: (f64, f64) = (1.0, 16.0);
-/// Number of points into which a range is divided at first, and number of further searches around the best point.
+/// Number of points at which a range is searched, and number of finer searches around the best point.
 const PLACES: usize = 22;
 const REFINEMENTS: usize = 3;
-/// Maximum number of rounds over all parameters, and the fraction of the sum of squares by which a further round must
-/// reduce it.
+/// Maximum number of search rounds over all parameters. Another round runs only if the last one reduced the sum of
+/// squares by more than this fraction.
 const ROUNDS: usize = 8;
 const NEAR: f64 = 1e-3;
-/// Maximum number of Gauss-Newton steps, shortest fraction of a step that is tried, and the fraction of the sum of
-/// squares by which the last steps reduce it.
+/// Maximum number of Gauss-Newton steps, smallest fraction of a step that is tried, and the relative reduction of the
+/// sum of squares below which the steps end.
 const STEPS: usize = 40;
 const SHORTEST: f64 = 1.0 / 64.0;
 const SETTLED: f64 = 1e-9;
-/// Relative step of a parameter for the slope of the model.
+/// Relative change of a parameter for the numeric derivative of the model.
 const STEP: f64 = 1e-3;
 
-/// The caches that get a fitted parameter.
+/// Which caches get a fitted parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Free {
-    /// No cache: the parameter is 1.
+    /// No cache: the parameter is 1 for all caches.
     None,
-    /// All caches share one parameter.
+    /// All caches have one parameter in common.
     Common,
     /// Each cache has its own parameter.
     Each,
@@ -52,7 +52,7 @@ impl Free {
         }
     }
 
-    /// Returns a level's parameter from the fitted ones.
+    /// Returns the parameter of a level, from the list of fitted parameters.
     fn of(self, level: usize, fitted: &[f64]) -> f64 {
         match self {
             Self::None => 1.0,
@@ -66,24 +66,24 @@ impl Free {
 #[derive(Debug, Clone, PartialEq)]
 pub struct AccessFit {
     /// Caches with their fitted shares and latencies. The loop around an access is part of the latencies. A cache that
-    /// the points do not reveal is missing.
+    /// does not show in the points is missing.
     pub hierarchy: Hierarchy,
-    /// Latency in cycles of each cache, of memory and, where BIC includes them, of missed translations.
+    /// Latency of each cache and of memory, cycles, and the cost of a translation miss if BIC includes this term.
     pub latencies: Vec<Coefficient>,
-    /// Fitted shares by name of the cache; a share common to all is called `caches`. Empty if the nominal shares
-    /// suffice.
+    /// Fitted shares, each with the name of its cache; a share common to all caches is called `caches`. Empty if the
+    /// nominal shares suffice.
     pub shares: Vec<Coefficient>,
-    /// Steepness of the steps at the sizes of caches, named like the shares. Empty if it is 1.
+    /// Steepness at the edges of the caches, with names as in `shares`. Empty if it is 1.
     pub steepness: Vec<Coefficient>,
-    /// BIC of the fit, shares and steepness counted.
+    /// BIC of the fit; free shares and steepness count as parameters.
     pub bic: f64,
-    /// Errors by level, on the points of the fit.
+    /// Errors by level, on the fitted points themselves.
     pub errors: Vec<LevelErrors>,
 }
 
 impl AccessFit {
-    /// Returns the settings for fitting the latencies again with the fitted shares, as a model that a file can hold.
-    /// The intervals of that model take the shares as known; those of this fit do not.
+    /// Returns the settings with which a model file's fit reproduces the latencies for the fitted shares. The intervals
+    /// of that model take the shares as exact; the intervals of this fit include their uncertainty.
     pub fn fitting(&self, confidence: f64) -> Fitting {
         let variable = |name: &str, unit: &str| Variable {
             name: name.to_owned(),
@@ -102,14 +102,14 @@ impl AccessFit {
 }
 
 pub(super) struct Trial<'a> {
-    /// The hierarchy in which a structure gets all of each cache, with the steps of independent accesses.
+    /// The hierarchy in which a structure gets all of each cache and accesses are independent.
     pub nominal: &'a Hierarchy,
     pub points: &'a [Point],
     /// The weight of each point's squared relative error.
     pub weights: &'a [f64],
     pub shares: Free,
     pub steepness: Free,
-    /// True if missed translations are terms.
+    /// True if translation misses are terms.
     pub translations: bool,
 }
 
@@ -150,7 +150,7 @@ impl Trial<'_> {
         self.shares.count(self.nominal.levels.len())
     }
 
-    /// Ranges of the parameters: shares, then steepness.
+    /// Returns the search ranges of the parameters: of all shares, then of all steepness values.
     fn ranges(&self) -> Vec<(f64, f64)> {
         let mut ranges = vec![SHARES; self.free_shares()];
         let steepness = self.steepness.count(self.nominal.levels.len());
@@ -158,7 +158,7 @@ impl Trial<'_> {
         ranges
     }
 
-    /// Searches one parameter, and returns the sum of squares of the best value found.
+    /// Searches the best value of one parameter, and returns the sum of squares at this value.
     fn search(
         &self,
         parameters: &mut [f64],
@@ -185,8 +185,8 @@ impl Trial<'_> {
         least
     }
 
-    /// Refines parameters that are near the best ones to the best within the ranges. Shares and steepness depend on
-    /// each other, so a search of one after the other does not suffice.
+    /// Improves parameters near the optimum by Gauss-Newton steps within the ranges. A search of one parameter after
+    /// the other does not suffice, because shares and steepness depend on each other.
     fn descend(
         &self,
         parameters: &mut Vec<f64>,
@@ -229,7 +229,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Returns the weighted sum of squared relative errors with the best latencies, or infinity where the points do not
+    /// Returns the weighted sum of squared relative errors with the best latencies; infinity if the points do not
     /// distinguish the levels. It uses normal equations because the search calls it often; the final fit uses QR.
     fn squares(&self, parameters: &[f64]) -> f64 {
         let columns = self.columns(parameters);
@@ -246,7 +246,7 @@ impl Trial<'_> {
         })
     }
 
-    /// Returns the hierarchy with these parameters.
+    /// Returns the nominal hierarchy with these shares and steepness values.
     fn hierarchy(&self, parameters: &[f64]) -> Hierarchy {
         let (shares, steepness) = parameters.split_at(self.free_shares());
         let mut hierarchy = self.nominal.clone();
@@ -257,7 +257,7 @@ impl Trial<'_> {
         hierarchy
     }
 
-    /// Returns, for each term, the share of accesses at each point that pay its latency.
+    /// Returns, for each term, the share of accesses at each point that have the latency of the term.
     fn columns(&self, parameters: &[f64]) -> Vec<Vec<f64>> {
         let within = |edge: Edge| -> Vec<f64> {
             self.points
@@ -301,7 +301,7 @@ impl Trial<'_> {
         names
     }
 
-    /// Returns the names of the caches that the parameters belong to: shares, then steepness.
+    /// Returns the names of the caches to which the parameters belong: for the shares, then for the steepness values.
     fn parameter_names(&self) -> Vec<String> {
         let of = |free: Free| match free {
             Free::None => Vec::new(),
@@ -340,7 +340,7 @@ impl Trial<'_> {
         let mut together = self
             .together(parameters, &latencies, confidence)?
             .coefficients;
-        // A level that is not slower than the one before, within its interval, cannot be distinguished from it.
+        // A level that is not slower than the previous one, within its interval, cannot be distinguished from it.
         let ascending = together[..=levels]
             .windows(2)
             .all(|pair| pair[0].value < pair[1].low);
@@ -359,7 +359,7 @@ impl Trial<'_> {
             translation.miss_cycles = *miss_cycles;
         }
         let mut others = together.split_off(latencies.len());
-        // Beyond the end of a range the linear fit would continue, so the interval is around the value found.
+        // Beyond the end of a range a linear fit would continue, so the interval is centred on the value found.
         for (other, found) in others.iter_mut().zip(parameters) {
             let beyond = found - other.value;
             other.value = *found;
@@ -378,8 +378,8 @@ impl Trial<'_> {
         })
     }
 
-    /// Returns the fit of latencies and parameters together, linear around the best values, so that their intervals
-    /// account for each other.
+    /// Fits latencies and parameters together, linearised at the best values, so that their intervals include each
+    /// other's uncertainty.
     fn together(
         &self,
         parameters: &[f64],

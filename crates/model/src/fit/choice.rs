@@ -1,5 +1,5 @@
-//! Choice of a model's terms: the set with the smallest BIC, among those that the runs can determine. (Schwarz,
-//! Estimating the dimension of a model, 1978; Gallenmüller 2021, section 4, names AIC and BIC for this.)
+//! Selection of a model's terms: the set with the smallest BIC, among the sets whose coefficients the runs determine.
+//! (Schwarz, Estimating the dimension of a model, 1978; Gallenmüller 2021, section 4, names AIC and BIC for this.)
 
 use super::{Criteria, Design, FitError, LinearFit, least_squares};
 
@@ -12,26 +12,26 @@ pub struct Tried {
     pub outcome: Result<Criteria, FitError>,
 }
 
-/// The best of several sets of terms.
+/// The best of several sets of terms, with its fit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
     /// Fit of the best set.
     pub fit: LinearFit,
-    /// Terms of the best set, as column indices of the table.
+    /// Terms of the best set, as column indices of the design.
     pub terms: Vec<usize>,
-    /// All sets that were tried, in their given order.
+    /// All sets that were tried, in the order given.
     pub tried: Vec<Tried>,
 }
 
-/// Fits every set of terms, given as positions in the table, and returns the one with the smallest BIC. Terms are costs
-/// and times: a term whose coefficient is below 0 is dropped from its set, as two terms that offset each other predict
-/// nothing.
+/// Fits every set of terms, given as column indices of `design`, and returns the set with the smallest BIC. Terms are
+/// costs and times, so a term whose coefficient is below 0 is dropped from its set: two terms that offset each other
+/// have no predictive value.
 ///
-/// A set needs three more runs than terms: with fewer, residuals become small by chance, and any criterion prefers the
-/// most terms.
+/// A set needs at least three more runs than terms. With fewer, residuals become small by chance, and any criterion
+/// prefers the most terms.
 ///
 /// # Errors
-/// If no set can be fitted, the error of the one with the fewest terms.
+/// If no set can be fitted, the error of the set with the fewest terms.
 pub fn choose(design: &Design, sets: &[Vec<usize>], confidence: f64) -> Result<Choice, FitError> {
     let mut tried = Vec::new();
     let mut best: Option<(f64, LinearFit, Vec<usize>)> = None;
@@ -67,8 +67,8 @@ pub fn choose(design: &Design, sets: &[Vec<usize>], confidence: f64) -> Result<C
         .unwrap_or(nothing))
 }
 
-/// Fits a set of terms without those whose coefficients are below 0. They are dropped one by one, first the one that is
-/// furthest below in standard errors. Returns the remaining terms.
+/// Fits a set of terms without those whose coefficients are below 0. Terms are dropped one by one, each time the term
+/// that is furthest below 0 in standard errors. Returns the fit and the remaining terms.
 ///
 /// # Errors
 /// The errors of `fit`, and [`FitError::Below0`] if no term remains.

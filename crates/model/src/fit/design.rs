@@ -1,38 +1,38 @@
-//! The table that a fit uses: a row for each run, a column for each term, and the measured responses.
+//! The input of a fit: a row for each run, a column for each term, and the measured responses.
 
 use super::FitError;
 use crate::estimate::{WrongValue, positive};
 use nalgebra::{DMatrix, DVector};
 use serde::{Deserialize, Serialize};
 
-/// The scatter of measured values around the model.
+/// The assumed scatter of measured values around the model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spread {
-    /// Equal scatter everywhere: the fit minimises absolute errors.
+    /// Equal scatter for all values: the fit minimises absolute errors.
     #[default]
     Absolute,
     /// Scatter in proportion to the value: the fit minimises relative errors, and values have to be above 0. Weights
-    /// follow the measured values, which lowers predictions by about the square of the scatter: by 0.04 % at a scatter
-    /// of 2 %.
+    /// follow the measured values, which lowers predictions by a relative amount of about the squared scatter: by 0.04
+    /// % at a scatter of 2 %.
     Relative,
 }
 
-/// Runs to fit a model to.
+/// The runs to which a model is fitted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Design {
     names: Vec<String>,
     spread: Spread,
-    /// The `runs x terms` matrix, without weights.
+    /// Value of each term in each run (`runs x terms`), without weights.
     columns: DMatrix<f64>,
     responses: DVector<f64>,
-    /// The weight of each run's squared error, 1 on average.
+    /// Weight of each run's squared error; the mean of the weights is 1.
     weights: DVector<f64>,
 }
 
 impl Design {
-    /// Returns the table of `rows`, each of which holds the terms of a run in the order of `names`, and `responses`,
-    /// the measured value of each.
+    /// Returns a design. Each row of `rows` holds the terms of a run in the order of `names`; `responses` holds the
+    /// measured value of each run.
     ///
     /// # Errors
     /// [`FitError::WrongShape`] for rows of other lengths, [`FitError::Value`] for numbers that are not finite and,
@@ -65,8 +65,8 @@ impl Design {
         })
     }
 
-    /// Returns the table with a weight for each run, such as the inverse of its variance: only their ratios count.
-    /// Prediction intervals are then those of a run of average weight.
+    /// Returns the design with a weight for each run, such as the inverse of its variance; only ratios of weights
+    /// matter. Prediction intervals are then those of a run of average weight.
     ///
     /// # Errors
     /// [`FitError::WrongShape`] unless there are as many weights as runs, [`FitError::Value`] for weights that are not
@@ -99,7 +99,7 @@ impl Design {
         self.spread
     }
 
-    /// Returns the table with these terms only, in this order.
+    /// Returns the design with only these terms, in the order given.
     ///
     /// # Errors
     /// [`FitError::WrongShape`] for an unknown term.
@@ -128,7 +128,7 @@ impl Design {
         &self.responses
     }
 
-    /// Returns the factor of each run with which all runs have equal scatter: the root of its weight, divided by the
+    /// Returns the factor for each run that gives all runs equal scatter: the root of its weight, divided by the
     /// response if the spread is relative.
     pub(super) fn scales(&self) -> DVector<f64> {
         let of_spread = match self.spread {
@@ -150,10 +150,10 @@ fn same(what: &'static str, found: usize, needed: usize) -> Result<(), FitError>
     })
 }
 
-/// Returns a number that is finite.
+/// Returns `found` if it is finite.
 ///
 /// # Errors
-/// [`WrongValue`] for NaN and infinite ones.
+/// [`WrongValue`] for NaN and infinite values.
 pub(crate) fn finite(what: &str, found: f64) -> Result<f64, WrongValue> {
     if found.is_finite() {
         return Ok(found);

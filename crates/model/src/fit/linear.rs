@@ -8,14 +8,15 @@ use nalgebra::{DMatrix, DVector};
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Smallest share of the largest diagonal element of R (columns of length 1) at which terms are distinguishable.
+/// Smallest diagonal element of R, as a share of the largest, at which terms count as distinguishable (columns of
+/// length 1).
 const RANK: f64 = 1e-10;
-/// Residuals below this share of the responses are rounding errors: a perfect fit is assumed to miss by as much, so
-/// that its likelihood is finite.
+/// Residuals below this share of the responses count as rounding errors. A perfect fit is assumed to have errors of
+/// this size, so that its likelihood is finite.
 const ROUNDING: f64 = 1e-13;
 
-/// One coefficient of a fit. The interval may reach below 0 even if the quantity cannot: then the data do not show
-/// whether it differs from 0.
+/// One coefficient of a fit. The interval may reach below 0 even if the quantity cannot be negative: the data then do
+/// not show whether it differs from 0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coefficient {
@@ -31,14 +32,14 @@ pub struct Coefficient {
     pub standard_error: f64,
 }
 
-/// Criteria for comparing models of the same runs: smaller is better. They count the coefficients and the variance as
-/// parameters, and assume normal errors.
+/// Criteria for comparing models of the same runs; smaller values are better. They count the coefficients and the
+/// variance as parameters, and assume normal errors.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Criteria {
     /// Akaike's criterion.
     pub aic: f64,
-    /// Akaike's criterion corrected for few runs. `None` if there are too few runs for the correction.
+    /// Akaike's criterion with a correction for few runs. `None` if there are too few runs for the correction.
     pub aicc: Option<f64>,
     /// Schwarz's (Bayesian) criterion.
     pub bic: f64,
@@ -47,7 +48,7 @@ pub struct Criteria {
 /// A model fitted to runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinearFit {
-    /// Coefficients, in the order of the table's terms.
+    /// Coefficients, in the order of the design's terms.
     pub coefficients: Vec<Coefficient>,
     /// Probability that a coefficient's interval covers the true value, if errors are normal and independent.
     pub confidence: f64,
@@ -57,15 +58,17 @@ pub struct LinearFit {
     pub rows: usize,
     /// Number of runs minus number of terms.
     pub degrees_of_freedom: usize,
-    /// Standard deviation of the residuals; as a share of the response where the spread is relative.
+    /// Standard deviation of the residuals; relative to the response if the spread is relative.
     pub residual_std: f64,
-    /// Share of the (weighted) variance around the mean that the model explains. Below 0 if the mean is better.
+    /// Share of the (weighted) variance around the mean that the model explains. It is below 0 if the mean predicts
+    /// better.
     pub r_squared: f64,
     /// Criteria; `None` for robust fits, which have no likelihood.
     pub criteria: Option<Criteria>,
-    /// Errors on the runs of the fit. `None` if a response is 0.
+    /// Errors on the runs of the fit itself. `None` if a response is 0.
     pub in_sample: Option<Errors>,
-    /// Errors on each run by a fit to all others. `None` if a response is 0, or if a single run determines a term.
+    /// Error of each run, predicted by a fit to all other runs. `None` if a response is 0, or if a single run
+    /// determines a term.
     pub leave_one_out: Option<Errors>,
     /// Measured minus predicted value of each run, in the unit of the response.
     pub residuals: Vec<f64>,
@@ -74,8 +77,8 @@ pub struct LinearFit {
 }
 
 impl LinearFit {
-    /// Returns the model's prediction for a run with these terms. The interval covers a single new run with the fit's
-    /// confidence (a prediction interval).
+    /// Returns the prediction for a run with the given values of the terms. The interval covers the response of one new
+    /// run with the fit's confidence (a prediction interval).
     ///
     /// # Errors
     /// [`FitError::WrongShape`] for another number of terms, [`FitError::Value`] for numbers that are not finite.
@@ -99,7 +102,7 @@ impl LinearFit {
         Ok(interval.at(terms)?)
     }
 
-    /// Returns the errors on runs that the fit has not seen. Returns `None` without runs or if a response is 0.
+    /// Returns the errors on runs that were not used in the fit. Returns `None` without runs or if a response is 0.
     ///
     /// # Errors
     /// The errors of [`LinearFit::predict`].
@@ -156,7 +159,7 @@ impl Criteria {
     }
 }
 
-/// The data that a prediction with an interval needs.
+/// The data from which predictions with intervals are computed.
 pub(crate) struct PredictionInterval<'a> {
     pub values: &'a [f64],
     pub covariance: &'a [Vec<f64>],
@@ -167,8 +170,8 @@ pub(crate) struct PredictionInterval<'a> {
 }
 
 impl PredictionInterval<'_> {
-    /// Returns the prediction for a run with these terms, one for each coefficient. Ends below 0 are set to 0, as no
-    /// response is negative.
+    /// Returns the prediction for a run, given the value of each term. Bounds below 0 are set to 0, as no response is
+    /// negative.
     pub fn at(&self, terms: &[f64]) -> Result<Estimate, WrongValue> {
         for term in terms {
             finite("a term", *term)?;
@@ -203,10 +206,10 @@ impl PredictionInterval<'_> {
     }
 }
 
-/// The coefficients that minimise the squares of scaled residuals, by QR.
+/// The coefficients that minimise the sum of squares of the scaled residuals, found by QR.
 pub(super) struct Solved {
     pub coefficients: DVector<f64>,
-    /// Scales times (measured minus predicted).
+    /// Measured minus predicted value of each run, times its scale.
     pub scaled_residuals: DVector<f64>,
     /// Diagonal of the hat matrix: the influence of each run on its own prediction, 0 to 1.
     pub leverages: Vec<f64>,
@@ -265,7 +268,7 @@ impl Solved {
         })
     }
 
-    /// Returns the fit with these coefficients. `scales` are those of the table, without the weights of a robust fit.
+    /// Returns the fit with these coefficients. `scales` are those of the design, without the weights of a robust fit.
     pub fn fit(
         &self,
         design: &Design,
@@ -335,7 +338,7 @@ fn r_squared(residuals: &DVector<f64>, measured: &DVector<f64>, scales: &DVector
     }
 }
 
-/// Returns how many standard errors an interval extends to each side.
+/// Returns the half-width of an interval in standard errors.
 pub(crate) fn student(degrees_of_freedom: f64, confidence: f64) -> Result<f64, WrongValue> {
     let confidence = probability("a confidence", confidence)?;
     let distribution = StudentsT::new(0.0, 1.0, degrees_of_freedom).map_err(|_| WrongValue {

@@ -1,5 +1,5 @@
-//! Fits of models that are linear in their coefficients, by least squares and Huber's robust regression. They have
-//! intervals, criteria for choosing terms, and errors on runs that a fit has not seen.
+//! Fits of models that are linear in their coefficients, by least squares and Huber's robust regression. Each fit has
+//! intervals, criteria for choosing terms, and errors on runs that were not used in the fit.
 //!
 //! A [`Design`] is a table of terms, a row per run, with the measured responses. [`least_squares`] and [`robust`] fit a
 //! [`LinearFit`] to it; [`choose`] returns the best of several sets of terms by BIC. (Seber and Lee, Linear Regression
@@ -22,7 +22,7 @@ use crate::estimate::WrongValue;
 /// Reason why there is no fit.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum FitError {
-    /// There are not more runs than terms.
+    /// The number of runs does not exceed the number of terms.
     #[error("{rows} runs for {terms} terms: a fit with intervals needs at least {}", terms + 1)]
     TooFewRows {
         /// Number of runs.
@@ -30,7 +30,7 @@ pub enum FitError {
         /// Number of terms.
         terms: usize,
     },
-    /// There are too few runs to decide whether a term belongs.
+    /// There are too few runs to decide which terms the model needs.
     #[error("{rows} runs do not carry {terms} terms: to choose among terms it needs at least {}", terms + 3)]
     TooFewToChoose {
         /// Number of runs.
@@ -38,28 +38,28 @@ pub enum FitError {
         /// Number of terms.
         terms: usize,
     },
-    /// Some terms are combinations of others in all runs.
+    /// Some terms are linear combinations of others in all runs.
     #[error(
         "the runs do not tell {terms} apart: vary what these depend on independently of each other"
     )]
     Singular {
-        /// Names of the terms.
+        /// Names of the terms involved.
         terms: String,
     },
-    /// No term is a cost or a time: all coefficients are below 0.
+    /// The coefficients of all terms are below 0, but costs and times are positive.
     #[error("{terms} come out below 0, where no cost can be: vary what they depend on more")]
     Below0 {
         /// Names of the terms.
         terms: String,
     },
-    /// Rows differ in length from the terms, or in number from the responses.
+    /// The length of a row is not the number of terms, or the number of rows is not that of the responses.
     #[error("{what}: there are {found}, and it needs {needed}")]
     WrongShape {
         /// Name of the list with the wrong length.
         what: &'static str,
-        /// Length found.
+        /// Actual length.
         found: usize,
-        /// Length needed.
+        /// Required length.
         needed: usize,
     },
     /// An invalid value.

@@ -9,14 +9,14 @@ use nalgebra::DVector;
 const HUBER: f64 = 1.345;
 /// Median of |x| for a normal x with standard deviation 1.
 const NORMAL_MEDIAN: f64 = 0.674_489_750_196_081_7;
-/// Maximum number of rounds, which end when the residuals change by less than `SETTLED` of their length.
+/// Maximum number of iterations; they end when the residuals change by less than `SETTLED` of their length.
 const MOST_ROUNDS: usize = 100;
 const SETTLED: f64 = 1e-9;
-/// Smallest scale, as a share of the responses: residuals below it are rounding errors.
+/// Smallest scale, as a share of the responses: smaller residuals are rounding errors.
 const ROUNDING: f64 = 1e-13;
 
-/// Fits by robust regression: each run has the weight 1 up to 1.345 standard deviations, beyond which it falls as 1 /
-/// distance.
+/// Fits by robust regression. A run whose residual is within 1.345 standard deviations has the weight 1; beyond that,
+/// the weight falls as 1 / residual.
 ///
 /// Intervals are Huber's asymptotic ones with a correction for few runs (1981, eq. 7.6.18); there are no criteria.
 /// Leave-one-out errors keep the weights of the whole fit.
@@ -68,7 +68,7 @@ fn weight(deviations: f64) -> f64 {
     (HUBER / deviations.abs()).min(1.0)
 }
 
-/// Returns the standard deviation of normal residuals with this median.
+/// Returns the standard deviation of normal residuals whose absolute values have this median; at least `least`.
 fn scale(residuals: &DVector<f64>, least: f64) -> f64 {
     let mut sizes: Vec<f64> = residuals.iter().map(|residual| residual.abs()).collect();
     sizes.sort_by(f64::total_cmp);

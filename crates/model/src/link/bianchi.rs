@@ -1,4 +1,4 @@
-//! Wireless stations that always have something to send: their collision rate and their throughput. G. Bianchi,
+//! Wireless stations that always have packets to send: their collision rate and their throughput. G. Bianchi,
 //! "Performance analysis of the IEEE 802.11 distributed coordination function", IEEE JSAC 18(3), 2000.
 
 use super::LinkError;
@@ -13,16 +13,16 @@ pub struct Contention {
     stages: u32,
 }
 
-/// The behaviour of each station in a slot, in the long run.
+/// The long-run behaviour of each station in a slot.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attempt {
-    /// Probability that a station sends in a slot (tau).
+    /// Probability that the station sends in a slot (tau).
     pub sends: f64,
-    /// Probability that its transmission collides (p).
+    /// Probability that a transmission of the station collides (p).
     pub collides: f64,
 }
 
-/// Length of a slot by its outcome, us.
+/// Duration of a slot by its outcome, us.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slots {
     idle_us: f64,
@@ -35,15 +35,15 @@ pub struct Slots {
 pub struct Saturated {
     /// The behaviour of each station in a slot.
     pub attempt: Attempt,
-    /// Packets that get through, of all stations, per second.
+    /// Rate of packets without collision, of all stations together, per second.
     pub rate_pps: f64,
-    /// Mean time between two packets of one station, us: access, retries and the packets of the others.
+    /// Mean time from one packet of a station to its next, us: access, retries and the packets of the other stations.
     pub packet_us: f64,
 }
 
 impl Contention {
-    /// Returns `stations` that draw their first backoff from `window` slots (W), twice as many after each collision,
-    /// up to `stages` times (m).
+    /// Returns `stations` that draw their first backoff from `window` slots (W). The window doubles after each
+    /// collision, up to `stages` times (m).
     ///
     /// # Errors
     /// There is no station or no slot.
@@ -63,7 +63,7 @@ impl Contention {
         })
     }
 
-    /// Returns `stations` with the windows of `phy`.
+    /// Returns `stations` with the backoff windows of `phy`.
     ///
     /// # Errors
     /// There is no station.
@@ -72,7 +72,8 @@ impl Contention {
         Self::new(stations, phy.cw_min + 1, stages)
     }
 
-    /// Returns the unique fixed point of the two equations that relate sending and colliding (equations 7 and 9).
+    /// Returns the unique solution of the two equations that relate the probabilities of sending and colliding
+    /// (equations 7 and 9).
     pub fn attempt(&self) -> Attempt {
         let others = self.stations as i32 - 1;
         if others == 0 {
@@ -99,7 +100,7 @@ impl Contention {
         }
     }
 
-    /// Returns the joint performance of the stations for these slot lengths (equations 10 to 13).
+    /// Returns the joint performance of the stations for slots of these durations (equations 10 to 13).
     pub fn saturated(&self, slots: &Slots) -> Saturated {
         let attempt = self.attempt();
         let n = self.stations as i32;
@@ -115,7 +116,8 @@ impl Contention {
         }
     }
 
-    /// Returns the probability that a station sends in a slot, if its packets collide with probability `collides`.
+    /// Returns the probability that a station sends in a slot, if its transmissions collide with probability
+    /// `collides`.
     fn sends(&self, collides: f64) -> f64 {
         // Equation 7, with the sum written out, as its closed form divides by zero at a probability of one half.
         let window = f64::from(self.window);
@@ -127,8 +129,8 @@ impl Contention {
 }
 
 impl Slots {
-    /// Returns slots that take `idle_us` if no station sends, `success_us` if one does and `collision_us` if several
-    /// do.
+    /// Returns slot durations: `idle_us` if no station sends, `success_us` if one station sends, and `collision_us` if
+    /// several send.
     ///
     /// # Errors
     /// A time is negative or not finite, or the time of a success is zero.
@@ -140,8 +142,8 @@ impl Slots {
         })
     }
 
-    /// Returns the slots of `phy` for packets of `payload_bytes` (basic access): a success is frame, SIFS,
-    /// acknowledgement and DIFS; a collision is frame and DIFS.
+    /// Returns the slot durations of `phy` for packets of `payload_bytes` (basic access). A success takes frame, SIFS,
+    /// acknowledgement and DIFS; a collision takes frame and DIFS.
     pub fn of(phy: &Phy, payload_bytes: u32) -> Self {
         let frame_us = phy.frame_us(payload_bytes);
         Self {

@@ -1,21 +1,21 @@
-//! A latency budget: an end-to-end target divided into terms, and what remains of it. CALVIN (Xiang et al., IEEE JSAC
+//! A latency budget: an end-to-end target divided into terms, and the unused remainder. CALVIN (Xiang et al., IEEE JSAC
 //! 2019), figure 2, divides 1 ms this way.
 
 use super::LinkError;
 use crate::estimate::{not_negative, positive};
 
-/// The purpose of a budget's term.
+/// The purpose of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A sensor or actuator, with its own electronics.
+    /// Time in a sensor or actuator, with its own electronics.
     Device,
     /// Access to a shared medium, and transmission on it.
     Air,
-    /// Putting frames onto a wire bit by bit.
+    /// Time to put the bits of a frame onto a wire.
     Serialisation,
     /// Propagation of signals.
     Propagation,
-    /// Network functions and servers.
+    /// Time in network functions and servers.
     Processing,
     /// Waiting behind other packets.
     Queueing,
@@ -34,7 +34,7 @@ pub struct Term {
     pub source: String,
 }
 
-/// A target and the terms that it is divided into.
+/// A target and the terms into which it is divided.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Budget {
     target_us: f64,
@@ -44,9 +44,9 @@ pub struct Budget {
 /// The result of comparing the terms with the target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Standing {
-    /// The budget is met; this many us remain.
+    /// The budget is met; the value is the unused time, us.
     Remains(f64),
-    /// The budget is exceeded by this many us.
+    /// The budget is exceeded; the value is the excess, us.
     Exceeded(f64),
 }
 
@@ -129,10 +129,10 @@ impl Budget {
             .sum()
     }
 
-    /// Returns what remains of the target, or by how much it is exceeded.
+    /// Returns the unused time of the budget, or its excess.
     pub fn standing(&self) -> Standing {
         let remains = self.target_us - self.spent_us();
-        // Sums of decimal fractions differ from their total by rounding errors.
+        // Sums of decimal fractions have rounding errors, so a tiny excess counts as met.
         if remains >= -self.target_us * 1e-12 {
             Standing::Remains(remains.max(0.0))
         } else {

@@ -4,11 +4,11 @@
 use super::LinkError;
 use crate::estimate::positive;
 
-/// Preamble and start of frame delimiter (8), and the gap between two packets (12), bytes.
+/// Preamble and start of frame delimiter (8), and the gap between two frames (12), bytes.
 pub const OVERHEAD_BYTES: u32 = 20;
-/// Shortest frame, with its check sequence, bytes: shorter frames are padded.
+/// Shortest frame with its check sequence, bytes: shorter frames are padded to it.
 pub const SHORTEST_FRAME_BYTES: u32 = 64;
-/// Longest accepted frame, a jumbo frame with two tags, bytes.
+/// Longest accepted frame with its check sequence, a jumbo frame with two VLAN tags, bytes.
 pub const LONGEST_FRAME_BYTES: u32 = 9_026;
 
 /// An Ethernet link.
@@ -28,8 +28,8 @@ impl Ethernet {
         })
     }
 
-    /// Returns the time that a frame of `frame_bytes`, with its check sequence, occupies the link, ns: with preamble
-    /// and gap, and padded to the shortest frame.
+    /// Returns the time that a frame of `frame_bytes`, with its check sequence, occupies the link, ns. Preamble and gap
+    /// are included, and short frames are padded.
     ///
     /// # Errors
     /// The frame is longer than a jumbo frame.
@@ -37,8 +37,8 @@ impl Ethernet {
         Ok(f64::from((on_the_wire(frame_bytes)? + OVERHEAD_BYTES) * 8) / self.bits_per_ns)
     }
 
-    /// Returns the time from the first bit of a frame to its last, ns, with preamble and without gap: the delay of a
-    /// store-and-forward device.
+    /// Returns the time from the first bit of a frame to its last, ns, with preamble and without gap: it is the delay
+    /// of a store-and-forward device.
     ///
     /// # Errors
     /// The frame is longer than a jumbo frame.
@@ -47,7 +47,7 @@ impl Ethernet {
         Ok(f64::from((on_the_wire(frame_bytes)? + PREAMBLE_BYTES) * 8) / self.bits_per_ns)
     }
 
-    /// Returns how many frames of `frame_bytes` fit into a second.
+    /// Returns the number of frames of `frame_bytes` per second at line rate.
     ///
     /// # Errors
     /// The frame is longer than a jumbo frame.

@@ -1,9 +1,9 @@
-//! A medium that two directions share. It decides for each packet when it arrives, or that it is lost.
+//! A medium that two directions share. It determines for each packet when it arrives, or that it is lost.
 //!
-//! Three ways to share: the contention of 802.11 ([`Wlan`]), time slots as in 5G ([`Slots`]), and the gates of
-//! time-sensitive Ethernet ([`Gates`]). The medium reads no clock: the caller passes the time at which packets are
-//! offered, and gets the time at which they arrive. A late call delays nothing, as a transmission begins when the one
-//! before it ended. The same seed gives the same draws.
+//! Three ways of sharing are available: the contention of 802.11 ([`Wlan`]), time slots as in 5G ([`Slots`]), and the
+//! gates of time-sensitive Ethernet ([`Gates`]). The medium reads no clock: the caller passes the time at which packets
+//! are offered, and gets the time at which they arrive. A late call delays nothing, as a transmission begins when the
+//! previous one ended. The same seed gives the same random draws.
 //!
 //! Sources: IEEE 802.11-2020, clause 10.3 (contention, retries); Gallenmüller's dissertation, section 6.4 (the time of
 //! a packet); 3GPP TS 38.300, clauses 5.3 and 10.3 (slots, configured grants, HARQ); IEEE 802.1Q-2022, clause 8.6.8.4
@@ -32,20 +32,20 @@ pub const MOST_QUEUED: u32 = 4096;
 /// Longest trace, ms: a day.
 const LONGEST_TRACE_MS: f64 = 86_400_000.0;
 
-/// Counts of a medium.
+/// Counts of a medium since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MediumCounts {
     /// Packets that arrived at a full queue, by direction.
     pub full: [u64; 2],
-    /// Packets that were given up after all attempts, by direction.
+    /// Packets that were lost after all attempts, by direction.
     pub lost: [u64; 2],
     /// Packets that arrived, by direction.
     pub arrived: [u64; 2],
     /// Transmissions that two or more stations began at the same time.
     pub collisions: u64,
-    /// Transmissions that were repeated.
+    /// Failed transmissions of the two directions that were repeated.
     pub repeated: u64,
-    /// Time in which a station sent, waited for others, or backed off, ns.
+    /// Time in which stations sent, waited for others or backed off, or in which slots and gates carried frames, ns.
     pub busy_ns: u64,
 }
 
@@ -56,7 +56,7 @@ enum Access {
     Gates(GatePlan),
 }
 
-/// The decision about a packet: end time, order of arrival, direction, number, whether it arrives, and start of
+/// A determined packet: end time, order of arrival, direction, identifier, whether it arrives, and start of its
 /// transmission.
 type Decided = (u64, u64, usize, u32, bool, u64);
 
@@ -66,7 +66,7 @@ pub struct SharedMedium {
     access: Access,
     queue: u32,
     queues: [VecDeque<Waiting>; 2],
-    /// Decisions made in advance.
+    /// Packets whose outcome is determined but not yet returned by [`SharedMedium::take`].
     decided: BinaryHeap<Reverse<Decided>>,
     decided_of: [u32; 2],
     order: u64,
@@ -138,8 +138,7 @@ impl SharedMedium {
     }
 
     /// Offers the medium a frame of `bytes`, with its Ethernet header, in direction `way`; `id` identifies it. Returns
-    /// false if the queue is full: the packet is lost, and counted. Times must not decrease.
-    ///
+    /// false if the queue is full: the packet is then lost and counted. Times of successive calls must not decrease.
     /// # Panics
     /// If `way` is neither 0 nor 1.
     pub fn offer(&mut self, now_ns: u64, way: usize, id: u32, bytes: u32) -> bool {
@@ -171,8 +170,8 @@ impl SharedMedium {
         true
     }
 
-    /// Returns the time of the next decision if no packet is offered before. The caller has to call
-    /// [`SharedMedium::take`] then, as another transmission may begin.
+    /// Returns the time at which the outcome of the next packet is known, if no packet is offered before. The caller
+    /// has to call [`SharedMedium::take`] at this time, as another transmission may begin.
     pub fn next_ns(&self) -> Option<u64> {
         let current = match &self.access {
             Access::Contention(contention) => contention.current.map(|it| it.end_ns),
@@ -181,7 +180,8 @@ impl SharedMedium {
         current.or_else(|| self.decided.peek().map(|Reverse((ns, ..))| *ns))
     }
 
-    /// Returns a packet whose end time is at most `now_ns`, the earliest first. Call it until it returns `None`.
+    /// Returns the earliest packet that ended at or before `now_ns`, if any. Callers repeat the call until it returns
+    /// `None`.
     pub fn take(&mut self, now_ns: u64) -> Option<Ended> {
         if let Some(Reverse((at_ns, _, way, id, arrives, begun_ns))) = self.decided.peek().copied()
             && at_ns <= now_ns
@@ -209,7 +209,7 @@ impl SharedMedium {
         }
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts up to now.
     pub fn counts(&self) -> MediumCounts {
         self.counts
     }
@@ -261,8 +261,7 @@ impl SharedMedium {
         drawn < share || traced < loss.traced(at_ns)
     }
 
-    /// Simulates the transmissions of other stations before a packet arrived. The medium was not idle then, and the
-    /// packet's wait depends on them.
+    /// Simulates the transmissions of other stations before a packet arrived: the packet's wait depends on them.
     fn make_up(&mut self, now_ns: u64) {
         while let Access::Contention(contention) = &mut self.access
             && let Some(was) = contention.current
@@ -275,7 +274,7 @@ impl SharedMedium {
         }
     }
 
-    /// Begins the next transmission, if there is one and the medium is free.
+    /// Begins the next transmission, if a packet is queued and the medium is free.
     fn begin(&mut self) {
         let Access::Contention(contention) = &mut self.access else {
             return;
@@ -324,7 +323,7 @@ impl SharedMedium {
         });
     }
 
-    /// Returns when a packet begins to be sent, when it ends, and whether it arrives.
+    /// Returns when the transmission of a packet begins and ends in its slots, ns, and whether the packet arrives.
     fn in_slots(&mut self, way: usize, packet: &Waiting) -> (u64, u64, bool) {
         let Access::Slots(plan) = &mut self.access else {
             return (packet.since_ns, packet.since_ns, true);
@@ -362,7 +361,7 @@ impl SharedMedium {
         (begun_ns, end_ns, arrives)
     }
 
-    /// Does the same as [`SharedMedium::in_slots`], for gates.
+    /// Returns when the transmission of a packet through its gate begins and ends, ns, and whether the packet arrives.
     fn through_gates(&mut self, way: usize, packet: &Waiting) -> (u64, u64, bool) {
         let Access::Gates(plan) = &mut self.access else {
             return (packet.since_ns, packet.since_ns, true);

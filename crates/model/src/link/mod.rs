@@ -1,4 +1,4 @@
-//! Links: the time of a packet from one end to the other, on a wire, through glass or air, in a wireless network. IEEE
+//! Links: the time of a packet from sender to receiver, on a wire, through glass or air, in a wireless network. IEEE
 //! 802.3, 802.11; Gallenmüller's dissertation, section 6.4; CALVIN (Xiang et al., IEEE JSAC 2019), figure 2.
 //!
 //! Each file is independent: [`ethernet`], [`propagation`], [`phy`] and [`wlan`] for one station, [`bianchi`] for
@@ -24,18 +24,18 @@ pub enum LinkError {
     /// A count that must be at least one is zero.
     #[error("{what} must be at least one")]
     Empty {
-        /// Name of the number.
+        /// Name of the count.
         what: &'static str,
     },
-    /// A frame does not fit.
+    /// The frame is too long for the link.
     #[error("a frame of {bytes} bytes: {most} fit at most")]
     TooLong {
-        /// Length given, bytes.
+        /// Length of the frame, bytes.
         bytes: u32,
-        /// Longest possible, bytes.
+        /// Greatest allowed length, bytes.
         most: u32,
     },
-    /// A standard lacks this rate, or this way to send it.
+    /// The standard does not define this rate or mode.
     #[error("{standard} has no {what}")]
     NotInStandard {
         /// Name of the standard.

@@ -5,19 +5,19 @@ use super::LinkError;
 
 /// Bytes around a payload: header (24), check sequence (4), and LLC/SNAP header (8).
 const HEADER_BYTES: u32 = 24 + 4 + 8;
-/// The same with the field of QoS data frames (2).
+/// The same bytes plus the QoS control field (2) of QoS data frames.
 const QOS_HEADER_BYTES: u32 = HEADER_BYTES + 2;
-/// Length of an acknowledgement, with its check sequence.
+/// Length of an acknowledgement with its check sequence, bits.
 const ACK_BITS: f64 = 14.0 * 8.0;
 /// Bits of the SERVICE field and of the tail of a convolutional code.
 const SERVICE_BITS: f64 = 16.0;
 const TAIL_BITS: f64 = 6.0;
-/// Preamble (16) and SIGNAL field (4) of 802.11a and g, with which all later ones begin, us.
+/// Preamble (16) and SIGNAL field (4) of 802.11a and g, with which frames of all later generations begin, us.
 const LEGACY_PREAMBLE_US: f64 = 20.0;
 /// An acknowledgement of legacy OFDM at 24 Mbit/s, the highest mandatory rate, us: two symbols of 96 bits.
 const LEGACY_ACK_US: f64 = LEGACY_PREAMBLE_US + 8.0;
 
-/// Generations of 802.11 that send in symbols over several streams.
+/// Generations of 802.11 that can send over several spatial streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Generation {
     /// 802.11n, high throughput.
@@ -28,29 +28,29 @@ pub enum Generation {
     Ax,
 }
 
-/// The timing of one frame: its rate and preamble, and the waits before and after.
+/// The timing of one frame in a generation and mode: data rate, preamble, and the waits before and after.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Phy {
     pub(crate) slot_us: f64,
     pub(crate) sifs_us: f64,
-    /// Upper limit of the first backoff, slots.
+    /// Upper limit of the first backoff of a frame, slots.
     pub(crate) cw_min: u32,
     /// Upper limit of any backoff, slots.
     pub(crate) cw_max: u32,
     preamble_us: f64,
     symbol_us: f64,
     bits_per_symbol: f64,
-    /// Bits in addition to the bytes of the frame.
+    /// Bits that are sent in addition to the bytes of the frame.
     extra_bits: f64,
     header_bytes: u32,
-    /// Silence after a frame, for older receivers.
+    /// Silence after a frame, for compatibility with older receivers, us.
     extension_us: f64,
     pub(crate) ack_us: f64,
 }
 
 impl Phy {
-    /// Returns 802.11b at 1, 2, 5.5 or 11 Mbit/s with the long preamble of 192 us, or the short one of 96 us. The
-    /// acknowledgement is sent at 2 Mbit/s, or at 1 Mbit/s if the frame is.
+    /// Returns 802.11b at 1, 2, 5.5 or 11 Mbit/s with the long preamble of 192 us, or with the short one of 96 us. The
+    /// acknowledgement is sent at 1 Mbit/s if the frame is, else at 2 Mbit/s.
     ///
     /// # Errors
     /// There is no such rate, or no short preamble at 1 Mbit/s.
@@ -99,7 +99,7 @@ impl Phy {
         })
     }
 
-    /// Returns 802.11g as [`Phy::g`], without the silence after frames, as in the published line (see
+    /// Returns 802.11g as [`Phy::g`], but without the silence after frames, as in the published line (see
     /// [`super::wlan::Line::PUBLISHED`]).
     ///
     /// # Errors
@@ -212,7 +212,7 @@ impl Phy {
         })
     }
 
-    /// Returns the rate of the symbols that carry data, Mbit/s.
+    /// Returns the data rate within symbols, Mbit/s.
     pub fn mbit_per_s(&self) -> f64 {
         self.bits_per_symbol / self.symbol_us
     }
@@ -224,13 +224,13 @@ impl Phy {
         self.preamble_us + symbols * self.symbol_us + self.extension_us
     }
 
-    /// Returns the silence after which a station may count its backoff (DIFS), us: SIFS and two slots.
+    /// Returns the silence after which a station may count down its backoff (DIFS), us: SIFS plus two slots.
     pub fn difs_us(&self) -> f64 {
         self.sifs_us + 2.0 * self.slot_us
     }
 }
 
-/// Bits per subcarrier, and the share of them that is data, by modulation and coding.
+/// Modulation and coding by index: bits per subcarrier, and the code rate as numerator and denominator.
 const MODULATIONS: [(u32, u32, u32); 12] = [
     (1, 1, 2),
     (2, 1, 2),

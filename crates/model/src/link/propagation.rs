@@ -20,7 +20,7 @@ pub enum Medium {
     Air,
     /// Single-mode fibre.
     Fibre,
-    /// Twisted pair or coaxial cable with foamed insulation, at some two thirds of the speed of light.
+    /// Twisted pair or coaxial cable with foamed insulation: about two thirds of the speed of light in vacuum.
     Copper,
 }
 
@@ -35,12 +35,12 @@ impl Medium {
         }
     }
 
-    /// Returns the delay, us per km.
+    /// Returns the propagation delay, us per km.
     pub fn us_per_km(self) -> f64 {
         self.refraction() / KM_PER_US
     }
 
-    /// Returns the delay over `km`, us.
+    /// Returns the propagation delay over `km`, us.
     ///
     /// # Errors
     /// The distance is negative or not finite.

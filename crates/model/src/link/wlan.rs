@@ -5,10 +5,10 @@ use super::LinkError;
 use super::phy::Phy;
 use crate::estimate::{not_negative, positive};
 
-/// Longest payload in the fit, bytes.
+/// Longest payload that [`line_of`] and [`Exchange::of`] cover, bytes.
 const LONGEST_PAYLOAD_BYTES: u32 = 1_500;
 
-/// A time per packet that is linear in its length.
+/// A time per packet that is linear in the packet's length.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Line {
     /// Time for each byte, us.
@@ -27,9 +27,9 @@ impl Line {
     /// - symbols of 4 for 16 + 6 + 8 (x + 36) bits, 216 each
     /// - an acknowledgement at 24 Mbit/s of 28
     ///
-    /// The line lacks the 6 us of silence after frames that the standard requires at 2.4 GHz. With them ([`Phy::g`]) a
-    /// packet of zero bytes takes 173.2 us. Counted in fractions of symbols, with the silence after the data frame
-    /// alone and 34 bytes of headers, it would take 162.53.
+    /// The line omits the 6 us of silence after frames that the standard requires at 2.4 GHz. With the silence
+    /// ([`Phy::g`]) a packet of zero bytes takes 173.2 us. Counted in fractions of symbols, with the silence after the
+    /// data frame alone and 34 bytes of headers, a packet of zero bytes would take 162.53 us.
     pub const PUBLISHED: Line = Line {
         us_per_byte: 0.15,
         us_per_packet: 162.43,
@@ -40,8 +40,8 @@ impl Line {
         self.us_per_byte * f64::from(bytes) + self.us_per_packet
     }
 
-    /// Returns the line plus the implementation's time per packet, us, by equation 6.6: 120 in Gallenmüller's
-    /// measurements, 60 in those of Bordim et al.
+    /// Returns the line plus the implementation's time per packet, us, by equation 6.6. The time is 120 us in
+    /// Gallenmüller's measurements, and 60 us in those of Bordim et al.
     ///
     /// # Errors
     /// The time is negative or not finite.
@@ -58,8 +58,8 @@ impl Line {
         1e6 / self.time_us(bytes)
     }
 
-    /// Returns the implementation's time per packet, us, from the rate of one saturating run: the time per packet minus
-    /// the line's. It is negative if the rate is above the line's.
+    /// Returns the implementation's time per packet, us, from the rate measured while the station always sends: the
+    /// time per packet minus the line's time. It is negative if the rate is above the line's highest rate.
     ///
     /// # Errors
     /// The rate is not a finite number above zero.
@@ -68,7 +68,7 @@ impl Line {
     }
 }
 
-/// Parts of a station's time per packet, us, in their order.
+/// The parts of a station's time per packet, us, in order of time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exchange {
     /// Silence before the backoff (DIFS).
@@ -84,7 +84,8 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Returns the parts for a packet of `payload_bytes` with `phy`, for a lone station that always has one to send.
+    /// Returns the parts for a packet of `payload_bytes` with `phy`, for a lone station that always has packets to
+    /// send.
     ///
     /// # Errors
     /// The payload is longer than 1,500 bytes.
@@ -110,8 +111,8 @@ impl Exchange {
     }
 }
 
-/// Returns the least-squares line over the times of `phy` for payloads of 0 to 1,500 bytes. A line suffices, as
-/// measurements do not resolve the steps of whole symbols.
+/// Returns the least-squares line through the packet times of `phy` for payloads of 0 to 1,500 bytes. A line suffices,
+/// because measurements do not resolve the steps of whole symbols.
 pub fn line_of(phy: &Phy) -> Line {
     let lengths = 0..=LONGEST_PAYLOAD_BYTES;
     let count = f64::from(LONGEST_PAYLOAD_BYTES + 1);

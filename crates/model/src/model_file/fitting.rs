@@ -1,4 +1,4 @@
-//! Fitting of a model to runs: a table of terms, the choice among sets of them, and errors on held-out runs.
+//! Fitting of a model to runs: its candidate sets of terms, the selection among them, and errors on held-out runs.
 
 use super::{
     Kind, Model, ModelError, ModelFile, Range, SCHEMA, Shape, Source, Term, Variable, Variables,
@@ -12,31 +12,31 @@ use std::collections::BTreeMap;
 /// One measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
-    /// The variables of the run.
+    /// The values of the run's variables.
     pub variables: Variables,
     /// The measured value.
     pub response: f64,
 }
 
-/// The method of estimating coefficients.
+/// The method for estimating coefficients.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Method {
     /// Least squares.
     #[default]
     LeastSquares,
-    /// Robust regression, in which outliers get little weight. Terms are still chosen by least squares; if there are
+    /// Robust regression, in which outliers get little weight. Terms are still selected by least squares; if there are
     /// several sets, terms with coefficients below 0 are dropped.
     Robust,
 }
 
-/// Provenance of the data, as known to the caller.
+/// Origin of the data, as known to the caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Provenance {
     /// The day of the fit.
     pub date: String,
     /// The results that contain the runs.
     pub data: Vec<Source>,
-    /// The machine of the measurement.
+    /// Properties of the machine on which the data was measured.
     pub machine: BTreeMap<String, String>,
 }
 
@@ -47,13 +47,13 @@ pub struct Fitting {
     pub kind: Kind,
     /// The predicted quantity.
     pub response: Variable,
-    /// The variables that its terms depend on.
+    /// The variables on which the terms depend.
     pub variables: Vec<Variable>,
-    /// Sets of terms to choose from by BIC; a single set is used as it is.
+    /// Candidate sets of terms, of which BIC selects one; a single set is used as it is.
     pub sets: Vec<Vec<Shape>>,
-    /// The method of estimating coefficients.
+    /// The method for estimating coefficients.
     pub method: Method,
-    /// The scatter of the runs.
+    /// The assumed scatter of the runs around the model.
     pub spread: Spread,
     /// Probability that intervals should cover the true value.
     pub confidence: f64,
@@ -64,14 +64,14 @@ pub struct Fitting {
 pub struct Fitted {
     /// The model.
     pub model: Model,
-    /// The fit, with the residuals in the order of the runs.
+    /// The fit; its residuals are in the order of the runs.
     pub fit: LinearFit,
-    /// All sets of terms that were tried. Empty if there was only one.
+    /// All sets of terms that were tried. Empty if only one was given.
     pub tried: Vec<Tried>,
 }
 
 impl Fitting {
-    /// Fits to `seen`, and finds the errors on `held_out`, which may be empty.
+    /// Fits to the runs of `seen`, and computes the errors on the runs of `held_out`, which may be empty.
     ///
     /// # Errors
     /// [`ModelError::Missing`] and [`ModelError::NoValue`] for runs that lack a variable, [`ModelError::Fit`] for too
@@ -165,7 +165,7 @@ impl Fitting {
         }
     }
 
-    /// Returns all terms of all sets, each once.
+    /// Returns the distinct terms of all sets.
     fn distinct(&self) -> Vec<&Shape> {
         let mut shapes: Vec<&Shape> = Vec::new();
         for shape in self.sets.iter().flatten() {
@@ -177,8 +177,8 @@ impl Fitting {
     }
 }
 
-/// Returns the sets of terms that the runs can determine, each set once. Terms of a variable that is missing in a run,
-/// or constant in all runs, are removed.
+/// Returns the distinct sets of terms that the runs can determine. Terms with a variable that is missing in a run, or
+/// constant in all runs, are removed from the sets.
 pub fn carried(sets: Vec<Vec<Shape>>, runs: &[Run]) -> Vec<Vec<Shape>> {
     let varies = |name: &str| {
         let values = || runs.iter().map(|run| run.variables.get(name));

@@ -1,5 +1,5 @@
-//! A fitted model as a file: its terms with intervals, the ranges of its data, its known errors; and its predictions.
-//! The command reads and writes it as TOML.
+//! A fitted model as a file, with its predictions. The file holds terms with intervals, the ranges of the data and the
+//! known errors. The command reads and writes it as TOML.
 //!
 //! [`Fitting`] fits a [`Model`] to [`Run`]s, and [`Model::predict`] evaluates it. A model that was read is consistent:
 //! terms, covariance and ranges match.
@@ -15,46 +15,46 @@ use crate::fit::{Coefficient, Criteria, FitError, PredictionInterval, Spread, st
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Version of the file's layout.
+/// Version of the model file's layout.
 pub const SCHEMA: u32 = 1;
 
-/// The subject of a model.
+/// The quantity that a model predicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Cycles of a packet over load, size and batch: [`crate::resource`].
+    /// Cycles of a packet, by load, frame size and batch: [`crate::resource`].
     Resource,
     /// The cycles of one memory access, by the size of the structure: [`crate::access`].
     Access,
-    /// Cycles of a packet over the functions of a chain: [`crate::chain`].
+    /// Cycles of a packet, by the functions of a chain: [`crate::chain`].
     Chain,
-    /// Processor time of packets, from which the highest rate follows: [`crate::overload`].
+    /// Processor time of a packet, which determines the highest rate: [`crate::overload`].
     Overload,
-    /// Time of a frame on a wireless link over its size.
+    /// Time of a frame on a wireless link, by its size.
     Wlan,
 }
 
-/// A quantity of runs.
+/// A measured quantity of runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variable {
-    /// Its name.
+    /// Name of the quantity.
     pub name: String,
-    /// Its unit.
+    /// Unit of the quantity.
     pub unit: String,
 }
 
-/// The range of a variable in the fit.
+/// The range of a variable among the runs of the fit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
     /// Name of the variable.
     pub variable: String,
-    /// Its unit.
+    /// Unit of the variable.
     pub unit: String,
-    /// The smallest value.
+    /// Smallest value of the variable.
     pub min: f64,
-    /// The largest value.
+    /// Largest value of the variable.
     pub max: f64,
 }
 
@@ -64,19 +64,19 @@ pub struct Range {
 pub struct Term {
     /// Coefficient of the term, with its interval; it has the term's name.
     pub coefficient: Coefficient,
-    /// The factors that the coefficient is multiplied by.
+    /// The factors by which the coefficient is multiplied.
     pub shape: Shape,
 }
 
-/// Data of a fit.
+/// A results file or folder to which a model was fitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// Name of the results.
+    /// Name of the file or folder.
     pub name: String,
-    /// SHA-256 of the results, in hexadecimal.
+    /// SHA-256 of its contents, in hexadecimal.
     pub sha256: String,
-    /// Number of runs in them.
+    /// Number of its runs.
     pub count: u64,
 }
 
@@ -86,39 +86,39 @@ pub struct Source {
 pub struct ModelFile {
     /// Version of the layout: [`SCHEMA`].
     pub schema: u32,
-    /// The subject of the model.
+    /// The quantity that the model predicts.
     pub kind: Kind,
     /// Date of the fit.
     pub date: String,
     /// Probability that intervals cover the true value.
     pub confidence: f64,
-    /// The scatter of the runs.
+    /// The assumed scatter of the runs around the model.
     pub spread: Spread,
-    /// Standard deviation of residuals; as a share of the response where the spread is relative.
+    /// Standard deviation of the residuals; relative to the response if the spread is relative.
     pub residual_std: f64,
     /// Number of runs minus number of terms.
     pub degrees_of_freedom: u64,
     /// Share of the variance that the model explains.
     pub r_squared: f64,
-    /// Covariance of the coefficients.
+    /// Covariance matrix of the coefficients.
     pub covariance: Vec<Vec<f64>>,
     /// The predicted quantity.
     pub response: Variable,
-    /// Criteria that chose the model's terms. `None` for a robust fit.
+    /// Criteria by which the model's terms were selected. `None` for a robust fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub criteria: Option<Criteria>,
-    /// Errors, each with the basis of its computation.
+    /// Known errors of the model, each with the data on which they were computed.
     #[serde(default)]
     pub errors: Vec<Errors>,
-    /// Terms.
+    /// The terms of the model, with their coefficients.
     pub terms: Vec<Term>,
-    /// Range of each variable in the fit.
+    /// Range of each variable among the runs of the fit.
     #[serde(default)]
     pub ranges: Vec<Range>,
-    /// Data of the fit.
+    /// The results to which the model was fitted.
     #[serde(default)]
     pub data: Vec<Source>,
-    /// The machine of the data.
+    /// Properties of the machine on which the data was measured.
     #[serde(default)]
     pub machine: BTreeMap<String, String>,
 }
@@ -126,31 +126,31 @@ pub struct ModelFile {
 /// Reason why a model cannot be fitted, read or evaluated.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ModelError {
-    /// A variable that the model depends on was not given.
+    /// A variable on which the model depends has no value.
     #[error("the model depends on `{0}`: give it a value")]
     Missing(String),
     /// A variable that is unknown to the model.
     #[error("the model knows no `{asked}`: it knows {known}")]
     Unknown {
-        /// The name given.
+        /// The unknown name.
         asked: String,
-        /// The known names.
+        /// The names that the model knows.
         known: String,
     },
-    /// A term that has no value for this input.
+    /// A variable at whose value a term is not defined.
     #[error(
         "the model has no value at {variable} = {asked}: it needs a finite number where no term is divided by 0"
     )]
     NoValue {
         /// Name of the variable.
         variable: String,
-        /// The value of the variable.
+        /// The value at which a term is not defined.
         asked: f64,
     },
     /// A file with another layout version.
     #[error("the model file has schema {0}: this version reads {SCHEMA}; fit it again")]
     Schema(u32),
-    /// Parts of a file that contradict each other.
+    /// Parts of the file contradict each other.
     #[error("the model file is inconsistent: {0}")]
     Inconsistent(String),
     /// A fit that failed.
@@ -167,13 +167,13 @@ pub enum ModelError {
 pub struct Model(ModelFile);
 
 impl Model {
-    /// Returns the content of the model's file.
+    /// Returns the contents of the model's file.
     pub fn file(&self) -> &ModelFile {
         &self.0
     }
 
-    /// Returns the prediction for a run; its interval covers a single new run. The prediction lists variables outside
-    /// the range of the fit.
+    /// Returns the prediction for a run with these variables; its interval covers the response of one new run. The
+    /// prediction lists variables outside the range of the fit.
     ///
     /// # Errors
     /// [`ModelError::Missing`], [`ModelError::Unknown`] and [`ModelError::NoValue`] for variables that are missing,
@@ -224,7 +224,7 @@ impl Model {
         })
     }
 
-    /// Returns how many standard errors the intervals of its predictions extend to each side.
+    /// Returns the half-width of prediction intervals in standard errors.
     ///
     /// # Errors
     /// [`ModelError::Value`] for invalid degrees of freedom.
@@ -233,7 +233,8 @@ impl Model {
         Ok(student(file.degrees_of_freedom as f64, file.confidence)?)
     }
 
-    /// Returns the most informative errors: on held-out runs if there are such, else leave-one-out, else in sample.
+    /// Returns the most informative errors: those on held-out runs if they exist, else leave-one-out errors, else those
+    /// on the runs of the fit.
     pub fn errors(&self) -> Option<Errors> {
         let of = |basis| {
             self.0
@@ -248,7 +249,7 @@ impl Model {
             .or_else(|| of(ErrorBasis::InSample))
     }
 
-    /// Returns the errors on runs that the model has not seen. Returns `None` without runs, or if a response is 0.
+    /// Returns the errors on runs that were not used in the fit. Returns `None` without runs, or if a response is 0.
     ///
     /// # Errors
     /// The errors of [`Model::predict`].

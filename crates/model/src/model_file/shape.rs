@@ -1,4 +1,5 @@
-//! Terms of a model in a form that a file can hold: a coefficient times factors of the run's variables.
+//! Terms of a model, in the form that a model file holds: a coefficient times powers and other functions of a run's
+//! variables.
 
 use super::ModelError;
 use crate::access::Edge;
@@ -17,7 +18,7 @@ pub type Variables = BTreeMap<String, f64>;
     deny_unknown_fields
 )]
 pub enum Factor {
-    /// A power of a variable.
+    /// A power of a variable: `variable^power`.
     Power {
         /// Name of the variable.
         variable: String,
@@ -28,15 +29,15 @@ pub enum Factor {
     Level {
         /// Name of the variable that holds the size of the structure, bytes.
         variable: String,
-        /// The size at which the level of memory before it ends.
+        /// Upper edge of the previous, faster level.
         from: Edge,
-        /// End of the level itself.
+        /// Upper edge of the level itself.
         to: Edge,
     },
 }
 
 impl Factor {
-    /// Returns a power of a variable.
+    /// Returns the factor `variable^power`.
     pub fn power(variable: &str, power: f64) -> Self {
         let variable = variable.to_owned();
         Self::Power { variable, power }
@@ -76,7 +77,7 @@ pub struct Shape {
     pub name: String,
     /// Unit of the term's coefficient.
     pub unit: String,
-    /// The factors that the coefficient is multiplied by; empty for a constant.
+    /// The factors by which the coefficient is multiplied; empty for a constant.
     #[serde(default)]
     pub factors: Vec<Factor>,
 }
@@ -91,7 +92,7 @@ impl Shape {
         }
     }
 
-    /// Returns the product of the term's factors for a run.
+    /// Returns the product of the factors, evaluated for a run.
     ///
     /// # Errors
     /// [`ModelError::Missing`] if a variable is missing, [`ModelError::NoValue`] if the product is not finite.

@@ -1,6 +1,5 @@
-//! Figures that the dissertation prints: rates of lines, a knee, the checked rate, overload. Figures that it does not
-//! print, such as rates of chains and the other knees, are in the tests of the models. (Gallenmüller 2021, Tables 4.1,
-//! 5.3, 5.5, 5.6, section 5.1.5.)
+//! Figures that the dissertation prints: line rates, a knee, the rate of a measurement, rates at overload. Unprinted
+//! results, such as rates of chains and other knees, are in the tests of the models. (Gallenmüller 2021, Tables 4.1,
 
 use super::{Check, CheckError, Group};
 use crate::estimate::{Estimate, WrongValue};
@@ -8,7 +7,8 @@ use crate::overload::{Interruption, Overload, interrupted_us_per_s};
 use crate::resource::bandwidth::ethernet_pps;
 use crate::resource::{Costs, Machine, Packets};
 
-/// Rounding error of printed numbers: half of the last digit of the shortest.
+/// Largest rounding error of the printed numbers, relative: half of the last printed digit of the number with the
+/// fewest digits.
 const ROUNDED: f64 = 0.006;
 
 const RATES: Group = Group {
@@ -81,7 +81,7 @@ fn line(cores: u32, clock_hz: f64, bit_s: f64) -> Result<Machine, WrongValue> {
     })
 }
 
-/// Returns a check of the cycles of a packet at line rate on one core, for which the dissertation prints "around 220".
+/// Checks the cycles of a packet at line rate on one core, for which the dissertation prints "around 220".
 fn knee() -> Result<Check, CheckError> {
     let machine = line(1, 3.3e9, 10e9)?;
     let busy = machine.busy_cycles(Estimate::ZERO, ethernet_pps(10e9, 64.0)?)?;
@@ -107,7 +107,8 @@ fn loads() -> Result<Vec<Check>, CheckError> {
     ])
 }
 
-/// Table 5.6: interruptions of the host, and of the host with its virtual machine.
+/// Interruptions in Table 5.6, as name, rate (Hz) and duration (µs): of the host, and of the host with its virtual
+/// machine.
 const BARE: [(&str, f64, f64); 2] = [("timer", 166.7, 10.9), ("irq work", 83.3, 13.6)];
 const VIRTUAL: [(&str, f64, f64); 3] = [
     ("timer", 166.7, 17.5),

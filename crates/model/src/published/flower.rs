@@ -1,5 +1,5 @@
-//! FLOWer: latency over the number of pairs of a switch's ports that real-time traffic passes. (Gallenmüller 2021,
-//! section 3.4; the authors' data gives 714 ns a pair by least squares, the text a first step of 729.)
+//! FLOWer: latency over the number of port pairs of a switch that real-time traffic passes. (Gallenmüller 2021, section
+//! 3.4; the authors' data gives 714 ns a pair by least squares, the text a first step of 729.)
 
 use super::table::numbers;
 use super::{Check, CheckError, Group};

@@ -1,7 +1,7 @@
-//! The models compared with published figures: the model's prediction of each figure, and its error. Only printed
-//! figures and recorded data are here; results without a published counterpart are tested in the models' own files.
+//! The models compared with published figures: each model's prediction of a figure, and its error. Only printed figures
+//! and recorded data are here; results without a published counterpart are tested in the models' own files.
 //!
-//! If a group fits a model, it uses some of the published rows and is checked on the others. (Gallenmüller 2021,
+//! A group that fits a model uses some of the published rows for the fit and checks the others. (Gallenmüller 2021,
 //! sections 3 to 5, and the authors' raw data; the tables are in `data/`.)
 
 mod dissertation;
@@ -16,17 +16,17 @@ use crate::estimate::{ErrorBasis, Errors, Estimate, WrongValue};
 use crate::fit::FitError;
 use serde::Serialize;
 
-/// The verdict on a model.
+/// The verdict on a prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The error is within the limit.
+    /// The error of the prediction is within the limit.
     Holds,
-    /// The error exceeds the limit.
+    /// The error of the prediction exceeds the limit.
     Misses,
 }
 
-/// Name of the group of overload cases that compares the model with the observed start of overload.
+/// Name of the group that compares predictions of overload with the rate at which overload was observed to begin.
 pub const OVERLOAD_AS_SEEN: &str = "overload, as seen";
 
 /// A published figure with a model's prediction of it.
@@ -34,7 +34,7 @@ pub const OVERLOAD_AS_SEEN: &str = "overload, as seen";
 pub struct Check {
     /// Name of the group.
     pub group: &'static str,
-    /// The figure.
+    /// Name of the figure.
     pub what: String,
     /// Section, figure or table in which the value is published.
     pub source: &'static str,
@@ -46,19 +46,19 @@ pub struct Check {
     pub published_high: f64,
     /// The model's prediction.
     pub predicted: Estimate,
-    /// Distance of the prediction from the published value, as a share of it; 0 within the published range.
+    /// Distance of the prediction from the published value, as a fraction of that value; 0 within the published range.
     pub relative_error: f64,
-    /// Largest error at which the model holds.
+    /// Largest relative error at which the verdict is [`Verdict::Holds`].
     pub limit: f64,
-    /// True if the model was fitted to other rows of the same data and is checked on this one.
+    /// True if the model was fitted to other rows of the same data and this row was not used.
     pub held_out: bool,
-    /// The verdict on the model.
+    /// The verdict on the prediction.
     pub verdict: Verdict,
 }
 
 impl Check {
-    /// Returns whether the prediction has an interval. It is a point if the model computes from given numbers, or if a
-    /// line is the bottleneck.
+    /// Returns whether the prediction has an interval. It is a single value if the model computes from exact numbers,
+    /// or if a link is the bottleneck.
     pub fn has_interval(&self) -> bool {
         self.predicted.low < self.predicted.high
     }
@@ -76,15 +76,15 @@ pub struct Summary {
     pub group: &'static str,
     /// Relative errors over the checks of the group.
     pub errors: Errors,
-    /// Checks whose prediction has an interval; see [`Check::has_interval`].
+    /// Number of checks whose prediction has an interval; see [`Check::has_interval`].
     pub intervals: u64,
-    /// Checks with an interval that overlaps the published range.
+    /// Number of checks whose interval overlaps the published range.
     pub covered: u64,
-    /// Checks that miss.
+    /// Number of checks whose error exceeds the limit.
     pub misses: u64,
 }
 
-/// Reason why a check cannot be made: the published tables are insufficient.
+/// Reason why a check cannot be made from the published tables.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CheckError {
     /// A fit to published rows failed.
@@ -95,7 +95,7 @@ pub enum CheckError {
     Value(#[from] WrongValue),
 }
 
-/// Returns all checks, group after group.
+/// Returns all checks, ordered by group.
 ///
 /// # Errors
 /// [`CheckError`] if the crate's tables of published data are damaged.
@@ -107,7 +107,7 @@ pub fn checks() -> Result<Vec<Check>, CheckError> {
     Ok(checks)
 }
 
-/// Returns a summary of each group, in their order.
+/// Returns a summary of each group, in the order of the groups.
 pub fn summaries(checks: &[Check]) -> Vec<Summary> {
     let groups = checks.chunk_by(|a, b| a.group == b.group);
     let summary = |group: &[Check]| {
@@ -130,7 +130,7 @@ pub fn summaries(checks: &[Check]) -> Vec<Summary> {
     groups.filter_map(summary).collect()
 }
 
-/// The properties that checks of a group share.
+/// The properties that the checks of a group have in common.
 #[derive(Debug, Clone, Copy)]
 struct Group {
     name: &'static str,

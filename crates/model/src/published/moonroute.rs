@@ -1,5 +1,5 @@
-//! MoonRoute's throughput over frequency, cores, table size and packet size: a fit at two values of each predicts all
-//! others. (Gallenmüller 2021, section 5.3, Figs. 5.7 to 5.9, eq. 5.8; the authors' data.)
+//! MoonRoute's throughput over frequency, cores, table size and packet size. For each variable, a fit at two values
+//! predicts the others. (Gallenmüller 2021, section 5.3, Figs. 5.7 to 5.9, eq. 5.8; the authors' data.)
 //!
 //! Memory accesses do not get faster with the clock: a packet takes `c / f + t_memory`.
 
@@ -15,7 +15,7 @@ const LINE_BIT_S: f64 = 10e9;
 const SMALLEST_BYTES: f64 = 64.0;
 /// Number of ports of the machine on which cores and packet sizes were measured.
 const PORTS: f64 = 2.0;
-/// Last-level cache of the machine on which frequencies and tables were measured, and the size of an entry.
+/// Last-level cache of the machine on which frequencies and tables were measured, and the size of a table entry, bytes.
 const LLC_BYTES: f64 = 8.0 * 1024.0 * 1024.0;
 const ENTRY_BYTES: f64 = 2.0;
 
@@ -87,8 +87,8 @@ pub(super) fn checks() -> Result<Vec<Check>, CheckError> {
     Ok(checks)
 }
 
-/// Checks rates over frequencies: the fit has one cost in cycles for all tables, and a memory time for each table, zero
-/// for a single entry.
+/// Checks rates over frequencies. The fit has one cost in cycles for all tables, and for each table a memory time,
+/// which is zero for a single entry.
 fn frequencies(rows: &[&Row]) -> Result<Vec<Check>, CheckError> {
     let mut series: Vec<&str> = rows.iter().map(|row| row.series).collect();
     series.dedup();
@@ -123,7 +123,7 @@ fn frequencies(rows: &[&Row]) -> Result<Vec<Check>, CheckError> {
     Ok(checks)
 }
 
-/// Checks rates over cores: the rate of one core times their number, capped at line rate.
+/// Checks rates over the number of cores: the rate of one core times their number, capped at line rate.
 fn cores(rows: &[&Row]) -> Result<Vec<Check>, CheckError> {
     let mut checks = Vec::new();
     for series in rows.chunk_by(|a, b| (a.series, a.mhz) == (b.series, b.mhz)) {
@@ -143,8 +143,8 @@ fn cores(rows: &[&Row]) -> Result<Vec<Check>, CheckError> {
     Ok(checks)
 }
 
-/// Checks rates over tables: the fit has cycles, a time for accesses that miss the cache, and the table's share of the
-/// cache. Two slow cores sharing the cache are predicted from one fast core.
+/// Checks rates over table sizes. The fit has cycles, a time per access that misses the cache, and the table's share of
+/// the cache. Two slow cores that share the cache are predicted from one fast core.
 fn tables(rows: &[&Row]) -> Result<Vec<Check>, CheckError> {
     let is_fitted = |row: &Row| row.cores == 1.0 && TABLE_FITTED.contains(&row.mhz);
     let terms = |row: &Row, share: f64| {
@@ -219,7 +219,7 @@ fn times<'a>(
     Ok(least_squares(&design, CONFIDENCE)?)
 }
 
-/// Returns a rate (Mpkt/s) capped at the line rate of `ports` ports. It is a point if the cap applies to the whole
+/// Returns a rate (Mpkt/s) capped at the line rate of `ports` ports. It has no interval if the cap applies to the whole
 /// interval.
 fn capped(rate: Estimate, ports: f64, bytes: f64) -> Result<Estimate, WrongValue> {
     let line = ports * ethernet_pps(LINE_BIT_S, bytes)? / 1e6;

@@ -1,5 +1,5 @@
-//! Forwarding curves of a Linux router: a fit at two sizes predicts the knee of all others. (The authors' data of "The
-//! pos Framework", Gallenmüller et al. 2021: bare metal, seven sizes, 0.1 to 2 Mpkt/s.)
+//! Forwarding curves of a Linux router: a fit at two packet sizes predicts the knee of all others. (The authors' data
+//! of "The pos Framework", Gallenmüller et al. 2021: bare metal, seven sizes, 0.1 to 2 Mpkt/s.)
 
 use super::table::numbers;
 use super::{Check, CheckError, Group};
@@ -7,13 +7,13 @@ use crate::fit::{Design, Spread, choose};
 use crate::resource::bandwidth::ethernet_pps;
 
 const CONFIDENCE: f64 = 0.95;
-/// Sizes of the fit of the packet cost, bytes.
+/// Packet sizes to which the cost of a packet is fitted, bytes.
 const FITTED: [f64; 2] = [64.0, 512.0];
 /// Frame check sequence, which the published sizes exclude, bytes.
 const FCS_BYTES: f64 = 4.0;
 const LINE_BIT_S: f64 = 10e9;
-/// Share of the offered rate above which all packets count as forwarded, because the generator's rate is inaccurate by
-/// this much.
+/// Share of the offered rate above which all packets count as forwarded: the generator's rate has an error of one
+/// percent.
 const ALL: f64 = 0.99;
 const KNEES: Group = Group {
     name: "pos, knees of sizes not fitted",
@@ -25,7 +25,7 @@ const KNEES: Group = Group {
 
 pub(super) fn checks() -> Result<Vec<Check>, CheckError> {
     let curves = numbers(include_str!("../../data/pos.csv"));
-    // The forwarded rate where it is below the offered rate: there it shows the time of a packet.
+    // Points whose forwarded rate is below the offered rate: there it shows the time of a packet.
     let overloaded: Vec<(f64, f64)> = curves
         .iter()
         .filter(|row| row[2] < ALL * row[1])
@@ -62,7 +62,7 @@ pub(super) fn checks() -> Result<Vec<Check>, CheckError> {
     Ok(checks)
 }
 
-/// Returns the knee of the curve: the mean forwarded rate beyond it, Mpkt/s.
+/// Returns the knee of a curve, Mpkt/s: the mean forwarded rate at offered rates beyond it.
 fn measured_knee(size: f64, overloaded: &[(f64, f64)]) -> f64 {
     let rates: Vec<f64> = overloaded
         .iter()

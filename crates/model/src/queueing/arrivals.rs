@@ -7,7 +7,7 @@ use super::exponential::exponential_ns;
 use super::{NS_PER_S, QueueingError, at_least_one};
 use crate::estimate::{not_negative, positive};
 
-/// A pattern of arrivals with its average rate.
+/// A pattern of packet arrivals, with its average rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Arrivals {
     rate_pps: f64,
@@ -39,8 +39,8 @@ impl Arrivals {
         Self::of(rate_pps, Pattern::Poisson)
     }
 
-    /// Returns bursts of `packets`, `gap_ns` from one to the next within a burst, at equal intervals such that the
-    /// average rate is `rate_pps`.
+    /// Returns bursts of `packets` packets each, with `gap_ns` between packets. Bursts start at equal intervals such
+    /// that the average rate is `rate_pps`.
     ///
     /// # Errors
     /// The rate is not above zero, there are no packets, or the gap is negative or too long for the rate.
@@ -87,8 +87,8 @@ impl Arrivals {
         self.rate_pps
     }
 
-    /// Returns the times of arrival for `seed`, ascending. The first is at a random moment of the pattern's period, so
-    /// that the times depend on the seed also for constant intervals.
+    /// Returns the arrival times for `seed`, ascending. The first packet arrives at a random moment of the pattern's
+    /// period, so times depend on the seed even for constant intervals.
     pub fn stream(&self, seed: u64) -> ArrivalStream {
         let mut rng = Rng::with_seed(seed);
         let packet_ns = NS_PER_S / self.rate_pps;

@@ -1,4 +1,4 @@
-//! Latency by receive and send batches: small ones cost rate, large ones make packets wait for each other.
+//! Latency by receive and send batch size: small batches lower the rate, in large ones packets wait for each other.
 //! Published: MoonRoute, Gallenmüller's dissertation, section 5.3, and the authors' repository emmericp/MoonRoute-data.
 
 use super::NS_PER_S;
@@ -8,18 +8,19 @@ use super::processor::{Flush, Processor, Release};
 use super::simulate::simulate;
 use crate::estimate::probability;
 
-/// Latency of one pair of sizes.
+/// Latency for one pair of receive and send batch sizes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cell {
     /// Maximum number of packets received together.
     pub receive: usize,
-    /// Packets sent together.
+    /// Number of packets sent together.
     pub send: usize,
     /// Quartiles of the latency, ns.
     pub quartiles_ns: [f64; 3],
 }
 
-/// Quartiles that MoonRoute measured, by receive and send batch, some 46,700 packets each. The load is not published.
+/// Quartiles that MoonRoute measured for each pair of receive and send batch, over about 46,700 packets each. The load
+/// is not published.
 pub const MOONROUTE: [Cell; 22] = [
     published(1, 8, [9_984.0, 10_764.8, 11_539.2]),
     published(2, 8, [9_804.8, 10_214.4, 10_630.4]),
@@ -53,8 +54,9 @@ const fn published(receive: usize, send: usize, quartiles_ns: [f64; 3]) -> Cell 
     }
 }
 
-/// Returns the latency of `processor` for each pair of receive and send batch, at `share` of the saturation with that
-/// pair. Batches are released as a whole, and buffered packets are sent when they fill a send batch, without a timer.
+/// Returns the latency of `processor` for each pair of receive and send batch. The load is `share` of the saturation
+/// with the same pair. Batches are released as a whole, and buffered packets are sent when they fill a send batch,
+/// without a timer.
 ///
 /// # Errors
 /// A batch has no packet, the share does not lie between 0 and 1, or there are no packets to simulate.
@@ -68,7 +70,7 @@ pub fn latency_by_batches(
     pairs
         .iter()
         .map(|&(receive, send)| {
-            // Longer than any simulation: the timer never fires.
+            // The period exceeds the length of any simulation, so the timer never fires.
             let flush = Flush::Full {
                 packets: send,
                 drain_ns: NS_PER_S * 1e6,

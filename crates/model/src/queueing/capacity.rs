@@ -1,4 +1,4 @@
-//! Capacity of a processor: its saturation, and the highest rate at which the latency meets a bound. Saturation of one
+//! Capacity of a processor: its saturation, and the highest rate at which a latency bound is met. Saturation of one
 //! core: equation 5.10 of Gallenmüller's dissertation, R_max = (1 s - interrupt time) / t_CPU.
 
 use super::processor::Processor;
@@ -15,7 +15,8 @@ pub struct LatencyBound {
 }
 
 impl LatencyBound {
-    /// Returns the bound that share `quantile` of the packets take at most `latency_ns`, and that no packet is lost.
+    /// Returns the bound that a fraction `quantile` of the packets takes at most `latency_ns`, and that no packet is
+    /// lost.
     ///
     /// # Errors
     /// The quantile is not between 0 and 1, or the time is not above zero.
@@ -27,7 +28,7 @@ impl LatencyBound {
         })
     }
 
-    /// Returns the bound with a share of packets that may be lost.
+    /// Returns the same bound, but allows that the fraction `share` of the packets is lost.
     ///
     /// # Errors
     /// The share is not between 0 and 1.
@@ -42,11 +43,11 @@ impl LatencyBound {
 /// Size of the simulations of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effort {
-    /// Arrivals per run.
+    /// Number of arrivals in each run.
     pub packets: u64,
-    /// Runs with different seeds at each rate; the median run decides.
+    /// Number of runs with different seeds at each rate; the run with the median result decides.
     pub runs: u64,
-    /// First seed.
+    /// Seed of the first run.
     pub seed: u64,
 }
 
@@ -64,22 +65,22 @@ impl Default for Effort {
 /// The highest rate that meets a bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HighestRate {
-    /// The highest simulated rate that meets the bound, packets per second.
+    /// The highest simulated rate at which the bound was met, packets per second.
     pub kept_pps: f64,
-    /// The lowest simulated rate that violates the bound, packets per second.
+    /// The lowest simulated rate at which the bound was violated, packets per second.
     pub broken_pps: f64,
-    /// Latency at the quantile, at the rate that meets the bound, ns.
+    /// Latency at the bound's quantile for `kept_pps`, ns.
     pub latency_ns: f64,
 }
 
 /// Finds the highest rate at which `processor` meets `bound`, to a relative `tolerance`, by bisection. All rates use
 /// the same packets with scaled intervals (common random numbers), so that latency grows with the rate.
 ///
-/// Some flush policies (`full`, `every`) make the latency fall with the rate, so low rates may violate the bound. The
-/// result is then the upper end of the rates that meet it, provided that half of the saturation does.
+/// Under some flush policies (`full`, `every`) latency falls as the rate rises, so low rates may violate the bound. The
+/// result is then the upper limit of the rates that meet the bound, provided that half of the saturation meets it.
 ///
 /// # Errors
-/// The bound is violated even at a thousandth of the saturation, or the tolerance is not a number between 0 and 1.
+/// The bound is violated even at a thousandth of the saturation, or the tolerance is not between 0 and 1.
 pub fn highest_rate(
     processor: &Processor,
     bound: &LatencyBound,
@@ -122,7 +123,7 @@ pub fn highest_rate(
     })
 }
 
-/// Returns the latency at the bound's quantile, ns; infinite if more packets are lost than the bound allows.
+/// Returns the latency at the bound's quantile for a rate, ns; infinity if more packets are lost than the bound allows.
 fn trial(
     processor: &Processor,
     bound: &LatencyBound,
@@ -133,7 +134,7 @@ fn trial(
     middle_of_runs(&processor, bound.quantile, bound.loss, effort)
 }
 
-/// Returns quantile `q` of the latency of the median run, ns; infinite if the run loses more than share `loss`.
+/// Returns quantile `q` of the latency in the median run, ns; infinity if that run loses more than the fraction `loss`.
 pub(crate) fn middle_of_runs(
     processor: &Processor,
     q: f64,

@@ -2,8 +2,8 @@
 //! G/G/1. Kleinrock, Queueing Systems, volumes 1 and 2; vacations after Fuhrmann and Cooper 1985; M/D/1 is in
 //! `crommelin.rs`.
 //!
-//! Waiting ends when service begins. Latency (sojourn) is waiting and service. A utilisation of one or more is an error
-//! for queues without a steady state.
+//! Waiting time ends when service begins; latency (sojourn time) is waiting time plus service time. For queues without
+//! a steady state, that is at a utilisation of one or more, functions return an error.
 
 use super::moments::ServiceMoments;
 use super::service::ServiceTime;
@@ -11,7 +11,7 @@ use super::vacations::Vacations;
 use super::{NS_PER_S, QueueingError, at_least_one, stable};
 use crate::estimate::{not_negative, positive, probability};
 
-/// Returns the utilisation, the arriving work per time: rate times mean service time.
+/// Returns the utilisation: arrival rate times mean service time.
 ///
 /// # Errors
 /// The rate is not a finite number above zero.
@@ -19,7 +19,7 @@ pub fn utilisation(rate_pps: f64, service: &ServiceMoments) -> Result<f64, Queue
     Ok(positive("a rate", rate_pps)? * service.mean_ns / NS_PER_S)
 }
 
-/// Returns the mean time that packets of a Poisson process wait for one server, ns (M/G/1; Pollaczek and Khinchine).
+/// Returns the mean waiting time of packets of a Poisson process at one server, ns (M/G/1; Pollaczek and Khinchine).
 ///
 /// # Errors
 /// There is no steady state, or the rate is invalid.
@@ -43,8 +43,8 @@ pub fn second_moment_of_wait_ns2(
     Ok(2.0 * mean * mean + rate_pps / NS_PER_S * moments.third_ns3 / (3.0 * (1.0 - load)))
 }
 
-/// Returns the mean waiting time, ns, of packets that arrive in batches of `packets` at the same time. The batches are
-/// a Poisson process with `rate_pps` packets per second on average (M^X/G/1; Burke 1975).
+/// Returns the mean waiting time, ns, of packets that arrive in batches of `packets`. The batches are a Poisson process
+/// with `rate_pps` packets per second on average (M^X/G/1; Burke 1975).
 ///
 /// # Errors
 /// There is no steady state, no packet, or the rate is invalid.
@@ -61,9 +61,9 @@ pub fn mean_wait_of_batches_ns(
     Ok(of_the_batch + (packets - 1) as f64 / 2.0 * service.mean_ns())
 }
 
-/// Returns the mean waiting time, ns, of M/G/1 whose server takes one vacation after the other while the queue is
-/// empty, like a polling core. It is that of M/G/1 plus the mean residual vacation (decomposition of Fuhrmann and
-/// Cooper).
+/// Returns the mean waiting time of M/G/1, ns, if the server takes one vacation after another while the queue is empty,
+/// like a core that polls. It is the mean waiting time of M/G/1 plus the mean residual vacation (decomposition of
+/// Fuhrmann and Cooper).
 ///
 /// # Errors
 /// There is no steady state, or the rate is invalid.
@@ -78,9 +78,9 @@ pub fn mean_wait_with_idle_vacations_ns(
     Ok(wait + vacation.second_ns2 / (2.0 * mean))
 }
 
-/// Returns the mean latency, ns, of M/G/1 whose server is interrupted at random moments, also during service. The
-/// interruptions are customers of a higher class in M/G/1 with preemptive resume (Kleinrock, volume 2, chapter 3). For
-/// periodic interruptions it is an upper estimate, as those do not cluster.
+/// Returns the mean latency of M/G/1, ns, if the server is interrupted at random moments, also during service. The
+/// interruptions are customers of a higher priority class, with preemptive resume (Kleinrock, volume 2, chapter 3). For
+/// periodic interruptions the result is an upper bound, because periodic ones do not cluster.
 ///
 /// # Errors
 /// There is no steady state, or the rate is invalid.
@@ -100,7 +100,7 @@ pub fn mean_latency_with_interruptions_ns(
     Ok(moments.mean_ns / there + rest / (there * (there - load)))
 }
 
-/// Returns the time within which share `q` of the packets of M/M/1 have left, ns; the latency is exponential.
+/// Returns quantile `q` of the latency of M/M/1, ns; the latency is exponentially distributed.
 ///
 /// # Errors
 /// There is no steady state, or a value is out of range.
@@ -114,8 +114,7 @@ pub fn latency_quantile_mm1_ns(
     Ok(-(-probability("a quantile", q)?).ln_1p() * service / (1.0 - load))
 }
 
-/// Returns the time that share `q` of the packets of M/M/1 wait at most, ns. Packets that find the server free wait
-/// zero.
+/// Returns quantile `q` of the waiting time of M/M/1, ns. Packets that find the server free wait zero.
 ///
 /// # Errors
 /// There is no steady state, or a value is out of range.
@@ -127,7 +126,7 @@ pub fn wait_quantile_mm1_ns(
     wait_quantile_mmc_ns(rate_pps, mean_service_ns, 1, q)
 }
 
-/// Returns the probability that a packet has to wait for one of `servers` (Erlang's C formula).
+/// Returns the probability that a packet has to wait because all of `servers` are busy (Erlang's C formula).
 ///
 /// # Errors
 /// There is no steady state, no server, or a value is out of range.
@@ -147,7 +146,7 @@ pub fn probability_of_waiting(
     Ok(blocked / (1.0 - load * (1.0 - blocked)))
 }
 
-/// Returns the mean time that packets wait for one of `servers`, ns (M/M/c).
+/// Returns the mean waiting time of packets at a queue with `servers`, ns (M/M/c).
 ///
 /// # Errors
 /// There is no steady state, no server, or a value is out of range.
@@ -160,7 +159,7 @@ pub fn mean_wait_mmc_ns(
     Ok(waiting / (servers as f64 / mean_service_ns - rate_pps / NS_PER_S))
 }
 
-/// Returns the time that share `q` of the packets of M/M/c wait at most, ns.
+/// Returns quantile `q` of the waiting time of M/M/c, ns.
 ///
 /// # Errors
 /// There is no steady state, no server, or a value is out of range.
@@ -176,8 +175,8 @@ pub fn wait_quantile_mmc_ns(
     Ok(((waiting / beyond).ln() / drain).max(0.0))
 }
 
-/// Returns the share of packets that M/M/1/K loses, a queue with at most `places` packets including the one in service.
-/// There is a steady state at any load.
+/// Returns the fraction of packets that M/M/1/K loses: a queue with at most `places` packets, including the one in
+/// service. A steady state exists at any load.
 ///
 /// # Errors
 /// `places` is 0, or a value is out of range.
@@ -190,8 +189,8 @@ pub fn loss_mm1k(rate_pps: f64, mean_service_ns: f64, places: usize) -> Result<f
     Ok(1.0 / states)
 }
 
-/// Returns an upper bound for the mean waiting time of G/G/1, ns, from the mean and the variance of the times between
-/// arrivals and those of service (Kingman 1962). It is exact only where the load goes to one.
+/// Returns an upper bound for the mean waiting time of G/G/1, ns, from mean and variance of the times between arrivals
+/// and of the service times (Kingman 1962). It becomes exact as the load approaches one.
 ///
 /// # Errors
 /// There is no steady state, or a value is out of range.

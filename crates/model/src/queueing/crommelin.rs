@@ -1,5 +1,5 @@
-//! Packets of a Poisson process with constant service time (M/D/1): their waiting times, and the losses of a short
-//! ring. Crommelin 1932, in the form of Franx, "A simple solution for the M/D/c waiting time distribution", 2001.
+//! Packets of a Poisson process with constant service time (M/D/1): their waiting times, and the loss of a short ring.
+//! Crommelin 1932, in the form of Franx, "A simple solution for the M/D/c waiting time distribution", 2001.
 //!
 //! The classic series alternates in sign and is numerically useless beyond some ten service times. Franx' form and the
 //! recursion for the number of packets (Tijms, A First Course in Stochastic Models, chapter 9) add positive terms only.
@@ -7,7 +7,8 @@
 use super::{NS_PER_S, QueueingError, at_least_one, stable};
 use crate::estimate::{positive, probability};
 
-/// Maximum number of terms after which the number of packets is assumed to be geometric; it is so long before.
+/// Number of terms after which the distribution of the packet count is treated as geometric; it is geometric long
+/// before.
 const MOST_TERMS: usize = 4_096;
 
 /// An M/D/1 queue in its steady state.
@@ -19,7 +20,7 @@ pub struct ConstantService {
 }
 
 impl ConstantService {
-    /// Returns the queue of packets that arrive independently at `rate_pps` and take `service_ns` each.
+    /// Returns the queue for packets of a Poisson process with `rate_pps`, each of which takes `service_ns`.
     ///
     /// # Errors
     /// There is no steady state, or a value is not a finite number above zero.
@@ -53,7 +54,7 @@ impl ConstantService {
         sum.clamp(0.0, 1.0)
     }
 
-    /// Returns the time that share `q` of the packets wait at most, ns.
+    /// Returns quantile `q` of the waiting time, ns.
     ///
     /// # Errors
     /// `q` is not between 0 and 1.
@@ -78,7 +79,7 @@ impl ConstantService {
         Ok(high)
     }
 
-    /// Returns the time within which share `q` of the packets have left, ns.
+    /// Returns quantile `q` of the latency, ns: waiting time plus service time.
     ///
     /// # Errors
     /// `q` is not between 0 and 1.
@@ -87,9 +88,9 @@ impl ConstantService {
     }
 }
 
-/// Returns the share of packets that M/D/1/K loses, a queue with at most `places` packets including the one in service.
-/// There is a steady state at any load. (Tijms, chapter 9: the probabilities of packet counts are proportional to those
-/// of the unlimited queue.)
+/// Returns the fraction of packets that M/D/1/K loses: a queue with at most `places` packets, including the one in
+/// service. A steady state exists at any load. (Tijms, chapter 9: the probabilities of packet counts are proportional
+/// to those of the unlimited queue.)
 ///
 /// # Errors
 /// `places` is 0, or a value is out of range.
@@ -127,12 +128,13 @@ fn load(rate_pps: f64, service_ns: f64) -> Result<f64, QueueingError> {
     Ok(positive("a rate", rate_pps)? * positive("a service time", service_ns)? / NS_PER_S)
 }
 
-/// Probabilities of the number of packets, including the one in service: term by term until the terms are geometric.
+/// Probabilities of the number of packets in the queue, including the one in service; beyond the stored terms they are
+/// geometric.
 #[derive(Debug, Clone, PartialEq)]
 struct Packets {
-    /// Probability of more than `n` packets.
+    /// Entry `n` is the probability of more than `n` packets.
     more_than: Vec<f64>,
-    /// Ratio of successive probabilities beyond the last one.
+    /// Ratio of successive probabilities beyond the last stored term.
     ratio: f64,
 }
 
@@ -176,7 +178,8 @@ impl Packets {
     }
 }
 
-/// Returns the weight of one more packet than `weights` cover, from those weights and the weight of the empty queue.
+/// Returns the weight of the next packet count after those in `weights`, from these weights and the weight of the empty
+/// queue.
 fn following(weights: &[f64], empty: f64, tail: &[f64], load: f64) -> f64 {
     let n = weights.len();
     let tail_of = |k: usize| tail.get(k).copied().unwrap_or(0.0);
@@ -188,8 +191,8 @@ fn following(weights: &[f64], empty: f64, tail: &[f64], load: f64) -> f64 {
     sum * load.exp()
 }
 
-/// Returns the probabilities that more than 0, 1, 2 ... packets arrive within a service time, until they are
-/// negligible.
+/// Returns the probabilities that more than 0, 1, 2 ... packets arrive within a service time, up to the first
+/// negligible one.
 fn poisson_tail(load: f64) -> Vec<f64> {
     let most = 32 + (load + 12.0 * load.sqrt()) as usize;
     let mut exactly = Vec::with_capacity(most);

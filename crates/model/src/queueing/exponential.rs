@@ -6,11 +6,11 @@ use std::sync::LazyLock;
 use fastrand::Rng;
 
 const LAYERS: usize = 256;
-/// Start of the tail and area of each layer, for 256 layers (the paper's table for the exponential density).
+/// Start of the tail, and area of each of the 256 layers (the paper's table for the exponential density).
 const TAIL: f64 = 7.697_117_470_131_05;
 const AREA: f64 = 0.003_949_659_822_581_557;
 
-/// Widths of the layers from the lowest up, and the density at each.
+/// Widths of the layers, the lowest first, and the density at each width.
 struct Layers {
     width: [f64; LAYERS + 1],
     density: [f64; LAYERS + 1],
@@ -31,7 +31,7 @@ static LAYERS_OF_ALL: LazyLock<Layers> = LazyLock::new(|| {
     }
 });
 
-/// Draws an exponentially distributed time.
+/// Draws an exponentially distributed time with mean `mean_ns`.
 #[inline]
 pub(crate) fn exponential_ns(rng: &mut Rng, mean_ns: f64) -> f64 {
     let Layers { width, density } = &*LAYERS_OF_ALL;

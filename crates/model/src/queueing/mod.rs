@@ -1,8 +1,8 @@
 //! Queues of packets at a core: latency and loss from arrivals, service times, batches, ring and interruptions.
 //! Kleinrock, Queueing Systems; Tijms, A First Course in Stochastic Models; each file names its own source.
 //!
-//! [`closed_form`] and [`crommelin`] hold the exact results; [`simulate()`] covers all other cases, and its tests
-//! compare it with them. Times are in ns, rates in packets per second.
+//! [`closed_form`] and [`crommelin`] hold exact results; [`simulate()`] covers all other cases, and its tests compare
+//! it with the exact results. Times are in ns, rates in packets per second.
 //!
 //! ```
 //! use taut_model::queueing::{Arrivals, Flush, Processor, Release, ServiceTime, Vacations, replicate};
@@ -49,7 +49,7 @@ use crate::estimate::WrongValue;
 
 const NS_PER_S: f64 = 1e9;
 
-/// Reason why a queue cannot be described or has no result.
+/// Reason why a queue is invalid or has no result.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum QueueingError {
     /// A value that is not a number, or invalid for its quantity.
@@ -69,10 +69,10 @@ pub enum QueueingError {
         /// 0-based index of the value that is out of order.
         index: usize,
     },
-    /// More work arrives than the servers can process.
+    /// More work arrives than the servers can process, so there is no steady state.
     #[error("no steady state at a utilisation of {utilisation:.3}: it must be below 1")]
     Unstable {
-        /// Arriving work per time, as a share of the servers' capacity.
+        /// Rate of arriving work, as a share of the servers' capacity.
         utilisation: f64,
     },
     /// Interruptions take the entire core.
@@ -81,7 +81,7 @@ pub enum QueueingError {
         /// Share of time that interruptions take.
         share: f64,
     },
-    /// A search found no result between its limits.
+    /// A search found no result between its limits `low` and `high`.
     #[error("{what} lies outside of {low} to {high}: widen the limits")]
     OutOfReach {
         /// Name of the quantity searched for.
@@ -104,7 +104,7 @@ pub(crate) fn at_least_one<T: Default + PartialEq>(
     Ok(count)
 }
 
-/// Returns `utilisation` if it permits a steady state.
+/// Returns `utilisation` if it is below one, so that a steady state exists.
 pub(crate) fn stable(utilisation: f64) -> Result<f64, QueueingError> {
     if utilisation < 1.0 {
         Ok(utilisation)

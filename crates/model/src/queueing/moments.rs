@@ -1,7 +1,7 @@
-//! The first three moments of a time, on which the means of queues depend, and those of sums of times. Kleinrock,
-//! Queueing Systems, volume 1, appendix II.
+//! The first three moments of a time, which determine the mean values of queues, and the moments of sums of times.
+//! Kleinrock, Queueing Systems, volume 1, appendix II.
 
-/// Raw moments of a time: the means of its first three powers.
+/// Raw moments of a time: the means of its first, second and third power.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ServiceMoments {
     /// Mean, ns.
@@ -18,7 +18,7 @@ impl ServiceMoments {
         (self.second_ns2 - self.mean_ns * self.mean_ns).max(0.0)
     }
 
-    /// Returns the moments of the sum of this time and an independent other one.
+    /// Returns the moments of the sum of this time and another, independent time.
     pub fn plus(&self, other: &ServiceMoments) -> ServiceMoments {
         ServiceMoments {
             mean_ns: self.mean_ns + other.mean_ns,

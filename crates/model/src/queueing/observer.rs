@@ -1,16 +1,16 @@
-//! The sender and receiver of the packets, on a core of its own. While that core is interrupted, due packets are sent
-//! late, and returned packets are received late.
+//! The sender and receiver of the packets, on a core of its own. While that core is interrupted, packets are sent after
+//! their intended send time, and returned packets are received late.
 //!
-//! It sends like the load generator of `taut generate` (`crates/traffic/src/instrument/running.rs`): packets delayed by
-//! a stall follow with gaps, not all together. Latency counts from sending.
+//! It sends like the load generator of `taut generate` (`crates/traffic/src/instrument/running.rs`): packets that a
+//! stall delayed follow with gaps, not all together. Latency counts from the actual sending.
 
 use super::vacations::{VacationStream, Vacations};
 use super::{NS_PER_S, QueueingError};
 use crate::estimate::positive;
 
-/// Lateness up to which delayed packets are not spaced out, ns.
+/// Send delay up to which packets are sent without gaps after a stall, ns.
 const SLACK_NS: f64 = 2_000.0;
-/// Interval of packets after a stall, as a share of the average one, and its maximum, ns.
+/// Interval between packets after a stall, as a share of the average interval, and the maximum of this interval, ns.
 const CATCH_UP: f64 = 0.75;
 const WIDEST_CATCH_UP_NS: f64 = 20_000.0;
 
@@ -23,7 +23,8 @@ pub struct Observer {
 
 impl Observer {
     /// Returns an observer on a core with these interruptions. After an interruption it sends all delayed packets
-    /// immediately. The load generator does so for patterns with intended bursts; for others see [`Observer::spaced`].
+    /// immediately. The load generator does so for patterns with intended bursts; for other patterns see
+    /// [`Observer::spaced`].
     pub fn new(vacations: Vacations) -> Self {
         Self {
             vacations,
@@ -31,8 +32,8 @@ impl Observer {
         }
     }
 
-    /// Returns the observer that spaces out delayed packets as the instrument does, for a stream of `rate_pps` on
-    /// average.
+    /// Returns the observer that spaces out delayed packets as the load generator does; `rate_pps` is the average rate
+    /// of the stream.
     ///
     /// # Errors
     /// The rate is not above zero.
@@ -44,7 +45,7 @@ impl Observer {
         })
     }
 
-    /// Returns the sending and the receiving half: they share a core, and therefore its interruptions.
+    /// Returns the sending and the receiving half; both have the same interruptions, because they share a core.
     pub(super) fn halves(&self, seed: u64, phase: f64) -> (Sending, Receiving) {
         let vacations = self.vacations.stream_from(seed, phase);
         let sending = Sending {
@@ -61,19 +62,19 @@ impl Observer {
     }
 }
 
-/// The sending half: it maps due times to send times.
+/// The sending half, which computes send times from intended send times.
 #[derive(Debug)]
 pub(super) struct Sending {
     vacations: VacationStream,
     spacing_ns: f64,
-    /// Earliest time of the next packet after a stall.
+    /// Earliest send time of the next packet after a stall, ns.
     free_ns: f64,
-    /// Send time of the last packet.
+    /// Send time of the last packet, ns.
     last_ns: f64,
 }
 
 impl Sending {
-    /// Returns the send time of the next packet; packets come in the order of their due times.
+    /// Returns the send time of the next packet, ns; calls must be in the order of intended send times.
     #[inline]
     pub fn sent_ns(&mut self, due_ns: f64) -> f64 {
         let ready_ns = due_ns.max(self.free_ns).max(self.last_ns);
@@ -85,7 +86,7 @@ impl Sending {
     }
 }
 
-/// The receiving half: it maps return times to receive times.
+/// The receiving half, which computes receive times from return times.
 #[derive(Debug)]
 pub(super) struct Receiving {
     vacations: VacationStream,

@@ -8,13 +8,13 @@ use super::vacations::Vacations;
 use super::{NS_PER_S, QueueingError, at_least_one};
 use crate::estimate::{not_negative, positive};
 
-/// Maximum number of packets buffered for sending under any policy, as in the worker.
+/// Maximum number of packets buffered for sending under any policy; the worker has the same limit.
 pub const MOST_HELD: usize = 64;
 
 /// The policy by which buffered packets are sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Flush {
-    /// Every packet is sent alone.
+    /// Every packet is sent immediately, alone.
     Each,
     /// Packets are sent when `packets` are buffered, and whenever a free-running timer fires.
     Full {
@@ -23,13 +23,13 @@ pub enum Flush {
         /// Period of the timer, ns.
         drain_ns: f64,
     },
-    /// Packets are sent when the ring has run dry (a receive batch was not full), or when `packets` are buffered. With
-    /// receive batches of one packet, only an empty receive call shows that the ring has run dry.
+    /// Packets are sent when the ring is empty (a receive batch was not full), or when `packets` are buffered. With
+    /// receive batches of one packet, only an empty receive call shows that the ring is empty.
     Idle {
         /// Maximum number of buffered packets.
         packets: usize,
     },
-    /// Packets are sent whenever a free-running timer fires, earlier if [`MOST_HELD`] are buffered.
+    /// Packets are sent whenever a free-running timer fires, or earlier if [`MOST_HELD`] are buffered.
     Every {
         /// Period of the timer, ns.
         period_ns: f64,
@@ -37,7 +37,7 @@ pub enum Flush {
 }
 
 impl Flush {
-    /// Returns the number of buffered packets that triggers sending.
+    /// Returns the number of buffered packets at which they are sent.
     pub(crate) fn packets(&self) -> usize {
         match *self {
             Flush::Each => 1,
@@ -46,7 +46,7 @@ impl Flush {
         }
     }
 
-    /// Returns the period of the timer, ns; without one it never fires.
+    /// Returns the period of the timer, ns; infinity for policies without a timer.
     pub(crate) fn timer_ns(&self) -> f64 {
         match *self {
             Flush::Each | Flush::Idle { .. } => f64::INFINITY,
@@ -55,10 +55,10 @@ impl Flush {
     }
 }
 
-/// The moment at which packets of a receive batch are passed on for sending.
+/// The moment at which packets of a receive batch become available for sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
-    /// Each packet is released when its own service ends: one queue after the other, as in the closed forms.
+    /// Each packet is released when its own service ends, as in the closed forms.
     Packet,
     /// All packets are released when the receive batch is complete, as by functions that process a batch together.
     Batch,
@@ -85,7 +85,7 @@ pub struct Processor {
 
 impl Processor {
     /// Returns one core that takes one packet at a time from an unbounded ring, needs `per_packet` for each, and sends
-    /// each alone. Receiving and sending cost nothing, polling takes no time, and nothing interrupts it.
+    /// each alone. Receiving, polling and sending take no time, and nothing interrupts the core.
     pub fn new(arrivals: Arrivals, per_packet: ServiceTime) -> Self {
         Self {
             arrivals,
@@ -105,7 +105,7 @@ impl Processor {
         }
     }
 
-    /// Returns the processor with a fixed cost of each receive batch that brings packets, and of each send batch, ns.
+    /// Returns the processor with a fixed cost for each non-empty receive batch and for each send batch, ns.
     ///
     /// # Errors
     /// A cost is negative or not finite.
@@ -119,7 +119,7 @@ impl Processor {
         Ok(self)
     }
 
-    /// Returns the processor with a ring of `packets`; a slot is free again when its packet is received.
+    /// Returns the processor with a ring of `packets`; a slot becomes free when its packet is received.
     ///
     /// # Errors
     /// The ring has no slot.
@@ -164,14 +164,14 @@ impl Processor {
         Ok(self)
     }
 
-    /// Returns the processor with these interruptions of each core.
+    /// Returns the processor with `vacations` as the interruptions of each core.
     pub fn with_vacations(mut self, vacations: Vacations) -> Self {
         self.vacations = vacations;
         self
     }
 
-    /// Returns the processor with a poll time: a core notices a packet only at the end of a poll of `ns`. Polls follow
-    /// each other while the ring is empty.
+    /// Returns the processor with a poll time. While the ring is empty, polls of `ns` follow each other, and a core
+    /// notices a packet only at the end of a poll.
     ///
     /// # Errors
     /// The time is negative or not finite.
@@ -180,8 +180,8 @@ impl Processor {
         Ok(self)
     }
 
-    /// Returns the processor with a transfer time: packets spend `ns` on the way to the ring and from the core. It is
-    /// part of the latency, but not of the core's time.
+    /// Returns the processor with a transfer time: packets spend `ns` in total on the way to the ring and from the
+    /// core. The time is part of the latency, but not of the core's time.
     ///
     /// # Errors
     /// The time is negative or not finite.
@@ -190,8 +190,8 @@ impl Processor {
         Ok(self)
     }
 
-    /// Returns the processor with a wire for each core, which a packet occupies for `ns`. Packets sent together wait
-    /// for those before them.
+    /// Returns the processor with a wire for each core, which a packet occupies for `ns`. Packets sent together leave
+    /// one after the other.
     ///
     /// # Errors
     /// The time is negative or not finite.
@@ -201,16 +201,16 @@ impl Processor {
     }
 
     /// Returns the processor with an observer that sends and receives its packets and may be interrupted. Arrivals are
-    /// then the due times of packets, and latency counts from sending to receiving.
+    /// then the intended send times of packets, and latency counts from sending to receiving.
     pub fn with_observer(mut self, observer: Observer) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// Returns the same processor with the same pattern of arrivals at another average rate.
+    /// Returns the same processor with its arrival pattern at another average rate.
     ///
     /// # Errors
-    /// The rate is not above zero, or too high for the pattern.
+    /// The rate is not above zero, or too high for the gaps within the pattern.
     pub fn at_rate(&self, rate_pps: f64) -> Result<Self, QueueingError> {
         Ok(Self {
             arrivals: self.arrivals.at_rate(rate_pps)?,
@@ -231,8 +231,9 @@ impl Processor {
         self.arrivals.rate_pps()
     }
 
-    /// Returns the highest rate that the cores can sustain, packets per second: their time without interruptions over
-    /// the mean time of a packet in full batches, capped by the wire. Beyond it there is no steady state.
+    /// Returns the highest rate that the cores can sustain, packets per second. It is their time without interruptions,
+    /// divided by the mean time of a packet in full batches; the wire may limit it further. At higher rates there is no
+    /// steady state.
     pub fn saturation_pps(&self) -> f64 {
         let receive = self.per_receive_ns / self.receive_batch as f64;
         let send = self.per_send_ns / self.flush.packets() as f64;

@@ -7,7 +7,7 @@ use super::processor::Processor;
 use super::simulate::{Run, simulate};
 use super::{QueueingError, at_least_one};
 
-/// Confidence of intervals, given enough runs: six.
+/// Confidence of the intervals, which takes at least six runs.
 const CONFIDENCE: f64 = 0.95;
 
 /// Runs of one processor with different seeds.
@@ -15,7 +15,7 @@ const CONFIDENCE: f64 = 0.95;
 pub struct Replicated {
     /// The runs, in the order of their seeds.
     pub runs: Vec<Run>,
-    /// Latencies of all runs.
+    /// Latencies of all runs together.
     pub latency: LatencyHistogram,
 }
 
@@ -42,7 +42,7 @@ pub fn replicate(
 }
 
 impl Replicated {
-    /// Returns a quantile of the latency, ns, with its interval over the runs; `None` if `q` is not a quantile or no
+    /// Returns quantile `q` of the latency, ns, with its interval over the runs; `None` if `q` is not a quantile or no
     /// packet was sent.
     pub fn quantile_ns(&self, q: f64) -> Option<Interval> {
         let each: Option<Vec<f64>> = self
@@ -58,7 +58,7 @@ impl Replicated {
         self.of(|run| run.mean_latency_ns)
     }
 
-    /// Returns the maximum latency of a run, ns, with its interval over the runs.
+    /// Returns the median over the runs of the maximum latency, ns, with its interval.
     pub fn max_ns(&self) -> Option<Interval> {
         self.quantile_ns(1.0)
     }

@@ -1,5 +1,5 @@
-//! The service time near saturation, derived from the latency at a rate that was carried. It predicts table 5.5 of
-//! Gallenmüller's dissertation (section 5.4.4), whose bound fails in one case of four: see the tests.
+//! The service time near saturation, derived from the latency at a rate without overload. It predicts table 5.5 of
+//! Gallenmüller's dissertation (section 5.4.4), whose bound fails in one of four cases: see the tests.
 //!
 //! The bound uses as t_CPU the median latency of lonely packets (10 kpkt/s), minus that of a plain forwarder. The
 //! authors' recordings of those runs (repository gallenmu/low-latency, `measurements/*/pcap/*rate10000*`) show that no
@@ -9,8 +9,8 @@
 //! ring cannot be the reason: half a minute at 1.3 kpkt/s too many fills any ring.
 //!
 //! Here the service times are distributed like those of lonely packets that met no interruption. The queueing model
-//! shifts this distribution to match the median at a rate that was carried. The predicted saturation is above that rate
-//! by construction; the distance between them is the prediction.
+//! shifts this distribution until its median latency at a measured rate without overload matches. The predicted
+//! saturation is above that rate by construction; the distance between them is the prediction.
 
 use super::capacity::{Effort, middle_of_runs};
 use super::processor::Processor;
@@ -24,7 +24,7 @@ use taut_measure::LatencyHistogram;
 pub const PUBLISHED_KPPS: [(f64, f64); 4] =
     [(85.82, 87.0), (84.15, 83.6), (68.69, 70.0), (67.14, 67.9)];
 
-/// A quantile of the latency measured at a rate that was carried.
+/// A quantile of the latency, measured at a rate that the processor carried without overload.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CarriedRate {
     rate_pps: f64,
@@ -33,7 +33,7 @@ pub struct CarriedRate {
 }
 
 impl CarriedRate {
-    /// Returns the measurement: share `quantile` of the packets took `latency_ns` at most at `rate_pps`.
+    /// Returns the measurement: at `rate_pps`, a fraction `quantile` of the packets took at most `latency_ns`.
     ///
     /// # Errors
     /// A value is not above zero, or the quantile not between 0 and 1.
@@ -47,7 +47,7 @@ impl CarriedRate {
 }
 
 /// Returns the service time of lonely packets: their latencies minus `transfer_ns`, the median of a plain forwarder
-/// between the same ports. The slowest share of the packets, which interruptions delayed, is excluded.
+/// between the same ports. The fraction of the slowest packets that interruptions delayed is excluded.
 ///
 /// # Errors
 /// No packet remains, or the share is not between 0 and 1.
@@ -70,8 +70,8 @@ pub fn lonely_service(
     ServiceTime::from_bins(&bins)
 }
 
-/// Returns the service time of `processor` shifted so that its simulated latency at the carried rate equals the
-/// measured one. Its saturation is above that rate by construction; the distance is the prediction.
+/// Returns the service time of `processor`, shifted so that the simulated latency at the measured rate equals the
+/// measured latency. The saturation is above that rate by construction; the distance is the prediction.
 ///
 /// # Errors
 /// No service time gives the measured latency, or `effort` has no packets or no runs.
@@ -82,7 +82,7 @@ pub fn service_when_busy(
 ) -> Result<ServiceTime, QueueingError> {
     let processor = processor.at_rate(carried.rate_pps)?;
     let lonely = &processor.per_packet;
-    // The rate was carried, so a packet takes less than its share of the time on average.
+    // The rate was carried, so the mean service time is below the time between packets.
     let room_ns =
         lonely.mean_ns() * processor.saturation_pps() / carried.rate_pps - lonely.mean_ns();
     let (mut low, mut high) = (-lonely.mean_ns(), room_ns);

@@ -9,7 +9,7 @@ use super::moments::ServiceMoments;
 use super::{QueueingError, at_least_one};
 use crate::estimate::{not_negative, positive, share};
 
-/// A core's time per packet, drawn independently for each.
+/// The time that a core needs per packet, drawn independently for each packet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServiceTime {
     shape: Shape,
@@ -30,7 +30,7 @@ struct Bin {
     low_ns: f64,
     width_ns: f64,
     weight: f64,
-    /// Probability that a draw of this bin stays in it.
+    /// Probability that a draw of this bin is not redirected to its alias.
     stays: f64,
     alias: u32,
 }
@@ -64,7 +64,7 @@ impl ServiceTime {
         })
     }
 
-    /// Returns a time that equals each of the measured `samples_ns` with the same probability.
+    /// Returns a time that takes the value of each of `samples_ns` with equal probability.
     ///
     /// # Errors
     /// There is no sample, or one is negative or not finite.
@@ -80,8 +80,8 @@ impl ServiceTime {
         })
     }
 
-    /// Returns the time described by `bins`: each has its lower end, its upper end (ns) and its weight. Times are
-    /// uniform within a bin.
+    /// Returns the time described by `bins`, each a lower bound, an upper bound (ns) and a weight. Times are uniformly
+    /// distributed within a bin.
     ///
     /// # Errors
     /// There is no bin, one ends before it begins, a value is negative or not finite, or all weights are zero.
@@ -112,7 +112,7 @@ impl ServiceTime {
         })
     }
 
-    /// Returns the time of a measured histogram.
+    /// Returns the time with the distribution of a measured histogram.
     ///
     /// # Errors
     /// The histogram is empty.
@@ -124,9 +124,9 @@ impl ServiceTime {
         Self::from_bins(&bins)
     }
 
-    /// Returns the time described by `quantiles`, pairs of a share of packets and the ns that they take at most. Times
-    /// are uniform between two quantiles. Packets below the first quantile take the time of the first one, those beyond
-    /// the last quantile that of the last one.
+    /// Returns the time described by `quantiles`, pairs of a fraction of packets and the time that this fraction takes
+    /// at most, ns. Times are uniformly distributed between two quantiles. Packets below the first quantile take its
+    /// time, packets beyond the last quantile the time of the last.
     ///
     /// # Errors
     /// There is no quantile, shares or times do not ascend, or a value is out of range.
@@ -155,7 +155,7 @@ impl ServiceTime {
         Self::from_bins(&bins)
     }
 
-    /// Returns this time plus `by_ns`, which may be negative; results below zero become zero.
+    /// Returns this time plus `by_ns`, which may be negative; sums below zero become zero.
     ///
     /// # Errors
     /// `by_ns` is not finite.
@@ -235,7 +235,7 @@ impl ServiceTime {
     }
 }
 
-/// Returns the bins as an alias table, in which a draw takes one comparison.
+/// Returns the bins as an alias table, from which a draw takes one comparison.
 fn aliased(bins: &[(f64, f64, f64)], total: f64) -> Box<[Bin]> {
     let count = bins.len() as f64;
     let mut table: Vec<Bin> = bins

@@ -22,13 +22,13 @@ pub struct Run {
     pub mean_latency_ns: f64,
     /// Packets that arrived.
     pub arrived: u64,
-    /// Packets that were sent: all that were not dropped, as a run ends when no packet is left inside.
+    /// Packets that were sent: all that were not dropped, as a run ends only when the ring and all buffers are empty.
     pub served: u64,
     /// Packets that arrived at a full ring.
     pub dropped: u64,
-    /// Share of the time that the cores worked on packets, excluding interruptions, 0..1.
+    /// Fraction of the time for which the cores worked on packets, excluding interruptions, 0..1.
     pub utilisation: f64,
-    /// Simulated time, ns.
+    /// Length of the simulated time, ns.
     pub duration_ns: f64,
     /// Mean number of packets per non-empty receive batch.
     pub mean_batch: f64,
@@ -41,9 +41,9 @@ impl Run {
     }
 }
 
-/// Simulates `packets` arrivals at `processor`. The first tenth is a warm-up without recorded latencies. The same seed
-/// always gives the same run; runs of different processors with the same seed have the same arrivals, scaled by the
-/// rate (common random numbers).
+/// Simulates `packets` arrivals at `processor`. The first tenth is a warm-up whose latencies are not recorded. The same
+/// seed always gives the same run. Runs of different processors with the same seed have the same arrivals, scaled by
+/// the rate (common random numbers).
 ///
 /// # Errors
 /// There are no packets.
@@ -66,13 +66,13 @@ struct Simulation<'a> {
 
 impl<'a> Simulation<'a> {
     fn new(processor: &'a Processor, packets: u64, seed: u64) -> Self {
-        // Separate random streams, so that a change to one leaves the others unchanged.
+        // Separate random streams, so that a change to one source of randomness leaves the others unchanged.
         let mut seeds = Rng::with_seed(seed);
         let arrivals = processor.arrivals.stream(seeds.u64(..));
         let rng = Rng::with_seed(seeds.u64(..));
         let timer_ns = processor.flush.timer_ns();
-        // One stream for all cores, as recordings of several cores cover the same time. It is separate, so that
-        // simulations without recordings stay unchanged.
+        // All cores share this stream, as recordings of several cores cover the same time. It is separate from `seeds`,
+        // so that simulations without recordings stay unchanged.
         let mut apart = Rng::with_seed(!seed);
         let phase = apart.f64();
         let (sending, receiving) = processor
@@ -126,7 +126,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn run(mut self) -> Run {
-        // The server with the earliest clock acts next, so no other server could have taken its packets.
+        // The server with the earliest clock acts next, so no other server can have taken its packets.
         loop {
             let next = match &self.servers[..] {
                 [_] => 0,
@@ -152,7 +152,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Runs one round of a server's loop. A server with no work left moves to the end of time.
+    /// Runs one iteration of a server's loop. A server without remaining work sets its clock to infinity.
     #[inline]
     fn step(&mut self, index: usize) {
         let Self {
@@ -223,10 +223,10 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// Packets that have not arrived yet.
+/// The packets that have not arrived yet.
 struct Input {
     arrivals: ArrivalStream,
-    /// The sender, if it delays due packets.
+    /// The sending half of the observer; `None` if packets are sent at their intended send times.
     sending: Option<Sending>,
     /// Time of the next arrival, ns; infinite if there is none.
     next_ns: f64,
@@ -247,7 +247,7 @@ impl Input {
         }
     }
 
-    /// Moves packets that arrived until `now_ns` into the ring, as far as there is space.
+    /// Moves packets that arrived by `now_ns` into the ring, and drops those for which the ring has no slot.
     #[inline]
     fn admit(&mut self, now_ns: f64) {
         while self.next_ns <= now_ns {
@@ -275,10 +275,10 @@ struct Server {
     tick_ns: f64,
     /// Arrival times of the packets buffered for sending.
     held: Vec<f64>,
-    /// Reused memory for a batch.
+    /// Memory for the current receive batch, reused by all batches.
     batch: Vec<f64>,
     vacations: VacationStream,
-    /// Time at which the core's wire has sent all packets, ns.
+    /// Time at which the core's wire has finished sending, ns.
     wire_free_ns: f64,
 }
 
@@ -311,7 +311,7 @@ impl Server {
         }
     }
 
-    /// Polls until the first poll that ends at `event_ns` or later.
+    /// Moves the clock to the end of the first poll that ends at `event_ns` or later.
     #[inline]
     fn idle_until(&mut self, event_ns: f64, poll_ns: f64) {
         if poll_ns > 0.0 {
@@ -323,12 +323,12 @@ impl Server {
     }
 }
 
-/// The packets sent so far.
+/// The packets sent until now.
 struct Sent {
     latency: LatencyHistogram,
     sum_ns: f64,
     served: u64,
-    /// Packets sent before recording begins.
+    /// Number of packets that are sent before latencies are recorded.
     record_from: u64,
     transfer_ns: f64,
     wire_ns: f64,

@@ -1,6 +1,6 @@
-//! Interruptions of the core (vacations), which occur whether packets wait or not: periodic, random and recorded ones.
-//! An interruption suspends a packet in service (preemptive resume), and overlapping ones wait for each other, as in
-//! `aliasing.rs`.
+//! Interruptions of the core (vacations), which occur regardless of waiting packets: periodic, random and recorded
+//! ones. An interruption suspends a packet in service (preemptive resume), and overlapping interruptions are served one
+//! after the other, as in `aliasing.rs`.
 
 use std::sync::Arc;
 
@@ -21,17 +21,17 @@ pub struct Vacations {
 #[derive(Debug, Clone, PartialEq)]
 struct Source {
     per_second: f64,
-    /// Distribution of the durations; for a recording, of all its durations.
+    /// Distribution of the durations of this source; for a recording, the durations of all its interruptions.
     duration: ServiceTime,
     comes: Comes,
 }
 
-/// Arrival pattern of a source's interruptions.
+/// The arrival pattern of one source of interruptions.
 #[derive(Debug, Clone, PartialEq)]
 enum Comes {
     Periodically,
     AtRandom,
-    /// Interruptions of a recording of `span_ns`, repeated: starts and lengths in order, ns.
+    /// The interruptions of a recording of `span_ns`, which repeats: pairs of start and length in order, ns.
     AsRecorded {
         each: Arc<[(f64, f64)]>,
         span_ns: f64,
@@ -39,12 +39,12 @@ enum Comes {
 }
 
 impl Vacations {
-    /// Returns no interruptions.
+    /// Returns vacations without any interruption.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Returns these interruptions plus a periodic one, `per_second` times of `duration_ns` each.
+    /// Returns these interruptions plus periodic ones, `per_second` times a second and `duration_ns` each.
     ///
     /// # Errors
     /// A value is not a finite number above zero, or the interruptions take the entire core.
@@ -54,8 +54,8 @@ impl Vacations {
         self.with(per_second, duration, Comes::Periodically)
     }
 
-    /// Returns these interruptions plus random ones, `per_second` on average, with lengths from `duration`, such as a
-    /// list or a histogram of measured lengths.
+    /// Returns these interruptions plus random ones, `per_second` on average, with lengths drawn from `duration`, such
+    /// as a list or a histogram of measured lengths.
     ///
     /// # Errors
     /// The rate is not a finite number above zero, or the interruptions take the entire core.
@@ -95,7 +95,7 @@ impl Vacations {
         self.with(per_second, duration, Comes::AsRecorded { each, span_ns })
     }
 
-    /// Returns these interruptions plus those of `others`.
+    /// Returns these interruptions plus all interruptions of `others`.
     ///
     /// # Errors
     /// The interruptions take the entire core.
@@ -109,7 +109,8 @@ impl Vacations {
         })
     }
 
-    /// Returns the share of time that the core has for packets, 0..1: one minus the sum of rates times durations.
+    /// Returns the share of time in which the core is not interrupted, 0..1: one minus the sum of rates times
+    /// durations.
     pub fn availability(&self) -> f64 {
         1.0 - self.share()
     }
@@ -119,7 +120,7 @@ impl Vacations {
         self.sources.iter().map(|source| source.per_second).sum()
     }
 
-    /// Returns the moments of the duration of an interruption of any source; `None` if there are none.
+    /// Returns the moments of the duration of an interruption, over all sources; `None` without interruptions.
     pub fn moments(&self) -> Option<ServiceMoments> {
         let rate = self.per_second();
         (rate > 0.0).then(|| {
@@ -143,8 +144,8 @@ impl Vacations {
         self.stream_from(seed, Rng::with_seed(!seed).f64())
     }
 
-    /// Returns the stream, in which each recording begins at the fraction `phase` of its length. Cores that were
-    /// recorded together stay in step with equal phases.
+    /// Returns the stream in which each recording begins at the fraction `phase` of its length. With equal phases,
+    /// cores that were recorded together stay synchronous.
     pub(super) fn stream_from(&self, seed: u64, phase: f64) -> VacationStream {
         let mut rng = Rng::with_seed(seed);
         let clocks = self.sources.iter().map(|source| {
@@ -197,7 +198,7 @@ impl Vacations {
     }
 }
 
-/// The interruptions of one core in order; the next one is always known.
+/// The interruptions of one core in order.
 #[derive(Debug, Clone)]
 pub struct VacationStream {
     clocks: Vec<Clock>,
@@ -212,13 +213,13 @@ struct Clock {
     period_ns: f64,
     duration: ServiceTime,
     comes: Comes,
-    /// Position in the recording, and start of its current repetition, ns.
+    /// Index of the next interruption in the recording, and start time of the recording's current repetition, ns.
     place: usize,
     turn_ns: f64,
 }
 
 impl Clock {
-    /// Moves to the first interruption of a recording that begins at this share of its length.
+    /// Selects the first interruption of a recording that begins at the fraction `phase` of its length.
     fn begin(&mut self, phase: f64) {
         if let Comes::AsRecorded { each, span_ns } = &self.comes {
             self.turn_ns = -phase * span_ns;
@@ -227,7 +228,8 @@ impl Clock {
         }
     }
 
-    /// Sets the time of the interruption at this position of the recording, or of the first one of its next repetition.
+    /// Sets `next_ns` to the interruption at the current index of the recording, or to the first of the next
+    /// repetition.
     fn find(&mut self) {
         if let Comes::AsRecorded { each, span_ns } = &self.comes {
             if self.place == each.len() {
@@ -238,7 +240,7 @@ impl Clock {
         }
     }
 
-    /// Returns the duration of the interruption that is due, and advances to the next one.
+    /// Returns the duration of the current interruption, and advances to the next one.
     fn take(&mut self, rng: &mut Rng) -> f64 {
         match &self.comes {
             Comes::Periodically => {
@@ -261,7 +263,7 @@ impl Clock {
 }
 
 impl VacationStream {
-    /// Returns the first moment from `now_ns` on at which the core is available.
+    /// Returns the first time at or after `now_ns` at which the core is not interrupted.
     #[inline]
     pub fn available_ns(&mut self, mut now_ns: f64) -> f64 {
         while self.start_ns <= now_ns {
@@ -271,8 +273,8 @@ impl VacationStream {
         now_ns
     }
 
-    /// Returns when work of `work_ns` that begins at `start_ns` is done, interruptions included. Successive start times
-    /// must not be earlier than the last result.
+    /// Returns the time at which work of `work_ns` that begins at `start_ns` is done, including interruptions.
+    /// Successive start times must not be earlier than the last returned time.
     #[inline]
     pub fn done_ns(&mut self, start_ns: f64, work_ns: f64) -> f64 {
         let mut done_ns = start_ns + work_ns;

@@ -1,16 +1,16 @@
-//! Bandwidth of links, buses and memory, and the share that a packet takes. (Gallenmüller 2021, Table 4.1; IEEE 802.3,
-//! clause 4.4.2; PCI-SIG base specifications 1.0 to 5.0; JEDEC DDR3, DDR4, DDR5.)
+//! Bandwidth of links, buses and memory, and the packet rates that they carry. (Gallenmüller 2021, Table 4.1; IEEE
+//! 802.3, clause 4.4.2; PCI-SIG base specifications 1.0 to 5.0; JEDEC DDR3, DDR4, DDR5.)
 
 use crate::estimate::{WrongValue, positive};
 
 /// Overhead of an Ethernet frame on the wire, bytes: preamble and start 8, minimum gap 12.
 pub const WIRE_OVERHEAD_BYTES: f64 = 20.0;
 
-/// Packet rate limit of an Intel XL710 for any size: it reaches 40 Gbit/s only from 128 bytes. (Gallenmüller 2021,
-/// section 4.1.1.)
+/// Packet rate limit of an Intel XL710 for frames of any size: it reaches 40 Gbit/s only with frames of 128 bytes or
+/// more. (Gallenmüller 2021, section 4.1.1.)
 pub const XL710_CAP_PPS: f64 = 33.7e6;
 
-/// Names of Ethernet rates, with their bit/s.
+/// Names of Ethernet data rates, with the rate in bit/s.
 pub const LINES: [(&str, f64); 8] = [
     ("1G", 1e9),
     ("2.5G", 2.5e9),
@@ -22,7 +22,7 @@ pub const LINES: [(&str, f64); 8] = [
     ("400G", 400e9),
 ];
 
-/// Returns the bit/s of a rate in [`LINES`], or `None` for others.
+/// Returns the rate in bit/s of a name in [`LINES`]; `None` for other names.
 pub fn line_bit_s(name: &str) -> Option<f64> {
     let line = LINES
         .iter()
@@ -40,9 +40,9 @@ pub fn ethernet_pps(bit_s: f64, frame_bytes: f64) -> Result<f64, WrongValue> {
     Ok(bit_s / ((frame_bytes + WIRE_OVERHEAD_BYTES) * 8.0))
 }
 
-/// Returns the bit/s of a PCI Express link in one direction, after line coding: 8b/10b in generations 1 and 2,
-/// 128b/130b in 3 to 5. The headers of PCI Express packets reduce it by about a tenth for large packets. Returns `None`
-/// for other generations and widths.
+/// Returns the data rate of a PCI Express link in one direction, bit/s, after line coding: 8b/10b in generations 1 and
+/// 2, 128b/130b in 3 to 5. The headers of PCI Express packets reduce the usable rate by about a tenth for large
+/// packets. Returns `None` for other generations and widths.
 pub fn pcie_bit_s(generation: u32, lanes: u32) -> Option<f64> {
     let lane_bit_s = match generation {
         1 => 2.5e9 * 8.0 / 10.0,
@@ -55,7 +55,7 @@ pub fn pcie_bit_s(generation: u32, lanes: u32) -> Option<f64> {
     matches!(lanes, 1 | 2 | 4 | 8 | 16 | 32).then(|| lane_bit_s * f64::from(lanes))
 }
 
-/// Returns the bit/s of memory: channels of 64 bit at `mega_transfers_s` million transfers per second.
+/// Returns the data rate of memory, bit/s, for channels of 64 bit at `mega_transfers_s` million transfers per second.
 ///
 /// # Errors
 /// [`WrongValue`] for numbers that are not above 0.

@@ -1,12 +1,12 @@
-//! The resource model: the packet rate of a machine, the resource that limits it, and the headroom of the others.
+//! The resource model: the packet rate of a machine, the resource that limits it, and the unused share of the others.
 //! (Gallenmüller 2021, section 4, eqs. 4.3 to 4.6 and 5.1 to 5.5; Rizzo 2012 for costs per byte and per batch.)
 //!
 //! `T_max = min(Ethernet, PCIe, memory, interconnect, processor)`, where the processor carries
 //! `n = cores * (f - c_other) / c` and `c = c_IO + c_task + c_byte * bytes + c_batch / batch`. Below that rate it
 //! polls: `c_busy = cores * (f - c_other) / n - c`.
 //!
-//! The model omits the mutual slowdown of cores by shared caches and memory; use costs measured with all cores busy. It
-//! also omits the headers of PCI Express, and time lost to interruptions, which `c_other` can include.
+//! The model omits that cores slow each other down through shared caches and memory; use costs measured with all cores
+//! busy. It also omits the headers of PCI Express, and time lost to interruptions, which `c_other` can include.
 
 pub mod bandwidth;
 
@@ -15,48 +15,48 @@ use crate::model_file::{Factor, Shape};
 use bandwidth::ethernet_pps;
 use serde::{Deserialize, Serialize};
 
-/// Crossings of the memory bus per packet, if it uses it: one write on receipt, one read on sending.
+/// Memory transfers per packet, if packets go through memory: one write on receipt, one read on sending.
 const MEMORY_CROSSINGS: f64 = 2.0;
 
 /// A resource that packets use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resource {
-    /// The links that packets leave through.
+    /// The links through which packets leave.
     Ethernet,
-    /// The network card's packet rate limit.
+    /// The packet rate limit of the NIC.
     Card,
-    /// The bus between card and processor, one direction.
+    /// The bus between NIC and processor, in one direction.
     Pcie,
-    /// Memory, over all channels. Cards that write to the last-level cache (DDIO) do not use it.
+    /// Memory, all channels together. NICs that write to the last-level cache (DDIO) do not use it.
     Memory,
-    /// Links between sockets.
+    /// The links between CPU sockets.
     Interconnect,
     /// The cores that forward.
     Processor,
 }
 
-/// A machine, as far as it is known. An unknown resource limits nothing and is reported as unknown.
+/// The known properties of a machine. An unknown resource limits nothing and is reported as unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// Cores that forward.
+    /// Number of cores that forward.
     pub cores: u32,
     /// Clock of the cores, Hz.
     pub clock_hz: f64,
     /// Cycles per second of each core for other work: c_other.
     #[serde(default)]
     pub other_cycles_per_s: f64,
-    /// Rate of the links that packets leave through, together, bit/s.
+    /// Total rate of the links through which packets leave, bit/s.
     #[serde(default)]
     pub ethernet_bit_s: Option<f64>,
-    /// Packet rate limit of the card for any packet size.
+    /// Packet rate limit of the NIC, packets per second, independent of packet size.
     #[serde(default)]
     pub card_pps: Option<f64>,
-    /// Rate of the bus in one direction, bit/s.
+    /// Data rate of the bus in one direction, bit/s.
     #[serde(default)]
     pub pcie_bit_s: Option<f64>,
-    /// Rate of memory, bit/s.
+    /// Data rate of the memory, bit/s.
     #[serde(default)]
     pub memory_bit_s: Option<f64>,
     /// The data rate between CPU sockets, bit/s.
@@ -79,7 +79,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Returns costs that are independent of packet size and batch.
+    /// Returns costs that depend on neither packet size nor batch.
     pub fn per_packet(io_cycles: Estimate, task_cycles: Estimate) -> Self {
         Self {
             io_cycles,
@@ -89,7 +89,7 @@ impl Costs {
         }
     }
 
-    /// Returns the cycles of one packet: c_IO + c_task + its bytes and its share of the batch.
+    /// Returns the cycles of one packet: c_IO, c_task, the cost of its bytes, and its share of the batch's cost.
     pub fn cycles(&self, packets: &Packets) -> Estimate {
         self.io_cycles
             .plus(self.task_cycles)
@@ -98,7 +98,7 @@ impl Costs {
     }
 }
 
-/// Size and batching of packets.
+/// Frame length and batch size of packets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Packets {
     frame_bytes: f64,
@@ -127,27 +127,27 @@ impl Packets {
 pub struct Limit {
     /// The resource.
     pub resource: Resource,
-    /// Packets per second that the resource carries. `None` if the machine's resource is unknown.
+    /// Packet rate that the resource carries, packets per second. `None` if the resource is unknown.
     pub rate_pps: Option<Estimate>,
-    /// Unused share at the machine's highest rate: 0 for the binding resource.
+    /// Unused share of the resource at the machine's highest rate: 0 for the binding resource.
     pub headroom: Option<f64>,
-    /// True if the resource could be the binding one, within the intervals.
+    /// True if the resource could be the binding one, considering the intervals of all limits.
     pub may_bind: bool,
 }
 
 impl Limit {
-    /// Returns true if this limit makes the highest rate depend on the packet costs.
+    /// Returns true if this is the limit of the processor, which depends on the packet costs.
     fn is_of_costs(&self) -> bool {
         self.resource == Resource::Processor && self.may_bind
     }
 }
 
-/// The highest rate of a machine, and its limits.
+/// The highest rate of a machine, and the limits that its resources set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Carried {
     /// The highest rate, packets per second.
     pub highest: Prediction,
-    /// The resource that binds.
+    /// The resource that limits the rate.
     pub binding: Resource,
     /// All resources, in the order of [`Resource`].
     pub limits: Vec<Limit>,
@@ -156,8 +156,8 @@ pub struct Carried {
 }
 
 impl Machine {
-    /// Returns the highest rate of the machine for these packets. `errors` are the known errors of the costs; the
-    /// prediction has them as well if the processor may bind.
+    /// Returns the highest rate of the machine for these packets. `errors` are the known errors of the costs; they
+    /// become errors of the prediction if the processor may bind.
     ///
     /// ```
     /// use taut_model::estimate::Estimate;
@@ -222,8 +222,8 @@ impl Machine {
     }
 
     /// Returns the highest rate of the machine if a model predicts the cycles of a packet. If the processor may bind,
-    /// the rate has the model's errors; to first order, cycles and their inverse have equal relative errors. It is
-    /// outside the range of the fit if the cycles are.
+    /// the rate has the model's errors: to first order, cycles and their inverse have equal relative errors. The rate
+    /// is outside the range of the fit if the cycles are.
     ///
     /// # Errors
     /// The errors of [`Machine::carried`].
@@ -240,7 +240,7 @@ impl Machine {
         Ok(carried)
     }
 
-    /// Returns a machine with known cores and clock and all else unknown.
+    /// Returns a machine with known cores and clock; all other properties are unknown.
     ///
     /// # Errors
     /// [`WrongValue`] without cores, and for a clock that is not above 0.
@@ -259,8 +259,8 @@ impl Machine {
         })
     }
 
-    /// Returns the cycles that a packet may cost at line rate: with more, throughput falls below the line rate. Returns
-    /// `None` if the links are unknown. (Gallenmüller 2021, Fig. 4.5.)
+    /// Returns the cycles per packet up to which the cores reach line rate; above this value, throughput falls below
+    /// it. Returns `None` if the links are unknown. (Gallenmüller 2021, Fig. 4.5.)
     ///
     /// # Errors
     /// [`WrongValue`] for an invalid machine.
@@ -272,8 +272,8 @@ impl Machine {
         Ok(Some(self.available_cycles_per_s()? / line_pps))
     }
 
-    /// Returns the cycles per packet that the cores poll without work at an offered rate: c_busy. It is 0 if they
-    /// cannot keep up. (Gallenmüller 2021, eq. 5.5.)
+    /// Returns c_busy: the cycles per packet that the cores spend on polling without work at an offered rate. It is 0
+    /// if they cannot carry the rate. (Gallenmüller 2021, eq. 5.5.)
     ///
     /// # Errors
     /// [`WrongValue`] for an invalid machine, and for a rate that is not above 0.
@@ -283,7 +283,7 @@ impl Machine {
         Ok(cycles.map(|cycles| (per_packet - cycles).max(0.0)))
     }
 
-    /// Returns the cycles per second that all cores together have for packets.
+    /// Returns the cycles per second that all cores together can spend on packets.
     fn available_cycles_per_s(&self) -> Result<f64, WrongValue> {
         let cores = positive("cores", f64::from(self.cores))?;
         let other = not_negative(
@@ -342,9 +342,9 @@ fn carried(
     }
 }
 
-/// Returns the sets of terms for fitting cycles per packet to processor-bound runs, the simplest first. The terms are
-/// cycles of input and output and cycles burnt (`load_cycles`), then bytes (`frame_bytes`), batches (`batch`), and
-/// both.
+/// Returns the candidate sets of terms for a fit of cycles per packet to processor-bound runs, the simplest first. The
+/// simplest set has cycles of input and output and cycles burnt (`load_cycles`). The others add bytes (`frame_bytes`),
+/// batches (`batch`), or both.
 pub fn shapes() -> Vec<Vec<Shape>> {
     let io = Shape::new("io", "cycles/packet", vec![]);
     let load = Shape::new(

@@ -133,7 +133,8 @@ const CALL: Call = Call {
     direction: 1,
 };
 
-/// Returns a packet of the numbers from 0, 60 bytes, in a buffer with headroom, after that action.
+/// Applies an action to a packet of 60 bytes with the values from 0, in a buffer with headroom. Returns the batch, and
+/// the counts.
 fn after(act: Act) -> (Batch, Counts) {
     let pool = PoolHandle::new(2, false).unwrap();
     let mut batch = Batch::new();

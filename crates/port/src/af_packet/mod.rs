@@ -64,7 +64,7 @@ pub(crate) const BACKEND: Backend = Backend {
 
 const RING_FRAMES: u64 = 2048;
 
-/// The range of a frame's size, a power of two that depends on the interface's MTU.
+/// The range of sizes of a ring's frames, bytes. The size is a power of two that depends on the interface's MTU.
 const FRAME_BYTES: std::ops::RangeInclusive<usize> = 2048..=16384;
 
 struct AfPacketPort {
@@ -78,11 +78,11 @@ struct AfPacketPort {
     tx: TxRing,
     _tx_memory: RingMemory,
     counters: PortCounters,
-    /// Timestamps of the packets received last, if configured.
+    /// Arrival timestamps of the packets that the last receive call delivered; None if timestamps are not configured.
     stamps: Option<Vec<u64>>,
 }
 
-/// Optional behaviour of a receiver.
+/// Optional settings of a receiver.
 #[derive(Clone, Copy)]
 struct Extras {
     /// True if the kernel stamps each frame.
@@ -90,7 +90,8 @@ struct Extras {
     outgoing: Outgoing,
 }
 
-/// The frames to receive: arriving ones, and those that other programs send through the interface.
+/// The treatment of frames that other programs send through the interface: not received, received in addition to
+/// arriving frames, or received exclusively.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outgoing {
     No,
@@ -101,12 +102,12 @@ enum Outgoing {
 struct Receiver {
     socket: PacketSocket,
     ring: RxRing,
-    /// Frames of the ring that packets hold; it keeps the ring's memory.
+    /// Ledger of the ring's frames that packets hold. It keeps the ring's memory mapped.
     ledger: PoolHandle,
 }
 
 impl Receiver {
-    /// Receives from an interface: all frames, or the part of one worker of a group.
+    /// Receives from an interface: all frames or, as one worker of a fanout group, some of the flows.
     fn new(
         socket: PacketSocket,
         shape: Shape,
@@ -129,7 +130,7 @@ impl Receiver {
                 let of_it = group.filter(|(index, _)| *index == interface.index);
                 let joined = socket.receive_share(interface, of_it.map(|(_, number)| number));
                 *group = Some((interface.index, joined?));
-                // Joining the group has replaced the filter.
+                // Joining the fanout group has replaced the socket's filter.
                 if extras.outgoing == Outgoing::Only {
                     socket.receive_outgoing_only()?;
                 }
@@ -155,8 +156,8 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
     open_in(spec, None)
 }
 
-/// The group that the workers' sockets belong to: the index of the interface that they are bound to, and the number of
-/// the fanout group. None until the first socket has made the group.
+/// The fanout group of the workers' sockets: the index of the interface to which they are bound, and the group's
+/// identifier. None until the first socket has made the group.
 type Group = Mutex<Option<(u32, u16)>>;
 
 /// Makes a socket for each worker, among which the kernel spreads flows.
@@ -274,11 +275,11 @@ impl AfPacketPort {
 }
 
 impl AfPacketPort {
-    /// Moves to another interface.
+    /// Moves the port to another interface.
     #[cold]
     fn move_to(&mut self, interface: &Interface) -> io::Result<()> {
         match self.group.as_deref() {
-            // The rings stay, only the binding changes.
+            // Only the binding of the sockets changes; the rings stay in use.
             None => self.receiver.socket.receive_from(interface)?,
             // A socket that has been in a fanout group cannot be bound again.
             Some(group) => {
@@ -340,8 +341,9 @@ impl Port for AfPacketPort {
         }
         let left = self.tx.withdraw(queued);
         if left > 0 {
-            // The interface is down, the peer is full, or the socket has no memory for more. Frames that the kernel has
-            // not taken stay with the caller; otherwise they would wait in the ring until the next call.
+            // The interface is down, the peer's queue is full, or the socket has no memory for more frames. Frames that
+            // the kernel has not started to send stay with the caller; otherwise they would wait in the ring until the
+            // next call.
             queued -= left;
             let mut sent = 0;
             taken = batch

@@ -15,7 +15,7 @@ pub(super) const RX_OVERHEAD_BYTES: usize = HEADER_BYTES + size_of::<libc::socka
 /// The bytes of the `struct virtio_net_hdr` (linux/virtio_net.h) between the frame header and a frame to be sent.
 const SEND_HEADER_BYTES: usize = 10;
 
-/// The offset of a frame to be sent in its slot.
+/// The offset of a frame to be sent from the start of its slot.
 const SEND_OFFSET_BYTES: usize = HEADER_BYTES + SEND_HEADER_BYTES;
 
 /// The maximum number of bytes that the kernel copies into the linear head of its own packet. Longer heads would take
@@ -39,7 +39,7 @@ struct Frames {
     base: NonNull<u8>,
     frame_bytes: usize,
     mask: u32,
-    /// Frame that is checked next.
+    /// Index of the frame that is checked next.
     head: u32,
 }
 
@@ -83,11 +83,11 @@ impl Frames {
 /// A received frame, as the kernel describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Received {
-    /// Number of the frame in the ring, for returning it.
+    /// Index of the frame in the ring, by which it is returned.
     pub(super) slot: u32,
     /// First byte of the Ethernet header.
     pub(super) data: NonNull<u8>,
-    /// Number of bytes captured.
+    /// Number of captured bytes.
     pub(super) len: u16,
     /// Unused bytes before `data` that belong to the frame.
     pub(super) headroom: u16,
@@ -114,9 +114,9 @@ pub(super) struct RxRing(Frames);
 
 impl RxRing {
     /// # Safety
-    /// The conditions are those of a ring in general: `base` must point at `frames * frame_bytes` bytes, aligned to 16 and
-    /// valid for as long as the ring or anything received from it is used; `frames` must be a power
-    /// of two and `frame_bytes` a multiple of 16.
+    /// The conditions are those of a ring in general: `base` must point at `frames * frame_bytes` bytes, aligned to 16
+    /// and valid for as long as the ring or anything received from it is used; `frames` must be a power of two and
+    /// `frame_bytes` a multiple of 16.
     pub(super) unsafe fn new(base: NonNull<u8>, frame_bytes: usize, frames: u32) -> Self {
         // SAFETY: the caller's promise is the same.
         Self(unsafe { Frames::new(base, frame_bytes, frames) })
@@ -248,7 +248,7 @@ mod tests {
 
     const FRAME_BYTES: usize = 256;
 
-    /// The memory of a ring on the heap, and the kernel's side of it.
+    /// A simulated kernel: the memory of a ring on the heap, and the kernel's accesses to it.
     struct Kernel {
         memory: Vec<u128>,
         head: usize,

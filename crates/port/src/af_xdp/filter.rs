@@ -22,20 +22,20 @@ const TAGS: [u16; 2] = [0x8100, 0x88a8];
 const GRAMMAR: &str = "want all, or up to 8 of ip, ip4, ip6, udp[:PORT[-PORT]], tcp[:PORT[-PORT]], \
                        ether:0xTYPE, joined by +";
 
-/// The conditions of one rule on a frame; None matches everything.
+/// The conditions that one rule sets on a frame; a condition of None matches every frame.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Rule {
     /// EtherType, after a VLAN tag if there is one.
     ether_type: Option<u16>,
     /// True if the rule matches IPv4 and IPv6.
     any_ip: bool,
-    /// IP protocol, for packets that are not fragments.
+    /// IP protocol; fragments do not match a rule with a protocol.
     protocol: Option<u8>,
-    /// First and last destination port.
+    /// First and last of the destination ports that match.
     ports: Option<(u16, u16)>,
 }
 
-/// The rules of a port. A frame passes if it matches one of them, or if there are none.
+/// The rules of a port. A frame passes if it matches any of them; without rules, every frame passes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Filter {
     rules: Vec<Rule>,
@@ -70,7 +70,7 @@ impl fmt::Display for Filter {
 }
 
 impl FromStr for Filter {
-    /// Text that says what is wrong, and what would be right.
+    /// Text that says what is wrong, and what would be valid.
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

@@ -10,18 +10,18 @@ use std::ops::RangeInclusive;
 use taut_sys::interface;
 use taut_xdp::Mode;
 
-/// The copy mode between the driver's memory and the packet memory.
+/// The copy mode of a socket: whether the kernel copies frames between the driver's memory and the packet memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Copying {
     /// Zero-copy if the driver supports it, otherwise the kernel copies.
     Auto,
-    /// Zero-copy only.
+    /// Zero-copy; binding fails if the driver does not support it.
     Zero,
-    /// The kernel copies.
+    /// The kernel copies frames, although the driver may support zero-copy.
     Copy,
 }
 
-/// The settings of a spec.
+/// The settings in a port spec.
 pub(super) struct Wanted {
     pub(super) spec: PortSpec,
     pub(super) queues: RangeInclusive<u32>,
@@ -147,7 +147,7 @@ impl Wanted {
     }
 }
 
-/// Returns the meaning of an option's value; the first word is the default.
+/// Returns the meaning of the value of option `key`, as listed in `words`; the first word is the default.
 fn one_of<T: Copy>(spec: &PortSpec, key: &str, words: &[(&str, T)]) -> Result<T, PortError> {
     let value = spec.option(key).unwrap_or(words[0].0);
     let found = words.iter().find(|(word, _)| *word == value);

@@ -23,13 +23,15 @@ use taut_sys::interface::{self, ETHERNET_HEADER_BYTES, Interface};
 /// frame that the driver drops.
 const KICKS: usize = 2 * BATCH_CAPACITY;
 
-/// The unique number of an interface of this machine: its network namespace, and its index there.
+/// The unique identifier of an interface of this machine: its network namespace, and its index there.
 type InterfaceId = (u64, u32);
 
-/// The programs attached by this process, shared by ports on other queues of the same interface in any worker.
+/// The XDP programs that this process has attached, one per interface. All ports on queues of an interface share its
+/// program, in any worker.
 static PROGRAMS: Mutex<Vec<(InterfaceId, std::sync::Weak<Program>)>> = Mutex::new(Vec::new());
 
-/// Returns the program on the interface, with these settings.
+/// Returns the program that is attached to the interface. Attaches it if there is none, and fails if it has other
+/// settings.
 fn program(wanted: &Wanted, interface: &Interface) -> Result<Arc<Program>, PortError> {
     let mut programs = PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
     programs.retain(|(_, program)| program.strong_count() > 0);
@@ -73,12 +75,12 @@ struct Queue {
     socket: XdpSocket,
     /// Number of frames that are in the fill ring, in the receive ring, or in use by the kernel for receiving.
     receiving: u32,
-    /// Check that the kernel has released the queue, after the socket is closed.
+    /// The check whether the kernel has released the queue, for use after the socket is closed.
     release: Release,
 }
 
-/// The frames of the pool that the kernel has. They count as held in the pool until the kernel returns them one by one,
-/// or until [`Books::close`] learns that the kernel has released them all.
+/// The frames of the pool that the kernel has. The pool counts them as held until the kernel returns each frame, or
+/// until [`Books::close`] learns that the kernel has released them all.
 struct Books {
     pool: PoolHandle,
     /// For each slot, true if the kernel has its frame.
@@ -100,9 +102,9 @@ struct AfXdpPort {
     /// True if the kernel left frames in the transmit ring, so that a later call has to send them.
     unsent: bool,
     counters: PortCounters,
-    /// Timestamps of the packets received last, if configured.
+    /// Arrival timestamps of the packets that the last receive call delivered; None if timestamps are not configured.
     stamps: Option<Vec<u64>>,
-    /// Receive overruns of earlier sessions.
+    /// Number of receive overruns in earlier sessions.
     overrun_before: u64,
 }
 
@@ -117,7 +119,7 @@ pub(super) fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn
     open_wanted(Wanted::of(spec)?, resources)
 }
 
-/// Divides the queues among the workers: equal numbers, in order.
+/// Divides the queues of a spec among the workers: equal numbers of consecutive queues.
 pub(super) fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
     let queues = Wanted::of(spec)?.queues;
     let (first, count) = (*queues.start(), queues.count());
@@ -270,7 +272,7 @@ impl Session {
 }
 
 impl Session {
-    /// Returns the number of frames lost for lack of space since the start.
+    /// Returns the number of frames that the sockets have lost for lack of space since the session began.
     fn overrun(&self) -> u64 {
         self.queues.iter().map(|q| q.socket.overrun()).sum()
     }
@@ -290,7 +292,7 @@ impl Drop for Session {
 }
 
 impl Queue {
-    /// Puts empty frames into the fill ring until the kernel has `entries`, or the pool is empty.
+    /// Puts empty frames into the fill ring until the kernel has `entries` frames for receiving, or the pool is empty.
     #[inline(always)]
     fn post(&mut self, books: &mut Books, entries: u32) {
         let mut missing = entries.saturating_sub(self.receiving);
@@ -366,7 +368,7 @@ fn bound(
 }
 
 impl Books {
-    /// Passes a packet's frame to the kernel; returns the packet's offset in the packet memory.
+    /// Lends a packet's frame to the kernel; returns the frame's offset in the packet memory.
     #[inline(always)]
     fn lend(&mut self, packet: Packet) -> u64 {
         let slot = packet.slot();
@@ -394,7 +396,7 @@ impl Books {
         Some(copy)
     }
 
-    /// Returns all frames that the kernel still has to the pool, if `has_let_go` returns true.
+    /// Returns to the pool all frames that the kernel still has, if `has_let_go` returns true.
     fn close(&mut self, has_let_go: impl FnOnce() -> bool) {
         if !has_let_go() {
             return;

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use taut_xdp::Mode;
 use taut_xdp::program::{Attachment, TO_SOCKET, as_io, load, map};
 
-/// The settings that the program gets when it is loaded.
+/// The settings that are written into the program when it is loaded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) filter: Filter,
@@ -33,7 +33,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Loads the program without attaching it, to check whether that is allowed.
+    /// Loads the program without attaching it, to check whether this process may load XDP programs.
     pub(super) fn probe() -> Result<(), PortError> {
         Self::load("loading an XDP program", &Settings::default()).map(drop)
     }

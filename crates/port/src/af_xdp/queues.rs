@@ -13,7 +13,7 @@ pub(super) fn ring_entries(spec: &PortSpec) -> Option<u32> {
     entries.is_power_of_two().then_some(entries)
 }
 
-/// The number of queues in the XDP program's map.
+/// The maximum number of queues, as in the XDP program's map.
 const MOST_QUEUES: u32 = 1024;
 
 /// Returns the queues in a spec; None if they are not a queue or a range of queues.

@@ -6,10 +6,10 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The flag of a kernel that sleeps until a system call wakes it (`XDP_RING_NEED_WAKEUP`).
+/// The ring flag that the kernel sets while it sleeps until a system call wakes it (`XDP_RING_NEED_WAKEUP`).
 const NEED_WAKEUP: u32 = 1;
 
-/// The addresses of a ring's parts.
+/// The addresses of a ring's parts in mapped memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
     pub(super) producer: NonNull<AtomicU32>,
@@ -20,15 +20,15 @@ pub(super) struct Layout {
     pub(super) size: u32,
 }
 
-/// The state of a ring that producer and consumer have in common.
+/// A ring as the producer and the consumer both use it: its memory, and this side's view of both indices.
 #[derive(Debug)]
 struct Ring<T> {
     layout: Layout,
     entries: NonNull<T>,
     mask: u32,
-    /// Index of this side; the shared index follows when it is published.
+    /// Index of this side; publishing copies it to the shared index.
     ours: u32,
-    /// Index of the other side, as last read.
+    /// Index of the other side when it was last read.
     theirs: u32,
 }
 
@@ -71,9 +71,9 @@ pub(super) struct Producer<T>(Ring<T>);
 
 impl<T: Copy> Producer<T> {
     /// # Safety
-    /// The layout's parts must be valid and aligned for as long as the ring is used. Its entries must be
-    /// `size` values of `T`, of which any bytes are a value. Both indexes must be 0, and nobody else in this process may
-    /// use this end.
+    /// The layout's parts must be valid and aligned for as long as the ring is used. Its entries must be `size` values
+    /// of `T`, of which any bytes are a value. Both indexes must be 0, and nothing else in this process may use this
+    /// side of the ring.
     pub(super) unsafe fn new(layout: Layout) -> Self {
         // SAFETY: the caller's promise is the same.
         Self(unsafe { Ring::new(layout) })
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A ring on the heap; the tests have both ends.
+    /// A ring on the heap; the tests use both sides of it.
     struct Heap {
         words: [AtomicU32; 3],
         entries: Vec<u64>,

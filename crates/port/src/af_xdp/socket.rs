@@ -36,7 +36,7 @@ const BUSY_POLL_MICROSECONDS: libc::c_int = 20;
 pub(super) struct Binding {
     /// True if flags in the rings say when the kernel must be called.
     pub(super) need_wakeup: bool,
-    /// True if the kernel copies frames; None leaves the choice to the driver's capabilities.
+    /// True if the kernel copies frames, false for zero-copy; None lets the kernel choose by the driver's capabilities.
     pub(super) copy: Option<bool>,
 }
 
@@ -46,7 +46,8 @@ pub(crate) struct Shared(pub(super) Rc<RefCell<Living>>);
 
 #[derive(Default)]
 pub(super) struct Living {
-    /// Bound sockets, all on the worker's pool. A socket with the same binding can share its registration.
+    /// Bound sockets, all with the worker's pool as packet memory. A socket with the same binding can share the
+    /// registration of this memory.
     pub(super) sockets: Vec<(Weak<OwnedFd>, Binding)>,
 }
 
@@ -54,10 +55,10 @@ pub(super) struct Living {
 const RELEASE_TRIES: u32 = 50;
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
-/// A check for the release of a queue whose socket was closed. The kernel releases it some time later. Until then, a
-/// zero-copy driver still reads and writes its frames, and no other socket can be bound to the queue.
+/// A check for the release of a queue whose socket was closed. The kernel releases the queue some time later. Until
+/// then, a zero-copy driver still reads and writes the socket's frames, and no other socket can be bound to the queue.
 ///
-/// It must be made in the interface's network namespace, as the socket was.
+/// This check must be made in the interface's network namespace, as the socket was.
 #[derive(Debug)]
 pub(super) struct Release {
     socket: XdpSocket,
@@ -89,7 +90,7 @@ impl Release {
         // Copy mode does not involve the driver.
         let flags = SocketAddrXdpFlags::XDP_COPY;
         let address = SocketAddrXdp::new(flags, self.interface, self.queue);
-        // A deleted interface has released everything.
+        // A deleted interface has released all its queues.
         matches!(bind(&self.socket.0, &address), Ok(()) | Err(Errno::NODEV))
     }
 
@@ -105,7 +106,7 @@ impl Release {
     }
 }
 
-/// One mapped ring.
+/// The mapped memory of one ring.
 #[derive(Debug)]
 struct RingMemory {
     base: NonNull<u8>,

@@ -3,10 +3,10 @@
 
 use crate::Packet;
 
-/// The words of an arrival timestamp: a mark, and ns of `CLOCK_MONOTONIC`.
+/// The two words of an arrival timestamp: a mark, and a time in ns of `CLOCK_MONOTONIC`.
 type Arrival = [u64; 2];
 
-/// The mark that distinguishes a timestamp from previous contents of that memory (`ARRIVAL_MARK`).
+/// The mark that distinguishes a timestamp from earlier contents of the headroom (`ARRIVAL_MARK`).
 const MARK: u64 = 0x9d1c_7ab3_5e64_f028;
 
 /// Returns the timestamp before a received frame in ns, or 0 if there is none, and invalidates the timestamp.
@@ -26,7 +26,7 @@ pub(super) fn take(packet: &mut Packet) -> u64 {
         if mark != MARK {
             return 0;
         }
-        // Otherwise it would become that of the next frame in this memory, if that frame has none.
+        // A timestamp left in this memory would be taken for that of the next frame there, if that frame has none.
         at.write_unaligned([0, time_ns]);
         time_ns
     }

@@ -10,7 +10,7 @@ use std::ffi::{CStr, CString, c_int};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// The virtual drivers that users are likely to have, for listing the available ones.
+/// The virtual drivers that users are likely to have. taut lists those that are available.
 const VIRTUAL_DRIVERS: [&str; 9] = [
     "af_packet",
     "af_xdp",
@@ -29,7 +29,7 @@ pub(super) struct Device {
     pub(super) driver: String,
     pub(super) rx_ring: u16,
     pub(super) tx_ring: u16,
-    /// Offset of the receive timestamp in an mbuf, and the flag of mbufs that have one.
+    /// Offset of the receive timestamp in an mbuf, and the flag of mbufs that have a receive timestamp.
     pub(super) stamp: (i32, u64),
     /// Number of packets that the device refused because it was full, over all ports on it.
     pub(super) refused: AtomicU64,
@@ -126,7 +126,7 @@ impl Device {
         unsafe { (self.environment.shim.is_leaving)(self.port) == 1 }
     }
 
-    /// Returns the losses since the start; None if the driver does not count them.
+    /// Returns the packets that the device has lost since it was started; None if the driver does not count them.
     pub(super) fn losses(&self) -> Option<Losses> {
         let mut losses = Losses::default();
         // SAFETY: a port of ours that is not removed yet, and a place for the answer.
@@ -158,7 +158,7 @@ fn takes_root(name: &str) -> bool {
     !name.starts_with("net_") || of_interface.iter().any(|driver| name.starts_with(driver))
 }
 
-/// Returns the error for a failed step; its text says what to do.
+/// Returns the error for a failed step of attaching a device; the text says what to do.
 fn failure(
     spec: &PortSpec,
     environment: &Environment,
@@ -219,7 +219,7 @@ fn failure(
     }
 }
 
-/// Returns the kind of error of a DPDK error number. Many drivers return -1 without a specific meaning.
+/// Returns the I/O error kind for an error number of DPDK. Many drivers return -1 without a specific meaning.
 fn kind(rc: i32) -> std::io::ErrorKind {
     if rc == -1 {
         std::io::ErrorKind::Other

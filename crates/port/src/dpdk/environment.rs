@@ -13,10 +13,10 @@ use std::ffi::{CString, c_char, c_int};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The bytes of free huge pages that DPDK needs here; with less, DPDK gets normal pages.
+/// The minimum size of free huge pages with which DPDK uses them, bytes; otherwise DPDK gets normal pages.
 const HUGE_BYTES_WANTED: u64 = 64 << 20;
 
-/// The limit of normal pages for DPDK, MB; untouched pages cost nothing.
+/// The maximum size of normal pages for DPDK, MB; untouched pages cost nothing.
 const ORDINARY_MEGABYTES: u32 = 1024;
 
 /// The PCI address of no device. If only this device is allowed, DPDK attaches no PCI device at its start, but still

@@ -42,7 +42,7 @@ unsafe impl Sync for Shim {}
 // SAFETY: as above.
 unsafe impl Send for Shim {}
 
-/// The sizes of structures that both languages define.
+/// The sizes of the structures that both Rust and C define, combined in one number.
 const LAYOUT: usize = size_of::<Shim>() << 32 | size_of::<Path>() << 16 | size_of::<Setup>();
 
 impl Shim {

@@ -8,13 +8,13 @@ use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The mbufs in addition to the ports' rings: for batches in progress, transmit buffers and caches.
+/// The number of mbufs in addition to those in the ports' rings: for batches in progress, transmit buffers and caches.
 const MBUF_RESERVE: u32 = 1024;
 
-/// The unit in which slots are counted; every mbuf is aligned to it.
+/// The bytes of memory per slot number; every mbuf is aligned to this size.
 const SLOT_BYTES: u64 = 64;
 
-/// The memory that the DPDK ports of one worker share; the first of them makes it.
+/// The memory that the DPDK ports of one worker share; the port that is opened first makes it.
 #[derive(Default)]
 pub(crate) struct Shared {
     made: OnceCell<Memory>,
@@ -23,14 +23,14 @@ pub(crate) struct Shared {
 /// A handle on the memory.
 #[derive(Clone)]
 pub(super) struct Memory {
-    /// Mbufs that packets hold; it keeps the pool.
+    /// Ledger of the mbufs that packets hold. It keeps the pool.
     pub(super) ledger: PoolHandle,
     pub(super) pool: Arc<MbufPool>,
 }
 
 impl Shared {
-    /// Returns the memory for the calling thread. With `in_rings` entries in the rings of all ports, it has enough
-    /// mbufs that no port waits for another one's.
+    /// Returns the memory for the calling thread. It has enough mbufs for `in_rings` entries in the rings of all ports,
+    /// so that no port waits for mbufs that another port holds.
     pub(super) fn memory(&self, in_rings: u32) -> Result<Memory, PortError> {
         if let Some(memory) = self.made.get() {
             return Ok(memory.clone());

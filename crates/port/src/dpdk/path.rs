@@ -23,16 +23,16 @@ pub(super) struct Counts {
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) port: u16,
-    /// Number of receive queues, polled round robin. It is 1 if several workers share the device and each has one
-    /// queue.
+    /// Number of receive queues that this port polls round robin. It is 1 if several workers share the device and each
+    /// has one queue.
     pub(super) queues: u16,
     pub(super) next_queue: u16,
     pub(super) tx_queue: u16,
-    /// Pool for copies of packets of other ports.
+    /// Mbuf pool for copies of packets that other ports received.
     pub(super) mempool: *mut c_void,
-    /// Address from which slots are counted.
+    /// Address of the first slot, from which slot numbers are counted.
     pub(super) base: usize,
-    /// Ledger of the pool whose packets are mbufs.
+    /// Ledger that owns the packets in mbufs.
     pub(super) ledger: *const Pool,
     /// Array for the receive timestamps of one call, or null.
     pub(super) stamps: *mut u64,

@@ -20,20 +20,20 @@ const COUNT_REFUSED: [&str; 2] = ["net_af_xdp", "net_tap"];
 struct DpdkPort {
     shim: &'static Shim,
     path: Box<Path>,
-    /// Receive timestamps of the last call; empty unless configured.
+    /// Receive timestamps of the last receive call; empty unless configured.
     stamps: Box<[u64]>,
     stamped: usize,
     /// Device, set when the last worker has opened its port. It is dropped before the memory, because a device holds
     /// mbufs until it is closed.
     device: Arc<OnceLock<Device>>,
     memory: Memory,
-    /// Number of the worker among those that share the device; the first one counts the device's losses.
+    /// Index of the worker among those that share the device; worker 0 counts the device's losses.
     worker: u16,
     /// True if `path` has been set up for the device.
     has_begun: bool,
-    /// True if the device existed and has been released because it is to be removed from the machine.
+    /// True if the port has released its device because the device is to be removed from the machine.
     is_gone: bool,
-    /// Refused packets of this port that have been added to the device's sum.
+    /// Number of this port's refused packets that are already included in the device's sum.
     told_refused: u64,
     /// Maximum number of packets in use at a time, limited by the ledger.
     most: usize,
@@ -111,7 +111,7 @@ pub(super) fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortEr
     Ok((0..workers as u16).map(part).collect())
 }
 
-/// The state by which workers that share a device open it, one after the other.
+/// The state that the workers of a device share while they open it, one after the other.
 struct Opening {
     spec: PortSpec,
     settings: Settings,
@@ -132,7 +132,7 @@ impl Opening {
         })
     }
 
-    /// Adds one more worker's memory for its queue; with the last one the device starts.
+    /// Adds the memory of one more worker, for the worker's queue. The device starts when the last worker is added.
     fn add(
         &self,
         environment: &'static Environment,
@@ -167,7 +167,7 @@ fn clock_of(driver: &str, arguments: &[String]) -> StampClock {
 }
 
 impl DpdkPort {
-    /// Opens the port of one of the workers, which open theirs in order.
+    /// Opens the port of one worker. The workers open their ports in the order of their indices.
     fn open(opening: &Opening, worker: u16, resources: &mut Resources) -> Result<Self, PortError> {
         let Opening { spec, settings, .. } = opening;
         let environment = environment()?;
@@ -216,7 +216,7 @@ impl DpdkPort {
         Ok(port)
     }
 
-    /// Starts using the device when it is available; returns true if it is.
+    /// Prepares the data path once the device is available; returns true if packets can be sent and received.
     #[inline(always)]
     fn is_ready(&mut self) -> bool {
         self.has_begun || self.begin()

@@ -9,7 +9,8 @@ const EMPTY_WORDS: [&str; 3] = [
     "failed to initialize",
 ];
 
-/// Returns DPDK's message about a cause ([`cause`]), or the meaning of the error number (negative) without one.
+/// Returns DPDK's message about the cause of a failure ([`cause`]); without such a message, the meaning of the negative
+/// error number.
 pub(super) fn reason(words: &str, rc: i32) -> String {
     cause(words).unwrap_or_else(|| io::Error::from_raw_os_error(rc.saturating_neg()).to_string())
 }

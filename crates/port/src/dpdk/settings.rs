@@ -52,7 +52,7 @@ impl Settings {
     }
 }
 
-/// Returns the number of mbufs in the rings of the DPDK ports among these.
+/// Returns the number of mbufs in the rings of all DPDK ports in `specs`.
 #[cfg(dpdk)]
 pub(super) fn mbufs_in_rings(specs: &[PortSpec]) -> u32 {
     specs

@@ -1,4 +1,4 @@
-//! The request for a device to `shim.c` and its results, in the layout of `shim.c`.
+//! The structure with which taut requests a device from `shim.c` and gets the results, in the layout of `shim.c`.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -21,13 +21,13 @@ pub(super) struct Setup {
     pub(super) driver: [c_char; 64],
 }
 
-/// The losses that a device counted itself (`struct taut_losses`).
+/// The packets that a device has lost, by its own count (`struct taut_losses`).
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Losses {
     /// Packets that arrived when the receive ring was full.
     pub(super) missed: u64,
-    /// Packets that arrived when there was no mbuf.
+    /// Packets that arrived when no mbuf was free.
     pub(super) no_mbuf: u64,
     pub(super) rx_errors: u64,
     pub(super) tx_errors: u64,

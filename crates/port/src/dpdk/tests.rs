@@ -23,7 +23,7 @@ fn open(texts: &[&str]) -> Result<(Vec<Box<dyn Port>>, Resources), PortError> {
     Ok((ports, resources))
 }
 
-/// Returns the error of opening a spec.
+/// Returns the error text of an attempt to open a spec.
 #[track_caller]
 fn complaint(text: &str) -> String {
     match open(&[text]) {

@@ -1,4 +1,4 @@
-//! A substitute if the backend is not built.
+//! A substitute for the DPDK backend in builds without it.
 
 #![cfg_attr(dpdk, allow(dead_code))]
 

@@ -1,6 +1,6 @@
 //! The port for frames that an XDP program passes up. It reads frames from the program's ring, and sends through the
-//! interface without the program. It is for few frames: each sent frame is a system call, and the receiver sleeps while
-//! there are none.
+//! interface without the program. The port is for low frame rates: each sent frame costs a system call, and the
+//! receiver sleeps while no frames arrive.
 
 use crate::{Batch, Link, Packet, PoolHandle, Port, PortCounters, PortError, PortSpec};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -13,7 +13,7 @@ use taut_xdp::upcall::{HandedUp, UpcallPrograms};
 /// The number of frames that the worker and its functions may hold.
 const POOL_SLOTS: u32 = 1024;
 
-/// The frames read from the ring.
+/// The frames that were read from the program's ring.
 #[derive(Default)]
 struct Arrived {
     packets: Vec<Packet>,

@@ -52,7 +52,7 @@ pub fn handed_up(
     )?))
 }
 
-/// Returns the modes to try, for a spec without options that the kernel does not support.
+/// Returns the XDP modes to try, in order. Fails if the spec has options other than `mode`.
 fn modes(spec: &PortSpec) -> Result<&'static [Mode], PortError> {
     if !BACKENDS.contains(&spec.backend()) {
         return Err(spec.error(

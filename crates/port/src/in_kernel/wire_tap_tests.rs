@@ -25,7 +25,7 @@ fn stamped(flow: u16, sequence: u64, tag: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns the packets that a wiretap saw, once there are `packets` of them.
+/// Returns the packets that a wiretap has captured, once there are `packets` of them.
 fn seen(tap: &mut WireTap, packets: usize) -> Vec<Sighting> {
     let mut all = Vec::new();
     let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! The data path of either role without sockets or threads: the caller plays the peer, with full access to the shared
-//! memory.
+//! The data path of a memif client or server without sockets or threads. The caller acts as the peer, with full access
+//! to the shared memory.
 //!
 //! Tests and fuzz targets use it to show how the data path behaves with any peer, whatever the peer writes into the
 //! rings at any time.
@@ -23,18 +23,18 @@ pub const REGION_BYTES: usize = 16 << 10;
 /// The role of this side of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Provides the memory: its packets are in the pool.
+    /// The client, which provides the memory: its packets are in the pool.
     Client,
-    /// Receives in the client's memory.
+    /// The server, which receives packets in place in the client's memory.
     Server,
 }
 
 /// The direction of one of the two rings, as seen from this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// From the peer.
+    /// The ring of packets from the peer.
     Received,
-    /// To the peer.
+    /// The ring of packets to the peer.
     Sent,
 }
 
@@ -143,12 +143,12 @@ impl DataPath {
         }
     }
 
-    /// Returns true if a packet is where it was received, not in the pool.
+    /// Returns true if a packet was received in place, so that it is in the shared region instead of the pool.
     pub fn is_in_place(&self, packet: &Packet) -> bool {
         !self.pool.owns(packet)
     }
 
-    /// Returns the number of packets that are held where they were received.
+    /// Returns the number of existing packets that were received in place.
     pub fn in_place(&self) -> usize {
         match &self.queue {
             Queue::Client(_) => 0,
@@ -174,7 +174,7 @@ impl DataPath {
         self.queue.disconnect()
     }
 
-    /// Returns the index that this side writes, as the peer reads it.
+    /// Returns the index that this side writes to the ring, as the peer reads it.
     pub fn index(&self, direction: Direction) -> u16 {
         match self.role {
             Role::Client => self.ring(direction).head(),
@@ -182,7 +182,7 @@ impl DataPath {
         }
     }
 
-    /// Sets the index that the peer writes to any value.
+    /// Sets the index of the ring that belongs to the peer to any value.
     pub fn move_index(&self, direction: Direction, to: u16) {
         match self.role {
             Role::Client => self.ring(direction).publish_tail(to),
@@ -190,7 +190,7 @@ impl DataPath {
         }
     }
 
-    /// Sets the index that only this side may write, as a peer that violates the protocol does.
+    /// Sets the index of the ring that belongs to this side, as a peer that violates the protocol does.
     pub fn move_our_index(&self, direction: Direction, to: u16) {
         match self.role {
             Role::Client => self.ring(direction).publish_head(to),
@@ -356,7 +356,7 @@ mod tests {
         ]
     }
 
-    /// Runs the steps, for any actions of the peer and any time that packets are held.
+    /// Runs the steps of a test. They may contain any actions of the peer, and may hold packets for any time.
     fn survives(role: Role, steps: Vec<Step>) {
         let (mut path, pool) = data_path(role);
         let mut held: std::collections::VecDeque<Batch> = [].into();

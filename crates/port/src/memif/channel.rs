@@ -44,7 +44,7 @@ impl From<Errno> for ChannelError {
 
 pub(super) struct Channel<'a> {
     socket: OwnedFd,
-    /// File that is readable once this port is being closed.
+    /// File that becomes readable when this port is being closed.
     stop: BorrowedFd<'a>,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Channel<'a> {
         self.socket.as_fd()
     }
 
-    /// Returns the file that is readable once this port is being closed.
+    /// Returns the file that becomes readable when this port is being closed.
     pub(super) fn stop(&self) -> BorrowedFd<'a> {
         self.stop
     }
@@ -134,7 +134,7 @@ impl<'a> Channel<'a> {
         }
     }
 
-    /// Receives and expects an acknowledgement.
+    /// Receives the next message and checks that it is an acknowledgement.
     pub(super) fn expect_ack(&self) -> Result<(), ChannelError> {
         match self.receive()?.0 {
             Message::Ack => Ok(()),
@@ -145,7 +145,7 @@ impl<'a> Channel<'a> {
     }
 }
 
-/// Waits until one of `fds` is readable or `timeout_ms` has passed; returns which are.
+/// Waits until any of `fds` is readable or `timeout_ms` has passed; returns for each file whether it is readable.
 ///
 /// # Errors
 /// [`ChannelError::Stopping`] as soon as `stop` is readable.

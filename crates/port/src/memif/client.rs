@@ -24,11 +24,11 @@ pub(super) struct Offer {
     pub(super) log2_ring_size: u8,
     /// Number of rings to receive from; the server may accept fewer.
     pub(super) rx_rings: u16,
-    /// Pools by worker, as file and size in bytes. Each worker has a ring to send through.
+    /// The pool of each worker: its file, and its size in bytes. Each worker has one ring to send through.
     pub(super) pools: Vec<(Arc<OwnedFd>, usize)>,
 }
 
-/// Runs until the port is closed.
+/// Runs the control thread until the port is closed.
 pub(super) fn run(offer: &Offer, identity: &Identity, handovers: &Handovers, stop: BorrowedFd<'_>) {
     let mut last = String::new();
     loop {
@@ -37,7 +37,8 @@ pub(super) fn run(offer: &Offer, identity: &Identity, handovers: &Handovers, sto
                 let channel = Channel::new(socket, stop);
                 match shake_hands(&channel, offer, identity) {
                     Ok(connection) => {
-                        // The end of this connection must be reported even for the same reason as the previous one.
+                        // So that the end of this connection is reported, also for the same reason as that of the
+                        // previous connection.
                         last.clear();
                         watch(&channel, connection, handovers)
                     }
@@ -159,14 +160,15 @@ fn shake_hands(
     }
 }
 
-/// The rings that both sides have agreed on: their size, and how many to send and to receive through.
+/// The rings that both sides have agreed on: their size, the number of rings to send through, and the number of rings
+/// to receive from.
 struct Rings {
     log2_size: u8,
     tx: u16,
     rx: u16,
 }
 
-/// Returns the rings that a server with this greeting accepts, at most the offered ones.
+/// Returns the rings that a server with this Hello message accepts, at most the offered ones.
 fn agree(greeting: Message, offer: &Offer) -> Result<Rings, ChannelError> {
     match greeting {
         Message::Hello {
@@ -245,7 +247,7 @@ fn make_rings(rings: &Rings) -> Result<Connection, ChannelError> {
     Ok(connection)
 }
 
-/// Adds the region of the rings, followed by the region of each worker's pool.
+/// Announces the region of the rings, followed by the region of each worker's pool.
 fn add_regions(
     channel: &Channel<'_>,
     connection: &Connection,
@@ -267,7 +269,7 @@ fn add_regions(
     Ok(())
 }
 
-/// Adds the rings: those to send through, then those to receive from.
+/// Announces the rings: those to send through, then those to receive from.
 fn add_rings(channel: &Channel<'_>, connection: &Connection) -> Result<(), ChannelError> {
     let tx_rings = (0..).zip(&connection.client_to_server);
     let rx_rings = (0..).zip(&connection.server_to_client);

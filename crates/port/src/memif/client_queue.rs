@@ -8,11 +8,11 @@ use super::wakes::{self, Wakes};
 use crate::{Batch, Packet, PoolHandle, PortCounters};
 use taut_sys::Alarm;
 
-/// The number of missing buffers at which empty buffers are offered again while packets arrive. While none arrive, half
-/// of it is sufficient.
+/// The threshold of descriptors without a buffer at which the client offers empty buffers again while packets arrive.
+/// While none arrive, half of this threshold applies.
 const REFILL_BATCH: u16 = 64;
 
-/// The threshold of frames in flight at which sent frames are reclaimed.
+/// The threshold of sent frames in flight at which the client reclaims those that the server has read.
 const RECLAIM_BATCH: u16 = 64;
 
 pub(super) struct ClientQueue {
@@ -26,7 +26,7 @@ struct Rings {
     connection: Connection,
     tx: Sending,
     rx: Vec<Receiving>,
-    /// Ring that is checked next for received frames.
+    /// Index of the ring that is checked next for received frames.
     next_rx: usize,
 }
 
@@ -40,7 +40,7 @@ struct Sending {
     head: u16,
     /// Index after the last reclaimed frame.
     reclaimed: u16,
-    /// Slot of the pool of each filled descriptor.
+    /// Pool slot of the frame in each filled descriptor.
     in_flight: Box<[u32]>,
 }
 
@@ -52,7 +52,7 @@ struct Receiving {
     head: u16,
     /// Index after the last received buffer.
     tail: u16,
-    /// Slot of the pool of each offered descriptor.
+    /// Pool slot of the buffer in each offered descriptor.
     offered: Box<[u32]>,
     /// True within a chained frame that is skipped because it does not fit into one buffer.
     skipping: bool,
@@ -334,7 +334,7 @@ impl Sending {
         n
     }
 
-    /// Takes back frames that the server has read.
+    /// Returns to the pool the frames that the server has read.
     #[inline(always)]
     fn reclaim(&mut self, connection: &Connection, counters: &mut PortCounters) {
         let Some(done) = Ring::advance(self.ring.tail(), self.reclaimed, self.in_flight()) else {

@@ -33,7 +33,7 @@ pub(super) struct Regions {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) regions: Arc<Regions>,
-    /// Region that is the worker's pool; only used by the client.
+    /// Region of the worker's pool; used only by the client.
     pub(super) pool_region: u16,
     pub(super) client_to_server: Vec<RingPlace>,
     pub(super) server_to_client: Vec<RingPlace>,
@@ -74,7 +74,8 @@ impl Connection {
             .collect()
     }
 
-    /// Counts an invalid index written by the peer once, and makes the control thread end the connection.
+    /// Makes the control thread end the connection because the peer wrote an invalid index, and counts that index.
+    /// Later calls change nothing.
     #[cold]
     pub(super) fn end_for_wrong_index(&self, counters: &mut PortCounters) {
         if self.fault.raise(Fault::WRONG_INDEX) {
@@ -123,7 +124,7 @@ const fn lies_inside(offset: u32, len: usize, region_bytes: usize) -> bool {
     offset as usize <= region_bytes && len <= region_bytes - offset as usize
 }
 
-/// The handovers to the data paths of all workers that share a port.
+/// The handovers to the data paths of the workers that share a port, one for each worker.
 #[derive(Debug)]
 pub(super) struct Handovers(pub(super) Vec<Arc<Handover>>);
 
@@ -148,7 +149,7 @@ impl Handovers {
         }
     }
 
-    /// Withdraws an ended connection; called by the control thread.
+    /// Withdraws the connection, which has ended, and sets the reason; called by the control thread.
     pub(super) fn withdraw(&self, note: &str) {
         for handover in &self.0 {
             handover.withdraw(note.to_string());
@@ -191,7 +192,7 @@ impl Handover {
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Withdraws an ended connection; called by the control thread.
+    /// Withdraws the connection, which has ended, and sets the reason; called by the control thread.
     pub(super) fn withdraw(&self, note: String) {
         let mut state = self.state();
         state.connection = None;
@@ -204,13 +205,13 @@ impl Handover {
         self.state().note = note;
     }
 
-    /// Returns the current epoch, and its connection at the first call; called by the data path.
+    /// Returns the current epoch and, at the first call in this epoch, its connection; called by the data path.
     pub(super) fn take(&self) -> (u32, Option<Connection>) {
         let mut state = self.state();
         (self.epoch(), state.connection.take())
     }
 
-    /// Returns the reason for the missing connection.
+    /// Returns the reason why there is no connection.
     pub(super) fn why(&self) -> String {
         self.state().note.clone()
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub(super) struct Fault {
     /// Code of the fault, or 0.
     what: AtomicU8,
-    /// File that is readable after the fault was raised. The peer has no copy of it.
+    /// File that becomes readable when the fault is raised. The peer has no copy of it.
     file: OwnedFd,
 }
 
@@ -29,7 +29,7 @@ impl Fault {
         }))
     }
 
-    /// Returns the file that is readable after the fault was raised.
+    /// Returns the file that becomes readable when the fault is raised.
     pub(super) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

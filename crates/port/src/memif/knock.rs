@@ -14,10 +14,10 @@ use std::sync::OnceLock;
 /// The operation `IOCB_CMD_PREAD` of linux/aio_abi.h.
 const READ: u16 = 0;
 
-/// The flag `IOCB_FLAG_RESFD`.
+/// The flag of a request that increments an event counter when it completes (`IOCB_FLAG_RESFD`).
 const COUNT_WHEN_DONE: u32 = 1;
 
-/// The number of unread results that the kernel stores; it rounds up.
+/// The number of unread results for which the kernel is to have space; it rounds up.
 const KEPT: usize = 64;
 
 /// The structure `struct iocb` of linux/aio_abi.h (little endian).

@@ -67,7 +67,7 @@ pub enum Message {
         region: u16,
         /// Offset of the ring in the region.
         offset_bytes: u32,
-        /// Number of the ring's descriptors, as a power of two.
+        /// Number of descriptors of the ring, as a power of two.
         log2_ring_size: u8,
     },
     /// End of the client's announcements.

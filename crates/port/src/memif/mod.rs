@@ -4,12 +4,12 @@
 //! so that a client forwards between two memif ports without copying frames. The handshake runs on a control thread
 //! (`server`, `client`). The data path (`client_queue`, `server_queue`) only gets established connections.
 //!
-//! Trust: lengths, offsets and indices from a peer are copied out of the shared memory once and checked before use. Therefore
-//! a malicious peer can cause lost packets, but cannot violate the memory safety of this process, except for the bytes
-//! of frames in flight. The peer can change the bytes of frames at any time, because the memory is shared by design. A
-//! peer that truncates a region ends its connection (`shrink`), and so does one with an invalid index. Interrupt files
-//! are event counters, and writes to them never block (`knock`). Do not share a pool with a peer that you would not
-//! share a computer with.
+//! Trust: lengths, offsets and indices from a peer are copied out of the shared memory once and checked before use.
+//! Therefore a malicious peer can cause lost packets, but cannot violate the memory safety of this process, except for
+//! the bytes of frames in flight. The peer can change the bytes of frames at any time, because the memory is shared by
+//! design. A peer that truncates a region ends its connection (`shrink`), and so does one with an invalid index.
+//! Interrupt files are event counters, and writes to them never block (`knock`). Do not share a pool with a peer that
+//! you would not share a computer with.
 
 pub mod by_hand;
 mod channel;
@@ -43,7 +43,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use taut_sys::Alarm;
 
-/// The name that either side sends.
+/// The application name that this side sends in the handshake.
 const APPLICATION_NAME: &str = concat!("taut ", env!("CARGO_PKG_VERSION"));
 
 /// The default number of descriptors per ring, the same as DPDK's.
@@ -94,7 +94,7 @@ pub(crate) const BACKEND: Backend = Backend {
     split: Split::Parts(split),
 };
 
-/// The identity of an interface on a socket.
+/// The identity of an interface: its number on the socket, and the secret that a client must send.
 #[derive(Debug, Clone)]
 struct Identity {
     id: u32,
@@ -210,7 +210,7 @@ fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
     }
 }
 
-/// The control thread of a port. It ends when the last reference is dropped.
+/// The control thread of a port. The thread ends when the last reference to this is dropped.
 struct Control {
     stop: Arc<OwnedFd>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -241,7 +241,7 @@ impl Drop for Control {
     }
 }
 
-/// The data path of the client or the server, which differ in their operations on the rings.
+/// The data path of a client or a server, which perform different operations on the rings.
 enum Queue {
     Client(ClientQueue),
     Server(ServerQueue),
@@ -330,7 +330,7 @@ impl MemifPort {
         }
     }
 
-    /// Adopts a new connection, or releases the old one.
+    /// Replaces the connection by a new one from the control thread, or releases a connection that has ended.
     #[cold]
     fn refresh(&mut self) {
         if self

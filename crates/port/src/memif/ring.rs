@@ -14,7 +14,7 @@ pub const COOKIE: u32 = 0x03E3_1F20;
 /// The ring flag of a receiver that polls and must not be interrupted.
 pub const FLAG_MASK_INTERRUPT: u16 = 1;
 
-/// The descriptor flag of a frame that continues in the next descriptor.
+/// The descriptor flag of a buffer whose frame continues in the next descriptor.
 pub const FLAG_NEXT: u16 = 1;
 
 /// The minimum ring size, as a power of two.
@@ -113,7 +113,7 @@ impl Ring {
         self.header().cookie.load(Ordering::Acquire) == COOKIE
     }
 
-    /// Tells the sender not to interrupt, because this side polls.
+    /// Requests no interrupts from the sender, because this side polls.
     pub fn mask_interrupts(&self) {
         self.header()
             .flags
@@ -196,7 +196,8 @@ impl Ring {
         high.store(u64::from(d.offset), Ordering::Relaxed);
     }
 
-    /// Writes flags, region and length, and keeps the peer's offset.
+    /// Writes the flags, region and length of the descriptor at `index`, and keeps the offset that the peer wrote
+    /// there.
     #[inline(always)]
     pub fn write_length(&self, index: u16, d: Descriptor) {
         self.words(index)[0].store(first_word(d), Ordering::Relaxed);

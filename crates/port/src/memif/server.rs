@@ -243,7 +243,7 @@ fn shake_hands(
     Added::receive(channel, rx_rings, tx_rings)?.connection()
 }
 
-/// Receives the client's requested interface, and admits the client if it is this one.
+/// Receives the client's Init message, and admits the client if it requests the interface of this port.
 fn admit(channel: &Channel<'_>, identity: &Identity) -> Result<(), ChannelError> {
     match channel.receive()?.0 {
         Message::Init {
@@ -282,7 +282,7 @@ fn admit(channel: &Channel<'_>, identity: &Identity) -> Result<(), ChannelError>
     }
 }
 
-/// The regions and rings that a client has added, in the order of their numbers.
+/// The regions and rings that a client has added, in the order of their indices.
 #[derive(Default)]
 struct Added {
     regions: Vec<Mapping>,
@@ -336,7 +336,7 @@ impl Added {
         }
     }
 
-    /// Adds the region with that index, which has to be the next one.
+    /// Adds the region with that index, which must follow the index of the last one.
     fn add_region(
         &mut self,
         index: u16,
@@ -386,7 +386,8 @@ impl Added {
     }
 }
 
-/// Adds the ring with that index, which has to be the next one, to `direction`, for which `most` rings were announced.
+/// Adds the ring with that index to `direction`. The index must be the next one, and below `most`, the announced number
+/// of rings.
 fn add_ring(
     direction: &mut Vec<RingPlace>,
     most: u16,

@@ -13,7 +13,7 @@ use taut_sys::Alarm;
 pub(super) struct ServerQueue {
     /// Pool for frames in several buffers, and for frames that the client must not be able to change.
     pool: PoolHandle,
-    /// True if all frames are copied.
+    /// True if all received frames are copied into the pool.
     pub(super) copies: bool,
     rings: Option<Rings>,
     knocker: &'static Knocker,
@@ -23,7 +23,7 @@ pub(super) struct ServerQueue {
 struct Rings {
     connection: Connection,
     rx: Vec<Receiving>,
-    /// Ring that is checked next for received frames.
+    /// Index of the ring that is checked next for received frames.
     next_rx: usize,
     tx: Sending,
 }
@@ -34,9 +34,9 @@ struct Receiving {
     next: u16,
     /// Index after the last descriptor returned to the client, written by this side.
     tail: u16,
-    /// Descriptors that packets hold in place.
+    /// Ledger of the descriptors that packets hold in place.
     ledger: PoolHandle,
-    /// Descriptors returned out of order, which wait for earlier ones.
+    /// For each descriptor, true if it was returned out of order and waits for earlier ones.
     done: Box<[bool]>,
 }
 
@@ -45,7 +45,7 @@ struct Sending {
     wakes: Wakes,
     /// Index after the last filled buffer, written by this side.
     tail: u16,
-    /// Index after the last buffer that the client had offered at the last load.
+    /// Index after the last buffer that the client had offered when this index was last loaded.
     offered: u16,
 }
 
@@ -231,8 +231,8 @@ impl Receiving {
         received
     }
 
-    /// Copies a frame, which may be in several buffers, into one of the pool. Returns the number of its descriptors; 0
-    /// if its end has not arrived, or the pool is empty.
+    /// Copies the next frame, which may be in several buffers, into a packet of the pool. Returns the number of the
+    /// frame's descriptors, or 0 if a part of the frame has not arrived or the pool is empty.
     #[cold]
     fn gather(
         &mut self,
@@ -312,7 +312,7 @@ impl Receiving {
         self.ring.publish_tail(self.tail);
     }
 
-    /// Marks a descriptor as done, and moves the tail past all successive done descriptors.
+    /// Marks the descriptor at `place` as returned, and moves the tail past all successive returned descriptors.
     #[inline(always)]
     fn return_place(&mut self, place: usize) {
         if place != self.ring.place(self.tail) {

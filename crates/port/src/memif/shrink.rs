@@ -3,8 +3,8 @@
 //! An access beyond the end of a mapped file raises SIGBUS, which by default ends the process. A file sealed with
 //! `F_SEAL_SHRINK` cannot be truncated, and the memif files of DPDK and VPP are sealed. Packet memory on huge pages
 //! that they share without a copy is not sealed and cannot be. Huge pages can also be removed from any file
-//! (`FALLOC_FL_PUNCH_HOLE`). Therefore a signal handler replaces the whole region by zeroed pages, the access is repeated, and
-//! the connection ends.
+//! (`FALLOC_FL_PUNCH_HOLE`). Therefore a signal handler replaces the whole region by zeroed pages, the access is
+//! repeated, and the connection ends.
 
 use super::fault::Fault;
 use crate::PortError;
@@ -43,7 +43,7 @@ impl Watched {
     }
 }
 
-/// A guard of a region that the peer may truncate.
+/// A guard of one region that the peer may truncate.
 #[derive(Debug)]
 pub(super) struct Guard {
     place: usize,
@@ -142,7 +142,7 @@ extern "C" fn on_bus_error(
     }
 }
 
-/// Replaces the region by zeroed pages if the address is in it.
+/// Replaces the watched region by zeroed pages if `address` is in it.
 fn replaced(watched: &Watched, address: usize) -> bool {
     let start = watched.start.load(Ordering::Acquire);
     let len = watched.len.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Tests of both ends of the protocol in one process, with peers that die and peers that violate the protocol.
+//! Tests of client and server in one process, with peers that die and peers that violate the protocol.
 #![allow(clippy::unwrap_used)]
 
 use super::channel::Channel;
@@ -284,7 +284,7 @@ fn a_socket_left_by_a_killed_server_is_replaced() {
 struct Liar {
     channel: Channel<'static>,
     memory: Mapping,
-    /// Interrupt file of all its rings.
+    /// Interrupt file of all rings of the client.
     interrupt: OwnedFd,
 }
 
@@ -295,7 +295,7 @@ fn lie(path: &Path) -> Liar {
     lie_with(path, &[])
 }
 
-/// Makes such a client with more rings to the server, at these offsets.
+/// Makes a client implemented in the test with further rings to the server, at these offsets.
 fn lie_with(path: &Path, further: &[u32]) -> Liar {
     let memory = Mapping::create_small("liar", LIAR_BYTES).unwrap();
     shake_hands_with(path, further, super::interrupt_file().unwrap(), memory)
@@ -701,8 +701,8 @@ fn a_client_that_shrinks_its_memory_is_disconnected_without_harm() {
     });
 }
 
-/// Clears the flag against blocking of the counter's file, so that reads and writes without such a flag of their own
-/// block. Optionally fills the counter.
+/// Clears O_NONBLOCK of the counter's file, so that reads and writes block unless they have a flag of their own against
+/// that. Fills the counter if requested.
 fn obstruct(counter: &OwnedFd, filled: bool) {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     let flags = fcntl_getfl(counter).unwrap();
@@ -890,8 +890,7 @@ fn greet(channel: &Channel<'_>, tx_rings: u16) {
     channel.send(&hello, None).unwrap();
 }
 
-/// A ring that a client adds: whether it leads to the server, its number, its offset in bytes, and the logarithm of its
-/// size.
+/// A ring that a client adds: true for client to server, index, offset in bytes, and size as a power of two.
 type AddedRing = (bool, u16, u32, u8);
 
 /// Performs the handshake as a server with `tx_rings` sending threads. Returns the memory regions, and the client's

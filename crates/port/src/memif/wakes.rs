@@ -37,7 +37,8 @@ impl Wakes {
     }
 }
 
-/// Requests interrupts from the senders of `rings`, which are at `places`.
+/// Requests interrupts from the senders of `rings`, and makes `alarm` watch the rings' interrupt files, which `places`
+/// contains.
 pub(super) fn arm(rings: impl Iterator<Item = Ring>, places: &[RingPlace], alarm: &mut Alarm) {
     for (ring, place) in rings.zip(places) {
         ring.unmask_interrupts();
@@ -45,7 +46,7 @@ pub(super) fn arm(rings: impl Iterator<Item = Ring>, places: &[RingPlace], alarm
     }
 }
 
-/// Withdraws the request, and clears the received interrupts.
+/// Withdraws the request for interrupts from the senders of `rings`, and clears the interrupts received before.
 pub(super) fn disarm(rings: impl Iterator<Item = Ring>, places: &[RingPlace]) {
     for (ring, place) in rings.zip(places) {
         ring.mask_interrupts();

@@ -1,4 +1,5 @@
-//! A pair of rings between two threads of one data plane, in which every frame has a note of 52 bits.
+//! A pair of rings between two threads of one data plane, in which every frame carries a note: 52 bits chosen by the
+//! sender.
 
 use super::ring::ROOM_BYTES;
 use super::{OPEN, PairPort};
@@ -26,8 +27,8 @@ impl Lane {
         })
     }
 
-    /// Copies a frame with a note of 52 bits; the other end sees it after [`Lane::publish`]. Returns false if the ring
-    /// is full or the other end is closed.
+    /// Copies a frame with a note of 52 bits into the ring; the other endpoint sees it after [`Lane::publish`]. Returns
+    /// false if the ring is full or the other endpoint is closed.
     #[inline]
     pub fn push(&mut self, frame: &[u8], note: u64) -> bool {
         let pushed = frame.len() <= ROOM_BYTES
@@ -55,7 +56,7 @@ impl Lane {
         })
     }
 
-    /// Returns the note of packet `index` of the last batch.
+    /// Returns the note of the packet at `index` in the batch that was received last.
     #[inline]
     pub fn note(&self, index: usize) -> u64 {
         self.notes[index & (BATCH_CAPACITY - 1)]
@@ -67,7 +68,7 @@ impl Lane {
         self.port.receiver.is_empty()
     }
 
-    /// Returns true if the other end is open.
+    /// Returns true if the other endpoint is open.
     pub fn is_open(&self) -> bool {
         self.port.others_state() == OPEN
     }

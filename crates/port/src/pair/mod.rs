@@ -1,8 +1,8 @@
 //! Pairs of joined ports in one process: packets sent through one port of a pair are received from the other. The two
 //! ports may belong to two threads.
 //!
-//! Packets cannot change threads, because their pool belongs to one. Therefore a frame is copied once, into a slot of the ring
-//! between them (`ring`), and received there in place.
+//! Packets cannot change threads, because their pool belongs to one. Therefore a frame is copied once, into a slot of
+//! the ring between them (`ring`), and received there in place.
 
 mod lane;
 mod ring;
@@ -71,7 +71,7 @@ struct PairPort {
     joint: Arc<Joint>,
     sender: Sender,
     receiver: Receiver,
-    /// Slots that packets hold; it keeps the ring.
+    /// Ledger of the slots that packets hold. It keeps the ring.
     ledger: PoolHandle,
     counters: PortCounters,
 }
@@ -80,7 +80,7 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
     open_called(spec, spec.target())
 }
 
-/// Makes a pair for each worker; therefore the chain on the other side must have as many workers.
+/// Makes one pair of ports per worker; therefore the chain on the other side must have as many workers.
 fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
     let spec = spec.clone();
     Ok(Box::new(move |worker| {
@@ -190,7 +190,8 @@ impl PairPort {
         received
     }
 
-    /// Acquire: earlier actions of the other end are visible once its state is.
+    /// Returns the state of the other endpoint. Acquire: earlier actions of that endpoint are visible once its state
+    /// is.
     #[inline(always)]
     fn others_state(&self) -> u8 {
         self.joint.states[1 - self.end].load(Ordering::Acquire)
@@ -280,7 +281,7 @@ mod tests {
     use crate::interface_tests::{Opened, frame_bytes, open};
     use std::time::{Duration, Instant};
 
-    /// Opens both ends of a pair. The name must be unique, because the tests share a process.
+    /// Opens both endpoints of a pair. The name must be unique, because the tests share a process.
     fn both(name: &str, options: &str) -> (Opened, Opened) {
         let spec = format!("pair:{name}{options}");
         (open(&spec).unwrap(), open(&spec).unwrap())
@@ -439,7 +440,7 @@ mod tests {
     fn whoever_sleeps_is_woken_for_every_packet() {
         const TOTAL: u64 = 1_000;
         let name = "pair:woken,ring=32";
-        // The end that is opened first rings the first doorbell.
+        // The endpoint that is opened first rings the first doorbell.
         let mut near = open(name).unwrap();
         let joint = Arc::clone(&pairs()["woken"]);
         // Sometimes the sender waits until the receiver sleeps, because on a busy machine it would rarely do so.
@@ -455,7 +456,7 @@ mod tests {
                 for number in 0..TOTAL {
                     sleeps += receive_asleep(&mut far, &mut batch);
                     wait(&joint, 1, number);
-                    // The echo wakes the other end in the same way.
+                    // The echo wakes the other endpoint in the same way.
                     assert_eq!(far.port.tx(&mut batch), 1);
                 }
                 sleeps

@@ -32,7 +32,7 @@ const _: () = assert!(ROOM_BYTES < 1 << LENGTH_BITS);
 #[repr(align(128))]
 struct Index(AtomicU32);
 
-/// The state that sender and receiver share.
+/// The memory of a ring and its indices, which sender and receiver share.
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: Mapping,
@@ -80,13 +80,13 @@ impl Ring {
     }
 }
 
-/// The sending side.
+/// The sending side of a ring.
 #[derive(Debug)]
 pub(super) struct Sender {
     ring: Arc<Ring>,
-    /// Index up to which slots are filled.
+    /// Index after the last filled slot.
     head: u32,
-    /// Index up to which slots are emptied, at the last load.
+    /// Index after the last emptied slot, at the last load.
     tail: u32,
 }
 
@@ -143,17 +143,17 @@ pub(super) struct Arrived {
     pub(super) note: u64,
 }
 
-/// The receiving side.
+/// The receiving side of a ring.
 #[derive(Debug)]
 pub(super) struct Receiver {
     ring: Arc<Ring>,
-    /// Index up to which slots have been received.
+    /// Index after the last received slot.
     next: u32,
-    /// Index up to which slots are filled, at the last load.
+    /// Index after the last filled slot, at the last load.
     head: u32,
-    /// Index up to which slots have been returned.
+    /// Index up to which all slots have been returned.
     tail: u32,
-    /// For each slot, true if it was returned before earlier ones.
+    /// For each slot, true if it was returned out of order and waits for earlier slots.
     done: Box<[bool]>,
 }
 
@@ -171,7 +171,7 @@ impl Receiver {
         }
     }
 
-    /// Takes the next frame.
+    /// Takes the next frame that has arrived.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<Arrived> {
         if self.is_empty() {
@@ -199,7 +199,7 @@ impl Receiver {
         self.next == self.head
     }
 
-    /// Marks a slot as free; the sender sees that after [`Receiver::publish`].
+    /// Returns a slot; the sender can fill it after [`Receiver::publish`].
     #[inline(always)]
     pub(super) fn give_back(&mut self, place: u32) {
         let place = place as usize;

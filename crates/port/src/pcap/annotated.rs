@@ -64,7 +64,7 @@ pub fn packet_bytes(kept: usize, comments: &[&str]) -> usize {
     ENHANCED_HEADER_BYTES + kept.next_multiple_of(4) + options + end + 4
 }
 
-/// Appends an enhanced packet block (section 4.3) of the interface of that number. Empty comments are skipped.
+/// Appends an enhanced packet block (section 4.3) of the interface with the given number. Empty comments are skipped.
 #[inline]
 pub fn append_packet(
     to: &mut Vec<u8>,

@@ -38,7 +38,7 @@ struct Unpacked {
     file: File,
     decoder: Decoder<'static, BufReader<File>>,
     kept: Vec<u8>,
-    /// Offset of the first byte kept.
+    /// Offset in the decompressed file of the first byte kept.
     start: u64,
     ended: bool,
 }

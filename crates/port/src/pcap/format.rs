@@ -50,7 +50,7 @@ const IF_TSOFFSET: u16 = 14;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     reason: String,
-    /// True if the file is a valid capture, but one of an unsupported kind.
+    /// True if the file is a valid capture of an unsupported kind.
     pub(super) is_of_its_kind: bool,
 }
 
@@ -82,14 +82,16 @@ pub enum Step {
         /// Number of bytes from the start of this record to the next one.
         size: u64,
     },
-    /// Another item, or a frame that cannot be delivered. The next record starts `size` bytes after this one.
+    /// Another item, or a frame that cannot be delivered, to be skipped. The next record starts `size` bytes after this
+    /// one.
     Pass {
         /// Kind of the skipped item.
         over: Over,
         /// Number of bytes from the start of this record to the next one.
         size: u64,
     },
-    /// More bytes are needed: the total number, counted from the start of the given bytes.
+    /// More bytes are needed. The value is the total number of bytes required, counted from the start of the given
+    /// bytes.
     More(usize),
 }
 
@@ -104,7 +106,7 @@ pub enum Over {
         before: usize,
         /// Number of captured bytes of the frame.
         len: usize,
-        /// Number of bytes of the complete frame.
+        /// Number of bytes that the complete frame had on the wire.
         whole_bytes: u32,
         /// Capture time, as in [`Step::Frame`].
         time_ns: Option<u64>,
@@ -120,7 +122,7 @@ enum Order {
 }
 
 impl Order {
-    /// Returns the byte order in which `bytes` have the value `magic`.
+    /// Returns the byte order in which `bytes` encode `magic`; None if they do in neither.
     fn in_which(bytes: [u8; 4], magic: u32) -> Option<Self> {
         if bytes == magic.to_le_bytes() {
             Some(Self::Little)
@@ -131,7 +133,7 @@ impl Order {
         }
     }
 
-    /// Returns the number at `at`, which the caller has checked; 0 past the end.
+    /// Returns the 32-bit number at offset `at`, which the caller has checked; 0 past the end.
     fn u32(self, bytes: &[u8], at: usize) -> u32 {
         let word = word(bytes, at);
         match self {
@@ -203,7 +205,7 @@ struct Source {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Format {
-    /// The first bytes have not been read yet.
+    /// The format is unknown: the first bytes have not been read yet.
     Unknown,
     Pcap {
         order: Order,
@@ -415,7 +417,7 @@ fn record(order: Order, nanoseconds: bool, bytes: &[u8]) -> Result<Step, Fault> 
     })
 }
 
-/// Parses one block of a pcapng file, and the number of the link type of a frame in it.
+/// Parses one block of a pcapng file. For a block with a frame, it also returns the number of the frame's link type.
 fn block(
     order: &mut Order,
     sources: &mut Vec<Source>,

@@ -90,17 +90,17 @@ pub struct Index<S> {
     scanner: Scanner,
     /// Offset of the next record, in bytes from the start of the source.
     offset: u64,
-    /// Offset of the previous record.
+    /// Offset of the previous record, in bytes from the start of the source.
     last_record: u64,
     /// Number of remaining passes over the source, including this one.
     rounds: u64,
-    /// Number of frames found in this pass.
+    /// Number of frames found in this pass so far.
     found: u64,
     /// Capture time of the first frame of a pass.
     first_ns: Option<u64>,
-    /// Send time at which this pass starts.
+    /// Send time at which this pass starts, ns after the first frame of the first pass.
     round_ns: u64,
-    /// Send time of the last frame.
+    /// Send time of the last frame, ns after the first frame of the first pass.
     last_ns: u64,
 }
 
@@ -120,8 +120,8 @@ impl<S: Source> Index<S> {
         }
     }
 
-    /// Reads the next block and replaces `entries` by its frames. `block` must be at least
-    /// [`super::format::WINDOW_BYTES`] long.
+    /// Reads the next part of the source into `block`, and replaces `entries` by the frames found there. `block` must
+    /// be at least [`super::format::WINDOW_BYTES`] long.
     pub fn fill(&mut self, block: &mut [u8], mut entries: Vec<Entry>) -> Filled {
         entries.clear();
         let mut filled = Filled {
@@ -213,7 +213,7 @@ impl<S: Source> Index<S> {
         Ok(have)
     }
 
-    /// Begins the next pass over the source after the last record, or returns the end.
+    /// Begins the next pass over the source after the last record; returns the reason for the end if no pass is left.
     fn next_round(&mut self) -> Option<End> {
         // A skipped record may claim to extend beyond the source.
         match self.source.read_at(&mut [0], self.offset - 1) {

@@ -57,7 +57,7 @@ impl LinkType {
         })
     }
 
-    /// Returns the EtherType of a packet's payload, and the bytes of its link header.
+    /// Returns the EtherType of a packet's payload, and the length of the packet's link header in bytes.
     fn read(self, packet: &[u8]) -> Option<(u16, usize)> {
         let half = |at: usize| {
             let bytes = packet.get(at..)?.first_chunk()?;
@@ -110,7 +110,8 @@ pub(super) enum NoFrame {
     TooLong,
 }
 
-/// Converts the packet of a record, which begins at `before`, to an Ethernet frame. Returns its offset and its length.
+/// Converts the packet of a record, which begins at offset `before`, to an Ethernet frame. Returns the frame's offset
+/// and its length.
 pub(super) fn as_ethernet(
     link: LinkType,
     record: &mut [u8],

@@ -83,14 +83,14 @@ struct PcapPort {
 struct Input {
     path: String,
     reader: Reader,
-    /// Lock against writers of the file, as long as the port exists.
+    /// Lock that keeps writers from the file as long as the port exists.
     _claim: Option<Locked>,
 }
 
 struct Output {
     path: String,
     writer: Writer,
-    /// Lock against readers and writers of the file, until everything is written.
+    /// Lock that keeps other readers and writers from the file until all frames are written.
     _claim: Option<Locked>,
 }
 
@@ -175,7 +175,7 @@ fn open_output(spec: &PortSpec, path: &str) -> Result<Output, PortError> {
     })
 }
 
-/// Returns a text that describes why a file ends.
+/// Returns a text that describes why the frames of a file end.
 fn told(path: &str, end: &End) -> String {
     match end {
         End::Whole => format!("end of {path}"),

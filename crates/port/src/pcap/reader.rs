@@ -11,10 +11,10 @@ use std::thread::JoinHandle;
 use taut_sys::spawn_background;
 use taut_sys::{Clock, ticks};
 
-/// An empty block that goes to the thread, and a list for the index of its frames.
+/// The index of an empty block that the thread is to fill, and an empty list for its frames.
 type Empty = (usize, Vec<Entry>);
 
-/// A filled block that the thread returns, and its index.
+/// The index of a block that the thread has filled, and the frames in it.
 type Full = (usize, Filled);
 
 /// The data path's side of the reader.
@@ -27,7 +27,7 @@ pub(super) struct Reader {
     current: Option<Current>,
     /// For each block, the number of frames that are still to be delivered or that packets hold.
     in_use: [u32; BLOCKS],
-    /// List of each block, while its frames are still held.
+    /// List of the frames of each block, while packets hold them.
     lists: [Vec<Entry>; BLOCKS],
     /// Ledger of the frames that packets hold; it keeps the blocks.
     ledger: PoolHandle,
@@ -46,11 +46,11 @@ struct Current {
     end: Option<End>,
 }
 
-/// The clock of the frames' send times.
+/// The clock by which frames are delivered at their send times.
 struct Pace {
-    /// Nanoseconds per cycle; 0 sends every frame immediately.
+    /// Nanoseconds per cycle; 0 delivers every frame immediately.
     ns_per_tick: f64,
-    /// Time at which the first frame was requested.
+    /// Cycle count at which the first frame was requested.
     start_ticks: Option<u64>,
 }
 
@@ -139,7 +139,7 @@ impl Reader {
         &self.times_ns
     }
 
-    /// Delivers the frames that are due.
+    /// Appends to `batch` the frames whose send time has been reached; returns their number.
     #[inline]
     pub(super) fn rx(&mut self, batch: &mut Batch, counters: &mut PortCounters) -> usize {
         if self.ledger.has_returned() {
@@ -188,7 +188,8 @@ impl Reader {
         received
     }
 
-    /// Counts the frames that have been dropped, and returns blocks without frames to the thread.
+    /// Counts the frames that packets have released, and returns to the thread the blocks whose frames are all
+    /// released.
     #[inline(always)]
     fn take_back(&mut self) {
         let ledger = self.ledger.clone();
@@ -203,7 +204,7 @@ impl Reader {
         }
     }
 
-    /// Returns an unused block to the thread; called once per block.
+    /// Returns a block to the thread; called when no frame of the block is in use any more.
     #[cold]
     fn pass_on(&mut self, number: usize) {
         let list = std::mem::take(&mut self.lists[number]);
@@ -213,7 +214,7 @@ impl Reader {
         }
     }
 
-    /// Advances to the next block; returns false if none is ready.
+    /// Advances to the next block that the thread has filled; returns false if there is none.
     #[cold]
     fn next_block(&mut self, counters: &mut PortCounters) -> bool {
         if self.ended.is_some() {

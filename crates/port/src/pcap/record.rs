@@ -57,7 +57,7 @@ impl Format {
         bytes
     }
 
-    /// Returns the bytes of a frame of `len` bytes in the file.
+    /// Returns the number of bytes that a frame of `len` bytes takes in the file.
     #[inline(always)]
     pub(super) fn record_bytes(self, len: usize) -> usize {
         match self {
@@ -96,8 +96,8 @@ impl Format {
         }
     }
 
-    /// Returns the part of `records` that is complete in the file if only its first `written` bytes reached the file.
-    /// The result has the bytes of that part, and the number and bytes of its frames.
+    /// Returns the size of the complete records among the first `written` bytes of `records`, the number of their
+    /// frames, and the sum of the frames' lengths.
     pub(super) fn whole(self, records: &[u8], written: usize) -> (usize, u64, u64) {
         let (mut at, mut frames, mut frame_bytes) = (0, 0, 0);
         let length_at = match self {

@@ -52,7 +52,7 @@ fn refused(text: &str) -> PortError {
     open(text).err().unwrap()
 }
 
-/// Receives to the end of the file, and checks that frames of these numbers arrive in order.
+/// Receives to the end of the file, and checks that frames with these sequence numbers arrive in order.
 fn expect_all(port: &mut Opened, numbers: impl Iterator<Item = u64>) {
     let (mut batch, start) = (Batch::new(), Instant::now());
     for number in numbers {

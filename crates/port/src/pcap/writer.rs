@@ -23,7 +23,7 @@ const BLOCKS: usize = 64;
 /// The number of link checks after which a partly filled block is written. A worker makes ten checks per second.
 const LINK_CALLS: u32 = 5;
 
-/// A block of complete records, and the number of frames and bytes of frames in it.
+/// A block of complete records, the number of its frames, and the sum of their lengths.
 #[derive(Default)]
 struct Block {
     records: Vec<u8>,
@@ -36,7 +36,7 @@ struct Block {
 struct Progress {
     /// Number of frames in the file.
     written: AtomicU64,
-    /// Number of frames that were not written, and their bytes.
+    /// Number of frames that were not written; `lost_bytes` is the sum of their lengths.
     lost: AtomicU64,
     lost_bytes: AtomicU64,
     failed: AtomicBool,
@@ -48,7 +48,7 @@ pub(super) struct Writer {
     format: Format,
     block: Block,
     link_calls: u32,
-    /// Channel for full blocks; None once closed.
+    /// Channel for full blocks to the thread; None once the writer is closed.
     full: Option<SyncSender<Block>>,
     empty: Receiver<Block>,
     progress: Arc<Progress>,
@@ -113,7 +113,8 @@ impl Writer {
         })
     }
 
-    /// Takes frames from the front of `batch` as long as there is memory for them. Returns their number and bytes.
+    /// Takes frames from the front of `batch` as long as there is memory for them. Returns their number and the sum of
+    /// their lengths.
     #[inline]
     pub(super) fn tx(&mut self, batch: &mut Batch) -> (usize, u64) {
         // This is not a system call on the supported machines, and one time is used for the batch.
@@ -136,7 +137,7 @@ impl Writer {
         (taken, bytes)
     }
 
-    /// Passes the block to the thread and takes an empty one; returns false if there is none.
+    /// Passes the current block to the thread and continues with an empty one; returns false if no block is empty.
     #[cold]
     fn hand_over(&mut self) -> bool {
         let (Some(full), Ok(empty)) = (&self.full, self.empty.try_recv()) else {
@@ -148,7 +149,7 @@ impl Writer {
         true
     }
 
-    /// Writes a block that has waited for long; called from time to time.
+    /// Passes a partly filled block to the thread after [`LINK_CALLS`] calls; called at each link check.
     pub(super) fn look(&mut self) {
         if self.block.frames == 0 {
             return;
@@ -167,7 +168,7 @@ impl Writer {
         }
     }
 
-    /// Returns the reason why no more can be written, if so.
+    /// Returns the reason why writing has failed, if it has.
     pub(super) fn failure(&self) -> Option<String> {
         // Acquire: the reason was stored before.
         self.progress.failed.load(Ordering::Acquire).then(|| {
@@ -195,13 +196,13 @@ impl Drop for Writer {
     }
 }
 
-/// The thread's side of the writer.
+/// The thread's side of the writer, which writes to the file.
 struct Sink {
     file: File,
     format: Format,
     /// True if the file is neither a device nor a pipe, so that it can be truncated.
     regular: bool,
-    /// Bytes of complete records in the file.
+    /// Number of bytes of complete records in the file.
     bytes: u64,
     progress: Arc<Progress>,
 }
@@ -246,7 +247,7 @@ impl Sink {
     }
 }
 
-/// Writes as many of `bytes` as possible. Returns their number, and the error if not all were written.
+/// Writes as many of `bytes` as possible. Returns the number of bytes written, and the error if that is not all.
 fn write_most(file: &mut File, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < bytes.len() {

@@ -1,4 +1,4 @@
-//! The slots of a pool: the list of free ones, and the count of the others.
+//! The slots of a pool: the list of free slots, and the count of slots that packets hold.
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
@@ -16,7 +16,7 @@ pub struct Pool {
     pub(super) handles: Cell<u32>,
     pub(super) memory: Option<Mapping>,
     pub(super) stride_bytes: u32,
-    /// Memory of a ledger's packets, if it must live as long as they do.
+    /// Memory of the packets of a ledger, if it must exist as long as the packets do.
     pub(super) _keeps: Option<Box<dyn Any>>,
 }
 

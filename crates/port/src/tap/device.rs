@@ -23,7 +23,7 @@ const LONGEST_NAME_BYTES: usize = 15;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) mac: Option<[u8; 6]>,
-    /// Address, and prefix length of its network in bits.
+    /// IPv4 address of the interface, and prefix length of its network in bits.
     pub(super) address: Option<(Ipv4Addr, u32)>,
     pub(super) mtu_bytes: u32,
     /// Maximum number of frames in the kernel's queue.
@@ -98,7 +98,7 @@ pub(super) fn probe() -> Result<String, PortError> {
 }
 
 impl Device {
-    /// Makes the interface `name` and switches it on.
+    /// Makes the interface `name` with these settings, and switches it on.
     pub(super) fn create(what: &str, name: &str, settings: &Settings) -> Result<Self, PortError> {
         let device = Self {
             file: open_device(what)?,
@@ -222,7 +222,7 @@ fn socket_address(family: u16) -> libc::sockaddr {
     }
 }
 
-/// Encodes an IPv4 address for a request: after family and port.
+/// Encodes an IPv4 address in the format of a request: the address follows the family and the port.
 fn ipv4(address: Ipv4Addr) -> libc::sockaddr {
     let mut to = socket_address(libc::AF_INET as u16);
     for (to, from) in to.sa_data[2..].iter_mut().zip(address.octets()) {

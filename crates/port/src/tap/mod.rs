@@ -68,7 +68,7 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
     open_device(spec, device, resources)
 }
 
-/// Makes a queue for each worker.
+/// Makes a queue of the interface for each worker.
 fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
     let (spec, what, settings) = (spec.clone(), what(spec), settings(spec, true)?);
     Ok(Box::new(move |worker| {

@@ -1,4 +1,5 @@
-//! The identity of a next hop, by which the routes to the same target share one, and the count of its uses.
+//! The identity of a next hop, by which routes with the same target share a next hop, and the number of routes that use
+//! it.
 
 use crate::neighbours::At;
 use crate::text::{Target, Way};
@@ -8,7 +9,7 @@ use taut_lpm::NextHop;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     Neighbour(At),
-    /// Unresolved hosts of a connected network.
+    /// The next hop for unresolved hosts of a connected network.
     Connected,
     /// Several neighbours in order, none of them twice, with weights without a common factor.
     Group(Vec<Way>),
@@ -57,7 +58,7 @@ pub(super) fn key(target: &Target) -> Key {
     }
 }
 
-/// Returns the greatest common divisor; that of 0 and a number is the number.
+/// Returns the greatest common divisor; with 0, it is the other number.
 fn gcd(a: u16, b: u16) -> u16 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -1,4 +1,4 @@
-//! Neighbours, and the host routes of those in the network of a port.
+//! Neighbours, and the host routes of the neighbours in the network of a port.
 
 use super::Control;
 use super::key::Key;
@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use taut_wire::Mac;
 
-/// The interval at which next hops are checked for neighbours that have not been requested.
+/// The interval at which the neighbours of next hops are checked: those without a request yet are requested.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Control {
@@ -34,7 +34,8 @@ impl Control {
         self.found(at, mac, learnt)
     }
 
-    /// Records a kernel notification about a neighbour: its MAC address, or that it has none any more.
+    /// Records a kernel notification about a neighbour: `mac` is the neighbour's MAC address, or none if the kernel no
+    /// longer knows one.
     pub fn hear_of(&mut self, at: At, mac: Option<Mac>, is_fixed: bool, now: Instant) {
         let Some(mac) = mac else {
             if self.neighbours.unfix(at) {
@@ -51,7 +52,7 @@ impl Control {
         self.released.extend(waited);
     }
 
-    /// Directs packets to a resolved neighbour; returns those that have waited for it.
+    /// Directs packets to a resolved neighbour; returns the packets that have waited for it.
     fn found(&mut self, at: At, mac: Mac, learnt: Option<Learnt>) -> Vec<Waiting> {
         let Some(Learnt { is_new, waited }) = learnt else {
             return Vec::new();
@@ -74,8 +75,8 @@ impl Control {
         std::mem::take(&mut self.released)
     }
 
-    /// Forgets the neighbours behind a port with a failed link, so that flows with an alternative next hop move to that
-    /// one.
+    /// Forgets the neighbours behind a port with a failed link, so that flows with an alternative next hop move to the
+    /// alternative.
     pub fn cut_off(&mut self, port: u8) {
         let (known, waited) = self.neighbours.cut_off(port);
         for at in known {
@@ -117,7 +118,7 @@ impl Control {
         due
     }
 
-    /// Requests the neighbours of routes before packets arrive.
+    /// Requests the neighbours that routes use, before packets for them arrive.
     fn ask_for_gateways(&mut self, now: Instant) {
         for key in self.in_use.keys() {
             if let Key::Neighbour(at) = key
@@ -137,7 +138,7 @@ impl Control {
         if !is_near || self.stations.contains_key(&at) || self.routes.contains_key(&network) {
             return;
         }
-        // Without space its packets take the slow path.
+        // If there is no space for a next hop, the neighbour's packets take the slow path.
         let Ok(hop) = self.take_key(Key::Neighbour(at)) else {
             return;
         };
@@ -187,7 +188,7 @@ impl Control {
         of_table.map(move |(number, _)| (number as u8, address))
     }
 
-    /// Removes the route of a host, if the network is one; a configured route stays.
+    /// Removes the host route of a neighbour, if the network is a single host; a configured route stays.
     pub(super) fn drop_station(&mut self, network: Network) {
         let Some(address) = network.prefix.host_address() else {
             return;

@@ -1,4 +1,4 @@
-//! Next hops: routes take them and give them back, and their memory is reused when no worker uses it any more.
+//! The next hops in use: each is counted by its routes, and its memory is reused when no route and no worker uses it.
 
 use super::key::{InUse, Key, key};
 use super::table::Table;
@@ -16,7 +16,7 @@ use taut_lpm::NextHop;
 use taut_wire::Mac;
 
 impl Control {
-    /// Returns the next hop of a target, and counts one more use.
+    /// Returns the next hop of a target, and counts one more route that uses it.
     pub(super) fn take(&mut self, target: &Target) -> Result<NextHop, Refused> {
         self.take_key(key(target))
     }

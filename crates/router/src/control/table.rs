@@ -4,10 +4,10 @@ use crate::prefix::Prefix;
 use crate::refusal::Refused;
 use taut_lpm::{NextHop, v4, v6};
 
-/// The number of /24 networks that may have longer prefixes in them: all that can exist.
+/// The number of /24 networks that may contain longer prefixes: the maximum that the FIB supports.
 const BLOCKS: usize = v4::MOST_BLOCKS;
 
-/// A table of both families.
+/// A routing table with IPv4 and IPv6 routes.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) v4: v4::Table,

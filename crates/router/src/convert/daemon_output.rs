@@ -14,7 +14,7 @@ enum Printer {
     Frr,
 }
 
-/// BIRD's words for route types, and the words of `ip route` for those without a next hop.
+/// BIRD's words for route types, each with the word of `ip route` if routes of this type have no next hop.
 const BIRD_KINDS: [(&str, Option<&str>); 4] = [
     ("unicast", None),
     ("blackhole", Some("blackhole")),
@@ -22,11 +22,11 @@ const BIRD_KINDS: [(&str, Option<&str>); 4] = [
     ("prohibited", Some("prohibit")),
 ];
 
-/// A route of which more lines may follow.
+/// A route that later lines of the input may continue.
 struct Open {
     prefix: Prefix,
     leads: Option<Leads>,
-    /// True if it is the selected route of its network.
+    /// True if it is the best route of its network, as the daemon selected it.
     is_best: bool,
 }
 
@@ -118,7 +118,7 @@ fn prefix(word: &str) -> Option<Prefix> {
     Some(Prefix::of(address, length))
 }
 
-/// Parses a line of BIRD; returns the route that begins with it, if one does.
+/// Parses a line of BIRD; returns the route that begins with this line, if any.
 fn bird(line: &str, open: &mut Option<Open>) -> Result<Option<Open>, String> {
     if line.starts_with("BIRD ") || line.starts_with("Table ") {
         return Ok(None);
@@ -183,7 +183,7 @@ fn frr_route(line: &str) -> Option<(&str, &str)> {
     (is_route && prefix(first).is_some()).then_some((codes, rest))
 }
 
-/// Parses a line of FRR; returns the route that begins with it, if one does. A star marks a used next hop.
+/// Parses a line of FRR; returns the route that begins with this line, if any. A star marks a next hop in use.
 fn frr(line: &str, open: &mut Option<Open>) -> Result<Option<Open>, String> {
     let is_used = line.get(..4).is_some_and(|codes| codes.contains('*'));
     if let Some((_, rest)) = frr_route(line) {

@@ -40,7 +40,7 @@ pub enum ConvertError {
     CutShort {
         /// The offset of the record.
         at: u64,
-        /// The number of routes before it.
+        /// The number of routes before the truncated record.
         routes: usize,
     },
     /// A record with invalid contents.
@@ -48,7 +48,7 @@ pub enum ConvertError {
     Record {
         /// The offset of the record.
         at: u64,
-        /// The error in it.
+        /// The error in the record.
         reason: &'static str,
     },
     /// A file without a table.
@@ -59,7 +59,7 @@ pub enum ConvertError {
     Line {
         /// The number of the line, from 1.
         number: usize,
-        /// The error in it.
+        /// The error in the line.
         reason: String,
     },
 }
@@ -73,18 +73,18 @@ pub struct Converted {
     pub left_out: usize,
 }
 
-/// The target of a route, as it is written.
+/// The target of a route, as the converted line has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Leads {
-    /// Neighbours.
+    /// One or more neighbours.
     To(Vec<Lead>),
     /// Hosts behind an interface.
     Connected(String),
-    /// The type in words of `ip route`: `blackhole`, `unreachable`, `prohibit`.
+    /// No next hop; the text is the type of the route in words of `ip route`: `blackhole`, `unreachable`, `prohibit`.
     Nowhere(&'static str),
 }
 
-/// A next hop of a route, as it is written.
+/// A next hop of a route, as the converted line has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Lead {
     address: IpAddr,
@@ -98,7 +98,7 @@ struct Lead {
 struct Lines<'a> {
     /// The neighbours that replace the file's next hops.
     via: &'a [IpAddr],
-    /// The numbers of next hops, in order of their appearance.
+    /// The index of each next hop of the file, in the order in which they appear.
     numbers: HashMap<IpAddr, usize>,
     each: &'a mut dyn FnMut(&str) -> io::Result<()>,
     done: Converted,
@@ -139,7 +139,7 @@ impl Lines<'_> {
         }
     }
 
-    /// Returns a next hop of a route of that prefix; none if it is of the other family.
+    /// Returns a next hop for a route with that prefix; none if the next hop has the other address family.
     fn hop(
         &mut self,
         prefix: Prefix,
@@ -162,12 +162,12 @@ impl Lines<'_> {
     }
 }
 
-/// Reads a table, and calls `each` with its routes, one after the other, as lines that the router reads. With `via`,
-/// those neighbours replace the table's next hops, each for an equal number of next hops. A dump from another router
+/// Reads a table, and calls `each` with its routes, one after the other, as lines that the router reads. The neighbours
+/// in `via`, if any, replace the table's next hops; each replaces an equal number of them. A dump from another router
 /// needs that, because its next hops are not neighbours here.
 ///
 /// # Errors
-/// Returns an error of the file, or one from `each`. Earlier routes have been written.
+/// Returns an error in the file, or an error from `each`. `each` was called with all routes before the error.
 pub fn convert(
     input: &mut dyn BufRead,
     via: &[IpAddr],

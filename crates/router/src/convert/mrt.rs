@@ -9,7 +9,7 @@ const HEADER_BYTES: usize = 12;
 /// The limit on the length of a record, bytes. A record with the entries of some thousand peers for one prefix is
 /// shorter.
 const LONGEST_RECORD: usize = 16 << 20;
-/// The type of table snapshots, and the older one, which is unsupported.
+/// The record type of table snapshots, and the older record type, which is unsupported.
 const TABLE_DUMP_V2: u16 = 13;
 const TABLE_DUMP: u16 = 12;
 /// The attributes of a path (RFC 4271 section 4.3, RFC 4760 section 3).
@@ -17,9 +17,9 @@ const AS_PATH: u8 = 2;
 const NEXT_HOP: u8 = 3;
 const MP_REACH_NLRI: u8 = 14;
 const EXTENDED_LENGTH: u8 = 0x10;
-/// The placeholder for the next hop of routes without one.
+/// The placeholder for the next hop of a route that has none.
 const UNSAID: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
-/// The segment type of a path with systems that count as one (RFC 4271 section 9.1.2.2).
+/// The type of a path segment whose autonomous systems count as one (RFC 4271 section 9.1.2.2).
 const AS_SET: u8 = 1;
 
 /// Returns true if a file with these first bytes is an MRT dump.
@@ -153,7 +153,7 @@ fn route(
     Ok((prefix, best.map(|(_, next_hop)| next_hop)))
 }
 
-/// Returns the length of a path, and its next hop if it has one.
+/// Returns the length of the path in the attributes, and the next hop if there is one.
 fn path(attributes: &[u8]) -> Option<(usize, Option<IpAddr>)> {
     let mut rest = Reader(attributes);
     let (mut length, mut next_hop) = (0, None);
@@ -175,7 +175,7 @@ fn path(attributes: &[u8]) -> Option<(usize, Option<IpAddr>)> {
     Some((length, next_hop))
 }
 
-/// Returns the number of systems of a path, each of four bytes there.
+/// Returns the number of autonomous systems of a path, each of which has four bytes in the attribute.
 fn systems(value: &[u8]) -> Option<usize> {
     let mut rest = Reader(value);
     let mut sum = 0;
@@ -188,8 +188,8 @@ fn systems(value: &[u8]) -> Option<usize> {
     Some(sum)
 }
 
-/// Returns the next hop of a route of another family. It is a length and an address. Some files have
-/// the complete attribute, in which address family and subsequent family come first, so that it begins with a 0 byte. A
+/// Returns the next hop in a multiprotocol attribute. It is encoded as a length and an address. Some files have the
+/// complete attribute, in which address family and subsequent family come first, so that it begins with a 0 byte. A
 /// link-local address may follow a global one.
 fn reached_by(value: &[u8]) -> Option<IpAddr> {
     let mut rest = Reader(value);

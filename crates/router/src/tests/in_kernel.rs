@@ -94,7 +94,7 @@ struct Both {
 }
 
 impl Both {
-    /// Returns none, and prints a line, if XDP programs cannot be loaded.
+    /// Creates both routers. Returns none, and prints a line, if XDP programs cannot be loaded.
     fn new(routes: &str) -> Option<Self> {
         let kernel = match KernelRouter::new(router_settings(SETTINGS.parse().unwrap()).unwrap(), 3)
         {
@@ -136,7 +136,8 @@ impl Both {
         }
     }
 
-    /// Passes a frame through both, and compares; returns true if the program decided.
+    /// Passes a frame through both routers, and compares the results. Returns the verdict, and true if the XDP program
+    /// decided without the worker.
     fn pass(&mut self, from: usize, frame: &[u8]) -> (Verdict, bool) {
         // The last packet is long ago, so the slow path's limit admits the frame.
         self.ticks += 1 << 30;
@@ -192,7 +193,7 @@ fn towards(frame: &mut [u8], address: IpAddr, is_source: bool) {
     }
 }
 
-/// Sets the right checksum in an IPv4 header without options.
+/// Sets the correct checksum in an IPv4 header without options.
 fn right(frame: &mut [u8]) {
     if frame[12..14] == [8, 0]
         && frame[14] == 0x45

@@ -46,7 +46,7 @@ impl Asked {
         })
     }
 
-    /// Returns true if a rule has this match or a narrower one, and the requested output.
+    /// Returns true if the rule's match is equal to the selection or narrower, and the rule has the requested output.
     pub(super) fn fits(&self, rule: &Rule) -> bool {
         let leads_to = |port: u32| {
             rule.does.all().any(|action| match action {
@@ -65,14 +65,14 @@ impl Asked {
     }
 }
 
-/// A reply of several parts, each of which is a message. Parts are written as the peer reads, so that pending output
-/// stays short, however many rules there are.
+/// A reply of several parts, each of which is a message. Further parts are written only as the peer reads, so that
+/// pending output stays short for any number of rules.
 #[derive(Debug)]
 pub(super) struct Listing {
     pub(super) xid: u32,
     pub(super) kind: u16,
     pub(super) what: Subject,
-    /// The number of the rule, group or meter that is next.
+    /// The number of the rule, group or meter with which the reply continues.
     pub(super) next: u32,
 }
 
@@ -119,7 +119,7 @@ impl Subject {
     }
 }
 
-/// Returns the number of rules that use each of the groups or meters that `of` finds.
+/// Returns, for each group or meter, the number of rules that use it. `of` finds the group or meter of an action.
 fn uses(control: &Control, of: impl Fn(&Action) -> Option<u32>) -> HashMap<u32, u32> {
     let mut uses = HashMap::new();
     for (_, kept) in control.rules() {

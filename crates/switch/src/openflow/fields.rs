@@ -8,11 +8,11 @@ use taut_wire::{EtherType, IpProtocol};
 
 /// The class of OpenFlow's own fields.
 const BASIC: u16 = 0x8000;
-/// The class of Nicira's fields. Every program that supports Open vSwitch knows its time to live.
+/// The class of Nicira's fields. Every program that supports Open vSwitch knows the time-to-live field of this class.
 const NICIRA: u16 = 0x0001;
 const NICIRA_TTL: u8 = 29;
 
-/// The exact match on other fields that a field requires.
+/// The condition of a field: a match can contain it only with an exact match on these other fields.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Needs {
     Nothing,
@@ -24,7 +24,7 @@ enum Needs {
     Message(EtherType, IpProtocol),
 }
 
-/// A field on the wire.
+/// A supported field, as messages encode it.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     class: u16,
@@ -186,7 +186,7 @@ impl Known {
         }
     }
 
-    /// Returns the packets that have the field.
+    /// Returns the kind of packets that have the field.
     fn of(&self) -> Of {
         match self.needs {
             Needs::Nothing | Needs::Tag => Of::Any,
@@ -202,7 +202,7 @@ impl Known {
         }
     }
 
-    /// Converts a value from the wire; ports are counted from 1 there.
+    /// Converts a value from a message; ports are counted from 1 in messages.
     fn value(&self, value: u128) -> Result<u128, Wrong> {
         if self.field == Field::InPort {
             return value

@@ -19,7 +19,7 @@ pub(super) mod reserved {
     pub const ALL: u32 = 0xffff_fffc;
     pub const CONTROLLER: u32 = 0xffff_fffd;
     pub const ANY: u32 = 0xffff_ffff;
-    /// Every group, or none in particular.
+    /// The number that means every group, or no particular group.
     pub const ALL_GROUPS: u32 = 0xffff_fffc;
 }
 

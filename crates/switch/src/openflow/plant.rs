@@ -1,4 +1,4 @@
-//! The switch as an OpenFlow session sees it, and what both tell each other besides messages.
+//! The interface between the switch and an OpenFlow session: the state of the switch, and the effects of messages.
 
 use crate::action::Action;
 use crate::control::{Control, Kept, RuleId};
@@ -13,7 +13,7 @@ pub(in super::super) enum Gone {
     WithGroup = 3,
 }
 
-/// The switch as a session sees it, and the effects of messages in addition to changed rules.
+/// The state of the switch that a session uses, and the effects of messages other than changed rules.
 pub(in super::super) struct Plant<'a> {
     pub control: &'a mut Control,
     /// The number of ports of the chain.
@@ -46,7 +46,7 @@ pub(in super::super) struct PacketOut {
 pub(in super::super) enum Why {
     /// Only the table-miss rule matches.
     NoMatch = 0,
-    /// A rule's action sends it.
+    /// An action of a rule sends the packet to the controller.
     Action = 1,
 }
 
@@ -57,8 +57,8 @@ pub(in super::super) struct Shown {
     pub in_port: Option<u8>,
     pub table: u8,
     pub why: Why,
-    /// The cookie of the rule.
+    /// The cookie of the rule that has sent the packet.
     pub cookie: u64,
-    /// True if a rule or a message has sent it.
+    /// True if an action of a rule or of a message has sent the packet.
     pub has_rule: bool,
 }

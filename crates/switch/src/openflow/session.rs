@@ -15,27 +15,27 @@ use crate::control::Kept;
 use crate::key::{Field, Key};
 use std::time::{Duration, Instant};
 
-/// The threshold of pending output bytes at which a peer's input is no longer processed: the peer has to read the
-/// replies to its requests first.
+/// The threshold of pending output, in bytes. Above it, the peer's input is not processed until the peer has read
+/// replies.
 const HEARD_OUTPUT_BYTES: usize = 256 << 10;
-/// The limit on pending output bytes for a peer, of all kinds: a constant, and some bytes for each possible rule. It
-/// has space for a notification of each rule if all are removed together.
+/// The limit on all pending output for a peer: this number of bytes, and some more for each possible rule. It has space
+/// for a notification of each rule if all are removed together.
 const MOST_OUTPUT_BYTES: usize = 1 << 20;
 const RULE_OUTPUT_BYTES: usize = 256;
-/// The upper bound of that limit.
+/// The upper bound of the limit on pending output, in bytes.
 const LARGEST_OUTPUT_BYTES: usize = 64 << 20;
-/// A peer that was idle for this time gets an echo request.
+/// The idle time after which a peer gets an echo request.
 const ASKED_AFTER: Duration = Duration::from_secs(5);
-/// A peer is disconnected if it was idle, or has read none of its pending output, for this time.
+/// The time after which a peer is disconnected that was idle, or has read none of its pending output.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(15);
 /// The time limit for a peer's hello.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// The row of each kind of notification in `Session::told`.
+/// The index of each kind of notification in `Session::told`.
 const PACKETS: usize = 0;
 const PORTS: usize = 1;
 const RULES: usize = 2;
-/// The default notifications of a peer: all, but only ports for a slave. (Section 6.3.5.)
+/// The default notifications of a peer: all kinds, but only port changes if the peer is a slave. (Section 6.3.5.)
 const TOLD: [[u32; 2]; 3] = [[0b111, 0], [0b111, 0b111], [0b1111, 0]];
 
 /// The flag of rules whose removal is notified.
@@ -63,16 +63,17 @@ pub(in super::super) struct Session {
     is_behind: bool,
     has_greeted: bool,
     role: Role,
-    /// The reasons for notifications, as bits: of packets, ports, removed rules; each for a slave as well.
+    /// The reasons for which the peer is notified, as bits. The rows are packets, ports and removed rules; the columns
+    /// are the roles master (or equal) and slave.
     told: [[u32; 2]; 3],
-    /// The number of bytes that the peer requests of packets without a matching rule.
+    /// The number of bytes that the peer gets of a packet without a matching rule, as it has requested.
     most_shown: u16,
     /// A reply with parts that are still to be written.
     listing: Option<Listing>,
     begun: Instant,
     /// The time at which the peer last sent something.
     heard: Instant,
-    /// True if an echo request has been sent since then.
+    /// True if an echo request has been sent since the peer last sent something.
     is_asked: bool,
     /// The time at which the peer last read something, or had nothing to read.
     has_read: Instant,
@@ -105,7 +106,7 @@ impl Session {
         session
     }
 
-    /// Returns the bytes for the peer.
+    /// Returns the pending output for the peer.
     pub fn output(&self) -> &[u8] {
         &self.output.0
     }
@@ -122,7 +123,8 @@ impl Session {
         }
     }
 
-    /// Returns true if the session accepts more bytes: the input is processed, and the peer reads its replies.
+    /// Returns true if the session accepts more bytes, because earlier input is processed and the peer reads its
+    /// replies.
     pub fn listens(&self) -> bool {
         !self.has_more() && !self.is_full()
     }
@@ -132,8 +134,8 @@ impl Session {
         self.listing.is_some() || self.next_length().is_some_and(|it| it <= self.input.len())
     }
 
-    /// Returns true if [`Session::take`] without bytes would continue the work: some is left, and the output is not
-    /// full.
+    /// Returns true if [`Session::take`] without bytes would continue the work, because some input or reply is left and
+    /// the output is not full.
     pub fn goes_on(&self) -> bool {
         self.has_more() && !self.is_full()
     }

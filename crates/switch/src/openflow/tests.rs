@@ -24,7 +24,7 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// Returns the types of the replies, and the error of those that are errors.
+/// Returns the type of each reply, and the error if the reply is an error.
 fn answers(said: &[Vec<u8>]) -> Vec<(u8, Option<Wrong>)> {
     let said = said.concat();
     let answered = heard(&[&said]);

@@ -1,4 +1,4 @@
-//! The controller's side of a loop: replies to each report immediately with a command.
+//! The controller's side of a control loop: replies to each report immediately with a command.
 
 use super::{Datagrams, LOOK_NS, complain, next};
 use crate::messages::{Messages, now_ns, open};
@@ -14,10 +14,10 @@ use taut_control::protocol::{MOST_BYTES, ProtocolError};
 use taut_control::{Controller, Format, Message, Model, ModelError, Shape, Stage};
 use taut_transport::Notice;
 
-/// Idle time after which a restarted sequence counts as a new run of the plant, ns.
+/// Idle time after which a sequence number that starts again counts as a new run of the plant, ns.
 const NEW_RUN_NS: u64 = 500_000_000;
 
-/// Times at which a report arrived and its command was sent, ns of this machine's monotonic clock.
+/// Times at which a report arrived and the command for it was sent, ns of this machine's monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heard {
     /// Sequence number of the report.
@@ -31,11 +31,11 @@ pub struct Heard {
 /// The result of a run.
 #[derive(Debug)]
 pub struct ControllerRun {
-    /// Reports of the last plant that got a reply.
+    /// The reports of the last plant that got a command as reply.
     pub heard: Vec<Heard>,
     /// Counters of the socket.
     pub datagrams: Datagrams,
-    /// The error of the first datagram that was no message.
+    /// The error of the first datagram that was not a valid message.
     pub complaint: Option<ProtocolError>,
 }
 
@@ -43,7 +43,7 @@ pub struct ControllerRun {
 #[derive(Debug)]
 pub struct ControllerSide {
     messages: Box<dyn Messages>,
-    /// Assumed delay while the transport cannot meet its target, ns: twice the target.
+    /// Delay that the controller assumes while the transport cannot meet its target delay, ns: twice the target delay.
     worst_ns: u64,
 }
 
@@ -67,9 +67,9 @@ impl ControllerSide {
         self.messages.address()
     }
 
-    /// Replies with commands to the first plant that sends reports, until `stop` is set; then sends the plant a
-    /// farewell. Commands go to `answer_port` of the plant's address, or else to the source of the reports. A plant
-    /// that restarts after an idle time counts as a new one.
+    /// Replies with commands to the first plant that sends reports, until `stop` is set; then sends a farewell to that
+    /// plant. Commands go to `answer_port` at the plant's address, or else to the source of the reports. A plant that
+    /// restarts after an idle time counts as a new plant.
     ///
     /// # Errors
     /// The controller does not support this plant.

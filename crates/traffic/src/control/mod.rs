@@ -1,6 +1,6 @@
-//! Both sides of a control loop as processes over sockets, paced by absolute time.
+//! Plant and controller of a control loop as processes over sockets, paced by absolute time.
 //!
-//! `taut_control` decides what they do and reads no clock; this module has the clock and the sockets.
+//! `taut_control` computes reports and commands and reads no clock; this module has the clock and the sockets.
 
 mod controller;
 mod plant;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use taut_control::protocol::{MOST_BYTES, ProtocolError};
 
-/// Longest sleep before a side checks whether it must stop, ns.
+/// Longest sleep before a side checks the stop request, ns.
 const LOOK_NS: u64 = 100_000_000;
 
 /// Counters of a socket.
@@ -24,15 +24,15 @@ pub struct Datagrams {
     pub sent: u64,
     /// Messages that the kernel rejected.
     pub not_sent: u64,
-    /// Messages that were accepted.
+    /// Messages that arrived and were accepted.
     pub taken: u64,
-    /// Commands that were too late, and duplicates.
+    /// Commands that were too late or duplicates.
     pub too_late: u64,
-    /// Commands for reports that were never sent, and reports older than the last: forged, or reordered.
+    /// Commands for reports that were never sent, and reports older than the last report: forged, or reordered.
     pub not_asked: u64,
-    /// Datagrams that are no messages of the format.
+    /// Datagrams that are not valid messages.
     pub malformed: u64,
-    /// Datagrams from another address than the peer's.
+    /// Datagrams from an address that is not the peer's.
     pub strangers: u64,
 }
 
@@ -41,7 +41,7 @@ fn next(
     messages: &mut dyn Messages,
     bytes: &mut [u8; MOST_BYTES + 1],
 ) -> Option<(usize, SocketAddr)> {
-    // Such errors are about earlier messages, to a peer that is not running (yet).
+    // Such errors are about earlier messages, to a peer that is not running or has not started.
     let received = messages.receive(bytes).ok().flatten()?;
     Some((received.length, received.from))
 }
@@ -71,7 +71,7 @@ mod tests {
 
     const HERE: &str = "127.0.0.1:0";
 
-    /// Runs both sides on the loopback interface for some periods; `meanwhile` gets both addresses.
+    /// Runs both sides on the loopback interface for a number of periods; `meanwhile` gets the addresses of both.
     fn loop_of(
         format: Format,
         over: &Over,

@@ -1,4 +1,4 @@
-//! The plant's side is a simulated plant that sends reports and applies commands in real time.
+//! The plant's side of a control loop: a simulated plant that sends reports and applies commands in real time.
 
 use super::{Datagrams, LOOK_NS, complain, next};
 use crate::messages::{Messages, Transport, now_ns, open};
@@ -19,29 +19,30 @@ use taut_control::{Format, Message, Record, Stage, Station};
 
 /// Time from the start to the first reading, ns, so that the first reading is not late.
 const LEAD_NS: u64 = 5_000_000;
-/// Periods without a command after which the controller counts as exited. Inputs of 0 are applied long before that.
+/// Number of periods without a command after which the controller counts as exited. The plant applies inputs of 0 long
+/// before that.
 const SILENT_PERIODS: u64 = 64;
 
 /// Reason why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
-    /// All periods are over.
+    /// All sampling periods are over.
     Periods,
-    /// The plant fell.
+    /// The plant fell over.
     Fallen,
-    /// The controller sent a farewell, or nothing for too long.
+    /// The controller sent a farewell, or sent nothing for too long.
     Gone,
-    /// No command ever arrived.
+    /// No command arrived during the run.
     NobodyAnswered,
-    /// The caller requested the end.
+    /// The caller stopped the run.
     Stopped,
 }
 
 /// The result of a run. Timestamps are ns of this machine's monotonic clock.
 #[derive(Debug)]
 pub struct PlantRun {
-    /// Rounds from the first command on.
+    /// Records of the sampling periods since the first command.
     pub records: Vec<Record>,
     /// Time of the plant's fall, ns.
     pub fallen_ns: Option<u64>,
@@ -49,9 +50,9 @@ pub struct PlantRun {
     pub end: End,
     /// Counters of the socket.
     pub datagrams: Datagrams,
-    /// The error of the first datagram that was no message.
+    /// The error of the first datagram that was not a valid message.
     pub complaint: Option<ProtocolError>,
-    /// Periods without a reading because this process was delayed.
+    /// Number of sampling periods without a reading, because this process was delayed.
     pub missed: u64,
 }
 
@@ -60,7 +61,7 @@ pub struct PlantRun {
 pub struct PlantSide {
     messages: Box<dyn Messages>,
     controller: SocketAddr,
-    /// True if the transport only acts when the caller sends or receives.
+    /// True if the transport does nothing between the caller's calls.
     is_plain: bool,
 }
 
@@ -87,8 +88,8 @@ impl PlantSide {
     }
 
     /// Runs a plant until its periods are over, the plant falls, or the controller exits; then applies inputs of 0.
-    /// Readings are due at absolute times, so that a late reading does not shift later ones. At each reading the
-    /// plant's state is copied to `seen` for other threads, unless one of them holds its lock.
+    /// Readings are due at absolute times, so that a late reading does not delay later readings. At each reading the
+    /// plant's state is copied to `seen` for other threads, unless another thread holds the lock of `seen`.
     pub fn run(
         &mut self,
         plant: Box<dyn Plant>,
@@ -198,7 +199,7 @@ impl PlantSide {
     }
 }
 
-/// Publishes the plant's state, without waiting for readers.
+/// Copies the plant's state to `seen`, without waiting for readers.
 fn show(seen: &Mutex<Standing>, station: &Station) {
     if let Ok(mut seen) = seen.try_lock() {
         *seen = station.standing();

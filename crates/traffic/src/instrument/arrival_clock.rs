@@ -2,16 +2,16 @@
 
 use taut_sys::{Clock, ClockReading, StampClock};
 
-/// Time for which a reading is valid, ns.
+/// Time for which a reading of both clocks is valid, ns.
 const FRESH_NS: f64 = 2e6;
 
-/// The relation between the clock of arrival timestamps and the ticks, which is refreshed.
+/// The relation between the clock of arrival timestamps and the ticks of send timestamps; it is measured repeatedly.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Related {
     stamps: StampClock,
     now: ClockReading,
     fresh_until: u64,
-    /// Largest error of a reading so far.
+    /// Largest error of all readings, ns.
     pub(super) error_ns: f64,
 }
 

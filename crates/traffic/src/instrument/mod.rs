@@ -1,8 +1,8 @@
-//! The load generator: one loop that sends packets when they are due and receives at any time.
+//! The load generator: one loop that sends packets when they are due and polls for received packets all the time.
 //!
-//! Timestamps: the send timestamp is read once per burst, immediately before the frames are stamped and sent; the
-//! receive timestamp immediately after packets are received. Latency is also available from the intended send time, so
-//! that a late generator (or backpressure of the device) cannot hide waiting time.
+//! The send timestamp is read once per burst, immediately before the frames are stamped and sent. The receive timestamp
+//! is read immediately after packets are received. Latency is also available from the intended send time, so that a
+//! late generator (or backpressure of the device) cannot hide waiting time.
 
 mod arrival_clock;
 mod handover;
@@ -35,19 +35,19 @@ use taut_port::{
 use taut_sys::{Clock, StampClock};
 use taut_wire::PortRange;
 
-/// Largest burst of packets that are due together.
+/// Largest number of due packets that are sent together.
 const BURST: usize = 32;
 
-/// Number of low bits in a stamp's flow that store the stream; the bits above store the trial.
+/// Number of low bits in a stamp's flow field that store the stream; the higher bits store the trial.
 const STREAM_BITS: u16 = 4;
 
-/// Opens one port.
+/// A function that opens one port.
 pub type OpenPort<'a> = dyn FnMut() -> Result<Box<dyn Port>, PortError> + 'a;
 
-/// A generator and receiver over one or two ports, on the calling thread.
+/// A load generator on one or two ports, which runs on the calling thread.
 pub struct Instrument {
     specs: Vec<PortSpec>,
-    /// The line is dropped before the ports, because it holds buffers of their memory.
+    /// The line is dropped before the ports, because it retains buffers of the ports' memory.
     return_line: Option<ReturnLine>,
     pub(crate) ports: Vec<Box<dyn Port>>,
     pub(crate) pool: PoolHandle,
@@ -58,41 +58,43 @@ pub struct Instrument {
     pacing: Pacing,
     /// MAC addresses of gateways.
     gateways: Gateways,
-    /// Replies on their way to a port; empty between two calls.
+    /// Replies that wait for sending; empty between two calls.
     answers: Batch,
-    /// Number of the trial in the stamps, by which late packets of the last trial are identified. The first number is
-    /// random, so that another generator on the same link uses other numbers.
+    /// Number of the trial in the stamps, by which late packets of the previous trial are identified. The first number
+    /// is random, so that another generator on the same link uses other numbers.
     trial: u16,
-    /// Begin of the trial, ticks: no packet of the trial has an older timestamp.
+    /// Begin of the trial, ticks: no packet of the trial has an earlier timestamp.
     begun_ticks: u64,
     /// Number of trials so far.
     trials: u64,
     /// Seed of the intended send times of random patterns.
     seed: u64,
-    /// Longest latency of the trial. Packets in flight may take as long, so none counts as lost before that time.
+    /// Longest latency measured in the trial, ticks. Packets in flight may take as long, so none counts as lost before
+    /// that time.
     longest_ticks: u64,
-    /// Longest latency of the earlier trials: the estimate of the path until the first packet of this trial comes back.
+    /// Longest latency measured in earlier trials, ticks: the estimate for the path until the first packet of this
+    /// trial comes back.
     farthest_ticks: u64,
     pub(crate) out: Batch,
-    /// Data of the packets in `out`, for their stamps.
+    /// Data of the packets in `out` that their stamps need.
     pending: [Pending; BURST],
     handed: Handed,
     pub(crate) arrived: Batch,
-    /// Packets that a script made in advance, by stream.
+    /// Packets that a script made in advance, one entry per stream.
     crafted: Vec<Crafted>,
-    /// Data of the packets in `arrived`.
+    /// Stamps of the packets in `arrived`, for the script.
     arrivals: [Arrival; BATCH_CAPACITY],
-    /// Batch in which packets are made; empty between two calls.
+    /// Batch in which packets are being made; empty between two calls.
     making: Batch,
     slow: Batch,
-    /// Relation of the clocks, if the receiving port timestamps arrivals by a clock that can be read here.
+    /// Relation of the clocks, if the receiving port timestamps arrivals with a clock that this process can read.
     stamps: Option<Related>,
     stamp_clock: Option<StampClock>,
     interruptions: LoopInterruptions,
 }
 
 impl Instrument {
-    /// Opens `specs` (the first sends, the last receives; they may be the same port).
+    /// Opens the ports `specs`: the first port sends, the last port receives; they may be the same port.
     ///
     /// # Errors
     /// A port cannot be opened.
@@ -215,19 +217,19 @@ impl Instrument {
     }
 
     /// Returns the largest error of arrival timestamps relative to send timestamps, ns. The error has two causes: the
-    /// clocks are read one after the other, and timestamps have a limited resolution. Returns none if the receiving
-    /// port has no timestamps, or has those of a clock that cannot be read here.
+    /// two clocks are read one after the other, and timestamps have a limited resolution. Returns none if the receiving
+    /// port has no timestamps, or if this process cannot read their clock.
     pub fn stamp_error_ns(&self) -> Option<f64> {
         let related = self.stamps.as_ref()?;
         Some(related.error_ns)
     }
 
-    /// Returns the traffic that is sent.
+    /// Returns the traffic that the load generator sends.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
     }
 
-    /// Returns the seed of the intended send times of random patterns: random, unless it was set.
+    /// Returns the seed of the intended send times of random patterns. It is random, unless it was set.
     pub fn seed(&self) -> u64 {
         self.seed
     }
@@ -238,15 +240,15 @@ impl Instrument {
         (self.seed, self.trials) = (seed, 0);
     }
 
-    /// Sets the pacing.
+    /// Sets the method of pacing.
     pub fn set_pacing(&mut self, pacing: Pacing) {
         self.pacing = pacing;
     }
 
-    /// Sets the traffic, for the open ports.
+    /// Replaces the traffic; the ports stay open.
     ///
     /// # Errors
-    /// Frames do not fit the buffers.
+    /// Frames of the traffic do not fit into the buffers.
     pub fn set_traffic(&mut self, traffic: Traffic) -> Result<(), TrialError> {
         check_room(&self.specs[0], &traffic, self.pool.room())?;
         check_link(&self.specs[0], &traffic, &*self.ports[0])?;
@@ -318,7 +320,7 @@ fn check_link(spec: &PortSpec, traffic: &Traffic, port: &dyn Port) -> Result<(),
     }
 }
 
-/// Returns the ports that identify packets of any stream.
+/// Returns the range of ports by which packets of any stream are identified.
 fn ports_of_flows(traffic: &Traffic) -> PortRange {
     let ports = traffic.streams().iter().map(|s| s.ports());
     let widest = |a: PortRange, b: PortRange| PortRange {

@@ -23,7 +23,7 @@ impl Gateways {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns all known addresses.
+    /// Returns all gateways whose MAC addresses are known.
     pub(super) fn all(&self) -> Vec<(Gateway, Mac)> {
         self.found().clone()
     }
@@ -42,10 +42,10 @@ impl Gateways {
 }
 
 impl Instrument {
-    /// Waits until all ports have a link, and the MAC addresses of all streams' gateways are known.
+    /// Waits until all ports have a link and the MAC addresses of all gateways are known.
     ///
     /// # Errors
-    /// A link or an address is missing after `patience` each, or `stop` is set.
+    /// A link is not up or a gateway has not replied after `patience`, which applies to each; or `stop` is set.
     pub fn wait_for_links(
         &mut self,
         patience: Duration,
@@ -78,7 +78,7 @@ impl Instrument {
         }
     }
 
-    /// Requests the unknown MAC addresses of gateways, and sets those of all in the streams.
+    /// Requests the unknown MAC addresses of gateways, and sets the MAC addresses of all gateways in the streams.
     fn find_gateways(&mut self, patience: Duration, stop: &AtomicBool) -> Result<(), TrialError> {
         for index in 0..self.traffic.streams().len() {
             let Some(gateway) = self.traffic.streams()[index].gateway() else {
@@ -138,7 +138,7 @@ impl Instrument {
         }
     }
 
-    /// Replies to requests among the packets that arrived at a port; returns their number.
+    /// Replies to address requests among the packets that arrived at a port; returns the number of replies.
     pub(crate) fn answer_arrived(&mut self, port: usize) -> u64 {
         let ends = (port == 0, port + 1 == self.ports.len());
         for packet in self.arrived.packets() {
@@ -153,7 +153,7 @@ impl Instrument {
         send_answers(&mut *self.ports[port], &mut self.answers)
     }
 
-    /// Checks for requests at the first port if it is not the receiving port.
+    /// Replies to address requests at the first port, if that is not the receiving port; returns the number of replies.
     #[cold]
     pub(super) fn look_at_first_port(&mut self) -> u64 {
         if self.ports.len() < 2 || self.ports[0].rx(&mut self.arrived) == 0 {
@@ -165,7 +165,7 @@ impl Instrument {
     }
 }
 
-/// Sets the MAC address of the packets for a gateway.
+/// Sets the destination MAC address of packets to this gateway.
 pub(super) fn point_at(traffic: &mut Traffic, gateway: &Gateway, mac: Mac) {
     for stream in traffic.streams_mut() {
         if stream.gateway() == Some(*gateway) {
@@ -174,8 +174,8 @@ pub(super) fn point_at(traffic: &mut Traffic, gateway: &Gateway, mac: Mac) {
     }
 }
 
-/// Makes the reply to a frame that requests the address of one of the hosts; without memory there is none, and the
-/// requester repeats.
+/// Makes the reply to a frame that requests the address of an emulated host. Without free memory there is no reply, and
+/// the requester repeats its request.
 #[cold]
 pub(super) fn answer(
     stations: &Stations,
@@ -193,7 +193,7 @@ pub(super) fn answer(
     }
 }
 
-/// Sends the pending replies; returns their number.
+/// Sends the pending replies; returns the number of replies sent.
 pub(super) fn send_answers(port: &mut dyn Port, answers: &mut Batch) -> u64 {
     if answers.is_empty() {
         return 0;

@@ -11,8 +11,8 @@ use taut_wire::resolution::may_be_about_neighbours;
 use taut_wire::{Received, claimed_stamp, classify};
 
 impl Instrument {
-    /// Makes one receive call; returns its time if packets of the trial arrived. Foreign packets are only counted;
-    /// otherwise a source that never ends would keep the trial from ending.
+    /// Makes one receive call; returns the time of the call if packets of the trial arrived. Foreign packets are only
+    /// counted, because a source that never stops would otherwise keep the trial from ending.
     #[inline(always)]
     pub(super) fn receive<R: Record, H: Hand>(
         &mut self,
@@ -132,8 +132,8 @@ impl Instrument {
         ours.then_some(seen)
     }
 
-    /// Discards packets from before the trial, except for requests, which get replies (a bounded number, as some
-    /// sources never end).
+    /// Discards packets from before the trial, after replying to address requests among them. The number of discarded
+    /// packets is bounded, as some sources never stop.
     pub(crate) fn discard_arrived(&mut self) {
         for port in 0..self.ports.len() {
             for _ in 0..1024 {
@@ -147,7 +147,7 @@ impl Instrument {
     }
 }
 
-/// Passes a corrupt packet to the record of the stream that its stamp names.
+/// Passes a corrupt packet to the record of the stream that the packet's stamp names.
 #[cold]
 fn tell_damaged<R: Record>(frame: &[u8], trial: u16, running: &[Running], records: &mut [R]) {
     let Some((stamp, _)) = claimed_stamp(frame) else {

@@ -1,19 +1,19 @@
-//! A line of limited rate after the receiving port, for ports without a rate: over shared memory the receiver is as
-//! fast as its processor. It allows overloading a device's port at a known rate.
+//! A line of limited rate after the receiving port, for ports without a line rate: over shared memory the receiver is
+//! as fast as its processor. The line allows a trial to overload a device's port at a known rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 use taut_port::{Batch, Packet};
 use taut_sys::Clock;
 
-/// Largest number of packets for which a line that was checked late compensates.
+/// Largest number of packets that the line catches up on when it is polled late.
 const MOST_BEHIND: u64 = 4;
 
-/// A line that receives packets no faster than its rate, and retains the last ones, so that their ring has that much
-/// less space.
+/// A line that receives packets no faster than its rate. It retains the last packets, so that the ring in which their
+/// buffers are has fewer free slots.
 pub(super) struct ReturnLine {
     interval_ticks: u64,
-    /// Time at which the line is free again.
+    /// Time at which the line can accept the next packet, ticks.
     free_at: u64,
     kept: VecDeque<Packet>,
     keep: usize,
@@ -39,7 +39,7 @@ impl ReturnLine {
         }
     }
 
-    /// Accepts the packets of a batch that were received at this time, and releases the oldest ones.
+    /// Accepts the packets of a batch that were received at `now`, and releases the oldest retained packets.
     pub(super) fn take(&mut self, now: u64, arrived: &mut Batch) {
         let behind = (MOST_BEHIND - 1) * self.interval_ticks;
         let since = self.free_at.max(now.saturating_sub(behind));

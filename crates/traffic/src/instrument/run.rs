@@ -10,48 +10,48 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_sys::ticks;
 
-/// Time to wait for late packets after the last arrival, in addition to the longest latency.
+/// Time to wait for late packets after the last arrival, in addition to the longest latency of the trial.
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// Longest time of reception after the last packet was sent, so that a device that multiplies packets cannot keep a
-/// trial from ending. It is also the timeout for the first packet that comes back (RFC 2544 section 23 waits two
-/// seconds), as the latency of the path is only known after it.
+/// trial from ending. It is also the timeout for the first packet that comes back, because the latency of the path is
+/// unknown before (RFC 2544 section 23 waits two seconds).
 const ENDLESS: Duration = Duration::from_secs(2);
 
-/// Time for pending packets after the end of a trial, in which they may still be sent. It is a fraction of the trial
-/// (at least 1 ms), and a multiple of the stall time. It compensates for stalls, but not for a rate that is too high.
+/// Grace time after the end of a trial, in which pending packets may still be sent. It is a fraction of the trial (at
+/// least 1 ms), plus a multiple of the stall time. It compensates for stalls, but not for a rate that is too high.
 const GRACE: f64 = 0.01;
 const SHORTEST_GRACE: Duration = Duration::from_millis(1);
 const STALL_GRACE: u64 = 5;
 
-/// An iteration longer than this is a stall: 32 packets take a fraction of that on any port.
+/// An iteration longer than this is a stall: sending and receiving 32 packets takes a fraction of that on any port.
 const STALL: Duration = Duration::from_micros(500);
 
-/// Lateness that does not count as a stall: the length of an iteration under load.
+/// Send delay that does not count as a stall: the length of an iteration under load.
 const SLACK: Duration = Duration::from_micros(2);
 
-/// An idle iteration longer than this was interrupted by the machine.
+/// An idle iteration longer than this contains an interruption.
 const INTERRUPTION: Duration = Duration::from_micros(2);
 
-/// Interval of the checks for requests at a port that only sends.
+/// Interval at which a port that only sends is polled for address requests.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Least time before the next due packet in which a script may still be called.
+/// Minimum time before the next due packet for a script to be called.
 const AHEAD: Duration = Duration::from_micros(5);
 
-/// Idle time after which packets in flight count as lost, ticks.
+/// Timeout after which packets in flight count as lost.
 struct Patience {
     settle_ticks: u64,
     endless_ticks: u64,
-    /// Longest latency of the earlier trials; 0 if no packet has come back yet.
+    /// Longest latency of the earlier trials, ticks; 0 if no packet has come back yet.
     farthest_ticks: u64,
     /// True if any sent packet can be identified when it comes back.
     awaits: bool,
 }
 
 impl Patience {
-    /// Returns the timeout of a trial with the longest latency `longest_ticks` so far; 0 before the first arrival. Then
-    /// the longest latency of earlier trials is used.
+    /// Returns the timeout, in ticks, of a trial in which the longest measured latency is `longest_ticks`. Before the
+    /// first arrival `longest_ticks` is 0; the longest latency of earlier trials is then used instead.
     #[inline(always)]
     fn ticks(&self, longest_ticks: u64) -> u64 {
         match (longest_ticks, self.farthest_ticks) {
@@ -63,9 +63,10 @@ impl Patience {
 }
 
 impl Instrument {
-    /// Runs one trial and passes every packet of the first stream to `record`; other streams are sent as well.
+    /// Runs one trial and passes every packet of the first stream to `record`; the other streams are sent without a
+    /// record.
     ///
-    /// Sends each packet when it is due, or immediately if it is late, with up to 32 due packets together. Packets
+    /// Sends each packet when it is due, or immediately if it is late, with up to 32 due packets per send call. Packets
     /// delayed by a stall of the machine are spaced at 4/3 of the stream's rate. Sending stops at the end of the trial,
     /// plus a grace time of 1 % and the compensation for stalls. The trial then waits until all packets are back, or
     /// none has arrived for 20 ms plus the longest latency of the trial (2 s at most). Before the first arrival it
@@ -75,8 +76,8 @@ impl Instrument {
         tallies.into_iter().next().unwrap_or_default()
     }
 
-    /// Runs a trial like [`Instrument::run`], with a record for each stream, in their order (streams without one are
-    /// only counted); returns the tallies of all streams.
+    /// Runs a trial like [`Instrument::run`], with one record per stream in the order of the streams; streams without a
+    /// record are only counted. Returns the tallies of all streams.
     pub fn run_streams<R: Record>(
         &mut self,
         trial: Trial,
@@ -86,8 +87,8 @@ impl Instrument {
         R::run(self, trial, records, stop)
     }
 
-    /// Runs a trial like [`Instrument::run_streams`], with a script that makes packets and sees arrivals. Without
-    /// streams it only receives, for the duration of the trial.
+    /// Runs a trial like [`Instrument::run_streams`], with a script that makes packets and gets the packets that
+    /// arrive. Without streams the trial only receives, for its duration.
     pub fn run_with<R: Record, H: Hand>(
         &mut self,
         trial: Trial,
@@ -127,7 +128,7 @@ impl Instrument {
             .for_each(Stream::restart);
         self.interruptions.begin(start);
         let mut running = self.schedules(trial, start);
-        // Without streams one tally counts foreign packets.
+        // Without streams, a single tally counts foreign packets.
         let mut tallies = vec![Tally::default(); running.len().max(1)];
         let listen_until = if running.is_empty() {
             start + ticks_in(trial.duration)
@@ -166,7 +167,7 @@ impl Instrument {
             was_idle = true;
             if let Some(line) = &mut line {
                 let over = running.iter().all(|r| r.schedule.is_over());
-                // A line that stands still is given up, even on a busy machine.
+                // A line that accepts no packets is given up, even on a busy machine.
                 let stuck = !self.out.is_empty() && now.saturating_sub(last_sent) > endless_ticks;
                 if (now > give_up || stuck) && !over {
                     break;
@@ -312,7 +313,8 @@ mod tests {
         assert_eq!(lost, [7, 9, 11]);
     }
 
-    /// Delays the first packet until it comes back in one burst with the 61st, and the last of 100 by 40 ms.
+    /// Delays packets: the first packet comes back in one burst with the 61st, and the last of 100 comes back 40 ms
+    /// late.
     #[derive(Default)]
     struct Late {
         first: Option<Packet>,
@@ -377,7 +379,7 @@ mod tests {
         assert_eq!((tally.sent, tally.received), (100, 100), "{tally:?}");
     }
 
-    /// Delivers everything 60 ms after it was sent.
+    /// Returns every packet 60 ms after it was sent.
     #[derive(Default)]
     struct Far(VecDeque<(Instant, Packet)>);
 
@@ -420,7 +422,7 @@ mod tests {
         assert_eq!((tally.sent, tally.received), (20, 20), "{tally:?}");
     }
 
-    /// Needs a millisecond for each batch.
+    /// Takes a millisecond for each batch.
     #[derive(Default)]
     struct Heavy(VecDeque<Packet>);
 
@@ -488,7 +490,7 @@ mod tests {
         assert_eq!(patience(true, 50).ticks(7), 27);
     }
 
-    /// Lets an earlier trial have shown a short path, so that the next one does not wait for seconds.
+    /// Simulates an earlier trial with a short path, so that the next trial does not wait for seconds.
     fn know_the_path(instrument: &mut Instrument) {
         instrument.farthest_ticks = 1;
     }

@@ -1,4 +1,4 @@
-//! State of a stream in a trial: when it may send, and which of several streams is next.
+//! State of the streams in a trial: when each may send, and which stream sends next.
 
 use super::trial::Trial;
 use crate::pattern::{Pattern, Schedule};
@@ -6,23 +6,23 @@ use crate::traffic::Traffic;
 use std::time::Duration;
 use taut_sys::Clock;
 
-/// Gap between late packets of a stream after a stall, as a fraction of the stream's average gap. Late packets are not
-/// sent together: a burst would measure the generator's stall, not the device.
+/// Gap between late packets of a stream after a stall, as a fraction of the stream's mean gap. Late packets are not
+/// sent back to back: such a burst would measure the generator's stall, not the device.
 const CATCH_UP: f64 = 0.75;
 
-/// Upper limit of the gap while catching up, so that slow streams catch up soon. Packets this far apart are a burst to
-/// no device.
+/// Upper limit of the gap between late packets, so that slow streams catch up soon. No device sees packets this far
+/// apart as a burst.
 const WIDEST_CATCH_UP: Duration = Duration::from_micros(20);
 
 /// State of one stream in a trial.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) schedule: Schedule,
-    /// Time at which the stream may send again while it catches up after a stall.
+    /// Time at which the stream may send its next late packet, ticks.
     free_at: u64,
-    /// Least gap while catching up, in ticks; 0 for patterns with intended bursts.
+    /// Minimum gap between late packets, ticks; 0 for patterns with intended bursts.
     spacing: u64,
-    /// Number of the last packet that was counted as starved, plus one.
+    /// Index of the last packet that was counted as starved, plus one.
     starved_until: u64,
     priority: u8,
 }
@@ -44,7 +44,7 @@ impl Running {
         self.schedule.due_ticks() <= now && self.free_at <= now
     }
 
-    /// Advances to the packet after the one that was sent `late` ticks after its intended time.
+    /// Advances to the next packet, after a packet was sent `late` ticks after its intended send time.
     #[inline(always)]
     pub(super) fn sent(&mut self, now: u64, late: u64, slack: u64) {
         if late > slack {
@@ -53,7 +53,8 @@ impl Running {
         self.schedule.advance();
     }
 
-    /// Records that there is no memory for the due packet; it stays due. Returns 1 the first time, 0 for each retry.
+    /// Records that there is no memory for the due packet, which stays due. Returns 1 at the first attempt for this
+    /// packet, 0 at each retry.
     #[cold]
     pub(super) fn starve(&mut self) -> u64 {
         let until = self.schedule.next() + 1;
@@ -74,7 +75,7 @@ pub(crate) fn choose(running: &[Running], now: u64) -> Option<usize> {
         .map(|(index, _)| index)
 }
 
-/// Returns the seed of a stream's arrivals in a trial: distinct for each run, stream and trial, and reproducible.
+/// Returns the seed of a stream's intended send times: distinct for each run, stream and trial, and reproducible.
 fn arrivals_seed(run: u64, stream: u64, trial: u64, index: usize) -> u64 {
     let parts = [stream, trial, index as u64];
     let mixed = parts.into_iter().fold(run, |seed, part| {
@@ -84,7 +85,7 @@ fn arrivals_seed(run: u64, stream: u64, trial: u64, index: usize) -> u64 {
 }
 
 /// Makes the schedules of a trial that begins at `start`, in ticks, one for each stream of the traffic. `seed` is the
-/// run's, `number` the trial's in it.
+/// run's seed, `number` is the index of the trial in the run.
 pub(super) fn schedules(
     traffic: &Traffic,
     trial: Trial,

@@ -1,4 +1,4 @@
-//! Sending: makes packets from templates or by a script, stamps them last, and passes them to the first port.
+//! Sending: makes packets from templates or by a script, timestamps them last, and passes them to the first port.
 
 use super::handover::{Handed, Pending};
 use super::running::{Running, choose};
@@ -11,13 +11,13 @@ use std::ops::Range;
 use taut_port::Packet;
 use taut_sys::ticks;
 
-/// Largest number of packets that a script makes in advance, and the number per call during idle time.
+/// Limit on the packets per stream that a script makes in advance, and the number per call during idle time.
 const CRAFTED_AHEAD: usize = 64;
 const CRAFTED_WHILE_IDLE: usize = 16;
 
 impl Instrument {
-    /// Lets the script make packets in advance for a stream that has no packet due before `until`. Returns true if it
-    /// made some. Call it while no packet is due.
+    /// Lets the script make packets in advance for a stream that has no packet due before `until`. Returns true if the
+    /// script made packets. Call it while no packet is due.
     #[inline(always)]
     pub(super) fn craft_ahead<H: Hand>(
         &mut self,
@@ -39,7 +39,7 @@ impl Instrument {
         false
     }
 
-    /// Lets the script make up to `n` packets of a stream, as far as the pool has memory.
+    /// Lets the script make up to `n` packets of a stream, fewer if the pool lacks memory.
     fn craft<H: Hand>(&mut self, stream: usize, n: usize, hand: &mut H) {
         let maker = &mut self.traffic.streams_mut()[stream];
         let measured = maker.is_measured() && hand.stamps(stream);
@@ -58,8 +58,8 @@ impl Instrument {
             .take_front(made, |packet| crafted.push(packet, measured));
     }
 
-    /// Sends due packets, 32 at most; returns their timestamp, or none without memory for any.
-    /// [`Instrument::note_handed`] passes them to their records, and must be called before the next call.
+    /// Sends due packets, 32 at most, and returns their timestamp; none if there is no memory for any packet.
+    /// [`Instrument::note_handed`] passes them to their records, and must be called before the next call of `send`.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     pub(super) fn send<H: Hand>(
@@ -101,8 +101,8 @@ impl Instrument {
         (made > 0).then_some(stamp)
     }
 
-    /// Passes the last sent packets to the records, unless that has already happened. Call it after the check for
-    /// arrivals, so that its time is not part of a latency, and before the arrivals are recorded.
+    /// Passes the last sent packets to the records, unless that has already happened. Call it after polling for
+    /// arrivals, so that recording adds nothing to a latency, and before the arrivals are recorded.
     #[inline(always)]
     pub(super) fn note_handed<R: Record>(
         &mut self,
@@ -121,8 +121,8 @@ impl Instrument {
         }
     }
 
-    /// Sends like [`Instrument::send`], but ahead of time, to a line that does the pacing; fillers are sent where no
-    /// packet is due. Packets that do not fit wait for the line. Returns none if nothing was sent.
+    /// Sends packets like [`Instrument::send`], but before they are due, to a line that does the pacing; fillers are
+    /// sent where no packet is due. Packets that do not fit wait for the line. Returns none if nothing was sent.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     pub(super) fn send_on_line<R: Record, H: Hand>(
@@ -183,8 +183,8 @@ impl Instrument {
         Some(stamp)
     }
 
-    /// Passes packets to the line; returns the timestamp, and the number that it accepted. Rejected packets get a new
-    /// timestamp at the next call: a latency begins when a packet leaves, and waiting for the line is send delay.
+    /// Passes packets to the line; returns the timestamp, and the number of accepted packets. Rejected packets get a
+    /// new timestamp at the next call: a latency begins when a packet leaves, and waiting for the line is send delay.
     #[inline(always)]
     fn hand_to_line<R: Record>(
         &mut self,
@@ -200,8 +200,8 @@ impl Instrument {
         (stamp, taken)
     }
 
-    /// Passes the first `count` packets, which leave at `stamp`, to the records. The send delay is the time from a
-    /// packet's intended send time to its timestamp, or to its place on the line where that is later. It includes
+    /// Passes the first `count` packets, which are sent at `stamp`, to the records. The send delay ends at the packet's
+    /// timestamp, or at its begin on the line if that is later. It begins at the intended send time, and includes
     /// waiting for the line, making packets, and preemption.
     #[inline(always)]
     pub(super) fn note_sent<R: Record>(
@@ -219,7 +219,7 @@ impl Instrument {
         }
     }
 
-    /// Counts as refused those of `made` packets that the port did not accept, which are the last ones.
+    /// Counts those of the `made` packets that the port did not accept as refused; they are the last packets.
     #[inline(always)]
     pub(super) fn refuse_left<R: Record>(
         &mut self,
@@ -252,7 +252,7 @@ impl Instrument {
         }
     }
 
-    /// Stamps the packets that are about to be sent; returns the timestamp.
+    /// Writes the timestamp into the packets that are about to be sent, and returns it.
     #[inline(always)]
     fn stamp(&mut self, hand_is_active: bool) -> u64 {
         let stamp = ticks();
@@ -283,7 +283,7 @@ impl Instrument {
         stamp
     }
 
-    /// Makes the next packet of a stream, from its templates or by the script.
+    /// Makes the next packet of a stream, from a template or by the script.
     #[inline(always)]
     fn make<H: Hand>(
         &mut self,

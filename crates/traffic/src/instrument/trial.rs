@@ -8,14 +8,14 @@ use taut_port::PortError;
 /// A trial: a rate and a duration.
 #[derive(Debug, Clone, Copy)]
 pub struct Trial {
-    /// Packets per second of all streams together that have no rate of their own.
+    /// Total rate of all streams that have no rate of their own, packets per second.
     pub rate_pps: f64,
-    /// Duration of sending.
+    /// Time during which packets are sent.
     pub duration: Duration,
 }
 
 impl Trial {
-    /// Returns the number of packets of the trial, at a constant rate.
+    /// Returns the number of packets in the trial, for a constant rate.
     pub fn packets(&self) -> u64 {
         (self.rate_pps * self.duration.as_secs_f64())
             .round()
@@ -34,18 +34,19 @@ pub struct Tally {
     pub refused: u64,
     /// Packets that were due but never sent by the generator.
     pub unsent: u64,
-    /// Packets that were due while the generator had no memory for them: sent late, or among the unsent.
+    /// Packets that became due while the generator had no memory for them; they were sent late, or are counted as
+    /// unsent.
     #[serde(default)]
     pub starved: u64,
     /// Packets that came back with a valid stamp and checksum, duplicates included.
     pub received: u64,
-    /// Corrupt packets that came back; their stream is unknown, so they are counted with the first.
+    /// Corrupt packets that came back. Their stream is unknown, so they are counted with the first stream.
     pub corrupt: u64,
-    /// Packets of another source, or left over from an earlier trial. Their stream is unknown, so they are counted with
-    /// the first.
-    pub foreign: u64,
-    /// Answered requests for the MAC addresses of its hosts (ARP, neighbour discovery). They are counted with the first
+    /// Packets of another source, or of an earlier trial. Their stream is unknown, so they are counted with the first
     /// stream.
+    pub foreign: u64,
+    /// Replies that the load generator sent to requests for MAC addresses of its hosts (ARP, neighbour discovery). They
+    /// are counted with the first stream.
     #[serde(default)]
     pub arp_answered: u64,
     /// Filler frames that were sent. They are counted with the first stream.
@@ -54,15 +55,15 @@ pub struct Tally {
     /// Filler frames that came back, which are dropped. They are counted with the first stream.
     #[serde(default)]
     pub fillers_received: u64,
-    /// Seconds from the first packet's intended time until the port had the last one.
+    /// Time from the intended send time of the first packet until the port accepted the last packet, s.
     pub seconds: f64,
     /// True if a stop request ended the trial early.
     pub stopped: bool,
 }
 
 impl Tally {
-    /// Returns the rate at which packets were offered when `asked_pps` were requested, packets per second: lower if the
-    /// generator sent the last of them late.
+    /// Returns the offered rate when `asked_pps` was requested, packets per second. It is lower than requested if the
+    /// generator sent the last packets late.
     pub fn offered_pps(&self, asked_pps: f64) -> f64 {
         let offered = (self.sent + self.refused) as f64;
         asked_pps.min(offered / self.seconds.max(1e-9))
@@ -80,12 +81,12 @@ pub enum TrialError {
     /// A port cannot be opened.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// A link did not come up.
+    /// A link did not come up within the timeout.
     #[error("{port}: {why} (waited {waited_s:.1} s)")]
     NoLink {
         /// Spec of the port.
         port: String,
-        /// State of the link in words.
+        /// State of the link, as text.
         why: String,
         /// Time waited, s.
         waited_s: f64,
@@ -98,7 +99,7 @@ pub enum TrialError {
     NoGateway {
         /// Spec of the port.
         port: String,
-        /// The requested address.
+        /// Address of the gateway.
         gateway: IpAddr,
         /// Time waited, s.
         waited_s: f64,

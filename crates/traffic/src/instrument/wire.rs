@@ -8,11 +8,11 @@ use std::time::Duration;
 use taut_port::{Link, Packet};
 use taut_wire::UdpFlow;
 
-/// A looped link that does something to every packet.
+/// A looped link that processes every packet by a function.
 pub(super) struct Loop {
     pub(super) wire: VecDeque<Packet>,
     pub(super) capacity: usize,
-    /// True if packets come out of the port.
+    /// True if the port returns the packets that were sent.
     pub(super) delivers: bool,
     pub(super) sent: u64,
     pub(super) harm: fn(u64, &mut Packet) -> Harm,

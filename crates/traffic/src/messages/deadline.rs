@@ -17,13 +17,13 @@ use taut_sys::{Alarm, DATAGRAMS_AT_A_TIME, Datagrams};
 use taut_transport::wire::{self, MOST_DATAGRAM_BYTES};
 use taut_transport::{Counts, Endpoint, EndpointError, Master, Notice, SendError, Settings};
 
-/// Limit on the peers. A further peer gets no reply: forged addresses must not fill the memory.
+/// Limit on the peers. A further peer gets no reply, so that forged addresses cannot fill the memory.
 const MOST_PEERS: usize = 64;
 /// Time after which a peer that has only sent hellos is replaced by another, ns.
 const UNCONFIRMED_NS: u64 = 1_000_000_000;
-/// Limit on the datagrams that are received before other work.
+/// Limit on the datagrams that are received before other work is done.
 const TAKEN_AT_A_TIME: usize = 64;
-/// Number of datagrams of the first receive call, as usually there is one.
+/// Number of datagrams that the first receive call requests: usually one has arrived.
 const TAKEN_AT_FIRST: usize = 4;
 /// Limit on the messages that are received before due packets are sent.
 const RECEIVED_AT_A_TIME: u32 = 16;
@@ -33,15 +33,15 @@ const HANDED_OVER_AT_A_TIME: usize = 16;
 const MOST_TOLD: usize = 64;
 /// Sleeps shorter than this are busy-waited, because the kernel would wake the thread too late.
 const SPIN: Duration = Duration::from_micros(20);
-/// Sleeps shorter than this have a timeout of their own; longer ones use the timer.
+/// Limit up to which a sleep uses a timeout of its own; longer sleeps use the timer.
 const LONG: Duration = Duration::from_micros(500);
 
-/// The settings of connections.
+/// The settings of all connections at one socket.
 #[derive(Debug, Clone, Default)]
 pub struct DeadlineSettings {
     /// Settings of each connection.
     pub settings: Settings,
-    /// Shared key of all peers.
+    /// Key that all peers share.
     pub master: Option<Master>,
 }
 
@@ -58,22 +58,22 @@ pub struct DeadlineMessages {
     timer: Timer,
     incoming: Datagrams<MOST_DATAGRAM_BYTES>,
     outgoing: Datagrams<MOST_DATAGRAM_BYTES>,
-    /// Number of messages that were queued since the last sending.
+    /// Number of messages that were queued since packets were last sent.
     handed_over: usize,
-    /// True if the last wait has received all datagrams, and no receive call followed.
+    /// True if the last wait has received all datagrams, and the caller has not called `receive` since.
     is_drained: bool,
     /// Number of datagrams that belong to no connection and open none.
     strangers: u64,
-    /// Number of receive calls.
+    /// Number of receive calls of the caller.
     received: u32,
 }
 
-/// A timer that is set as rarely as possible. The next packet usually postpones the deadlines of connections, and a
-/// sleep with a time limit sets and cancels the processor's timer each time.
+/// A timer that is set as rarely as possible. The next packet usually postpones the deadlines of connections, whereas a
+/// sleep with a timeout sets and cancels the processor's timer each time.
 #[derive(Debug)]
 struct Timer {
     file: OwnedFd,
-    /// Time at which the timer expires or has expired.
+    /// Time at which the timer expires or has expired, ns.
     rings_ns: u64,
 }
 
@@ -86,8 +86,8 @@ impl Timer {
         })
     }
 
-    /// Ensures that the timer expires by `until_ns`. A timer that already expires earlier stays as it is: the thread
-    /// that it wakes sets it again.
+    /// Ensures that the timer expires by `until_ns`. If the timer already expires earlier, it stays as it is, and the
+    /// woken thread sets it again.
     fn ring_by(&mut self, now_ns: u64, until_ns: u64) -> io::Result<()> {
         if now_ns < self.rings_ns && self.rings_ns <= until_ns {
             return Ok(());
@@ -114,7 +114,7 @@ fn random() -> io::Result<[u8; 16]> {
 }
 
 impl DeadlineMessages {
-    /// Opens an address for connections.
+    /// Opens a socket for connections at an address.
     ///
     /// # Errors
     /// The address is in use, or not of this machine; the settings are invalid.
@@ -214,8 +214,8 @@ impl DeadlineMessages {
         Ok(())
     }
 
-    /// Removes the peer that has been idle longest, if that is long enough, so that forged addresses cannot keep others
-    /// out.
+    /// Removes the peer that has been idle longest, if it has been idle long enough, so that forged addresses cannot
+    /// exclude other peers.
     fn make_room(&mut self, now_ns: u64) {
         let silence_ns = self.settings.settings.silence_ns;
         let is_over = |endpoint: &Endpoint| {
@@ -233,14 +233,14 @@ impl DeadlineMessages {
         }
     }
 
-    /// Removes the peer of that address, if there is one, but keeps its counters.
+    /// Removes the peer with address `peer`, if there is one, and adds its counters to those of ended connections.
     fn forget(&mut self, peer: SocketAddr) {
         if let Some(endpoint) = self.peers.remove(&peer) {
             self.ended.add(&endpoint.counts());
         }
     }
 
-    /// Sends due packets, as many as possible per call.
+    /// Sends all due packets, as many as possible per system call.
     fn give_out(&mut self) {
         self.handed_over = 0;
         let mut over = None;

@@ -1,7 +1,7 @@
 //! Messages between programs over any transport: UDP, UDP with parity, TCP, or the deadline transport.
 //!
-//! [`open`] returns an object that sends messages to addresses and reports their source, like a UDP socket, so that
-//! measurements and control loops are the same for all.
+//! [`open`] returns an object that sends messages to addresses and returns the source of each received message, as a
+//! UDP socket does. Measurements and control loops thus use the same code for all transports.
 
 mod clock;
 mod datagram;
@@ -23,7 +23,7 @@ use std::io;
 use std::net::SocketAddr;
 use stream::StreamMessages;
 
-/// Opens an address for messages. With parity, the group size is the number of messages that the coding of the settings
+/// Opens a socket for messages at an address. With parity, a group has as many messages as the coding of the settings
 /// combines.
 ///
 /// # Errors

@@ -11,17 +11,17 @@ use taut_sys::Alarm;
 use taut_transport::parity::{GroupSize, ParityReceiver, ParitySender};
 use taut_transport::wire::MOST_DATAGRAM_BYTES;
 
-/// Limit on the peers. A further peer replaces the one that has been idle longest, which only loses its pending
-/// repairs.
+/// Limit on the peers. A further peer replaces the peer that has been idle longest; the only loss is that peer's
+/// pending repairs.
 const MOST_PEERS: usize = 64;
-/// Limit on the datagrams that are received before the call returns.
+/// Limit on the datagrams that one call receives.
 const TAKEN_AT_A_TIME: usize = 64;
 
 #[derive(Debug)]
 struct Peer {
     sender: ParitySender,
     receiver: ParityReceiver,
-    /// Counter of packets in both directions.
+    /// Number of packets in both directions; it serves as the time of a peer's last use.
     used: u64,
 }
 
@@ -78,7 +78,7 @@ impl ParityMessages {
         peer
     }
 
-    /// Returns the recovered message, if there is one.
+    /// Returns the recovered message that waits for the caller, if there is one.
     fn take_repaired(&mut self, message: &mut [u8]) -> Option<Received> {
         let from = self.repaired_of.take()?;
         let length = self.repaired.len().min(message.len());

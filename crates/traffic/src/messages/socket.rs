@@ -1,4 +1,4 @@
-//! UDP sockets for all transports of messages.
+//! UDP sockets for the transports of messages.
 
 use rustix::net::sockopt;
 use std::io;
@@ -15,7 +15,7 @@ pub fn any_address_to(to: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Opens a UDP socket that never blocks, with long queues, so that a preemption of milliseconds causes no losses.
+/// Opens a non-blocking UDP socket with long queues, so that a preemption of milliseconds causes no losses.
 pub(super) fn udp_socket(bind: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(bind)?;
     socket.set_nonblocking(true)?;
@@ -31,7 +31,7 @@ pub(super) fn is_for_now(error: &io::Error) -> bool {
     )
 }
 
-/// Requests longer queues, so that a preemption of milliseconds causes no losses.
+/// Requests longer queues for a socket, so that a preemption of milliseconds causes no losses.
 pub(crate) fn widen(socket: &UdpSocket) {
     // If refused or limited, they are as long as the system allows.
     let _ = sockopt::set_socket_recv_buffer_size(socket, QUEUE_BYTES);

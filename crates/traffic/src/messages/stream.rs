@@ -1,7 +1,7 @@
 //! Messages over TCP, each preceded by its length in two bytes.
 //!
-//! Only [`Messages::wait`] blocks, and no peer can starve others: connections are opened in the background, peers are
-//! read round robin, and the one that has been idle longest is replaced.
+//! Only [`Messages::wait`] blocks, and no peer can starve other peers. Connections are opened in the background, peers
+//! are read round robin, and the peer that has been idle longest is replaced.
 
 use super::socket::is_for_now;
 use super::transport::{MOST_MESSAGE_BYTES, Messages, Received};
@@ -15,29 +15,29 @@ use taut_sys::Alarm;
 
 /// Size of a length field, bytes.
 const LENGTH_BYTES: usize = 2;
-/// Limit on the bytes that wait for a peer; more are refused, as by a UDP socket.
+/// Limit on the bytes that wait for being sent to a peer; further messages are refused, as by a UDP socket.
 const MOST_WAITING: usize = 4 << 20;
 /// Limit on the peers. A further peer replaces an idle one.
 const MOST_PEERS: usize = 64;
-/// Bytes that are read per call.
+/// Number of bytes per read call.
 const READ_BYTES: usize = 1 << 16;
-/// Longest time that opening a connection may take.
+/// Timeout for opening a connection.
 const CONNECT: Duration = Duration::from_secs(3);
 /// Time after which a peer that neither sends nor receives anything is dropped.
 const SILENT: Duration = Duration::from_secs(60);
-/// Interval of checks for events without a wakeup.
+/// Interval at which events are checked that cause no wakeup.
 const SOON: Duration = Duration::from_millis(1);
 
 /// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
-    /// A peer has connected, and has sent nothing yet.
+    /// The peer has connected, and has sent nothing yet.
     Unheard,
-    /// A peer has connected and sent something.
+    /// The peer has connected and has sent data.
     Heard,
-    /// A connection is being opened to a peer, without a reply yet.
+    /// This side is connecting to the peer, without a reply yet.
     Calling,
-    /// A connection to a peer is open.
+    /// This side has connected to the peer.
     Called,
 }
 
@@ -46,9 +46,9 @@ struct Peer {
     address: SocketAddr,
     stream: TcpStream,
     standing: Standing,
-    /// Time of the connection attempt, and later of the last data in either direction.
+    /// Time of the connection attempt, and after that of the last data in either direction.
     last: Instant,
-    /// Received data of an incomplete message; the part that has been returned.
+    /// Received data of incomplete messages, and the length of the part that has been returned.
     read: Vec<u8>,
     taken: usize,
     /// Data that the kernel has not accepted yet.
@@ -62,9 +62,9 @@ pub(super) struct StreamMessages {
     peers: Vec<Peer>,
     /// Index of the peer that is read next.
     turn: usize,
-    /// True if pending connections could not be accepted: the listener reports nothing new then.
+    /// True if pending connections could not be accepted: the listener does not report these again.
     is_full: bool,
-    /// Error of the latest connection attempt, if it was not reported yet.
+    /// Error of the latest connection attempt, until it is reported.
     failed: Option<io::Error>,
     alarm: Alarm,
     buffer: Vec<u8>,
@@ -126,8 +126,8 @@ impl StreamMessages {
         self.add(TcpStream::from(socket), to, Standing::Calling)
     }
 
-    /// Returns true if there is a slot for one more peer. The peer that has been idle longest is replaced, first those
-    /// that have never sent anything, and none to which this side has connected.
+    /// Returns true if there is a slot for one more peer. If necessary, drops the peer that has been idle longest:
+    /// first peers that have never sent anything, and never a peer to which this side has connected.
     fn has_room(&mut self) -> bool {
         if self.peers.len() < MOST_PEERS {
             return true;
@@ -175,7 +175,7 @@ impl StreamMessages {
 }
 
 impl Peer {
-    /// Sends waiting data, and ends connections after a timeout.
+    /// Sends waiting data, and closes connections whose timeout has expired.
     ///
     /// # Errors
     /// A connection to a peer could not be opened.
@@ -216,7 +216,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Records data in either direction.
+    /// Records that data was sent or received now.
     fn has_moved(&mut self) {
         self.last = Instant::now();
         if self.standing == Standing::Calling {

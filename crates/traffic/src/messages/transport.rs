@@ -6,19 +6,20 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use taut_transport::{Counts, Notice};
 
-/// The longest message of any transport, bytes: the payload of an IPv4 datagram (65,535 minus 20 and 8 of headers).
+/// Limit on the length of a message with any transport, bytes: the payload of an IPv4 datagram (65,535 minus 20 and 8
+/// bytes of headers).
 pub const MOST_MESSAGE_BYTES: usize = 65_507;
 
-/// The transport of messages.
+/// A transport of messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
     /// A datagram per message, without recovery.
     #[default]
     Udp,
-    /// A datagram per message, and one with the XOR of each group of messages.
+    /// One datagram per message, and one datagram per group with the XOR of the group's messages.
     Fec,
-    /// A TCP stream without delay (`TCP_NODELAY`); each message is preceded by its length.
+    /// A TCP connection without Nagle's delay (`TCP_NODELAY`); each message is preceded by its length.
     Tcp,
     /// The deadline transport: in time and in order, or not at all.
     Deadline,
@@ -48,16 +49,16 @@ impl std::str::FromStr for Transport {
     }
 }
 
-/// A notice about the peer at an address.
+/// A notice of the transport about one peer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Told {
     /// Address of the peer.
     pub peer: SocketAddr,
-    /// The notice.
+    /// The notice of the transport.
     pub notice: Notice,
 }
 
-/// Sends messages to addresses, and receives them. Only [`Messages::wait`] blocks.
+/// An object that sends messages to addresses, and receives messages. Only [`Messages::wait`] blocks.
 pub trait Messages: std::fmt::Debug + Send {
     /// Returns the address at which messages arrive.
     ///
@@ -65,23 +66,24 @@ pub trait Messages: std::fmt::Debug + Send {
     /// The socket is closed.
     fn address(&self) -> io::Result<SocketAddr>;
 
-    /// Sends a message, or begins to.
+    /// Sends a message, or queues it for sending.
     ///
     /// # Errors
-    /// The message is rejected, for now ([`io::ErrorKind::WouldBlock`]) or permanently.
+    /// The message is rejected: temporarily ([`io::ErrorKind::WouldBlock`]) or permanently.
     fn send_to(&mut self, message: &[u8], to: SocketAddr) -> io::Result<()>;
 
-    /// Returns the next message: its length in `message`, and its source. A longer message than `message` is truncated.
+    /// Writes the next received message into `message`, and returns its length and source; none if there is no message.
+    /// A message longer than `message` is truncated.
     ///
     /// # Errors
     /// Errors of the socket, and errors that other machines report about sent messages; [`io::ErrorKind::WouldBlock`]
-    /// is none.
+    /// is not an error.
     fn receive(&mut self, message: &mut [u8]) -> io::Result<Option<Received>>;
 
     /// Waits until a message may have arrived, but no longer than `at_most`.
     fn wait(&mut self, at_most: Duration);
 
-    /// Returns the next notice.
+    /// Returns the next notice of the transport.
     fn told(&mut self) -> Option<Told> {
         None
     }
@@ -95,7 +97,7 @@ pub trait Messages: std::fmt::Debug + Send {
     fn leave(&mut self) {}
 }
 
-/// A received message.
+/// Length and source of a received message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
     /// Length of the message.

@@ -1,5 +1,5 @@
-//! Sends trains of probes at their intended times, whatever has come back by then (open loop), and records the outcome
-//! of each.
+//! Sends trains of probes at their intended times, without waiting for replies (open loop), and records the outcome of
+//! each probe.
 //!
 //! One thread sends and receives: it sleeps in `poll` until a reply arrives or the next probe is due. The machine's
 //! other processors thus remain free for the path.
@@ -18,7 +18,7 @@ use taut_measure::{Arrival, SequenceReport, SequenceTracker};
 use taut_sys::{Station, departure, receive_stamped, stamp_arrivals, stamp_departures};
 use taut_wire::{PROBE_BYTES, Probe, ProbeWay};
 
-/// Interval between the first probes, which only check whether a server is there.
+/// Interval between the first probes, which only check whether a server replies.
 const HELLO_PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest plausible round trip.
@@ -27,15 +27,15 @@ const MOST_RTT: Duration = Duration::from_secs(10);
 /// Sleeps shorter than this are busy-waited, because the kernel would wake the thread too late.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// Probes that a late client sends before it checks for replies.
+/// Number of probes that a late client sends before it checks for replies.
 const SENT_BEFORE_LOOKING: u32 = 8;
 
-/// A series of probes at one interval.
+/// A series of probes with equal intervals.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Train {
-    /// Interval between intended send times.
+    /// Interval between the intended send times of two probes.
     pub interval: Duration,
-    /// Payload of each, bytes: 16 to [`super::MOST_BYTES`].
+    /// Payload of each probe, bytes: 16 to [`super::MOST_BYTES`].
     pub size_bytes: usize,
     /// Number of probes.
     pub count: u32,
@@ -52,14 +52,15 @@ pub struct Outcome {
     pub sent_ns: u64,
     /// Time from sending the probe to its first reply, ns.
     pub rtt_ns: Option<u64>,
-    /// The last part of `rtt_ns`: from the arrival of the reply in the kernel until this program had it, ns. It is none
-    /// if the kernel does not report it.
+    /// Time from the arrival of the reply in the kernel until this program received it, ns: the last part of `rtt_ns`.
+    /// None if the kernel does not report the arrival.
     pub wake_up_ns: Option<u64>,
-    /// Times from sending to the interface's queue and to the driver, ns, if the kernel's timestamps were requested.
+    /// Times from sending the probe until it reached the interface's queue, and until it reached the driver, ns. None
+    /// unless the kernel's timestamps were requested.
     pub departed_ns: [Option<u64>; 2],
-    /// Number of replies, at most 255.
+    /// Number of replies to the probe, at most 255.
     pub arrivals: u8,
-    /// True if a later probe got its first reply before this one.
+    /// True if a later probe got its first reply before this probe did.
     pub reordered: bool,
     /// True if the kernel rejected the probe.
     pub refused: bool,
@@ -74,8 +75,8 @@ impl Outcome {
     }
 
     /// Returns the parts of the round trip, ns, if all timestamps are known. The first two are the sender's stack (m2 -
-    /// m1) and the queue up to the driver (m3 - m2). The others are the path until the kernel had the reply, and the
-    /// time until this program had it (m6 - m5).
+    /// m1) and the queue up to the driver (m3 - m2). The third is the path until the kernel received the reply, and the
+    /// fourth the time until this program received it (m6 - m5).
     pub fn stages_ns(&self) -> Option<[u64; 4]> {
         let ([Some(queue), Some(driver)], Some(rtt), Some(wake_up)) =
             (self.departed_ns, self.rtt_ns, self.wake_up_ns)
@@ -91,19 +92,19 @@ impl Outcome {
 /// Result of a train.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainResult {
-    /// Outcome of each probe that was due before the end, in the order of sending.
+    /// Outcome of each probe that was due before the train ended, in the order of sending.
     pub probes: Vec<Outcome>,
     /// Loss, duplicates and reordering of the probes that the kernel accepted.
     pub sequence: SequenceReport,
     /// Probes that the kernel rejected.
     pub refused: u64,
-    /// Replies that arrived after their train had ended: they count as lost there.
+    /// Replies to probes of earlier trains, which had counted these probes as lost.
     pub late: u64,
-    /// Datagrams from the server that are no replies, or none of this session.
+    /// Datagrams from the server that are no replies, or replies of another session.
     pub malformed: u64,
-    /// Number of errors that report a closed port at the other machine.
+    /// Number of errors that report a closed port at the server's machine.
     pub unreachable: u64,
-    /// Time from the first probe's intended time to the last sending, s.
+    /// Time from the intended send time of the first probe to the last send call, s.
     pub seconds: f64,
     /// True if the train was stopped before its end.
     pub stopped: bool,
@@ -112,7 +113,7 @@ pub struct TrainResult {
 /// Reason why there is no session.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// There is no socket to the server.
+    /// A socket to the server cannot be opened.
     #[error("cannot send to {server}: {source}")]
     Socket {
         /// Address of the server.
@@ -139,18 +140,18 @@ pub enum ProbeError {
     Stopped,
 }
 
-/// The transport of probes, and its settings.
+/// The transport that carries probes, and its settings.
 #[derive(Debug, Clone, Default)]
 pub struct Over {
     /// The transport.
     pub transport: Transport,
     /// The settings of the deadline transport.
     pub deadline: DeadlineSettings,
-    /// True if the kernel timestamps datagrams as they leave; for UDP only.
+    /// True if the kernel timestamps datagrams as they leave; only for UDP.
     pub stamps_departures: bool,
 }
 
-/// The carrier of probes.
+/// The socket or transport object that carries probes.
 #[derive(Debug)]
 enum Carrier {
     /// A UDP socket, on which the kernel timestamps arrivals.
@@ -185,7 +186,7 @@ impl Carrier {
         }
     }
 
-    /// Returns the length of the datagram, and when the kernel received it, since 1970.
+    /// Returns the length of the datagram, and the time since 1970 at which the kernel received it.
     fn receive(&mut self, received: &mut [u8]) -> std::io::Result<(usize, Option<Duration>)> {
         match self {
             Self::Socket(socket) => receive_stamped(socket, received),
@@ -218,15 +219,16 @@ pub struct ProbeSession {
     carrier: Carrier,
     session: u16,
     begun: Instant,
-    /// Sequence number of the next probe.
+    /// Sequence number that the next probe gets.
     next: u32,
-    /// Sequence number of the first probe after those that only checked for a server.
+    /// Sequence number of the first measured probe; earlier probes only checked for a server.
     measured_from: u32,
     payload: Vec<u8>,
     received: Vec<u8>,
-    /// Number of sent datagrams, by which the kernel numbers its timestamps; none without them.
+    /// Number of sent datagrams, which the kernel uses as index of its departure timestamps; none if these are not
+    /// requested.
     numbered: Option<u32>,
-    /// The longest round trip so far, including late replies, ns.
+    /// The longest measured round trip, including late replies, ns.
     longest_rtt_ns: u64,
 }
 
@@ -253,7 +255,7 @@ impl ProbeSession {
         Self::connect_over(server, &Over::default(), size_bytes, wait, stop)
     }
 
-    /// Connects like [`ProbeSession::connect`], over any transport.
+    /// Connects like [`ProbeSession::connect`], through the transport of `over`.
     ///
     /// # Errors
     /// [`ProbeError`].
@@ -270,7 +272,8 @@ impl ProbeSession {
         Self::greet(carrier, server, size_bytes, wait, stamps, stop)
     }
 
-    /// Connects like [`ProbeSession::connect`], over another implementation of messages, such as that of the caller.
+    /// Connects like [`ProbeSession::connect`], through another implementation of [`Messages`], such as the caller's
+    /// own.
     ///
     /// # Errors
     /// [`ProbeError`].
@@ -336,8 +339,8 @@ impl ProbeSession {
         })
     }
 
-    /// Returns the longest round trip so far, including late replies: an estimate of the path's latency from the first
-    /// reply on. It is at most ten seconds, even if a server forges send times.
+    /// Returns the longest measured round trip, including late replies: an estimate of the path's latency, available
+    /// from the first reply on. It is at most ten seconds, even if a server forges send times.
     pub fn longest_round_trip(&self) -> Duration {
         Duration::from_nanos(self.longest_rtt_ns).min(MOST_RTT)
     }
@@ -364,7 +367,7 @@ impl ProbeSession {
         }
     }
 
-    /// Returns the next notice about the server.
+    /// Returns the next notice of the transport about the server.
     pub fn told(&mut self) -> Option<taut_transport::Notice> {
         match &mut self.carrier {
             Carrier::Socket(_) => None,
@@ -403,7 +406,7 @@ impl ProbeSession {
     }
 }
 
-/// Returns true if an error is another machine's report that datagrams do not arrive.
+/// Returns true if an error is the report of another machine that it did not accept a datagram.
 fn is_from_afar(e: &std::io::Error) -> bool {
     matches!(
         e.kind(),
@@ -420,7 +423,8 @@ struct Sending<'a> {
     begun_ns: u64,
     tracker: SequenceTracker,
     answered: u32,
-    /// Number of the first datagram, and the probe of each, by which timestamps are matched.
+    /// Index of the train's first datagram, and the probe of each later datagram: timestamps are matched to probes by
+    /// these.
     first_number: u32,
     numbered: Vec<u32>,
     result: TrainResult,
@@ -503,7 +507,7 @@ impl<'a> Sending<'a> {
         Ok(self.result)
     }
 
-    /// Sends the next probe, with the intended time `due_ns`; returns the actual time.
+    /// Sends the next probe, with the intended time `due_ns`; returns the actual send time.
     fn send(&mut self, due_ns: u64) -> std::io::Result<u64> {
         let sequence = self.session.next;
         let mut sent_ns = 0;
@@ -542,7 +546,7 @@ impl<'a> Sending<'a> {
         Ok(sent_ns)
     }
 
-    /// Reads the timestamps of sent datagrams.
+    /// Reads the kernel's departure timestamps of sent datagrams.
     fn take_departures(&mut self) -> std::io::Result<()> {
         let (Some(_), Carrier::Socket(socket)) = (self.session.numbered, &self.session.carrier)
         else {
@@ -616,13 +620,13 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// Returns the time from `stamp` (since 1970) until now, ns.
+/// Returns the time since `stamp` (a time since 1970), ns.
 fn since(stamp: Duration) -> Option<u64> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Some(now.ok()?.checked_sub(stamp)?.as_nanos() as u64)
 }
 
-/// Returns true if the kernel has no space for a datagram now.
+/// Returns true if an error means that the kernel has no space for a datagram now.
 fn is_for_now(e: &std::io::Error) -> bool {
     e.kind() == ErrorKind::WouldBlock
         || e.kind() == ErrorKind::Interrupted

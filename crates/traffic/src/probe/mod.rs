@@ -1,4 +1,4 @@
-//! Probes over the kernel's ordinary sockets measure the path as applications at both ends see it.
+//! Probes through the kernel's ordinary sockets: round trips of a path as applications on both hosts measure them.
 
 mod client;
 mod search;
@@ -13,5 +13,5 @@ use crate::messages::MOST_MESSAGE_BYTES;
 /// The default UDP port of a server.
 pub const DEFAULT_PORT: u16 = 8621;
 
-/// The longest payload, bytes.
+/// Limit on the payload of a probe, bytes.
 pub const MOST_BYTES: usize = MOST_MESSAGE_BYTES;

@@ -6,25 +6,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_measure::{ThroughputResult, ThroughputSearch, TrialOutcome, Wanted};
 
-/// Timeout for replies after the last probe of a trial, in addition to the longest round trip so far.
+/// Time to wait for replies after the last probe of a trial, in addition to the longest measured round trip.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// A client is behind if its probes take longer than the intended time multiplied by this factor, plus this many
-/// seconds.
+/// A client is too slow if sending takes longer than `MOST_LATE` times the intended time plus `LATE_AT_LEAST_SECONDS`.
 const MOST_LATE: f64 = 1.02;
 const LATE_AT_LEAST_SECONDS: f64 = 0.002;
 
 /// Result of a search.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SearchedRate {
-    /// The rate and the trials. In trials, reordered probes count as not received.
+    /// The highest rate and all trials. In the trials, reordered probes count as not received.
     #[serde(flatten)]
     pub found: ThroughputResult,
-    /// Reordered probes, in all trials.
+    /// Number of reordered probes in all trials.
     pub reordered: u64,
 }
 
-/// Searches with probes of `size_bytes`; `progress` is called before every trial.
+/// Searches the rate with probes of `size_bytes`; `progress` is called before every trial.
 ///
 /// # Errors
 /// The socket fails permanently.

@@ -1,4 +1,4 @@
-//! Sends probes back to their source.
+//! A server that sends each probe back to its source.
 
 use super::Over;
 use crate::messages::{Messages, Transport, open, widen};
@@ -15,7 +15,7 @@ use taut_wire::probe;
 /// Longest time after which an idle server notices a stop request.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A server bound to its address.
+/// A server whose socket is bound to an address.
 #[derive(Debug)]
 pub struct ProbeServer {
     carrier: Carrier,
@@ -30,9 +30,9 @@ enum Carrier {
 /// Counters of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Answered {
-    /// Probes sent back.
+    /// Probes that were sent back.
     pub answered: u64,
-    /// Datagrams that are no probes, which get no reply.
+    /// Datagrams that are no probes; they get no reply.
     pub malformed: u64,
     /// Replies that the kernel rejected.
     pub not_sent: u64,
@@ -69,7 +69,7 @@ impl ProbeServer {
         Ok(Self::by(open(over.transport, address, &over.deadline)?))
     }
 
-    /// Replies over another implementation of messages, such as that of the caller.
+    /// Makes a server that replies through another implementation of [`Messages`], such as the caller's own.
     pub fn by(messages: Box<dyn Messages>) -> Self {
         Self {
             carrier: Carrier::Messages(Mutex::new(messages)),
@@ -101,7 +101,7 @@ impl ProbeServer {
         let mut all = Answered::default();
         let mut payload = vec![0; super::MOST_BYTES + 1];
         while !stop.load(Ordering::Relaxed) {
-            // Notices about sent messages are of no interest here.
+            // Notices about sent messages are ignored here.
             let Ok(Some(received)) = messages.receive(&mut payload) else {
                 messages.wait(PAUSE);
                 continue;

@@ -6,12 +6,12 @@ use crate::live::Live;
 use std::sync::atomic::AtomicBool;
 use taut_measure::SequenceTracker;
 
-/// A record that keeps sequence statistics.
+/// A record with sequence statistics.
 pub trait Account: Record {
-    /// Returns the statistics of the packets that have come back.
+    /// Returns the sequence statistics of the packets that have come back.
     fn seen(&self) -> &SequenceTracker;
 
-    /// Runs a trial with records of this kind and a live view.
+    /// Runs a trial with records of this type and a live view.
     fn run_watched(
         instrument: &mut Instrument,
         trial: Trial,

@@ -43,7 +43,7 @@ pub(crate) use compiled_here;
 /// A record of every packet of a trial. The loop of the trial calls its methods for each packet, so they are inlined
 /// and do not allocate.
 pub trait Record: Sized {
-    /// Runs a trial with records of this kind by [`Instrument::run_streams`].
+    /// Runs a trial with records of this type by [`Instrument::run_streams`].
     fn run(
         instrument: &mut Instrument,
         trial: Trial,
@@ -53,34 +53,35 @@ pub trait Record: Sized {
         instrument.run_with(trial, records, &mut NoHand, stop)
     }
 
-    /// Records that packet `sequence`, due `due_ticks` after the start, is sent with this send delay.
+    /// Records that packet `sequence`, due `due_ticks` after the start, is sent with send delay `send_delay_ticks`.
     fn sent(&mut self, sequence: u64, due_ticks: u64, send_delay_ticks: u64);
     /// Records that packet `sequence` did not fit into the egress port.
     fn refused(&mut self, sequence: u64);
-    /// Records that packet `sequence` came back `latency_ticks` after its timestamp, `seen_ticks` after the start.
+    /// Records that packet `sequence` came back `seen_ticks` after the start, `latency_ticks` after its send timestamp.
     fn received(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64);
-    /// Records like [`Record::received`], with the frame's bytes.
+    /// Records a packet like [`Record::received`], with the bytes of the received frame.
     #[inline(always)]
     fn received_frame(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64, frame: &[u8]) {
         let _ = frame;
         self.received(sequence, latency_ticks, seen_ticks);
     }
-    /// Returns the number of distinct packets that came back, if the record knows it. The trial stops waiting once all
-    /// packets are back. Without this number, a duplicate counts in place of a packet that is still in flight.
+    /// Returns the number of distinct packets that came back, if the record counts them. The trial stops waiting when
+    /// all packets are back. Without the number of distinct packets, a duplicate counts in place of a packet that is
+    /// still in flight.
     fn received_unique(&self) -> Option<u64> {
         None
     }
-    /// Records a packet that came back with this latency, ns, by its port's own clock.
+    /// Records the latency of a packet that came back, ns, by the timestamps of the receiving port.
     #[inline(always)]
     fn stamped(&mut self, latency_ns: f64) {
         let _ = latency_ns;
     }
-    /// Records a corrupt packet that came back with this number.
+    /// Records a corrupt packet that came back with sequence number `sequence`.
     fn corrupt(&mut self, sequence: u64) {
         let _ = sequence;
     }
-    /// Records an interruption of 2 µs or more while the loop was idle: the next packet is late for a reason outside of
-    /// both the generator and the device.
+    /// Records an interruption of 2 µs or more while the loop was idle. The next packet is then late for a reason
+    /// outside of the generator and the device.
     fn interrupted(&mut self) {}
 }
 
@@ -92,15 +93,15 @@ pub struct Summaries {
     pub latency: LatencyHistogram,
     /// Latencies from send timestamp to arrival by the receiving port's own timestamps.
     pub stamped_latency: LatencyHistogram,
-    /// Send delays: intended send time to timestamp.
+    /// Send delays: send timestamp minus intended send time.
     pub send_delay: LatencyHistogram,
     /// Differences of successive latencies.
     pub jitter: JitterRecorder,
     /// Loss, duplicates and reordering.
     pub sequence: SequenceTracker,
-    /// Gaps between all sent packets, compared with the intended ones.
+    /// Gaps between successive sent packets, compared with the intended gaps.
     pub gaps: GapRecorder,
-    /// The gaps in which the loop was interrupted.
+    /// The subset of `gaps` during which the loop was interrupted.
     pub interrupted_gaps: GapRecorder,
     /// Intended and actual send time of the last packet, ticks after the start.
     last: Option<(u64, u64)>,
@@ -108,7 +109,7 @@ pub struct Summaries {
 }
 
 impl Summaries {
-    /// Makes empty summaries, in nanoseconds of `clock`.
+    /// Makes empty summaries in nanoseconds, converted with `clock`.
     pub fn new(clock: &Clock) -> Self {
         Self {
             ns_per_tick: clock.to_ns(1),
@@ -170,7 +171,7 @@ impl Record for Summaries {
 
 impl Summaries {
     /// Processes a packet that came back, and returns true if it is the first copy. Latencies of duplicates are not
-    /// recorded, because fractions and percentiles are of packets.
+    /// recorded, because each packet counts once in percentiles.
     #[inline(always)]
     pub(crate) fn arrived(&mut self, sequence: u64, latency_ticks: u64) -> bool {
         if self.sequence.record(sequence) == Arrival::Duplicate {

@@ -1,4 +1,4 @@
-//! A record that keeps summaries and optionally a live view, samples of every packet, and the frames of the slowest
+//! A record that has summaries and optionally a live view, samples of every packet, and the frames of the slowest
 //! packets.
 
 use super::{Record, Summaries, compiled_here};
@@ -8,13 +8,13 @@ use crate::{FromIntended, Live, Sampler, Slowest, WorstPackets};
 pub struct Observed {
     /// Histograms and sequence statistics.
     pub summaries: Summaries,
-    /// Latency from the intended send time.
+    /// Latencies from the intended send time.
     pub intended: FromIntended,
-    /// Times of the slowest packets.
+    /// Latencies and arrival times of the slowest packets.
     pub slowest: Slowest,
     /// The live view.
     pub live: Live,
-    /// Sampler of every packet, for a file.
+    /// Sampler of every packet, for a file of samples.
     pub sampler: Option<Sampler>,
     /// Frames of the slowest packets.
     pub worst: Option<WorstPackets>,

@@ -3,7 +3,7 @@
 use super::{Account, Record, WithLive, compiled_here};
 use taut_measure::SequenceTracker;
 
-/// The sequence statistics only: for searches, in which nothing else may cost time.
+/// The sequence statistics only: for rate searches, whose loop must not spend time on anything else.
 #[derive(Debug)]
 pub struct Sequence(pub SequenceTracker);
 

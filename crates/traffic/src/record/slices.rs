@@ -1,25 +1,25 @@
-//! Latencies over the time of a trial.
+//! Latencies in successive time slices of a trial.
 
 use super::{Account, Record, WithLive, compiled_here};
 use crate::slowest::Slowest;
 use taut_measure::{Arrival, LatencyHistogram, SequenceTracker};
 use taut_sys::Clock;
 
-/// Latencies in slices of time, the slowest packets, and the sequence statistics.
+/// Latencies per time slice, the slowest packets, and the sequence statistics.
 #[derive(Debug)]
 pub struct Sliced {
     ns_per_tick: f64,
     slices_per_tick: f64,
-    /// Latencies, ns, of the packets that arrived in each part of the trial.
+    /// One histogram per time slice of the trial: latencies, ns, of the packets that arrived in the slice.
     pub slices: Vec<LatencyHistogram>,
-    /// Times of the slowest packets.
+    /// Latencies and arrival times of the slowest packets.
     pub slowest: Slowest,
     /// Loss, duplicates and reordering.
     pub sequence: SequenceTracker,
 }
 
 impl Sliced {
-    /// Makes the record of a trial of this duration and number of packets, with at least one slice.
+    /// Makes the record of a trial of `seconds` seconds and about `packets` packets, with at least one slice.
     pub fn new(clock: &Clock, seconds: f64, slices: usize, packets: f64) -> Self {
         Self {
             ns_per_tick: clock.to_ns(1),

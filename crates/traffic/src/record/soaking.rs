@@ -1,7 +1,7 @@
-//! Statistics of packets over hours, divided into intervals, in constant memory.
+//! Statistics of trials that last hours, per interval, in constant memory.
 //!
-//! The loop fills two intervals: the current one, and the previous one for packets in flight. It passes finished ones
-//! through a bounded channel on which neither side waits.
+//! The loop fills two intervals: the current interval, and the previous interval for packets that are still in flight.
+//! It passes complete intervals through a bounded channel on which neither side waits.
 
 use super::{Account, Record, WithLive, compiled_here};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -10,11 +10,11 @@ use taut_measure::{Arrival, LatencyHistogram, SequenceTracker};
 /// The packets that were due in one interval.
 #[derive(Debug, Clone)]
 pub struct SoakedInterval {
-    /// Number of the interval, from 0; none for the placeholder before the first.
+    /// Index of the interval, from 0; none for the placeholder before the first interval.
     pub number: Option<u64>,
     /// Packets that were passed to the port, including refused ones.
     pub sent: u64,
-    /// Packets that did not fit.
+    /// Packets that did not fit into the port's ring.
     pub refused: u64,
     /// Packets that came back.
     pub received: u64,
@@ -48,7 +48,7 @@ pub struct Soaking {
     packets_per_interval: u64,
     before: Box<SoakedInterval>,
     present: Box<SoakedInterval>,
-    /// First sequence numbers of the previous, the current and the next interval.
+    /// First sequence numbers of the previous, the current and the next interval, in this order.
     before_from: u64,
     present_from: u64,
     next_from: u64,
@@ -59,22 +59,23 @@ pub struct Soaking {
     skipped: u64,
 }
 
-/// The data that is left at the end of the trial.
+/// The data that remains at the end of a trial.
 #[derive(Debug)]
 pub struct Soaked {
-    /// The last two intervals.
+    /// The previous and the current interval at the end of the trial.
     pub last: [Box<SoakedInterval>; 2],
-    /// Loss, duplicates and reordering.
+    /// Loss, duplicates and reordering of the whole trial.
     pub sequence: SequenceTracker,
-    /// Packets that came back after their interval had been finished.
+    /// Packets that came back after their interval had been passed to the reader.
     pub late: u64,
     /// Intervals that were skipped because the reader was behind.
     pub skipped: u64,
 }
 
 impl Soaking {
-    /// Makes the record, with `spares` intervals in flight between the loop and the reader. Also returns the channel of
-    /// finished intervals, which begins with the placeholder, and the channel by which the reader returns them.
+    /// Makes the record, with `spares` intervals in circulation between the loop and the reader. Also returns the
+    /// channel of complete intervals, of which the first is the placeholder, and the channel by which the reader
+    /// returns intervals.
     pub fn new(
         ns_per_tick: f64,
         packets_per_interval: u64,
@@ -106,7 +107,7 @@ impl Soaking {
         (soaking, is_finished, give_back)
     }
 
-    /// Ends the record, and with it the channel of finished intervals.
+    /// Ends the record, and closes the channel of complete intervals.
     pub fn finish(self) -> Soaked {
         Soaked {
             last: [self.before, self.present],

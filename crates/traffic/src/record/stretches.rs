@@ -1,10 +1,10 @@
-//! Periods in which packets arrived.
+//! Periods in which packets arrived without a long gap.
 
 use super::{Record, compiled_here};
 use std::time::Duration;
 use taut_sys::{Clock, ticks};
 
-/// A record of arrival times: the first and the last arrival of each period without a longer pause, ticks.
+/// A record of the periods in which packets arrived: the times of the first and the last arrival of each period, ticks.
 #[derive(Debug)]
 pub struct Stretches {
     apart_ticks: u64,
@@ -12,7 +12,7 @@ pub struct Stretches {
 }
 
 impl Stretches {
-    /// Makes the record. Packets with a gap longer than `apart` belong to different periods, of which at most `most`
+    /// Makes the record. A gap longer than `apart` between two arrivals separates two periods; at most `most` periods
     /// are stored.
     pub fn new(clock: &Clock, apart: Duration, most: usize) -> Self {
         Self {
@@ -21,7 +21,7 @@ impl Stretches {
         }
     }
 
-    /// Returns the times of the first and of the last packet of each period, ticks.
+    /// Returns the times of the first and the last arrival of each period, ticks.
     pub fn into_seen(self) -> Vec<(u64, u64)> {
         self.seen
     }

@@ -26,8 +26,8 @@ const HAS_SEQUENCE: u8 = 0b010;
 const HAS_N_PDU: u8 = 0b001;
 const HAS_ANY: u8 = HAS_EXTENSIONS | HAS_SEQUENCE | HAS_N_PDU;
 
-/// The maximum number of extension headers in a chain. No sender needs as many, and a longer chain would only cost the
-/// reader time.
+/// The maximum number of extension headers in a chain. No sender needs as many, and a longer chain would only take the
+/// reader's time.
 pub const MOST_EXTENSIONS: usize = 16;
 
 /// The UDP port that GTP-U uses (TS 29.281 section 4.4.2).
@@ -137,7 +137,7 @@ impl<B: SplitByteSlice> Gtpu<B> {
 pub struct Extension<'a> {
     /// Type of the header; 0x85 is the PDU session container of 5G.
     pub kind: u8,
-    /// Content of the header: 2 bytes, or 4 more for every further unit.
+    /// Content of the header: 2 bytes, plus 4 for each further unit of length.
     pub content: &'a [u8],
 }
 
@@ -199,8 +199,8 @@ impl<'a> Extensions<'a> {
 }
 
 impl Extension<'_> {
-    /// Returns true if a tunnel endpoint that does not understand this header must discard the packet. The two highest
-    /// bits of its type are then 1 and 0, or 1 and 1 (TS 29.281 section 5.2.1, figure 5.2.1-2).
+    /// Returns true if a tunnel endpoint that does not understand this header must discard the packet. In that case the
+    /// two highest bits of its type are 10 or 11 (TS 29.281 section 5.2.1, figure 5.2.1-2).
     #[inline]
     pub fn must_be_understood(&self) -> bool {
         self.kind & 0x80 != 0

@@ -4,7 +4,7 @@
 use super::{Extension, Gtpu};
 use zerocopy::ByteSlice;
 
-/// The type of its extension header (TS 29.281 section 5.2.1, figure 5.2.1-3).
+/// The type of the extension header that is a PDU session container (TS 29.281 section 5.2.1, figure 5.2.1-3).
 pub const PDU_SESSION_CONTAINER: u8 = 0x85;
 
 /// The bytes of the shortest container, including its length and the type of the next header.
@@ -41,7 +41,7 @@ impl PduSession {
         Some(Self { uplink, qfi })
     }
 
-    /// Returns the container as the last extension header of a chain, without the type in front of it,
+    /// Returns the container as the last extension header of a chain, without the type before it,
     /// [`PDU_SESSION_CONTAINER`].
     #[inline]
     pub fn emit(self) -> [u8; PDU_SESSION_LEN_BYTES] {

@@ -1,4 +1,4 @@
-//! Information elements of PFCP (3GPP TS 29.244 section 8): those that a user plane reads and writes.
+//! Information elements of PFCP (3GPP TS 29.244 section 8): those that a user plane reads or writes.
 
 use crate::{Error, view};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -194,7 +194,7 @@ fn v6(bytes: &[u8]) -> Result<(Ipv6Addr, &[u8]), Error> {
     Ok((Ipv6Addr::from(*address), rest))
 }
 
-/// Addresses that follow each other in a value, each present if its flag is set.
+/// Addresses in a value, one after the other, each present if its flag is set.
 type Addresses = (Option<Ipv4Addr>, Option<Ipv6Addr>);
 
 fn addresses(bytes: &[u8], has_v4: bool, has_v6: bool) -> Result<Addresses, Error> {
@@ -341,7 +341,7 @@ impl UeAddress {
     }
 }
 
-/// The headers that are added to packets (section 8.2.56).
+/// The outer headers that the user plane adds to packets (section 8.2.56).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OuterHeaderCreation {
     /// Tunnel endpoint identifier.
@@ -463,7 +463,7 @@ impl FailedRule {
     }
 }
 
-/// A filter on the packets of a rule's tunnel or user (SDF filter, section 8.2.5). Absent fields are not compared.
+/// A filter for the packets to which a rule applies (SDF filter, section 8.2.5). Absent fields are not compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SdfFilter<'a> {
     /// Flow description in the syntax of TS 29.212 section 5.4.2.

@@ -62,7 +62,7 @@ struct Start {
 pub struct Message<'a> {
     /// Type of the message.
     pub message_type: MessageType,
-    /// Session of the message, if it has one.
+    /// Session endpoint identifier in the message, if it has one.
     pub seid: Option<u64>,
     /// Sequence number, which pairs a request with its response, 24 bits.
     pub sequence: u32,
@@ -100,7 +100,7 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Returns the sequence number of a message of another version, for the error response; 0 if there is none.
+    /// Returns the sequence number of a message of another PFCP version, for the error response; 0 if there is none.
     pub fn sequence_of_other_version(bytes: &[u8]) -> u32 {
         match bytes {
             [_, _, _, _, a, b, c, ..] => u32::from_be_bytes([0, *a, *b, *c]),

@@ -1,4 +1,4 @@
-//! One direction: the XDP program on the ingress interface, and its counters.
+//! One direction of forwarding: the XDP program on the ingress interface, and its counters.
 
 use super::{HeaderChange, KernelCounters, KernelProgram};
 use crate::Mode;
@@ -10,7 +10,7 @@ use taut_sys::Error;
 /// Compiled from `ebpf/xdp_forward.bpf.c` by build.rs.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_forward.bpf.o"));
 
-/// The only key of the counters.
+/// The only key in the map of counters.
 const KEY: [u8; 4] = [0; 4];
 
 /// Maps that a new program takes over from the old one: the egress interfaces, and the counters.
@@ -25,7 +25,7 @@ pub(super) struct Direction {
 }
 
 impl Direction {
-    /// Loads the program for frames from one port to another, by their numbers.
+    /// Loads the program for frames from one port to another; the ports are given by their indices.
     pub(super) fn new(
         what: &str,
         program: KernelProgram<'_>,
@@ -43,7 +43,7 @@ impl Direction {
         })
     }
 
-    /// Loads another program for the same frames, which continues the counters of the current one and will replace it.
+    /// Loads another program for the same frames. It continues the counters of the current program and will replace it.
     pub(super) fn load_next(
         &self,
         what: &str,
@@ -67,7 +67,7 @@ impl Direction {
         Ok(())
     }
 
-    /// Sets the interface of an exit.
+    /// Sets the egress interface behind an exit.
     pub(super) fn leave_through(&self, exit: usize, interface: u32) -> io::Result<()> {
         let key = (exit as u32).to_ne_bytes();
         map(&self.object, "out")?
@@ -75,7 +75,7 @@ impl Direction {
             .map_err(as_io)
     }
 
-    /// Attaches the program to the interface `name` of this index.
+    /// Attaches the program to the interface called `name`, with the given index.
     pub(super) fn attach(
         &mut self,
         what: &str,
@@ -99,7 +99,7 @@ impl Direction {
         self.attachment.as_ref().map(|a| a.mode)
     }
 
-    /// Returns packets and bytes that left through an exit, for a program with several exits.
+    /// Returns the number of packets and of bytes that left through an exit, for a program with several exits.
     pub(super) fn left_through(&self, exit: usize) -> (u64, u64) {
         let key = (exit as u32).to_ne_bytes();
         let cpus = map(&self.object, "left")
@@ -114,8 +114,8 @@ impl Direction {
         sums
     }
 
-    /// Adds the counters of this direction. Frames that were refused after the program had passed them on are not
-    /// included.
+    /// Adds the counters of this direction to `sum`. Frames that were refused after the program had passed them on are
+    /// not included.
     pub(super) fn add_to(&self, sum: &mut KernelCounters) {
         let cpus = map(&self.object, "counted")
             .and_then(|counted| counted.lookup_percpu(&KEY, MapFlags::ANY).map_err(as_io));

@@ -11,11 +11,11 @@ use std::io;
 use taut_sys::Error;
 use taut_sys::interface::{self, Interface};
 
-/// An exit of a direction.
+/// An exit of a direction: the interface through which frames may leave.
 struct Exit {
     /// Index of the entrance with the same interface.
     to: usize,
-    /// Interface in the direction's map.
+    /// Index of the egress interface that is set in the direction's map; none if none is set.
     interface: Option<u32>,
 }
 
@@ -23,11 +23,11 @@ struct Exit {
 struct Side {
     entrance: Entrance,
     direction: Direction,
-    /// The kernel's number of the interface; none while it does not exist.
+    /// The kernel's index of the interface; none while the interface does not exist.
     index: Option<u32>,
-    /// The exit of the entrance, or one for each entrance if the program chooses.
+    /// The exit to which the entrance refers, or one exit for each entrance if the program chooses.
     exits: Vec<Exit>,
-    /// Remark on the mode of the program, or an empty text.
+    /// Note on the mode of the program, or an empty text.
     note: &'static str,
 }
 
@@ -36,7 +36,7 @@ pub struct KernelForwarder {
     sides: Vec<Side>,
     /// True if programs choose the egress interface.
     sends: bool,
-    /// Socket for queries about interfaces in the network namespace of the start.
+    /// Socket for queries about interfaces in the network namespace in which the forwarder started.
     lookup: OwnedFd,
     refused: Result<Refused, String>,
 }
@@ -101,8 +101,8 @@ impl KernelForwarder {
         Ok(forwarder)
     }
 
-    /// Replaces the current programs, in all directions or in none. Each frame is processed by the old program or the new
-    /// one; none is lost, and counters continue. Returns when no old program is running any more.
+    /// Replaces the current programs, in all directions or in none. Each frame is processed by the old program or the
+    /// new one; none is lost, and counters continue. Returns when no old program is running any more.
     ///
     /// # Errors
     /// A program cannot be loaded or attached, or it passes frames up and its maps are written elsewhere.
@@ -134,7 +134,7 @@ impl KernelForwarder {
         Ok(())
     }
 
-    /// Returns the counters of all directions together.
+    /// Returns the counters, summed over all directions.
     pub fn counters(&self) -> KernelCounters {
         let mut sum = KernelCounters::default();
         for side in &self.sides {
@@ -147,7 +147,8 @@ impl KernelForwarder {
         sum
     }
 
-    /// Returns the counters of each interface, in the order of the entrances; frames that a driver refused count as sent.
+    /// Returns the counters of each interface, in the order of the entrances; frames that a driver refused count as
+    /// sent.
     pub fn interfaces(&self) -> Vec<InterfaceCounters> {
         let mut passed = vec![InterfaceCounters::default(); self.sides.len()];
         for (number, side) in self.sides.iter().enumerate() {
@@ -208,7 +209,7 @@ impl KernelForwarder {
         links
     }
 
-    /// Returns a description of each direction, for people.
+    /// Returns a description of each direction, for display.
     pub fn details(&self) -> Vec<String> {
         let mut lines: Vec<_> = self
             .sides
@@ -285,7 +286,7 @@ impl KernelForwarder {
         self.watch(number)
     }
 
-    /// Counts refused frames between the current interfaces.
+    /// Starts counting refused frames between the current interfaces of a direction.
     fn watch(&mut self, number: usize) -> Result<(), Error> {
         let side = &self.sides[number];
         if let (Ok(refused), Some(from)) = (&mut self.refused, side.index) {

@@ -1,5 +1,5 @@
-//! Forwarding inside the kernel: an XDP program on each interface passes frames to the other one, and this process only
-//! counts and watches. All attachments end with the process, however it ends.
+//! Forwarding inside the kernel: an XDP program on each interface redirects frames to another interface, while this
+//! process only counts and watches. All attachments end with the process, however it ends.
 //!
 //! It is built with feature `xdp`; without it, starting returns an error.
 
@@ -25,9 +25,9 @@ use crate::upcall::UpcallPrograms;
 /// through it.
 #[derive(Debug, Clone, Copy)]
 pub enum KernelProgram<'a> {
-    /// Optional changes of addresses only.
+    /// Address changes only, or none.
     Headers(&'a [HeaderChange]),
-    /// Programs of a function, which pass undecided frames up; addresses are changed afterwards.
+    /// Programs of a function, which pass undecided frames up to the process; addresses are changed afterwards.
     Upcall(&'a dyn UpcallPrograms, &'a [HeaderChange]),
     /// Functions, in order.
     Functions(&'a KernelFunctions),
@@ -38,7 +38,7 @@ pub enum KernelProgram<'a> {
 pub struct Entrance {
     /// Name of the interface.
     pub interface: String,
-    /// Modes of its program, in order of preference.
+    /// Modes in which the program may be attached, in order of preference.
     pub modes: &'static [Mode],
     /// Index of the entrance whose interface is the egress interface.
     pub to: usize,
@@ -64,15 +64,15 @@ pub struct KernelCounters {
     pub rx_packets: u64,
     /// Bytes of `rx_packets`.
     pub rx_bytes: u64,
-    /// Frames passed to the other interface's driver and accepted by it.
+    /// Frames that the driver of the egress interface accepted.
     pub tx_packets: u64,
-    /// Bytes of frames passed to the other interface, including those that its driver refused.
+    /// Bytes of frames passed to the egress interface, including those that its driver refused.
     pub tx_bytes: u64,
-    /// Frames dropped because they lack the addresses to change.
+    /// Frames dropped because they are too short to contain the addresses to change.
     pub too_short: u64,
-    /// Frames dropped because the other interface did not exist or was down, or its driver's ring was full.
+    /// Frames dropped because the egress interface did not exist or was down, or its driver's ring was full.
     pub refused: u64,
-    /// Frames dropped because programs support at most 16383 bytes.
+    /// Frames dropped because they are longer than 16383 bytes, the limit of the programs.
     pub too_long: u64,
     /// Frames dropped by a function.
     pub dropped: u64,

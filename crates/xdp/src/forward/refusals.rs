@@ -1,4 +1,4 @@
-//! Frames that were passed on and refused, which the kernel reports at two trace points.
+//! Counts frames that were passed to an egress interface and refused; the kernel reports them at two trace points.
 
 use crate::program::{as_io, load, map, namespace_of};
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
@@ -12,7 +12,7 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_refused.bpf.
 /// The programs at the trace points and their counters.
 pub(super) struct Refused {
     object: Object,
-    /// The kernel's number of the interfaces' namespace.
+    /// Cookie of the network namespace of the interfaces.
     namespace: u64,
     ways: Vec<[u8; 16]>,
     _links: Vec<Link>,
@@ -38,7 +38,8 @@ impl Refused {
         })
     }
 
-    /// Counts frames from one interface to another, which a program finds in the map of that number.
+    /// Starts counting frames from one interface to another; `map_id` is the kernel's identifier of the map in which a
+    /// program finds the egress interface.
     pub(super) fn watch(&mut self, from: u32, to: u32, map_id: u32) -> io::Result<()> {
         for way in [way(self.namespace, from, to), way(0, map_id, 0)] {
             if !self.ways.contains(&way) {
@@ -64,7 +65,7 @@ impl Refused {
     }
 }
 
-/// Returns `struct way` of the program.
+/// Returns the bytes of `struct way` in ebpf/xdp_refused.bpf.c.
 fn way(namespace: u64, from: u32, to: u32) -> [u8; 16] {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&namespace.to_ne_bytes());

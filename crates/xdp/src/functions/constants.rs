@@ -1,18 +1,19 @@
-//! Settings of a program before it is loaded (`settings` in ebpf/xdp_functions.bpf.c), and the entries of its maps.
+//! Constants of a program, which are set before it is loaded (`settings` in ebpf/xdp_functions.bpf.c), and the entries
+//! of its maps.
 
 use super::nat;
 use super::{KernelFunction, KernelRule, KernelStage, MOST_STAGES};
 use crate::forward::HeaderChange;
 
-/// `struct stage` there.
+/// Size of `struct stage` in ebpf/xdp_functions.bpf.c.
 const STAGE_BYTES: usize = 40;
-/// `struct rule` there.
+/// Size of `struct rule` in ebpf/xdp_functions.bpf.c.
 pub(super) const RULE_BYTES: usize = 76;
-/// `struct hop` there.
+/// Size of `struct hop` in ebpf/xdp_functions.bpf.c.
 pub(super) const HOP_BYTES: usize = 8;
 const ANY_PROTOCOL: u16 = 256;
 
-/// `enum stage_kind` there.
+/// `enum stage_kind` in ebpf/xdp_functions.bpf.c.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Headers,
@@ -27,9 +28,9 @@ enum Kind {
 /// The constants of one direction's program, and the contents of its maps.
 pub(super) struct Program {
     pub constants: Vec<u8>,
-    /// Rules of all filters, in sequence.
+    /// Entries for the rules of all filters, one after the other.
     pub rules: Vec<u8>,
-    /// Hops of all buckets, in the order of the functions.
+    /// Entries for the next hops of all buckets, in the order of the functions.
     pub buckets: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! Runs a program without an interface: the kernel passes it frames of this process (`BPF_PROG_TEST_RUN`).
+//! Runs a program without an interface: the kernel passes it frames that this process provides (`BPF_PROG_TEST_RUN`).
 
 use super::Passed;
 use crate::program::{as_io, map};
@@ -25,7 +25,7 @@ impl std::fmt::Debug for DryRun {
 }
 
 impl DryRun {
-    /// Makes a run of a program whose frames leave through `exits` interfaces.
+    /// Prepares runs of a program whose frames leave through `exits` interfaces.
     pub(crate) fn new(object: Object, exits: usize) -> Result<Self, Error> {
         map(&object, "out")
             .and_then(|out| {
@@ -38,7 +38,8 @@ impl DryRun {
         Ok(Self { object })
     }
 
-    /// Runs the program `repeat` times on a frame of 14 to about 3500 bytes, each time on the result of the last run.
+    /// Runs the program `repeat` times on a frame of 14 to about 3500 bytes; each run processes the output of the
+    /// previous one.
     ///
     /// # Errors
     /// The kernel reports an error.

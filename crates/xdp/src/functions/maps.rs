@@ -1,4 +1,4 @@
-//! The maps of functions in the kernel: those shared by all directions, and those of one.
+//! The maps of functions in the kernel: those shared by all directions, and those of one direction.
 
 use super::constants::{HOP_BYTES, Program, RULE_BYTES};
 use super::nat::{self, Shared};
@@ -15,13 +15,13 @@ use taut_sys::Error;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_functions.bpf.o"));
 
 const WHAT: &str = "functions in the kernel";
-/// `struct outcomes` there: a count for each.
+/// Size of `struct outcomes` in the program: a count for each outcome.
 const OUTCOMES_BYTES: u32 = 16 * 8;
 
 /// The functions of a chain in the kernel; they are freed with the last program and process that has them open.
 #[derive(Debug)]
 pub struct KernelFunctions {
-    /// Functions of frames, in order, by egress port.
+    /// The functions for each egress port, in order.
     directions: Vec<Vec<KernelStage>>,
     outcomes: MapHandle,
     /// Maps of the NAT function, which the first load creates.
@@ -29,7 +29,7 @@ pub struct KernelFunctions {
 }
 
 impl KernelFunctions {
-    /// Makes the functions of a chain from those of frames, by egress port.
+    /// Makes the functions of a chain; `directions` has the functions for each egress port.
     ///
     /// # Errors
     /// There are more than [`MOST_STAGES`] functions, or the machine lacks something.
@@ -67,8 +67,9 @@ impl KernelFunctions {
         })
     }
 
-    /// Continues functions of `before`: `kept[i]` is the index in `before` of function `i`, if it continues. Such
-    /// functions keep their seeds, and NAT its mappings. It must be called before the first program is loaded.
+    /// Continues with the state of functions of `before`: `kept[i]` is the index in `before` of function `i`, if that
+    /// function continues. Such functions keep their seeds, and NAT its mappings. It must be called before the first
+    /// program is loaded.
     pub fn keep(&mut self, before: &Self, kept: &[Option<usize>]) {
         for (stages, old) in self.directions.iter_mut().zip(&before.directions) {
             for stage in stages {
@@ -85,8 +86,8 @@ impl KernelFunctions {
         }
     }
 
-    /// Loads the program of the frames that leave through port number `to`, with these maps; `adjust` may change more
-    /// of it.
+    /// Loads the program for the frames that leave through the port with index `to`, with these maps; `adjust` may
+    /// change the object before it is loaded.
     pub(crate) fn load(
         &self,
         what: &str,
@@ -122,7 +123,7 @@ impl KernelFunctions {
         Ok(object)
     }
 
-    /// Returns packets by outcome in the function of that number in the chain, both directions together.
+    /// Returns the packets by outcome of the function with that index in the chain, summed over both directions.
     pub fn outcomes(&self, number: usize) -> Vec<u64> {
         let key = (number as u32).to_ne_bytes();
         let cpus = self.outcomes.lookup_percpu(&key, MapFlags::ANY);
@@ -135,8 +136,8 @@ impl KernelFunctions {
         sums
     }
 
-    /// Returns the program of the frames that leave through port number `to`, without an interface, to test it or to
-    /// measure its cost.
+    /// Returns the program for the frames that leave through the port with index `to`, without an interface, to test
+    /// the program or to measure its cost.
     ///
     /// # Errors
     /// The machine lacks something.
@@ -145,7 +146,7 @@ impl KernelFunctions {
     }
 }
 
-/// Fills an array from its beginning.
+/// Fills an array map from its first entry; each entry has `each` bytes.
 fn fill(object: &Object, name: &str, bytes: &[u8], each: usize) -> io::Result<()> {
     let count = bytes.len() / each;
     if count == 0 {

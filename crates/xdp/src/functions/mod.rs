@@ -23,18 +23,18 @@ pub use maps::KernelFunctions;
 #[cfg(not(feature = "xdp"))]
 pub use without::{DryRun, KernelFunctions};
 
-/// Limit on the functions of a chain.
+/// Maximum number of functions in a chain.
 pub const MOST_STAGES: usize = 16;
 
-/// Number of buckets of flows that are assigned to hops.
+/// Number of buckets over which flows are spread; each bucket has one next hop.
 pub const HOP_BUCKETS: usize = 1 << 16;
 
 /// A function for frames of one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KernelFunction {
-    /// Changes addresses, without counters.
+    /// Changes addresses, without counting.
     Headers(HeaderChange),
-    /// Passes everything, counted under that outcome.
+    /// Passes every packet, and counts it under one outcome.
     Passes {
         /// Index of the outcome in the function.
         outcome: usize,
@@ -51,7 +51,7 @@ pub enum KernelFunction {
     },
     /// Accepts or drops packets.
     Filter {
-        /// The rules, the first of which that matches decides.
+        /// The rules; the first matching rule decides.
         rules: Vec<KernelRule>,
         /// True if packets without a matching rule are dropped.
         default_drops: bool,
@@ -72,32 +72,32 @@ pub enum KernelFunction {
     },
 }
 
-/// Settings of a translator. Slots of mappings and keys of inside endpoints are those of the function in user space.
+/// Settings of NAT. Slots of mappings and keys of inside endpoints are encoded as by the function in user space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelNat {
     /// The outside addresses, at most 16.
     pub addresses: Vec<u32>,
     /// First and last outside port.
     pub ports: (u16, u16),
-    /// Seed of the choice of ports.
+    /// Seed for the choice of outside ports.
     pub seed: u64,
-    /// Limit on mappings.
+    /// Maximum number of mappings.
     pub mappings: usize,
-    /// Limit on the mappings of an inside address.
+    /// Maximum number of mappings per inside address.
     pub mappings_per_host: u32,
-    /// Buckets of the array that counts the mappings of inside addresses, a power of two.
+    /// Number of buckets of the array that counts the mappings per inside address, a power of two.
     pub host_buckets: usize,
     /// Interval of the sweeps for expired mappings.
     pub sweep: Duration,
-    /// Idle time from inside after which a UDP mapping expires.
+    /// Time without packets from the inside after which a UDP mapping expires.
     pub udp: Duration,
-    /// Idle timeout of an open TCP connection.
+    /// Idle timeout of an established TCP connection.
     pub tcp: Duration,
-    /// Idle timeout of a TCP connection that opens or closes.
+    /// Idle timeout of a TCP connection that is being opened or closed.
     pub tcp_closing: Duration,
     /// Idle timeout of an ICMP query.
     pub icmp: Duration,
-    /// Slot and inside key of permanent mappings.
+    /// Slot and inside key of each permanent mapping.
     pub forwards: Vec<(u32, u64)>,
 }
 
@@ -106,11 +106,11 @@ pub struct KernelNat {
 pub struct KernelRule {
     /// True if packets that match are dropped.
     pub drops: bool,
-    /// Protocol of the packets; none matches all.
+    /// Protocol of matching packets; none matches every protocol.
     pub protocol: Option<u8>,
-    /// The mask of source addresses, and the value of the masked bits. IPv4 addresses are mapped IPv6 addresses.
+    /// The mask for source addresses, and the value of the masked bits. IPv4 addresses are mapped to IPv6 addresses.
     pub source: (u128, u128),
-    /// The mask of destination addresses, and the value of the masked bits.
+    /// The mask for destination addresses, and the value of the masked bits.
     pub destination: (u128, u128),
     /// First and last source port; packets without ports do not match.
     pub source_ports: Option<(u16, u16)>,
@@ -121,14 +121,14 @@ pub struct KernelRule {
 /// A function and its position in a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelStage {
-    /// Index of the function in the chain, under which the packets of both directions are counted.
+    /// Index of the function in the chain; packets of both directions are counted under this index.
     pub number: usize,
     /// The function in this direction.
     pub function: KernelFunction,
 }
 
 impl KernelStage {
-    /// Returns the translator, if it is one.
+    /// Returns the settings of NAT, if the function is NAT.
     #[cfg(feature = "xdp")]
     fn nat(&self) -> Option<&KernelNat> {
         match &self.function {
@@ -175,7 +175,7 @@ mod without {
             match *self {}
         }
 
-        /// Returns packets by outcome in the function of that number.
+        /// Returns the packets by outcome of the function with that index.
         pub fn outcomes(&self, _: usize) -> Vec<u64> {
             match *self {}
         }

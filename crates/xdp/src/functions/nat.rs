@@ -6,21 +6,21 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, OpenMapMut};
 use std::io;
 use std::os::fd::AsFd;
 
-/// Outside addresses of a translator in the program.
+/// Maximum number of outside addresses of NAT in the program.
 const ADDRESSES: usize = 16;
-/// `struct nat_settings` there.
+/// Size of `struct nat_settings` in the program.
 pub(super) const SETTINGS_BYTES: usize = 72 + 4 * ADDRESSES;
-/// `struct mapping` there.
+/// Size of `struct mapping` in the program.
 const MAPPING_BYTES: usize = 32;
-/// `struct hand` there.
+/// Size of `struct hand` in the program.
 const HAND_BYTES: usize = 24;
-/// State `STATIC` there.
+/// State `STATIC` of a mapping in the program.
 const STATIC: u32 = 32;
-/// Slots of an address: ports of UDP and of TCP, and identifiers of ICMP.
+/// Slots per outside address: ports of UDP, ports of TCP, and identifiers of ICMP.
 const PLACES: u32 = 3 << 16;
 const NAMES: [&str; 4] = ["nat_mappings", "nat_inside", "nat_hand", "nat_hosts"];
 
-/// Returns `struct nat_settings` of the program.
+/// Returns the bytes of `struct nat_settings` in the program.
 pub(super) fn constants(nat: &KernelNat) -> Vec<u8> {
     let times = [nat.udp, nat.tcp, nat.tcp_closing, nat.icmp, nat.sweep];
     let numbers = [
@@ -44,8 +44,8 @@ pub(super) fn constants(nat: &KernelNat) -> Vec<u8> {
     bytes
 }
 
-/// The maps of the first loaded program, for later ones. (Their locks need type information, which only a program's own
-/// object has.)
+/// The maps of the first loaded program, which later programs use too. (Their locks need type information, which only a
+/// program's own object has.)
 #[derive(Debug)]
 pub(super) struct Shared([MapHandle; 4]);
 
@@ -80,7 +80,7 @@ impl Shared {
     }
 }
 
-/// Sets the size of a map of an object before it is loaded, or replaces it by the map of an earlier object.
+/// Sets the size of a map of an object before the object is loaded, or replaces the map by that of an earlier object.
 pub(super) fn adjust(
     map: &mut OpenMapMut<'_>,
     nat: &KernelNat,

@@ -1,13 +1,13 @@
-//! Settings of a program before it is loaded (`settings` in ebpf/xdp_gateway.bpf.c).
+//! Constants of a program, which are set before it is loaded (`settings` in ebpf/xdp_gateway.bpf.c).
 
 use super::{GatewaySettings, MOST_CLOSED, MOST_OWN};
 use crate::forward::HeaderChange;
 use std::net::IpAddr;
 
-/// Addresses of one IP version, the gateway's own ones first.
+/// Number of addresses of one IP version, the gateway's own addresses first.
 const ADDRESSES: usize = MOST_OWN + MOST_CLOSED;
 
-/// Makes the constants of the program for the direction from one port to another, by their numbers.
+/// Makes the constants of the program for the direction from one port to another; the ports are given by their indices.
 pub(super) fn constants(
     settings: &GatewaySettings,
     change: HeaderChange,

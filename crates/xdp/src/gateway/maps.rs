@@ -15,15 +15,15 @@ use taut_sys::Error;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_gateway.bpf.o"));
 
 const WHAT: &str = "a gateway in the kernel";
-/// Numbers of paths have 16 bits.
+/// Number of path indices, which have 16 bits.
 const PATHS: u32 = 1 << 16;
-/// Size of `struct path` there: two addresses, IP version, port.
+/// Size of `struct path` in the program: two addresses, IP version, port.
 const PATH_BYTES: usize = 40;
 /// Offset of the port in `struct path`.
 const PATH_PORT: usize = 36;
-/// Size of `struct outcomes` there, one count each.
+/// Size of `struct outcomes` in the program, one count for each outcome.
 const OUTCOMES_BYTES: u32 = 28 * 8;
-/// Size of `struct meter` there: the time of the next packet, and the cost of a byte.
+/// Size of `struct meter` in the program: the time of the next packet, and the cost of a byte.
 const METER_BYTES: usize = 16;
 /// Offset of the cost in `struct meter`.
 const METER_COST: usize = 8;
@@ -36,11 +36,11 @@ pub struct KernelGateway {
     settings: GatewaySettings,
     bearers: MapHandle,
     paths: MapHandle,
-    /// Numbers of each bearer's meters, by its key.
+    /// Indices of each bearer's two meters, by the key of the bearer.
     metered: MapHandle,
     meters: MapHandle,
     outcomes: MapHandle,
-    /// Ring, by direction, through which its program passes frames up.
+    /// Rings through which programs pass frames up to the process, one per direction.
     up: Vec<MapHandle>,
 }
 
@@ -85,7 +85,7 @@ impl KernelGateway {
         })
     }
 
-    /// Adds a bearer, or replaces that of its key.
+    /// Adds a bearer, or replaces the bearer with the same key.
     ///
     /// # Errors
     /// The kernel reports an error.
@@ -108,7 +108,7 @@ impl KernelGateway {
         self.bearers.delete(&key.to_ne_bytes()).map_err(as_io)
     }
 
-    /// Sets the meters of a bearer, by numbers from 1; 0 is none.
+    /// Sets the two meters of a bearer, by their indices from 1; 0 means no meter.
     ///
     /// # Errors
     /// The kernel reports an error.
@@ -129,7 +129,7 @@ impl KernelGateway {
         self.metered.delete(&key.to_ne_bytes()).map_err(as_io)
     }
 
-    /// Restarts a meter, with `cost` in 2^-20 ns per byte.
+    /// Restarts a meter with `cost`, the time per byte in units of 2^-20 ns.
     ///
     /// # Errors
     /// The kernel reports an error.
@@ -141,7 +141,7 @@ impl KernelGateway {
             .map_err(as_io)
     }
 
-    /// Sets the addresses of a path number, before any bearer uses it.
+    /// Sets the addresses of the path with this index, before any bearer uses the path.
     ///
     /// # Errors
     /// The kernel reports an error.
@@ -171,7 +171,7 @@ impl KernelGateway {
         put.map_err(as_io)
     }
 
-    /// Returns the number of the last egress port of a path's packets, if there were any.
+    /// Returns the index of the port through which packets of a path last left, if there were any.
     pub fn port_of(&self, number: u16) -> Option<usize> {
         let key = u32::from(number).to_ne_bytes();
         let value = self.paths.lookup(&key, MapFlags::ANY).ok()??;
@@ -179,7 +179,7 @@ impl KernelGateway {
         (port as usize).checked_sub(1)
     }
 
-    /// Returns packets by outcome, without those passed up.
+    /// Returns the packets by outcome, without packets that were passed up.
     pub fn outcomes(&self) -> Vec<u64> {
         let cpus = self.outcomes.lookup_percpu(&[0; 4], MapFlags::ANY);
         let mut sums = vec![0; OUTCOMES_BYTES as usize / 8];

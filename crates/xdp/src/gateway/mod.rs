@@ -1,5 +1,5 @@
 //! A mobile gateway's fast path inside the kernel: XDP programs look bearers up in maps (ebpf/xdp_gateway.bpf.c), and
-//! pass undecided frames up.
+//! pass undecided frames up to the process.
 //!
 //! It is built with feature `xdp`; without it, making one returns an error.
 
@@ -15,9 +15,9 @@ pub use maps::KernelGateway;
 #[cfg(not(feature = "xdp"))]
 pub use without::KernelGateway;
 
-/// Limit on the gateway's own addresses of one IP version.
+/// Maximum number of the gateway's own addresses per IP version.
 pub const MOST_OWN: usize = 8;
-/// Limit on further addresses to which no user packet may be sent.
+/// Maximum number of further addresses to which no user packet may be sent.
 #[cfg(feature = "xdp")]
 const MOST_CLOSED: usize = 2;
 
@@ -26,32 +26,32 @@ const MOST_CLOSED: usize = 2;
 pub struct GatewaySettings {
     /// The gateway's own addresses: at most [`MOST_OWN`] of each IP version.
     pub own: Vec<IpAddr>,
-    /// Other addresses to which packets out of a tunnel must not be sent, in addition to the own ones: at most two.
+    /// Addresses, in addition to `own`, to which packets from a tunnel must not be sent: at most two.
     pub closed: Vec<IpAddr>,
     /// Indices of the ingress ports of tunnels; none if tunnels may use all ports.
     pub tunnels: Option<Vec<usize>>,
-    /// Limit on bearers.
+    /// Maximum number of bearers.
     pub bearers: usize,
-    /// Limit on meters: their numbers begin at 1.
+    /// Maximum number of meters; the index of the first meter is 1.
     pub meters: usize,
     /// Longest outer IP packet in bytes.
     pub mtu: usize,
-    /// True if other frames than the gateway's pass unchanged.
+    /// True if frames that are not for the gateway pass unchanged.
     pub passes_others: bool,
     /// True if the process replies to requests for the MAC address of the gateway's own addresses.
     pub answers_neighbours: bool,
 }
 
-/// The entry of one bearer. The meaning of the numbers is defined by the function and the programs.
+/// The map entry of one bearer. The function and the programs define the meaning of the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelBearer {
-    /// The TEID for packets.
+    /// TEID of the tunnel into which packets are sent.
     pub teid: u32,
-    /// The path for packets, from 1; 0 for none.
+    /// Index of the path to which packets are sent, from 1; 0 for none.
     pub path: u16,
-    /// The QFI for packets.
+    /// QoS flow identifier (QFI) that packets get.
     pub qfi: u8,
-    /// Number of the action.
+    /// Identifier of the action.
     pub action: u8,
 }
 
@@ -119,7 +119,7 @@ mod without {
             match *self {}
         }
 
-        /// Sets the addresses of a path number.
+        /// Sets the addresses of the path with this index.
         ///
         /// # Errors
         /// It cannot be called.
@@ -127,7 +127,7 @@ mod without {
             match *self {}
         }
 
-        /// Returns the last egress port of a path's packets.
+        /// Returns the index of the port through which packets of a path last left.
         pub fn port_of(&self, _: u16) -> Option<usize> {
             match *self {}
         }

@@ -1,5 +1,5 @@
-//! Integers of a map that is mapped into this process's memory: written here by atomic stores, without a system call,
-//! and read by programs.
+//! Integers of a map that is mapped into this process's memory. This process writes them by atomic stores, without a
+//! system call, and XDP programs read them.
 
 use libbpf_rs::MapHandle;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -8,13 +8,13 @@ use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
-/// Numbers that readers access atomically, and that may be zero-initialised.
+/// Integers that readers access atomically, and that may be zero-initialised.
 pub(super) trait Atomic {}
 
 impl Atomic for AtomicU16 {}
 impl Atomic for AtomicU64 {}
 
-/// The numbers of an array map with `BPF_F_MMAPABLE`.
+/// The integers of an array map with `BPF_F_MMAPABLE`.
 #[derive(Debug)]
 pub(super) struct Mapped<A> {
     first: NonNull<A>,
@@ -27,7 +27,7 @@ unsafe impl<A: Atomic> Send for Mapped<A> {}
 unsafe impl<A: Atomic> Sync for Mapped<A> {}
 
 impl<A: Atomic> Mapped<A> {
-    /// Maps `count` numbers of a map whose values are at least as many, in sequence.
+    /// Maps the first `count` integers of a map into memory. The values of the map have to contain at least as many.
     pub fn of(map: &MapHandle, count: usize) -> io::Result<Self> {
         let (len, flags) = (count * size_of::<A>(), ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a fresh mapping at an address the kernel chooses overlaps nothing, and is used within its length only.
@@ -36,7 +36,7 @@ impl<A: Atomic> Mapped<A> {
         Ok(Self { first, count })
     }
 
-    /// Returns a number; none after the last.
+    /// Returns the integer at an index; none after the last.
     pub fn get(&self, index: usize) -> Option<&A> {
         // SAFETY: the number lies in the mapping, which begins at a page, had zeroes at first, and lives as long as this.
         (index < self.count).then(|| unsafe { self.first.add(index).as_ref() })

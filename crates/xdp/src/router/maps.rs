@@ -17,19 +17,20 @@ use taut_sys::Error;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_router.bpf.o"));
 
 const WHAT: &str = "a router in the kernel";
-/// Limit on the kernel's IPv6 routes; memory is allocated per route.
+/// Maximum number of IPv6 routes in the kernel; memory is allocated per route.
 const MOST_V6: u32 = 1 << 20;
-/// Length of the prefix length before its address, in bytes.
+/// Length of the field before an address that contains the prefix length, in bytes.
 const LENGTH_BYTES: usize = 4;
-/// Entries per value of the IPv4 maps, and values per entry of the first level: one for each 24 bits of an address.
+/// Number of entries per value of the IPv4 maps, and number of values in the first level: together one entry for each
+/// value of the first 24 address bits.
 const ENTRIES: usize = 1 << 8;
 const FIRST_V4: usize = 1 << 16;
-/// Size of `struct outcomes` there, one count each.
+/// Size of `struct outcomes` in the program, one count for each outcome.
 const OUTCOMES_BYTES: u32 = 10 * 8;
 /// Size of the ring for frames of one interface that wait for the process: 512 of them.
 const UP_BYTES: u32 = 2 << 20;
 
-/// A map, and its numbers in the memory of this process.
+/// A map, and its integers in the memory of this process.
 #[derive(Debug)]
 struct Shown<A: Atomic> {
     map: MapHandle,
@@ -47,7 +48,7 @@ pub struct KernelRouter {
     hops: Shown<AtomicU64>,
     shares: Shown<AtomicU64>,
     outcomes: MapHandle,
-    /// Ring, by port, through which its program passes frames up.
+    /// Rings through which programs pass frames up to the process, one per port.
     up: Vec<MapHandle>,
 }
 
@@ -78,17 +79,18 @@ impl KernelRouter {
         })
     }
 
-    /// Sets the next hop of all IPv4 addresses with these first 24 bits, or, with bit 15 set, their block.
+    /// Sets the entry for all IPv4 addresses with these first 24 bits: the next hop, or, with bit 15 set, the block
+    /// with the entries for the last byte.
     pub fn set_first_v4(&self, index: usize, bits: u16) {
         set_entry(&self.first_v4.numbers, index, bits);
     }
 
-    /// Sets the next hop of the addresses with that last byte in a block.
+    /// Sets the next hop of the addresses with the last byte `last` in a block.
     pub fn set_in_block_v4(&self, block: usize, last: usize, bits: u16) {
         set_entry(&self.blocks_v4.numbers, block * ENTRIES + last, bits);
     }
 
-    /// Sets the next hop of an IPv6 route, whose prefix is the address and its length; none removes the route.
+    /// Sets the next hop of the IPv6 route to the prefix `address`/`length`; none removes the route.
     ///
     /// # Errors
     /// The map is full; other errors are the kernel's. Nothing has changed then.
@@ -113,21 +115,21 @@ impl KernelRouter {
         }
     }
 
-    /// Sets the entry of the next hop of that number, as a word (crates/router/src/hop.rs).
+    /// Sets the entry of the next hop with that index, as a word (crates/router/src/hop.rs).
     pub fn set_hop(&self, number: usize, word: u64) {
         if let Some(it) = self.hops.numbers.get(number) {
             it.store(word, Ordering::Release);
         }
     }
 
-    /// Sets the next hop of one share of an ECMP group's flows; shares are numbered over all groups.
+    /// Sets the next hop of one share of an ECMP group's flows; share indices count through all groups.
     pub fn set_share(&self, share: usize, number: usize) {
         if let Some(it) = self.shares.numbers.get(share) {
             it.store(number as u64, Ordering::Release);
         }
     }
 
-    /// Returns packets by outcome, without those passed up.
+    /// Returns the packets by outcome, without packets that were passed up.
     pub fn outcomes(&self) -> Vec<u64> {
         let cpus = self.outcomes.lookup_percpu(&[0; 4], MapFlags::ANY);
         let mut sums = vec![0; OUTCOMES_BYTES as usize / 8];
@@ -139,7 +141,7 @@ impl KernelRouter {
         sums
     }
 
-    /// Returns the program of frames that enter through a port, without an interface.
+    /// Returns the program for frames that enter through a port, without an interface.
     ///
     /// # Errors
     /// The machine lacks something.
@@ -214,7 +216,7 @@ fn make(
         .map_err(|e| refused(format!("{WHAT}: making the map of {name}"), as_io(e)))
 }
 
-/// Makes an array of `values` values with `numbers` numbers each, mapped into this process's memory.
+/// Makes an array of `values` values with `numbers` integers each, mapped into this process's memory.
 fn shown<A: Atomic>(name: &str, numbers: usize, values: usize) -> Result<Shown<A>, Error> {
     let bytes = (size_of::<u32>(), numbers * size_of::<A>());
     let flags = libbpf_sys::BPF_F_MMAPABLE;
@@ -224,7 +226,7 @@ fn shown<A: Atomic>(name: &str, numbers: usize, values: usize) -> Result<Shown<A
     Ok(Shown { map, numbers })
 }
 
-/// Writes an entry if it changes: most do not, and programs on all CPUs read them.
+/// Writes an entry if its value changes. Most values do not, and programs on all CPUs read the entries.
 fn set_entry(entries: &Mapped<AtomicU16>, index: usize, bits: u16) {
     if let Some(it) = entries.get(index)
         && it.load(Ordering::Relaxed) != bits

@@ -1,5 +1,5 @@
 //! A router's fast path inside the kernel: XDP programs look destinations up in maps (ebpf/xdp_router.bpf.c), and pass
-//! undecided frames up.
+//! undecided frames up to the process.
 //!
 //! It is built with feature `xdp`; without it, making one returns an error.
 
@@ -13,32 +13,32 @@ pub use maps::KernelRouter;
 #[cfg(not(feature = "xdp"))]
 pub use without::KernelRouter;
 
-/// Limit on the interfaces of a router in the kernel.
+/// Maximum number of interfaces of a router in the kernel.
 pub const MOST_INTERFACES: usize = 64;
 
-/// The router's settings of a port.
+/// The router's settings for one port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RouterInterface {
     /// Its MAC address.
     pub mac: [u8; 6],
     /// Longest IP packet that may leave, bytes.
     pub mtu: u16,
-    /// True if the process receives multicast frames and those of other protocols than IP.
+    /// True if the process gets multicast frames, and frames of protocols other than IP.
     pub listens: bool,
 }
 
 /// Settings of the programs, in addition to the routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouterSettings {
-    /// The interfaces, by number of the port: at most [`MOST_INTERFACES`].
+    /// The interfaces, by index of the port: at most [`MOST_INTERFACES`].
     pub interfaces: Vec<RouterInterface>,
     /// Seed of the flow hash.
     pub flow_seed: u64,
-    /// Blocks of the table of IPv4, for /24 networks with longer prefixes in them.
+    /// Number of blocks of the IPv4 table, one for each /24 network that has routes with longer prefixes.
     pub blocks_v4: usize,
-    /// Limit on next hops, including number 0, which means no route.
+    /// Maximum number of next hops, including number 0, which means no route.
     pub hops: usize,
-    /// Number of shares of all groups of next hops together.
+    /// Number of shares, summed over all groups of next hops.
     pub shares: usize,
 }
 
@@ -67,7 +67,7 @@ mod without {
             ))
         }
 
-        /// Sets the next hop or block of IPv4 addresses with these first 24 bits.
+        /// Sets the entry for IPv4 addresses with these first 24 bits: a next hop or a block.
         pub fn set_first_v4(&self, _: usize, _: u16) {
             match *self {}
         }
@@ -100,7 +100,7 @@ mod without {
             match *self {}
         }
 
-        /// Returns the program of frames that enter through a port, without an interface.
+        /// Returns the program for frames that enter through a port, without an interface.
         ///
         /// # Errors
         /// It cannot be called.

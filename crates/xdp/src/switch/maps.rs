@@ -14,9 +14,9 @@ use taut_sys::Error;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_switch.bpf.o"));
 
 const WHAT: &str = "a switch in the kernel";
-/// `struct rule` there.
+/// Size of `struct rule` in the program.
 const RULE_BYTES: usize = 2 * 8 * WORDS + 3 * 4 + 2 * 6;
-/// Size of `struct outcomes` there, one count each.
+/// Number of counts in `struct outcomes` of the program.
 const OUTCOMES: usize = 4;
 /// Size of the ring for frames of one interface that wait for the process: 512 of them.
 const UP_BYTES: u32 = 2 << 20;
@@ -29,7 +29,7 @@ pub struct KernelSwitch {
     ports: usize,
     rules: MapHandle,
     outcomes: MapHandle,
-    /// Ring, by port, through which its program passes frames up.
+    /// Rings through which programs pass frames up to the process, one per port.
     up: Vec<MapHandle>,
 }
 
@@ -67,7 +67,7 @@ impl KernelSwitch {
         })
     }
 
-    /// Returns frames by outcome, without those passed up.
+    /// Returns the frames by outcome, without frames that were passed up.
     pub fn counts(&self) -> SwitchCounts {
         let cpus = self.outcomes.lookup_percpu(&[0; 4], MapFlags::ANY);
         let mut sums = [0; OUTCOMES];
@@ -85,7 +85,7 @@ impl KernelSwitch {
         }
     }
 
-    /// Returns the program of frames that enter through a port, without an interface.
+    /// Returns the program for frames that enter through a port, without an interface.
     ///
     /// # Errors
     /// The machine lacks something.
@@ -130,7 +130,7 @@ impl UpcallPrograms for KernelSwitch {
     }
 }
 
-/// Returns `struct rule` of the program.
+/// Returns the bytes of `struct rule` in the program.
 fn bytes(rule: &SwitchRule) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(RULE_BYTES);
     for words in [rule.value, rule.mask] {

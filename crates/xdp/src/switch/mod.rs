@@ -1,5 +1,5 @@
-//! Rules of a switch inside the kernel: XDP programs apply the first that matches (ebpf/xdp_switch.bpf.c), and pass
-//! undecided frames up.
+//! Rules of a switch inside the kernel: XDP programs apply the first matching rule (ebpf/xdp_switch.bpf.c), and pass
+//! undecided frames up to the process.
 //!
 //! It is built with feature `xdp`; without it, making one returns an error.
 
@@ -11,19 +11,19 @@ pub use maps::KernelSwitch;
 #[cfg(not(feature = "xdp"))]
 pub use without::KernelSwitch;
 
-/// Limit on the ports of a switch in the kernel.
+/// Maximum number of ports of a switch in the kernel.
 pub const MOST_PORTS: usize = 64;
-/// Limit on its rules.
+/// Maximum number of rules of a switch in the kernel.
 pub const MOST_RULES: usize = 64;
-/// Words of a key.
+/// Number of 64-bit words in a key, the header fields that rules compare.
 pub const WORDS: usize = 8;
 
 /// The action for frames that match a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// They are passed up to the process.
+    /// The frames are passed up to the process.
     Up,
-    /// They leave through a port, with these destination and source addresses, or their own.
+    /// The frames leave through one port. The destination and source addresses are replaced if new ones are set.
     Send {
         /// Index of the port.
         port: u32,
@@ -32,26 +32,26 @@ pub enum Verdict {
         /// New source address.
         source: Option<[u8; 6]>,
     },
-    /// They leave through all other ports.
+    /// The frames leave through all ports except the ingress port.
     Flood,
-    /// They are dropped by a rule.
+    /// A rule drops the frames.
     Drop,
-    /// They are dropped because no rule matches.
+    /// The frames are dropped because no rule matches.
     Miss,
 }
 
-/// A rule: a mask and a value of the key, and the action for frames that match.
+/// A rule: a mask and a value for the key, and the action for frames that match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SwitchRule {
-    /// Value of the masked bits.
+    /// Value of the masked bits of the key.
     pub value: [u64; WORDS],
     /// Mask of the key.
     pub mask: [u64; WORDS],
-    /// Action for the frames.
+    /// Action for frames that match.
     pub verdict: Verdict,
 }
 
-/// Frames by outcome in the kernel, without those passed up.
+/// Frames by outcome in the kernel, without frames that were passed up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SwitchCounts {
     /// Frames sent by a rule.
@@ -92,7 +92,7 @@ mod without {
             match *self {}
         }
 
-        /// Returns the program of frames that enter through a port, without an interface.
+        /// Returns the program for frames that enter through a port, without an interface.
         ///
         /// # Errors
         /// It cannot be called.

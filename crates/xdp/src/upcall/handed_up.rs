@@ -1,4 +1,4 @@
-//! Frames that a program passes up to the process through its ring.
+//! Frames that a program passes up to this process through a ring.
 
 use super::UpcallPrograms;
 use crate::program::as_io;
@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
 use taut_sys::Error;
 
-/// Time that a call waits for the first frame.
+/// Timeout of a call that waits for the first frame.
 const WAIT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 500_000,
@@ -51,7 +51,8 @@ impl HandedUp {
         })
     }
 
-    /// Passes at most `most` frames to `each`, in order; waits half a millisecond for the first. Returns their number.
+    /// Passes at most `most` frames to `each`, in order; waits up to half a millisecond for the first frame. Returns
+    /// the number of frames.
     pub fn show(&mut self, most: usize) -> usize {
         let mut shown = self.ring.consume_raw_n(most);
         if shown == 0 {
@@ -68,7 +69,7 @@ impl HandedUp {
     }
 }
 
-/// Parses `struct handed_up` of the program: the length, then the frame.
+/// Parses `struct handed_up` of the program: the length of the frame, then the frame.
 fn frame(record: &[u8]) -> Option<&[u8]> {
     let (length, rest) = record.split_at_checked(LENGTH_BYTES)?;
     rest.get(..u32::from_ne_bytes(length.try_into().ok()?) as usize)

@@ -1,7 +1,7 @@
-//! Programs of a function that process most frames themselves and pass the rest up to the process, in which a worker
-//! runs the same function on them ([`UpcallPrograms`]).
+//! Programs of a function that process most frames in the kernel and pass the others up to the process, in which a
+//! worker runs the same function on them ([`UpcallPrograms`]).
 //!
-//! It is meant for few frames: the reader sleeps while there are none.
+//! The upcall is meant for few frames: the reader sleeps while there are none.
 
 #[cfg(feature = "xdp")]
 mod handed_up;
@@ -19,11 +19,11 @@ use std::fmt::Debug;
 #[cfg(feature = "xdp")]
 use taut_sys::Error;
 
-/// The programs of a function, one for each direction, which share the maps that the function in the process fills.
+/// The programs of a function, one for each direction. They share maps that the function in the process fills.
 ///
 /// They are freed with the last program and process that has the maps open.
 pub trait UpcallPrograms: Debug + Send + Sync {
-    /// Loads the program of the direction from the first of these ports to the second one, with a change of addresses.
+    /// Loads the program for the direction from the first of these ports to the second one, with a change of addresses.
     /// `what` is the action in error messages.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ pub trait UpcallPrograms: Debug + Send + Sync {
         false
     }
 
-    /// Returns the ring through which the program of the direction that begins at a port passes frames up.
+    /// Returns the ring through which a program passes frames up, by ingress port of its direction.
     #[cfg(feature = "xdp")]
     fn ring(&self, from: usize) -> &MapHandle;
 }
@@ -71,7 +71,7 @@ mod without {
             Err(Error::missing(what, "a build with feature \"xdp\""))
         }
 
-        /// Passes on at most that many frames.
+        /// Passes at most `most` frames to the callback.
         pub fn show(&mut self, _: usize) -> usize {
             match *self {}
         }

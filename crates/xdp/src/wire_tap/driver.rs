@@ -14,7 +14,7 @@ use taut_sys::interface::{self, Interface};
 /// Compiled from `ebpf/wire_tap.bpf.c` by build.rs.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wire_tap.bpf.o"));
 
-/// `struct sighting` there.
+/// Size of `struct sighting` in the program.
 const SIGHTING_BYTES: usize = 24;
 
 /// Observes the links of one or two veth interfaces. Dropping it removes the programs from the kernel.
@@ -23,7 +23,7 @@ pub struct WireTap {
     ring: RingBuffer<'static>,
     taken: Rc<RefCell<Vec<Sighting>>>,
     interfaces: Vec<String>,
-    /// Number of frames on the links before the programs were attached.
+    /// Number of frames that had crossed the links before the programs were attached.
     crossed_before: u64,
     _links: Vec<Link>,
 }
@@ -116,7 +116,8 @@ impl WireTap {
         self.taken.borrow_mut().drain(..).for_each(&mut each);
     }
 
-    /// Returns the counts of what was missed; call it in the network namespace of the start, while no frames are sent.
+    /// Returns the numbers of missed sightings and frames. Call it in the network namespace in which the tap started,
+    /// while no frames are sent.
     pub fn missed(&self) -> Missed {
         let crossed = self.crossed_before + self.counter(0);
         Missed {
@@ -125,7 +126,7 @@ impl WireTap {
         }
     }
 
-    /// Returns one of the programs' counters, over all CPUs.
+    /// Returns one of the programs' counters, summed over all CPUs.
     fn counter(&self, which: u32) -> u64 {
         let of_cpus = map(&self.object, "counters")
             .and_then(|counters| {
@@ -163,7 +164,8 @@ fn wrong(interfaces: &str, reason: &str) -> Error {
     Error::system(format!("port \"{interfaces}\""), reason)
 }
 
-/// Describes the usual reason for a rejection by the kernel other than a lack of privileges.
+/// Converts an error into one that states the usual reason: the kernel is too old. Errors about missing privileges do
+/// not change.
 fn too_old(error: Error) -> Error {
     if error.is_missing() {
         return error;

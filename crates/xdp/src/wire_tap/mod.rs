@@ -17,7 +17,7 @@ pub use driver::WireTap;
 #[cfg(not(feature = "xdp"))]
 pub use without::WireTap;
 
-/// Counts of what a tap missed.
+/// Numbers of sightings and frames that a tap missed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missed {
     /// Sightings that did not fit into the ring between the kernel and this process.
@@ -27,11 +27,11 @@ pub struct Missed {
     pub unseen: u64,
 }
 
-/// Returns the size of the ring for `sightings` between two calls of [`WireTap::take`].
+/// Returns the size, in bytes, of a ring for `sightings` between two calls of [`WireTap::take`].
 pub fn ring_bytes(sightings: f64) -> u32 {
     /// Size of a record and the ring's own header.
     const BYTES: f64 = 32.0;
-    /// Range of the ring size: bounded, and large enough for a pause of the reader.
+    /// Limits of the ring size: bounded, and large enough for a pause of the reader.
     const RANGE: std::ops::RangeInclusive<u32> = 1 << 20..=1 << 29;
     let wanted = (sightings * BYTES).min(f64::from(*RANGE.end())) as u32;
     wanted.max(*RANGE.start()).next_power_of_two()
@@ -74,10 +74,10 @@ mod without {
             ))
         }
 
-        /// Does nothing: there is no such value.
+        /// Does nothing: no value of this type exists in this build.
         pub fn take(&mut self, _: impl FnMut(Sighting)) {}
 
-        /// Returns nothing: there is no such value.
+        /// Returns nothing: no value of this type exists in this build.
         pub fn missed(&self) -> Missed {
             Missed::default()
         }

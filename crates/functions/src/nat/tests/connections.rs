@@ -1,4 +1,4 @@
-//! Tests of events that end a TCP mapping early, and of similar ones that must not.
+//! Tests of events that end a TCP mapping early, and of similar events that must not end it.
 
 use super::super::parser::{ACK, FIN, RST, SYN};
 use super::*;

@@ -1,4 +1,4 @@
-//! Tests of the limits on a host or a flood.
+//! Tests of the limits on mappings, per host and during a flood.
 
 use super::*;
 use std::time::Instant;
@@ -43,7 +43,8 @@ fn forwarded_ports_do_not_count_towards_the_host_limit() {
     assert!(out(&mut *nat, &udp([10, 0, 0, 1], 55)).is_none());
 }
 
-/// Measures the packets per second of a flood of new flows that meets a full table, and of one that fills it.
+/// Measures the packets per second of a flood of new flows that meets a full table, and of a flood that fills the
+/// table.
 #[test]
 #[ignore = "a measurement: cargo test --release -p taut-functions --lib flood -- --ignored --nocapture"]
 fn flood_of_new_flows() {

@@ -1,5 +1,5 @@
-//! The work of the node without a request: heartbeats, reports to control planes, and the supervision of peers (3GPP TS
-//! 29.244 sections 6.2.2, 7.4.5 and 7.5.8.3).
+//! The work of the node that no request triggers: heartbeats, reports to control planes, and the supervision of peers
+//! (3GPP TS 29.244 sections 6.2.2, 7.4.5 and 7.5.8.3).
 
 use super::super::counts::Counted;
 use super::super::echo::Became;
@@ -100,7 +100,7 @@ impl Node {
         messages
     }
 
-    /// Returns true if more work is pending than is done at a time, so that the next check is due at once.
+    /// Returns true if more work is pending than one pass processes, so that the next pass is due immediately.
     pub fn is_behind(&self) -> bool {
         self.is_behind
     }

@@ -10,10 +10,11 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use taut_wire::pfcp::{Cause, ElementType, FTeid, Message, MessageType, NodeId, Seid, Writer};
 
-/// The number of attempts to find a free identifier; with four million of them taken, one search in a thousand fails.
+/// The number of attempts to find a free identifier; with four million identifiers in use, one attempt in a thousand
+/// hits one of them.
 const TRIES: usize = 32;
 
-/// The choice of tunnel identifiers that neither the table nor pending sessions use.
+/// Chooses tunnel identifiers that neither the table nor pending sessions use.
 struct Chooser<'a> {
     control: &'a Control,
     taken: BTreeSet<u32>,
@@ -181,7 +182,7 @@ impl Node {
         self.peers.get(&owner).map_or(0, |peer| peer.sessions)
     }
 
-    /// Changes the session by the message, with its bearers in the table; nothing happens if it is refused.
+    /// Applies the message to the session and to its bearers in the table. A refused message changes nothing.
     fn change(
         &mut self,
         mut session: Session,

@@ -37,7 +37,7 @@ pub(super) type Detection = (u16, Choice, Limited);
 /// The detection rules of each tunnel and user, in order of evaluation.
 pub(super) struct Detections {
     pub(super) of_match: BTreeMap<Match, Vec<Detection>>,
-    /// The number of bearers that they need.
+    /// The number of bearers that these rules need.
     pub(super) bearers: usize,
     pub(super) most_bearers: usize,
 }
@@ -117,7 +117,7 @@ impl Followed {
     }
 }
 
-/// Returns the positions of detection rules; those that have one keep it.
+/// Returns the positions of detection rules in the sorting; a rule that has a position keeps it.
 fn places(
     ids: impl Iterator<Item = u16>,
     known: &BTreeMap<u16, u8>,

@@ -52,7 +52,7 @@ pub(super) struct Far {
 pub(super) struct Bar {
     /// The time from the first buffered packet to its report.
     pub(super) delay: Duration,
-    /// The number of packets that the control plane suggests.
+    /// The number of packets to buffer, as the control plane suggests it.
     pub(super) packets: Option<u8>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Qer {
     pub(super) qfi: Option<u8>,
     pub(super) uplink_closed: bool,
     pub(super) downlink_closed: bool,
-    /// The maximum bit rates. Control planes write 0 for an unlimited rate, which is none here.
+    /// The maximum bit rates. Control planes write 0 for an unlimited rate; it is stored as none.
     pub(super) uplink_kbps: Option<NonZeroU64>,
     pub(super) downlink_kbps: Option<NonZeroU64>,
 }

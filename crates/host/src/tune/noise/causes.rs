@@ -24,7 +24,7 @@ pub struct Gap {
     pub cause: String,
 }
 
-/// The gaps of one cause.
+/// Statistics of all gaps that have the same cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cause {
     /// The name of the cause.
@@ -37,11 +37,11 @@ pub struct Cause {
     pub median_ns: f64,
     /// The length of the longest gap, ns.
     pub longest_ns: f64,
-    /// The fraction of the time lost in all gaps, 0 to 1.
+    /// The fraction of all lost time that these gaps took, 0 to 1.
     pub share_of_lost: f64,
 }
 
-/// The gaps of one range of lengths.
+/// The gaps whose length is in one range.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bin {
     /// The lower limit of the range, ns.
@@ -55,9 +55,9 @@ pub struct Bin {
 /// The fractions of the stored gaps that have a known cause, 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
-    /// The fraction by the length of the gaps.
+    /// The fraction of the gaps' total length.
     pub share_of_time: f64,
-    /// The fraction by the number of gaps.
+    /// The fraction of the number of gaps.
     pub share_of_gaps: f64,
 }
 

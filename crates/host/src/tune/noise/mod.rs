@@ -38,7 +38,7 @@ pub struct Plan {
     pub cpus: BTreeSet<usize>,
     /// The duration of the measurement.
     pub duration: Duration,
-    /// The priority of the loops under SCHED_FIFO, 1 to 99; `None` runs them as ordinary tasks.
+    /// The priority of the measuring loops under SCHED_FIFO, 1 to 99; `None` runs them as ordinary tasks.
     pub fifo: Option<u8>,
     /// True to trace the kernel's activity. Each event takes about 200 ns, which lengthens the gap.
     pub trace: bool,
@@ -49,7 +49,7 @@ pub struct Plan {
 pub struct Heard {
     /// The noise of each CPU.
     pub cpus: Vec<CpuNoise>,
-    /// The kernel's counters over the same time.
+    /// The changes of the kernel's counters during the measurement.
     pub counted: SystemActivity,
     /// The reason why gaps have no causes; `None` if they have causes.
     pub untraced: Option<String>,
@@ -179,7 +179,7 @@ fn watch(
     Ok(watch_interruptions(clock, plan.duration, ROOM, end))
 }
 
-/// Moves this thread, which reads the trace, off the measured CPUs if there are others.
+/// Moves the calling thread, which reads the trace, to CPUs that are not measured, if there are any.
 fn keep_off(cpus: &BTreeSet<usize>) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let Ok(mut set) = sched_getaffinity(None) else {

@@ -8,27 +8,27 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A program to compare with.
+/// A program whose results are compared with taut's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// A busy loop, as in taut.
     Oslat,
-    /// A timer that wakes a task up, and measures the latency of the wake-up.
+    /// A timer that wakes a task up; the program measures the latency of the wakeup.
     Cyclictest,
 }
 
-/// The results of a program over all its time slices.
+/// The results of a program, summed over all time slices in which the program ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeerFigures {
     /// The name of the program.
     pub program: String,
-    /// The subject of its measurement.
+    /// The quantity that the program measures.
     pub measures: String,
-    /// The time for which it ran, s.
+    /// The time for which the program ran, s.
     pub seconds: f64,
-    /// The interruptions over 10 µs per second; `None` if wake-up latencies are measured.
+    /// The number of interruptions longer than 10 µs, per second; `None` if wakeup latencies are measured.
     pub over_10_us_per_second: Option<f64>,
-    /// The mean latency of wake-ups, ns.
+    /// The mean wakeup latency, ns.
     pub mean_ns: Option<f64>,
     /// The longest latency or interruption, ns.
     pub longest_ns: f64,

@@ -32,7 +32,7 @@ const POINTS: [(&str, &[&str]); 6] = [
     ("exceptions", &["page_fault_user", "page_fault_kernel"]),
 ];
 
-/// The memory for events that have not been read, per CPU: 0.1 s at 100,000 events per second.
+/// The memory for unread events, per CPU: 0.1 s at 100,000 events per second.
 const BUFFER_KB: u32 = 8192;
 
 /// The timeout for a newly started process to close the files that it inherited.
@@ -44,7 +44,7 @@ static TRACES: AtomicU32 = AtomicU32::new(0);
 /// A running trace. Dropping it ends and removes it.
 pub(super) struct Trace {
     folder: PathBuf,
-    /// The open tracefs, if it is not mounted.
+    /// The tracefs that this process opened, if tracefs is not mounted.
     _mount: Option<OwnedFd>,
     pipes: Vec<Pipe>,
 }
@@ -73,7 +73,7 @@ pub(super) enum What {
     Moment(String),
     /// Another task got the CPU.
     Switch(String),
-    /// Events were lost before this.
+    /// Events before this one were lost.
     Lost,
 }
 

@@ -17,7 +17,7 @@ pub struct BurstRow {
     pub min: u64,
     /// Longest burst of the best repetition, packets.
     pub max: u64,
-    /// Standard deviation, packets.
+    /// Standard deviation over the repetitions, packets.
     pub deviation: f64,
     /// Rate at which bursts were sent, packets per second.
     pub burst_pps: f64,

@@ -29,25 +29,25 @@ pub(super) const BEYOND: f64 = 10.0;
 pub struct QuantileRow {
     /// The quantile: 0.99 is p99.
     pub quantile: f64,
-    /// The value in ns; none if too few packets are beyond it.
+    /// The latency at the quantile, ns; none if too few packets are beyond it.
     pub ns: Option<f64>,
-    /// The median of the repetitions' own values, with its interval. It is none for a single repetition, or if one has
-    /// too few packets.
+    /// The median of the repetitions' own values, with its interval; none for a single repetition, or if a repetition
+    /// has too few packets.
     pub interval: Option<Interval>,
 }
 
 /// Latency at one load.
 #[derive(Debug, Clone, Serialize)]
 pub struct LatencyRow {
-    /// Fraction of the throughput; none if the rate was configured.
+    /// The load as a fraction of the throughput; none if the rate was configured.
     pub share: Option<f64>,
-    /// Rate, packets per second.
+    /// Offered rate, packets per second.
     pub rate_pps: f64,
     /// Number of measured packets in all repetitions.
     pub packets: u64,
-    /// Mean, ns.
+    /// Mean latency, ns.
     pub mean_ns: Option<f64>,
-    /// Maximum, ns.
+    /// Maximum latency, ns.
     pub max_ns: Option<u64>,
     /// Quantiles in increasing order.
     pub quantiles: Vec<QuantileRow>,
@@ -55,7 +55,7 @@ pub struct LatencyRow {
     pub loss: f64,
     /// Packets that the generator did not send because it fell behind.
     pub unsent: u64,
-    /// Latency of the same packets on the device's links.
+    /// Latency of the device alone, for the same packets, measured on its links.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inside: Option<InsideRow>,
     /// The causes of the slowest packets.
@@ -70,7 +70,7 @@ pub struct LatencyRow {
 /// The slowest packets at one load, with the repetitions one after another.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Worst {
-    /// Send time (s), latency (ns) and cause of each.
+    /// Send time (s), latency (ns) and cause of each packet.
     pub(crate) packets: Vec<((f64, f64), Option<Cause>)>,
     /// Time at which each repetition ends, s.
     pub(crate) ends: Vec<f64>,
@@ -110,16 +110,16 @@ pub struct InsideRow {
     pub loss: f64,
     /// Frames that the wiretap did not see or could not store.
     pub missed: u64,
-    /// Mean, ns.
+    /// Mean latency, ns.
     pub mean_ns: Option<f64>,
     /// Quantiles in increasing order, without intervals.
     pub quantiles: Vec<QuantileRow>,
-    /// Maximum, ns.
+    /// Maximum latency, ns.
     pub max_ns: Option<u64>,
 }
 
 impl LatencyRow {
-    /// Returns `10 % of throughput`, or the rate.
+    /// Returns the load as text: `10 % of throughput`, or the rate.
     pub fn load(&self) -> String {
         let of = if self.share.is_some() {
             " of throughput"
@@ -129,7 +129,7 @@ impl LatencyRow {
         self.short_load() + of
     }
 
-    /// Returns `10 %`, or the rate.
+    /// Returns the load as short text: `10 %`, or the rate.
     pub(crate) fn short_load(&self) -> String {
         let per_cent = |share: f64| three_digits(share * 100.0);
         self.share.map_or_else(
@@ -153,7 +153,7 @@ pub(super) fn latency(units: &[&Unit]) -> Vec<LatencyRow> {
         .collect()
 }
 
-/// Returns a quantile, if enough packets are beyond it.
+/// Returns the latency at a quantile, if enough packets are beyond it.
 fn carried(histogram: &LatencyHistogram, quantile: f64) -> Option<u64> {
     // The tolerance is for rounding: 1 - 0.99999 is slightly less than 0.00001.
     let enough = histogram.count() as f64 * (1.0 - quantile) >= BEYOND * (1.0 - 1e-9);
@@ -190,7 +190,7 @@ fn inside_row(repetitions: &[&LoadLatency]) -> Option<InsideRow> {
     })
 }
 
-/// Merges the slices of a repetition.
+/// Merges the slices of a repetition into one histogram.
 fn whole(load: &LoadLatency) -> LatencyHistogram {
     let mut whole = LatencyHistogram::new();
     load.histograms().iter().for_each(|one| whole.merge(one));

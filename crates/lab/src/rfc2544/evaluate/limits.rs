@@ -22,9 +22,9 @@ pub enum Missed {
     Latency {
         /// Frame size and rate.
         load: String,
-        /// The 99th percentile, ns.
+        /// The measured 99th percentile, ns.
         p99_ns: f64,
-        /// Its limit, ns.
+        /// Maximum allowed 99th percentile, ns.
         most_ns: f64,
     },
     /// The throughput is unknown.

@@ -32,11 +32,11 @@ pub struct SizeRow {
     pub size: String,
     /// Mean size, bytes.
     pub average_bytes: f64,
-    /// Highest rate without too much loss.
+    /// Highest rate at which no more loss than tolerated occurs.
     pub throughput: Option<ThroughputRow>,
-    /// Latency by load, in increasing order.
+    /// Latency at each load, in increasing order of the load.
     pub latency: Vec<LatencyRow>,
-    /// Loss by rate, in decreasing order.
+    /// Loss at each rate, in decreasing order of the rate.
     pub loss: Vec<LossRow>,
     /// Longest burst.
     pub back_to_back: Option<BurstRow>,

@@ -11,13 +11,13 @@ use taut_results::Completion;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{about}{what}")]
 pub struct Warning {
-    /// The object of the warning.
+    /// The part of the measurement that the warning is about, such as a frame size.
     pub about: About,
-    /// The warning itself.
+    /// The text of the warning.
     pub what: What,
 }
 
-/// The object of a warning. Sizes are frame sizes as configured.
+/// The part of the measurement that a warning is about. Sizes are frame sizes as configured.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum About {
     #[error("{0} bytes: ")]
@@ -170,7 +170,7 @@ fn of_load(load: &LatencyRow) -> Vec<What> {
     what
 }
 
-/// Returns a warning with the lowest quantile that is unknown at a load at which packets came back.
+/// Returns a warning that names the lowest quantile that is unknown at a load at which packets came back.
 fn too_few_packets(rows: &[SizeRow]) -> Option<What> {
     let loads = rows.iter().flat_map(|row| &row.latency);
     let unknown = loads.filter(|load| load.packets > 0).filter_map(|load| {

@@ -9,8 +9,7 @@ use crate::link::wlan::{Line, line_of};
 use fastrand::Rng;
 use std::collections::VecDeque;
 
-/// Period before a packet's arrival for which the transmissions of other stations are simulated: several rounds of all
-/// stations.
+/// Time before a packet's arrival from which other stations are simulated, ns: several transmissions of each station.
 const MADE_UP_NS: u64 = 20_000_000;
 /// Maximum number of other stations.
 const MOST_STATIONS: u32 = 64;
@@ -20,7 +19,7 @@ const MOST_STATIONS: u32 = 64;
 pub(super) struct Station {
     /// Remaining backoff, slots.
     pub(super) backoff: u32,
-    /// Upper limit of its next backoff, slots.
+    /// Upper limit from which its current backoff was drawn, slots.
     window: u32,
     pub(super) attempts: u32,
 }
@@ -30,7 +29,7 @@ pub(super) struct Station {
 pub(super) struct OnAir {
     pub(super) end_ns: u64,
     pub(super) begun_ns: u64,
-    /// Direction and outcome of the packet that it completes, if any.
+    /// Direction and outcome of the packet that this transmission delivers or gives up; `None` if there is none.
     pub(super) done: Option<(usize, Fate)>,
 }
 
@@ -57,16 +56,17 @@ pub(super) struct Contention {
     pub(super) current: Option<OnAir>,
 }
 
-/// Returns whether a station has something to send at that time: a direction if a packet has arrived, the other
-/// stations always.
+/// Returns whether a station has a frame to send at that time: a direction if one of its packets has arrived, any other
+/// station always.
 pub(super) fn takes_part(number: usize, queues: &[VecDeque<Waiting>; 2], at_ns: u64) -> bool {
     let has_come = |queue: &VecDeque<Waiting>| queue.front().is_some_and(|it| it.since_ns <= at_ns);
     queues.get(number).is_none_or(has_come)
 }
 
 impl Contention {
-    /// Returns when stations begin to contend for a packet that arrived at `first_ns`, and for how long others occupied
-    /// the medium before, both in ns. A station that waited while the medium was idle has counted down its backoff.
+    /// Returns the time at which stations begin to contend for a packet that arrived at `first_ns`, and for how long
+    /// others occupied the medium before, both in ns. A station that waited while the medium was idle has counted down
+    /// its backoff.
     pub(super) fn count_down(
         &mut self,
         first_ns: u64,
@@ -91,7 +91,8 @@ impl Contention {
         (from_ns, 0)
     }
 
-    /// Lets the stations send whose backoff ends first; their backoff is used up.
+    /// Begins the transmissions of the stations whose backoff ends first, and subtracts this backoff from all stations
+    /// that contend.
     pub(super) fn attempt(&mut self, from_ns: u64, queues: &[VecDeque<Waiting>; 2]) -> Attempt {
         let count = self.stations.len();
         let shortest = (0..count)
@@ -123,7 +124,7 @@ impl Contention {
         }
     }
 
-    /// Draws the next backoff of a station that has sent, and returns whether it gives up a frame that failed.
+    /// Draws the next backoff of a station that has sent, and returns whether the station gives up a frame that failed.
     pub(super) fn settle(&mut self, number: usize, fails: bool, rng: &mut Rng) -> bool {
         let station = &mut self.stations[number];
         station.attempts += 1;
@@ -137,7 +138,7 @@ impl Contention {
         gives_up
     }
 
-    /// Returns the time of a frame with its Ethernet header, after `backoff` slots.
+    /// Returns the duration of a frame's transmission after `backoff` slots, ns; `bytes` includes the Ethernet header.
     fn time_ns(&self, bytes: u32, backoff: u32) -> u64 {
         // The Ethernet header does not go over the air; the line of the model includes the headers that replace it.
         let payload = bytes.saturating_sub(14);

@@ -1,4 +1,4 @@
-//! Gates that open for each direction at set times of a cycle.
+//! Gates that open for each direction at set times within a cycle.
 
 use super::settings::{Gates, MediumError, ns, wrong};
 
@@ -12,7 +12,7 @@ pub(super) struct GatePlan {
 }
 
 impl GatePlan {
-    /// Returns when the gate is next open for at least `takes_ns`.
+    /// Returns the first time at or after `from_ns` at which the gate is open for at least `takes_ns`.
     pub(super) fn opens_ns(&self, way: usize, from_ns: u64, takes_ns: u64) -> u64 {
         let cycle = from_ns / self.cycle_ns;
         for cycle in cycle..cycle + 3 {

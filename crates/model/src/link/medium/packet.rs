@@ -10,7 +10,7 @@ pub(super) struct Waiting {
 /// The outcome of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// The packet arrives at the other end.
+    /// The packet arrives at the receiver.
     Arrives,
     /// The packet was sent as often as allowed and is lost.
     Lost,

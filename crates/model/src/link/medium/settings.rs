@@ -1,13 +1,13 @@
-//! The settings of a medium, as in a medium file, and the checks that all ways of sharing need.
+//! The settings of a medium, as in a medium file, and the checks that are common to all ways of sharing.
 
 use serde::Deserialize;
 
 /// Maximum number of attempts per frame (long retry limit of 802.11: 7).
 pub(super) const MOST_ATTEMPTS: u32 = 64;
-/// Longest time that anything may take, us.
+/// Upper limit of all durations in a medium file, us.
 const LONGEST_US: f64 = 10e6;
 
-/// The settings of a medium: the table of a medium file.
+/// The settings of a medium: the contents of a medium file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MediumSettings {
@@ -28,26 +28,26 @@ pub struct MediumSettings {
     pub gates: Option<Gates>,
 }
 
-/// Losses in bursts: the channel is good or bad, and changes with each transmission (E. N. Gilbert, Bell System
-/// Technical Journal 39, 1960; E. O. Elliott, same journal 42, 1963).
+/// Losses in bursts. The channel is either good or bad, and may change after each transmission (E. N. Gilbert, Bell
+/// System Technical Journal 39, 1960; E. O. Elliott, same journal 42, 1963).
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Loss {
-    /// Share of transmissions that is lost while the channel is good.
+    /// Fraction of the transmissions that is lost while the channel is good.
     pub good: f64,
-    /// Share of transmissions that is lost while the channel is bad.
+    /// Fraction of the transmissions that is lost while the channel is bad.
     pub bad: f64,
-    /// Share of transmissions after which a good channel becomes bad.
+    /// Probability that a good channel becomes bad after a transmission.
     pub worsens: f64,
-    /// Share of transmissions after which a bad channel becomes good.
+    /// Probability that a bad channel becomes good after a transmission.
     pub recovers: f64,
-    /// Further loss over time: pairs of a time in ms and the share that is lost from that time on. The trace repeats
-    /// after its last pair.
+    /// Additional loss by time: pairs of a time in ms and the fraction of transmissions that is lost from then on.
+    /// After its last pair the trace starts again.
     pub trace: Vec<(f64, f64)>,
 }
 
 impl Loss {
-    /// Returns the share of transmissions that the trace loses at that time.
+    /// Returns the fraction of transmissions that the trace loses at that time.
     pub(super) fn traced(&self, at_ns: u64) -> f64 {
         let (Some(first), Some(last)) = (self.trace.first(), self.trace.last()) else {
             return 0.0;
@@ -65,20 +65,20 @@ impl Loss {
     }
 }
 
-/// The contention of 802.11 between both directions, and other stations that always have something to send.
+/// The contention of 802.11 between both directions, and with other stations that always have frames to send.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wlan {
-    /// Generation: `published` (the line of the dissertation), `b`, `g`, `n`, `ac` or `ax`.
+    /// Generation of 802.11: `b`, `g`, `n`, `ac` or `ax`; `published` is the dissertation's fitted line for 802.11g.
     #[serde(default = "published")]
     pub standard: String,
-    /// Rate of b and g, Mbit/s.
+    /// Data rate for b and g, Mbit/s.
     pub mbit_per_s: Option<f64>,
-    /// Modulation and coding of n, ac and ax.
+    /// Index of modulation and coding (MCS) for n, ac and ax.
     pub mcs: Option<usize>,
-    /// Width of the channel of n, ac and ax, MHz.
+    /// Channel width for n, ac and ax, MHz.
     pub mhz: Option<u32>,
-    /// Streams of n, ac and ax.
+    /// Number of spatial streams for n, ac and ax.
     pub streams: Option<usize>,
     /// Additional time of the implementation per packet, us.
     #[serde(default)]
@@ -86,7 +86,7 @@ pub struct Wlan {
     /// Maximum number of transmissions of a frame.
     #[serde(default = "seven")]
     pub attempts: u32,
-    /// Number of other stations, which always have something to send.
+    /// Number of other stations, which always have frames to send.
     #[serde(default)]
     pub stations: u32,
     /// Length of the other stations' frames, bytes.
@@ -94,7 +94,7 @@ pub struct Wlan {
     pub station_bytes: u32,
 }
 
-/// Time slots that belong to one direction each, as in 5G time-division duplex (TDD).
+/// Time slots, each of which belongs to one direction, as in 5G time-division duplex (TDD).
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slots {
@@ -106,14 +106,14 @@ pub struct Slots {
     /// Capacity of a slot, bytes.
     #[serde(default = "slot_bytes")]
     pub slot_bytes: u32,
-    /// Time from the end of a slot until its packets are delivered, us.
+    /// Time from the end of a slot to the delivery of its packets, us.
     #[serde(default)]
     pub processing_us: f64,
-    /// Time from the request for a slot of the second direction to its grant, us; 0 if slots are granted in advance
+    /// Time from a request for a slot of the second direction to the grant, us; 0 if slots are granted in advance
     /// (configured grant).
     #[serde(default)]
     pub grant_us: f64,
-    /// Time from a failed transmission to the next one of the same packet, us (HARQ).
+    /// Time from a failed transmission to the next transmission of the same packet, us (HARQ).
     #[serde(default = "harq_us")]
     pub harq_us: f64,
     /// Maximum number of transmissions of a packet.
@@ -121,15 +121,15 @@ pub struct Slots {
     pub attempts: u32,
 }
 
-/// Gates that open for each direction at set times of a cycle; each direction has its own link.
+/// Gates that open for each direction at set times within a cycle; each direction has a link of its own.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gates {
     /// Length of the cycle, us.
     pub cycle_us: f64,
-    /// Open periods of the first direction's gate: pairs of times within the cycle, us.
+    /// Open periods of the first direction's gate: pairs of start and end within the cycle, us.
     pub first: Vec<(f64, f64)>,
-    /// Open periods of the second direction's gate.
+    /// Open periods of the second direction's gate, in the same form.
     pub second: Vec<(f64, f64)>,
     /// Rate of the link, Mbit/s.
     #[serde(default = "gigabit")]
@@ -170,7 +170,7 @@ fn gigabit() -> f64 {
     1_000.0
 }
 
-/// An invalid medium; the text begins with the key in question.
+/// An invalid setting of a medium; the text begins with the key of the setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MediumError(pub String);

@@ -1,4 +1,4 @@
-//! Time slots that belong to one direction each, and the bytes used in them.
+//! Time slots, each of which belongs to one direction, and the bytes reserved in them.
 
 use super::settings::{MOST_ATTEMPTS, MediumError, Slots, ns, wrong};
 use std::collections::VecDeque;
@@ -12,13 +12,14 @@ pub(super) struct SlotPlan {
     pub(super) grant_ns: u64,
     pub(super) harq_ns: u64,
     pub(super) attempts: u32,
-    /// Bytes used in slots, by slot number, from the oldest that may still matter.
+    /// Bytes reserved in slots, as pairs of slot number and bytes, for each direction; old slots are removed.
     taken: [VecDeque<(u64, u32)>; 2],
     pub(super) last_ns: [u64; 2],
 }
 
 impl SlotPlan {
-    /// Returns the first slot of a direction at or after `from_ns` that has enough space, and reserves the bytes in it.
+    /// Returns the first slot of direction `way` at or after `from_ns` with enough free bytes, and reserves `bytes` in
+    /// it.
     pub(super) fn slot_for(&mut self, way: usize, from_ns: u64, bytes: u32) -> u64 {
         let mut slot = from_ns.div_ceil(self.slot_ns);
         let taken = &mut self.taken[way];

@@ -13,7 +13,8 @@ use crate::table::TABLES;
 use std::ops::Range;
 use std::time::Instant;
 
-/// The number of rule visits at which the messages of a peer are suspended, so that other peers follow.
+/// The number of rule visits after which the processing of a peer's messages is suspended, so that other peers are
+/// served.
 const MOST_LOOKED: u64 = 1 << 16;
 
 impl Session {
@@ -50,7 +51,7 @@ impl Session {
                 return Err(Over("a message is shorter than its header"));
             }
             if !self.has_greeted && head[1] != kind::HELLO {
-                // A complete message is not needed for an error.
+                // An error reply does not need the complete message.
                 let whole = left.get(..length).unwrap_or(left);
                 let xid = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
                 self.refuse(Wrong::BAD_VERSION, xid, whole);

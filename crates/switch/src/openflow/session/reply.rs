@@ -12,7 +12,7 @@ use crate::meter::MOST_METERS;
 use crate::table::TABLES;
 use std::ops::Range;
 
-/// The longest message, and the size from which a reply continues in another part.
+/// The limit on the length of one part, in bytes: a longer reply continues in another part.
 const PART_BYTES: usize = 60_000;
 
 /// A reply that is being written.
@@ -57,7 +57,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Ends the current part: more follow.
+    /// Ends the current part, and marks that more parts follow.
     pub(super) fn pause(&mut self) {
         if let Some(start) = self.start.take() {
             self.session.output.0[start + HEADER + 3] = 1;
@@ -74,9 +74,9 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Short replies.
+/// The entries of short replies.
 impl Reply<'_> {
-    /// Describes the switch.
+    /// Adds the description of the switch.
     pub(super) fn description(&mut self) {
         self.entry(|writer| {
             writer.text("taut", 256).text(std::env::consts::ARCH, 256);
@@ -85,7 +85,7 @@ impl Reply<'_> {
         });
     }
 
-    /// Adds up the counts of the requested rules.
+    /// Adds the sum of the counts of the requested rules.
     pub(super) fn sum_of_rules(&mut self, asked: &Asked, plant: &Plant<'_>) {
         let rules = plant
             .control
@@ -136,7 +136,7 @@ impl Reply<'_> {
                     .u64(sent.0)
                     .u64(received.1)
                     .u64(sent.1);
-                // The chain counts losses on the link: none of the other eight counters is known here.
+                // The chain counts losses on the link, so the other eight counters are unknown here.
                 (0..8).for_each(|_| {
                     writer.u64(u64::MAX);
                 });
