@@ -74,7 +74,6 @@ impl Datagram {
 
     /// Inserts `bytes`, of an even number, before the payload. Lengths are updated; checksums are updated rather than
     /// recomputed, so that a wrong checksum stays wrong. Returns false, without a change, if there is no space.
-    #[inline]
     pub fn insert(&self, packet: &mut Packet, bytes: &[u8], pool: &PoolHandle) -> bool {
         let keep = self.udp + HEADER_LEN_BYTES;
         // Padding of a short frame is removed.
@@ -89,7 +88,6 @@ impl Datagram {
     }
 
     /// Removes the first `count` bytes of the payload; `count` is even and at most the payload's length.
-    #[inline]
     pub fn remove(&self, packet: &mut Packet, count: usize, pool: &PoolHandle) {
         let keep = self.udp + HEADER_LEN_BYTES;
         let gone = Sum::of(&packet.bytes()[keep..keep + count]).fold();
@@ -106,7 +104,6 @@ impl Datagram {
 
     /// Extends the datagram to the end of the frame: writes the lengths into its headers, and updates the checksum of
     /// an IPv4 header. Returns the new offsets.
-    #[inline]
     pub fn ends_with(self, frame: &mut [u8]) -> Self {
         let now = Self {
             end: frame.len(),
@@ -128,7 +125,6 @@ impl Datagram {
 
     /// Updates lengths and checksums of a datagram that now ends where the frame does. `sum` is the difference that the
     /// new bytes make to the checksum of the contents.
-    #[inline]
     fn grew_by(self, frame: &mut [u8], sum: u16) {
         let now = self.ends_with(frame);
         let lengths = Sum::ZERO.add_u16(!self.length()).add_u16(now.length());
