@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Openings of clauses that have lost their head.
 OPENINGS = {"What", "Of", "As", "Whose", "So", "Told"}
 # Openings that are right only after another sentence.
-FIRST_OPENINGS = OPENINGS | {"Whether", "Where", "That", "Those"}
+FIRST_OPENINGS = OPENINGS | {"Whether", "Where", "Which", "That", "Those"}
 MOST_WORDS = 30
 MOST_WORDS_OF_A_NAME = 10
 

@@ -345,7 +345,7 @@ fn a_gateway_lasts_while_sessions_change_and_are_deleted() {
 /// The number of routes that are announced and withdrawn, in addition to those of the packets.
 const NETWORKS: u32 = 1000;
 const OF_PACKETS: &str = "route 10.0.1.32/27 blackhole;\nroute 10.0.1.16/28 blackhole;\n";
-/// How long routes stay announced and withdrawn.
+/// The time for which routes stay announced and withdrawn.
 const BETWEEN_ROUTES: Duration = Duration::from_millis(500);
 /// The timeout for routes, which do not arrive while the port has no link.
 const ROUTES_TIME: Duration = Duration::from_secs(5);
@@ -448,7 +448,7 @@ const RULES: u64 = 100;
 /// The number of rule slots. A switch has touched all of its memory after this many rules, as it uses new slots before
 /// it reuses old ones.
 const ROOM: u64 = 1024;
-/// How long rules stay installed and removed.
+/// The time for which rules stay installed and removed.
 const BETWEEN_RULES: Duration = Duration::from_millis(500);
 
 /// Rules in the syntax of `ovs-ofctl`; half of the packets match the first ones.

@@ -372,41 +372,35 @@ impl Chain {
 
     /// Checks all settings that do not depend on the number of workers.
     fn check_rest(&self) -> Result<(), String> {
-        let made: Vec<_> = self.functions.iter().map(Stage::made).collect();
-        let mut functions = made.iter().flatten();
+        let needs: Vec<(&Stage, Needs)> = self
+            .functions
+            .iter()
+            .filter_map(|stage| Some((stage, stage.made()?.needs())))
+            .collect();
+        let first = |of: fn(&Needs) -> bool| {
+            let found = needs.iter().find(|(_, needs)| of(needs));
+            found.map(|(stage, _)| *stage)
+        };
+        let chooses = first(|it| it.chooses_ports);
         match self.ports.len() {
             0 => Err("no ports: a chain needs one port, or pairs of ports".to_string()),
             n if n > MOST_PORTS => Err(format!("{n} ports: a worker has {MOST_PORTS} at most")),
-            n if n > 1 && n % 2 == 1 && !functions.any(|f| f.needs().chooses_ports) => {
-                Err(format!(
-                    "{n} ports: give one port (packets go back out of it) or pairs of ports, or a function that says where packets \
+            n if n > 1 && n % 2 == 1 && chooses.is_none() => Err(format!(
+                "{n} ports: give one port (packets go back out of it) or pairs of ports, or a function that says where packets \
                  go, such as switch"
-                ))
-            }
+            )),
             ports => {
                 check_burst(self.burst)?;
                 self.check_queue()?;
-                let is = |of: fn(Needs) -> bool| {
-                    let mut with_stages = self.functions.iter().zip(&made);
-                    let found =
-                        with_stages.find(|(_, made)| made.as_ref().is_some_and(|f| of(f.needs())));
-                    found.map(|(stage, _)| &stage.name)
-                };
-                let forgets = is(|needs| needs.forgets_ports);
-                let chooses = is(|needs| needs.chooses_ports);
-                if let (Some(forgets), Some(sends)) = (forgets, chooses) {
+                if let (Some(forgets), Some(chooses)) = (first(|it| it.forgets_ports), chooses) {
                     return Err(format!(
-                        "function \"{forgets}\" makes packets of its own, of which \"{sends}\" cannot say which port they leave \
-                         through: give each a chain of its own"
+                        "function \"{}\" makes packets of its own, of which \"{}\" cannot say which port they leave \
+                         through: give each a chain of its own",
+                        forgets.name, chooses.name
                     ));
                 }
-                let mut with_stages = self.functions.iter().zip(&made);
-                let polls = |made: &Option<Box<dyn Function>>| {
-                    made.as_ref()
-                        .is_some_and(|f| f.needs().empty_batches == EmptyBatches::Polls)
-                };
-                let asleep = with_stages.find(|(_, made)| polls(made));
-                self.check_wait(asleep.map(|(stage, _)| stage))?;
+                let polls = first(|it| it.empty_batches == EmptyBatches::Polls);
+                self.check_wait(polls)?;
                 for stage in &self.functions {
                     let named = stage.check_ports(ports);
                     named.map_err(|reason| format!("function \"{}\": {reason}", stage.name))?;

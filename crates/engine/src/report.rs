@@ -80,7 +80,7 @@ impl From<Event> for Report {
     }
 }
 
-/// How a chain forwards packets.
+/// The way in which a started chain forwards packets.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Started {
     /// Place where packets are forwarded, if not in a worker.

@@ -3,7 +3,7 @@
 use super::svg::text_width;
 use taut_measure::quantity::Quantity;
 
-/// How values are spaced along an axis.
+/// The spacing of values along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spacing {
     /// Equal differences are equally far apart.

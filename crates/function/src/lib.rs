@@ -179,7 +179,7 @@ pub trait Function {
 /// The requirements of a function on its chain and worker, and the properties that the chain checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// How several workers of a chain can share the function.
+    /// The way in which several workers of a chain can share the function.
     pub spread: Spread,
     /// The calls with empty batches that the function needs.
     pub empty_batches: EmptyBatches,

@@ -27,7 +27,7 @@ pub type Part = Box<dyn FnOnce(&mut Resources) -> Result<Box<dyn Port>, PortErro
 /// their indices.
 pub type Joinable = Box<dyn Fn(usize) -> Result<Part, PortError> + Send>;
 
-/// How several workers share the ports of a backend. Each worker has a part of the port (queues, rings, a socket of its
+/// The way in which several workers share the ports of a backend. Each worker has a part of the port (queues, rings, a socket of its
 /// own), which receives all frames of its flows.
 #[derive(Clone, Copy)]
 pub enum Split {
@@ -54,7 +54,7 @@ pub struct Backend {
     pub frames: fn(&PortSpec) -> u32,
     /// True if the pool's slots must be aligned powers of two (AF_XDP).
     pub aligned: bool,
-    /// How packets are handled: one entry for each kind of port of the backend.
+    /// The handling of packets, with one entry for each kind of port of the backend.
     pub handling: &'static [Handling],
     /// True if arguments that are not options of the backend are stored, in order, and passed to the device, which
     /// checks them ([`PortSpec::device_arguments`]).
@@ -66,7 +66,7 @@ pub struct Backend {
     pub probe: fn() -> Result<String, PortError>,
     /// Function that opens a port.
     pub open: OpenPort,
-    /// How several workers share one port.
+    /// The way in which several workers share one port.
     pub split: Split,
 }
 

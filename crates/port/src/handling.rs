@@ -1,5 +1,5 @@
-//! How backends handle packets: the memory of received packets, and how packets in other memory are sent. The number of
-//! copies of a frame between two ports follows from that.
+//! The handling of packets by backends: the memory of received packets, and the copies of sent ones. Together they give
+//! the number of copies of a frame between two ports.
 
 /// The memory of the packets that a port delivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum Receives {
     InMbufs,
 }
 
-/// How a port sends packets.
+/// The copies that a port makes of packets that it sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sends {
     /// Sends packets of the worker's pool without a copy, and copies other packets into the pool first.
@@ -26,7 +26,7 @@ pub enum Sends {
     ByCopy,
 }
 
-/// How one kind of port handles packets.
+/// The handling of packets by one kind of port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handling {
     /// Option of the spec that distinguishes this kind of port from other kinds of the backend; empty if no option
@@ -34,7 +34,7 @@ pub struct Handling {
     pub variant: &'static str,
     /// Memory of the packets that the port delivers.
     pub receives: Receives,
-    /// How the port sends packets.
+    /// The copies of packets that the port sends.
     pub sends: Sends,
 }
 

@@ -56,7 +56,7 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// How frames travel between the generator and the device.
+/// The transport of frames between the generator and the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {

@@ -81,7 +81,7 @@ pub struct LeftOut {
     pub what: String,
     /// The reason why the measurement was skipped.
     pub why: String,
-    /// How to make the measurement possible.
+    /// The action that makes the measurement possible.
     pub how: String,
 }
 

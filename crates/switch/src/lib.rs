@@ -126,9 +126,7 @@ impl Switch {
             kernel: None,
         })
     }
-}
 
-impl Switch {
     /// Returns true for a switch with rules, false for a learning bridge.
     fn has_rules(&self) -> bool {
         self.control.is_some() || self.plane.is_some()

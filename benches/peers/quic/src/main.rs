@@ -45,7 +45,7 @@ struct Client {
     json: bool,
 }
 
-/// How long to wait for the server.
+/// The longest wait for the server.
 const WAIT: Duration = Duration::from_secs(10);
 
 /// Parses a time in the form of taut's options, such as 2ms.

@@ -30,7 +30,7 @@ const SETTLED: f64 = 1e-9;
 /// Relative change of a parameter for the numeric derivative of the model.
 const STEP: f64 = 1e-3;
 
-/// Which caches get a fitted parameter.
+/// The caches whose parameter is fitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Free {
     /// No cache: the parameter is 1 for all caches.
