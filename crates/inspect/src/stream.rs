@@ -608,8 +608,8 @@ impl Stream {
         self.drain(arena, limits, take);
     }
 
-    /// Delivers the out-of-order bytes with sequence numbers before `until`, and marks a gap wherever bytes are missing.
-    /// In-order delivery continues at `until`.
+    /// Delivers the out-of-order bytes with sequence numbers before `until`, and marks a gap wherever bytes are
+    /// missing. In-order delivery continues at `until`.
     fn give_up(
         &mut self,
         arena: &mut Arena,

@@ -27,8 +27,8 @@ pub type Part = Box<dyn FnOnce(&mut Resources) -> Result<Box<dyn Port>, PortErro
 /// their indices.
 pub type Joinable = Box<dyn Fn(usize) -> Result<Part, PortError> + Send>;
 
-/// The way in which several workers share the ports of a backend. Each worker has a part of the port (queues, rings, a socket of its
-/// own), which receives all frames of its flows.
+/// The way in which several workers share the ports of a backend. Each worker has a part of the port (queues, rings, a
+/// socket of its own), which receives all frames of its flows.
 #[derive(Clone, Copy)]
 pub enum Split {
     /// Workers cannot share a port; the text is the reason.
