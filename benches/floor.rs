@@ -39,7 +39,7 @@ fn taut(program: &str, ports: [String; 2], core: usize) -> Option<(f64, f64)> {
     ))
 }
 
-/// Returns the packets per second of testpmd, by its own count, from the start of forwarding to the line that ends it.
+/// Returns the rate that testpmd prints when it stops forwarding, packets per second.
 fn testpmd(core: usize) -> Option<f64> {
     // Its lines must arrive when they are written, not when a buffer is full.
     let testpmd = Testpmd {

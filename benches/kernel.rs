@@ -22,7 +22,7 @@ use taut_sys::{Clock, ticks};
 const REPETITIONS: usize = 9;
 const DURATION: Duration = Duration::from_millis(500);
 
-/// The thread that runs the kernel's part.
+/// The place where the kernel's forwarding code runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Where {
     /// The generator's core runs all of it.

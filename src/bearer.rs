@@ -82,13 +82,13 @@ enum Command {
 fn changes_per_second(text: &str) -> Result<f64, String> {
     match text.parse::<Rate>() {
         Ok(Rate::Packets(rate)) => Ok(rate),
-        _ => Err("want changes per second, such as 500 or 20k".to_string()),
+        _ => Err("expected changes per second, such as 500 or 20k".to_string()),
     }
 }
 
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let Some(control) = &arguments.control else {
-        let wrong = "want --control SOCKET, the socket that the gateway's setting `control` names";
+        let wrong = "expected --control SOCKET: the path in the gateway's setting `control`";
         return Err(Failure::Input(wrong.to_string()));
     };
     if let Command::Churn {
@@ -147,7 +147,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             if let Some(first) = of_networks.next() {
                 let more = match of_networks.count() {
                     0 => String::new(),
-                    more => format!(" (and {more} more like it)"),
+                    more => format!(" (and {more} more such lines)"),
                 };
                 print::note(format_args!("{first}{more}"));
             }
@@ -155,7 +155,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Remove { .. } => print::line(format!("{bearers} removed")),
         Command::Status | Command::List | Command::Churn { .. } => {
             let room = answer.room.unwrap_or_default();
-            print::line(format!("{bearers} bearers, room for {room}"));
+            print::line(format!("{bearers} bearers, capacity {room}"));
             let packets = answer.packets.unwrap_or_default();
             for (outcome, count) in packets.iter().filter(|(_, count)| **count > 0) {
                 print::line(format!("  {outcome} {count}"));
@@ -205,7 +205,7 @@ fn of_network(line: &str) -> Option<String> {
     let user: Ipv6Addr = line.split(',').next()?.trim().parse().ok()?;
     let network = Ipv6Addr::from_bits(user.to_bits() >> 64 << 64);
     (network != user)
-        .then(|| format!("{user}: a user has a /64, so this is the bearer of {network}/64"))
+        .then(|| format!("{user}: a user has a /64, so this bearer covers {network}/64"))
 }
 
 fn churned(
@@ -218,10 +218,11 @@ fn churned(
 ) -> Result<(), Failure> {
     let wrong = |e: String| Failure::Input(format!("{}:{e}", file.display()));
     let text = read_file(file, "bearers", MOST_FILE_BYTES)?;
-    let text = String::from_utf8(text).map_err(|_| wrong(" it is not text".to_string()))?;
+    let text =
+        String::from_utf8(text).map_err(|_| wrong(" the file is not UTF-8 text".to_string()))?;
     let bearers = bearers_of(&text).map_err(|(line, e)| wrong(format!("{line}: {e}")))?;
     if bearers.is_empty() {
-        return Err(wrong(" there is no bearer in it".to_string()));
+        return Err(wrong(" the file contains no bearer".to_string()));
     }
     let deadline = Instant::now() + Duration::from_secs_f64(wait);
     let gateway = loop {
@@ -241,7 +242,7 @@ fn churned(
         print::line(json!(churned));
     } else {
         print::line(format!(
-            "{} changes, {:.0} a second, in force after {:.1} ms at most",
+            "{} changes, {:.0} per second, each in force within {:.1} ms",
             churned.changes, churned.changes_per_second, churned.slowest_answer_ms
         ));
     }
@@ -255,7 +256,7 @@ mod tests {
     #[test]
     fn an_ipv6_bearer_is_reported_with_its_64_bit_prefix() {
         let said = of_network("2001:db8::9,encapsulate,0x20,192.0.2.9");
-        let want = "2001:db8::9: a user has a /64, so this is the bearer of 2001:db8::/64";
+        let want = "2001:db8::9: a user has a /64, so this bearer covers 2001:db8::/64";
         assert_eq!(said.as_deref(), Some(want));
         for line in [
             "2001:db8::,drop",

@@ -181,7 +181,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     report::show_comparison(&results, arguments.json)?;
     if stop.load(Ordering::Relaxed) {
         return Err(Failure::Interrupted(format!(
-            "interrupted: only what was complete is shown; go on with: taut experiment resume {}",
+            "interrupted: only complete results are shown; continue with: taut experiment resume {}",
             dir.display()
         )));
     }
@@ -226,11 +226,7 @@ fn list_devices(json: bool) -> Result<(), Failure> {
             if row.available { "yes" } else { "no" },
             row.id,
             row.name,
-            if row.by_default {
-                ""
-            } else {
-                " (when asked for)"
-            }
+            if row.by_default { "" } else { " (on request)" }
         ));
         print::line(format!("    {}", row.detail));
     }

@@ -46,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     match missing {
         0 => Ok(()),
         _ => Err(Failure::Missing(format!(
-            "{missing} of {} things are missing; below each stands what mends it",
+            "{missing} of {} things are missing; the fix is printed below each",
             checks.len()
         ))),
     }
@@ -61,7 +61,7 @@ fn port(backend: &Backend, give_rights: &str) -> Check {
             let (found, mend) = if needs.contains("CAP_") && !give_rights.is_empty() {
                 (format!("{what}: needs {needs}"), give_rights.to_string())
             } else {
-                (format!("none here ({what})"), needs)
+                (format!("unavailable ({what})"), needs)
             };
             Check::ill(name, Verdict::Missing, found, mend)
         }
@@ -69,7 +69,7 @@ fn port(backend: &Backend, give_rights: &str) -> Check {
             name,
             Verdict::Missing,
             e.to_string(),
-            "the kernel's log may say more: dmesg",
+            "the kernel log may contain more: dmesg",
         ),
     }
 }
@@ -89,9 +89,9 @@ fn show(checks: &[Check]) {
         }
         line(check.verdict, &check.name, &check.found);
         if is_port && rights.is_some_and(|rights| rights.mend == check.mend) {
-            print::line(format!("{:<33}mend: as for rights", ""));
+            print::line(format!("{:<33}fix: see \"rights\"", ""));
         } else if !check.mend.is_empty() {
-            print::line(format!("{:<33}mend: {}", "", check.mend));
+            print::line(format!("{:<33}fix: {}", "", check.mend));
         }
     }
 }

@@ -54,7 +54,7 @@ impl Failure {
         let dead = taut_sys::dead_threads();
         let first = dead.first()?;
         Some(Self::Missing(format!(
-            "the thread \"{}\" died, and nobody does its part: {}; this is a mistake in taut, please report it with what is above",
+            "the thread \"{}\" died and its work stopped: {}; this is a bug in taut, please report it with the output above",
             first.name, first.message
         )))
     }

@@ -196,7 +196,7 @@ fn assignment(text: &str) -> Result<(String, String), String> {
     text.split_once('=')
         .filter(|(name, _)| !name.is_empty())
         .map(|(name, value)| (name.trim().to_string(), value.trim().to_string()))
-        .ok_or_else(|| "want NAME=VALUE, such as seconds=10".to_string())
+        .ok_or_else(|| "expected NAME=VALUE, such as seconds=10".to_string())
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -293,7 +293,7 @@ fn new(file: &Path) -> Result<(), Failure> {
         .and_then(|mut out| out.write_all(taut_experiment::TEMPLATE.as_bytes()))
         .map_err(|e| match e.kind() {
             std::io::ErrorKind::AlreadyExists => Failure::Input(format!(
-                "{}: there is a file of this name already: choose another name",
+                "{}: the file already exists: choose another name",
                 file.display()
             )),
             _ => Failure::Input(format!("{}: {e}", file.display())),
@@ -324,7 +324,7 @@ fn experiment_of(what: &str, changes: &Changes) -> Result<(Experiment, Option<Re
             Ok((results.experiment()?, Some(results)))
         }
         Some(_) if Path::new(what).is_file() => Err(Failure::Input(format!(
-            "{what}: published results are run again as they are, since with a change it is no replication; unpack the archive, run its experiment.toml with --set, and hold both against each other with: taut experiment compare {what} RESULTS"
+            "{what}: published results are replicated without changes; to change something, unpack the archive, run its experiment.toml with --set, and compare the results with: taut experiment compare {what} RESULTS"
         ))),
         _ => Ok((taut_experiment::open(what, changes)?, None)),
     }
@@ -376,9 +376,9 @@ fn check(experiment: &str, changes: &Changes, offline: bool, json: bool) -> Resu
         Ok(())
     } else {
         Err(Failure::Missing(match check.missing.len() {
-            1 => "one thing is missing; it is named above, with how to get it".to_string(),
+            1 => "one thing is missing; see above what it is and how to get it".to_string(),
             count => {
-                format!("{count} things are missing; they are named above, with how to get them")
+                format!("{count} things are missing; see above what they are and how to get them")
             }
         }))
     }
@@ -410,13 +410,13 @@ fn resume(dir: &Path, json: bool) -> Result<(), Failure> {
     let state = folder.state()?;
     if state.published.is_some() {
         return Err(Failure::Input(format!(
-            "{}: published results stay as they are; run them again with: taut experiment run {0}",
+            "{}: published results cannot be resumed; run them again with: taut experiment run {0}",
             dir.display()
         )));
     }
     if state.fingerprint != experiment.fingerprint() {
         return Err(Failure::Input(format!(
-            "{}: the file has another plan than the runs that are there; run it into a new folder",
+            "{}: the plan has changed since the existing runs; run it into a new folder",
             folder.experiment_file().display()
         )));
     }
@@ -445,7 +445,7 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
     match state.completion {
         Completion::Finished => Ok(()),
         Completion::Interrupted if stop.load(Ordering::Relaxed) => Err(Failure::Interrupted(
-            format!("interrupted; go on with: taut experiment resume {dir}"),
+            format!("interrupted; continue with: taut experiment resume {dir}"),
         )),
         _ => Err(Failure::Limit(format!(
             "{} of {} runs are missing ({dir}/failed says why); try them again with: taut experiment resume {dir}",
@@ -475,7 +475,7 @@ fn replicate_all(
     let known = |name: &String| taut_experiment::reference().any(|it| it == name);
     if let Some(unknown) = names.iter().find(|name| !known(name)) {
         return Err(Failure::Input(format!(
-            "there is no reference experiment {unknown}; those there are: taut experiment list --reference"
+            "{unknown} is no reference experiment; list them with: taut experiment list --reference"
         )));
     }
     asked.sort_unstable();
@@ -494,7 +494,7 @@ fn replicate_all(
         match there.map(|state| state.completion) {
             Some(Completion::Finished) => {
                 print::note(format_args!(
-                    "{} of {all}  {name}: there already",
+                    "{} of {all}  {name}: already finished",
                     number + 1
                 ));
                 continue;
@@ -519,7 +519,11 @@ fn replicate_all(
         // Errors are in the report.
         let ended = command.status().map_err(cannot)?;
         let seconds = begun.elapsed().as_secs_f64();
-        let how = if ended.success() { "done" } else { "not whole" };
+        let how = if ended.success() {
+            "done"
+        } else {
+            "incomplete"
+        };
         print::note(format_args!("        {how} after {}", time(seconds)));
     }
     let report = taut_experiment::ReplicationReport::gather(out)?;
@@ -533,7 +537,7 @@ fn replicate_all(
     }
     match stop.load(Ordering::Relaxed) {
         true => Err(Failure::Interrupted(
-            "interrupted; the same command goes on".to_owned(),
+            "interrupted; the same command continues".to_owned(),
         )),
         false => Ok(()),
     }
@@ -546,7 +550,7 @@ fn list(results: &Path, reference: bool, json: bool) -> Result<(), Failure> {
             print::line(format!("{name:<40}{}", experiment.title()));
         }
         for (then, now, why) in taut_experiment::FORMER {
-            print::line(format!("{then:<40}is called {now} now: {why}"));
+            print::line(format!("{then:<40}is now called {now}: {why}"));
         }
         return Ok(());
     }
@@ -591,14 +595,14 @@ pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Fail
         damaged.iter().for_each(print::line);
         if !damaged.is_empty() {
             let files = match damaged.len() {
-                1 => "a file is not what it was".to_owned(),
-                n => format!("{n} files are not what they were"),
+                1 => "a file has changed".to_owned(),
+                n => format!("{n} files have changed"),
             };
             return Err(Failure::Limit(files));
         }
         if !json {
             print::line(format!(
-                "verified: all files of {} runs are what they were",
+                "verified: all files of {} runs are unchanged",
                 runs.len()
             ));
         }
@@ -663,7 +667,7 @@ fn publish(dir: &Path, options: &publish::Options, json: bool) -> Result<(), Fai
         print::line(format!("replaced: {replaced}"));
     }
     for file in &published.left_out {
-        print::line(format!("left out: {file}"));
+        print::line(format!("skipped: {file}"));
     }
     for note in &published.notes {
         print::line(format!("note: {note}"));
@@ -682,11 +686,11 @@ fn publish(dir: &Path, options: &publish::Options, json: bool) -> Result<(), Fai
 fn results_at(path: &Path) -> Result<Results, Failure> {
     Results::open(&path.display().to_string())?.ok_or_else(|| {
         let what = match path.exists() {
-            true => "no results that can be compared",
-            false => "there is no such folder or archive",
+            true => "contains no results to compare",
+            false => "no such folder or archive",
         };
         Failure::Input(format!(
-            "{}: {what}; want the folder of taut experiment run or taut demo, or an archive of taut experiment publish",
+            "{}: {what}; expected the folder of taut experiment run or taut demo, or an archive of taut experiment publish",
             path.display()
         ))
     })
@@ -724,7 +728,7 @@ fn compare(
 fn clean(dir: &Path) -> Result<(), Failure> {
     let removed = Folder::open(dir)?.clean()?;
     print::line(format!(
-        "removed {removed} folders of runs that are no results"
+        "removed {removed} folders of interrupted or failed runs"
     ));
     Ok(())
 }
@@ -758,7 +762,7 @@ fn license(text: &str) -> Result<String, String> {
         .iter()
         .find(|license| license.name.eq_ignore_ascii_case(text));
     known.map(|license| license.name.to_owned()).ok_or_else(|| {
-        "want a name of https://spdx.org/licenses such as CC-BY-4.0, or an address that begins with https://".to_owned()
+        "expected an identifier from https://spdx.org/licenses such as CC-BY-4.0, or an address that begins with https://".to_owned()
     })
 }
 

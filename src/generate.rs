@@ -15,7 +15,7 @@ use taut_lab::measurement::{
     Account, FloodSummary, Measurement, Recorded, Setup, measure_flood, measure_flood_together,
 };
 use taut_live::Dashboard;
-use taut_port::PortSpec;
+use taut_port::{Attachment, PortSpec};
 use taut_sys::Clock;
 use taut_traffic::{
     Flood, FromIntended, Observed, Pacing, Pattern, Rate, RateError, Sampler, Slowest, Stream,
@@ -242,7 +242,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let account = Account::of(&measurement, &asked_pps, outcome, recorded, command_line)?;
     if let Some(e) = &account.unexplained {
         print::note(format_args!(
-            "what the slowest packets waited for is not known: {e}"
+            "cannot determine what delayed the slowest packets: {e}"
         ));
     }
     if arguments.json {
@@ -292,7 +292,7 @@ fn flood(
             false => ("--cores", "send on one --core"),
         };
         return Err(Failure::Input(format!(
-            "{counting} sends one stream and measures nothing: leave out --out, --tap, --live, --metrics, --budget, \
+            "{counting} sends one stream and measures nothing: omit --out, --tap, --live, --metrics, --budget, \
              --meter and --pacing, or {instead}"
         )));
     }
@@ -332,15 +332,15 @@ fn check_together(
 ) -> Result<(), Failure> {
     let wrong = |text: &str| Err(Failure::Input(text.to_string()));
     if device.is_made() {
-        return wrong("--cores: a --device is set up for one queue: give --port, or one --core");
+        return wrong("--cores: a --device has one queue: give --port, or one --core");
     }
     if (1..cores.len()).any(|at| cores[..at].contains(&cores[at])) {
-        return wrong("--cores: a CPU stands there twice, and each worker takes one of its own");
+        return wrong("--cores: a CPU is listed twice, but each worker needs its own");
     }
     let is_constant = |s: &Stream| *s.pattern() == Pattern::Constant;
     if !traffic.streams().iter().all(is_constant) {
         return wrong(
-            "--cores: workers send together by the pattern constant only: leave out --pattern, or give one --core",
+            "--cores: several workers support the pattern constant only: omit --pattern, or give one --core",
         );
     }
     Ok(())
@@ -385,7 +385,7 @@ fn traffic(arguments: &Arguments, flow: &UdpFlow) -> Result<Traffic, Failure> {
     for set in &arguments.set {
         let pair = set.split_once('=').ok_or_else(|| {
             Failure::Input(format!(
-                "--set {set}: want FIELD=VALUES, such as dst_port=1024-2048"
+                "--set {set}: expected FIELD=VALUES, such as dst_port=1024-2048"
             ))
         })?;
         settings.push(pair);
@@ -411,13 +411,13 @@ fn pacing(
         Some(Rate::Layer1Bits(bits) | Rate::Layer2Bits(bits)) => Some(bits),
         Some(other) => {
             return Err(Failure::Input(format!(
-                "--line {other}: want the speed of a line, such as 1Gbit/s"
+                "--line {other}: expected a line rate, such as 1Gbit/s"
             )));
         }
     };
     if let Some(line) = line_bits_per_s.filter(|line| wire_bits_per_s > line * 1.000_001) {
         return Err(Failure::Input(format!(
-            "asked for {:.4} Gbit/s on the wire, {:.0} % of the line's {} Gbit/s: lower --rate, or the streams' rates",
+            "the requested rate is {:.4} Gbit/s on the wire, {:.0} % of the line rate of {} Gbit/s: lower --rate, or the streams' rates",
             wire_bits_per_s / 1e9,
             wire_bits_per_s / line * 100.0,
             line / 1e9
@@ -428,24 +428,25 @@ fn pacing(
         PacingKind::Fill => line_bits_per_s
             .map(|line_bits_per_s| Pacing::Fill { line_bits_per_s })
             .ok_or_else(|| {
-                let text = "--pacing fill: say how fast the line is, such as --line 1Gbit/s";
+                let text = "--pacing fill: needs the line rate, such as --line 1Gbit/s";
                 Failure::Input(text.to_string())
             }),
         PacingKind::Nic => {
             let one_constant =
                 matches!(traffic.streams(), [s] if *s.pattern() == Pattern::Constant);
             if !one_constant {
-                let text = "--pacing nic: a network card holds one constant rate: give one stream of pattern constant";
+                let text = "--pacing nic: a network card paces one constant rate: give one stream with the pattern constant";
                 return Err(Failure::Input(text.to_string()));
             }
             let port = match device {
                 DeviceUnderTest::Ports(specs) => &mut specs[0],
                 DeviceUnderTest::Made(_) => {
-                    let text = "--pacing nic: the ports to a --device are no network cards: use --pacing software";
+                    let text =
+                        "--pacing nic: a --device has no network cards: use --pacing software";
                     return Err(Failure::Missing(text.to_string()));
                 }
             };
-            if port.backend() != "dpdk" {
+            if port.kind().attachment != Attachment::Device {
                 return Err(Failure::Missing(format!(
                     "port \"{port}\": {} ports cannot limit their rate: use --pacing software (or fill), or a network card \
                      through a dpdk port",

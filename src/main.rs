@@ -68,7 +68,7 @@ enum Command {
     Capture(Box<capture::Arguments>),
     /// Generate traffic at a constant rate and measure what comes back
     Generate(generate::Arguments),
-    /// Measure a device by RFC 2544 or as taut demo does, and what I/O, functions, generators and switches cost
+    /// Measure a device (RFC 2544, or by comparison), or the cost of I/O, functions, generators and switches
     Bench(bench::Arguments),
     /// Experiments as files: plan, run, repeat, compare, publish
     Experiment(experiment::Arguments),
@@ -304,12 +304,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_is_well_made() {
+    fn the_command_line_definition_passes_claps_checks() {
         command().debug_assert();
     }
 
     #[test]
-    fn completions_offer_what_people_type_and_nothing_else() {
+    fn completions_list_public_commands_and_no_hidden_commands() {
         use clap::ValueEnum;
         for shell in clap_complete::Shell::value_variants() {
             let script = completions(*shell);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn no_option_takes_what_is_no_number_for_one() {
+    fn no_numeric_option_accepts_an_invalid_number() {
         let command = command();
         let options = numbers(&command, &["taut".to_string()]);
         assert!(options.len() > 60, "{options:?}");

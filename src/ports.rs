@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         print::line(format!("    {}", row.detail));
         print::line(format!("    pacing: {}", row.pacing.join(", ")));
         print::line(format!(
-            "    stamps of arrival: software, when a receive call returns; others: {}",
+            "    receive timestamps: software, when a receive call returns; others: {}",
             row.stamps
         ));
         for (key, meaning) in row.options {
@@ -83,7 +83,7 @@ fn stamps(backend: &Backend) -> &'static str {
     match option.map(|(_, meaning)| meaning.split(':').next().unwrap_or_default()) {
         Some("kernel") => "kernel, with stamps=kernel; hardware: no data",
         Some(_) => {
-            "hardware, with stamps=hardware, where the driver stamps every packet; sampled (PTP): no data"
+            "hardware, with stamps=hardware, where the driver timestamps every packet; sampled (PTP): no data"
         }
         None => "no data",
     }
@@ -141,5 +141,5 @@ fn matrix(json: bool) {
             format!("{name} {variant}")
         ));
     }
-    print::line("\nWhat the kernel or a device copies for itself is not counted.");
+    print::line("\nCopies by the kernel or a device are not counted.");
 }

@@ -138,7 +138,7 @@ impl Client {
         let over = self.transport.over(usize::from(self.size))?;
         if self.stages && over.transport != Transport::Udp {
             return Err(Failure::Input(
-                "--stages: stamps are of datagrams; want --transport udp".to_owned(),
+                "--stages: timestamps exist for datagrams only; use --transport udp".to_owned(),
             ));
         }
         Ok(Over {
@@ -175,7 +175,7 @@ fn probes_per_second(text: &str) -> Result<f64, String> {
         Ok(taut_traffic::Rate::Packets(pps)) if (LOWEST_RATE_PPS * 2.0..=1e8).contains(&pps) => {
             Ok(pps)
         }
-        _ => Err("want 200 to 100M probes per second, such as 50k".to_string()),
+        _ => Err("expected 200 to 100M probes per second, such as 50k".to_string()),
     }
 }
 
@@ -193,7 +193,7 @@ fn serve(arguments: &Server) -> Result<(), Failure> {
     };
     let server = server.map_err(|(what, e)| {
         Failure::Input(format!(
-            "cannot listen at {what}: {e}; another --bind ADDRESS:PORT?"
+            "cannot listen at {what}: {e}; try another --bind ADDRESS:PORT"
         ))
     })?;
     let address = server
@@ -212,7 +212,7 @@ fn serve(arguments: &Server) -> Result<(), Failure> {
         stop.store(true, Ordering::Relaxed);
         running
             .join()
-            .map_err(|_| Failure::Missing("the answering thread died".to_string()))
+            .map_err(|_| Failure::Missing("the reply thread died".to_string()))
     })?;
     let spent_ns = cpu_time_ns().saturating_sub(own_ns) as f64;
     let each = |count: u64| (count > 0).then(|| spent_ns / count as f64);
@@ -222,7 +222,7 @@ fn serve(arguments: &Server) -> Result<(), Failure> {
         || json!({"event": "summary", "probes": answered, "cpu_per_probe_ns": per_probe_ns, "cpu_per_packet_ns": per_packet_ns}),
         || {
             format!(
-                "answered {} probes; not answered: {} datagrams that are none, {} that the kernel did not send",
+                "replied to {} probes; no reply: {} malformed datagrams, {} that the kernel did not send",
                 answered.answered, answered.malformed, answered.not_sent
             )
         },
@@ -238,7 +238,7 @@ fn address_of(text: &str) -> Result<SocketAddr, Failure> {
         && port.parse::<u16>().is_err()
     {
         return Err(Failure::Input(format!(
-            "{text}: port {port}: want 1 to 65535"
+            "{text}: port {port}: expected 1 to 65535"
         )));
     }
     let with_port = text.to_socket_addrs();
@@ -250,9 +250,9 @@ fn address_of(text: &str) -> Result<SocketAddr, Failure> {
     };
     match found {
         Ok(addresses) if !addresses.is_empty() => Ok(addresses[0]),
-        Ok(_) => Err(Failure::Input(format!("{text}: no address of this name"))),
+        Ok(_) => Err(Failure::Input(format!("{text}: the name has no address"))),
         Err(e) => Err(Failure::Input(format!(
-            "{text}: {e}; want a host or an address, such as 192.0.2.2 or [2001:db8::2]:8621"
+            "{text}: {e}; expected a host or an address, such as 192.0.2.2 or [2001:db8::2]:8621"
         ))),
     }
 }
@@ -353,7 +353,7 @@ fn ask(arguments: &Client) -> Result<(), Failure> {
         return Err(failed);
     }
     if report.probes.received == 0 {
-        return Err(Failure::Limit("nothing came back".to_string()));
+        return Err(Failure::Limit("no reply arrived".to_string()));
     }
     Ok(())
 }
@@ -379,19 +379,19 @@ fn words_of(notice: Notice) -> Option<String> {
     match notice {
         Notice::Connected(_) | Notice::Left => None,
         Notice::OutOfReach(0.0) => {
-            Some("the target is out of reach: the way alone takes longer".to_string())
+            Some("the target delay cannot be met: the path delay alone exceeds it".to_string())
         }
         Notice::OutOfReach(share) => Some(format!(
-            "the target is out of reach: {:.1} % of the latest messages came in time",
+            "the target delay is missed: {:.1} % of the latest messages arrived in time",
             share * 100.0
         )),
         Notice::InReach(share) => Some(format!(
-            "the target is in reach again: {:.1} % of the latest messages came in time",
+            "the target delay is met again: {:.1} % of the latest messages arrived in time",
             share * 100.0
         )),
-        Notice::Silent => Some("the server has fallen silent".to_string()),
+        Notice::Silent => Some("the server no longer replies".to_string()),
         Notice::Refused(version) => Some(format!(
-            "the server speaks version {version} of the transport, this one another"
+            "the server uses version {version} of the transport, this client another"
         )),
     }
 }
@@ -421,7 +421,7 @@ impl Cpu {
 }
 
 fn unreadable(e: std::io::Error) -> Failure {
-    Failure::Missing(format!("what the processors do is not known: {e}"))
+    Failure::Missing(format!("cannot read the CPU times: {e}"))
 }
 
 fn print_report(report: &ProbeReport) {
@@ -481,7 +481,7 @@ fn print_report(report: &ProbeReport) {
     }
     if let Some(ns) = report.cpu_per_probe_ns {
         print::line(format!(
-            "CPU time    {} of this client for each probe and its answer",
+            "CPU time    {} of this client for each probe and its reply",
             quantity::time(ns)
         ));
     }
@@ -492,7 +492,7 @@ fn print_report(report: &ProbeReport) {
         let sent = &counts.sent;
         let repaired = counts.received.repaired;
         print::line(format!(
-            "transport   {} messages in {} packets; {} sent again, {} repairs sent, {repaired} answers repaired, {} not sent as they \
+            "transport   {} messages in {} packets; {} retransmitted, {} repairs sent, {repaired} replies repaired, {} not sent because they \
              would have been late",
             sent.messages,
             counts.packets_sent,
@@ -520,7 +520,7 @@ fn show_cpu(cpu: &CpuShares) {
         percent.map(|(name, share)| format!("{name} {:.1}", share * 100.0))
     };
     let own = cpu.own.map_or(String::new(), |own| {
-        format!("; {:.1} of it this client", own * 100.0)
+        format!("; this client {:.1}", own * 100.0)
     });
     print::line(format!(
         "CPUs (%)    all: {}{own}",
@@ -595,7 +595,7 @@ fn search(arguments: &Client, server: SocketAddr, stop: &AtomicBool) -> Result<(
         if stop.load(Ordering::Relaxed) {
             bar.clear();
             return Err(Failure::Interrupted(
-                "stopped before the searches had ended".to_string(),
+                "stopped before the searches ended".to_string(),
             ));
         }
         searches.push(found);
@@ -621,7 +621,7 @@ fn search(arguments: &Client, server: SocketAddr, stop: &AtomicBool) -> Result<(
     }
     if report.rate_pps.is_none() {
         return Err(Failure::Limit(format!(
-            "no rate from {LOWEST_RATE_PPS} probes per second on held: some were lost or overtaken at each"
+            "no rate of at least {LOWEST_RATE_PPS} probes per second passed: each had losses or reordering"
         )));
     }
     Ok(())
@@ -639,7 +639,7 @@ fn show_rates(report: &RateReport) {
             Limit::Range => "--max-rate",
         };
         print::line(format!(
-            "highest rate without loss and reordering: {found}, limited by {limit} ({} trials, {} overtaken in all)",
+            "highest rate without loss and reordering: {found}, limited by {limit} ({} trials, {} reordered in total)",
             search.found.trials.len(),
             search.reordered
         ));

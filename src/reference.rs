@@ -228,7 +228,7 @@ fn the_reference_has_every_command_and_option_of_the_help() {
 }
 
 #[test]
-fn tables_have_what_is_typed_its_default_and_its_meaning() {
+fn option_tables_list_each_options_syntax_default_and_meaning() {
     let command = clap::Command::new("x")
         .arg(clap::Arg::new("chain").num_args(0..).help("A file | more"))
         .arg(

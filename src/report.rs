@@ -51,7 +51,7 @@ fn print(dir: &Path, shown: Shown, json: bool) -> Result<(), Failure> {
         }
         for missing in &shown.left_out {
             print::line(format!(
-                "left out: {}: {} ({})",
+                "skipped: {}: {} ({})",
                 missing.what, missing.why, missing.how
             ));
         }
@@ -59,7 +59,7 @@ fn print(dir: &Path, shown: Shown, json: bool) -> Result<(), Failure> {
             print::line(format!("note: {problem}"));
         }
         if shown.completion != Completion::Finished {
-            print::line("note: this experiment did not go to its end");
+            print::line("note: this experiment has not finished");
         }
         print::line(format!("report: {}", shown.page.display()));
     }

@@ -102,7 +102,7 @@ enum Command {
 fn changes_per_second(text: &str) -> Result<f64, String> {
     match text.parse::<Rate>() {
         Ok(Rate::Packets(rate)) if rate > 0.0 => Ok(rate),
-        _ => Err("want changes per second, such as 500 or 20k".to_string()),
+        _ => Err("expected changes per second, such as 500 or 20k".to_string()),
     }
 }
 
@@ -111,7 +111,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         return convert(file, via, arguments.json);
     }
     let Some(control) = &arguments.control else {
-        let wrong = "want --control SOCKET, the socket that the router's setting `control` names";
+        let wrong = "expected --control SOCKET: the path in the router's setting `control`";
         return Err(Failure::Input(wrong.to_string()));
     };
     let mut router = Conversation::begin("router", "route", control)?;
@@ -188,25 +188,25 @@ fn print_answer(command: &Command, routes: usize, answer: Answer) {
     }
     for neighbour in answer.neighbours.unwrap_or_default() {
         print::line(format!(
-            "  {} behind {}: {}",
+            "  {} on {}: {}",
             neighbour.address,
             neighbour.interface,
-            neighbour.mac.unwrap_or_else(|| "not known".to_string())
+            neighbour.mac.unwrap_or_else(|| "unknown".to_string())
         ));
     }
     for route in answer.covering.unwrap_or_default() {
-        print::line(format!("  longer than {}", route.route));
+        print::line(format!("  more specific than {}", route.route));
     }
     if let Some(packets) = answer.packets {
-        print::line(format!("  {packets} packets by this next hop"));
+        print::line(format!("  {packets} packets through this next hop"));
     }
     if let Some(status) = answer.status {
         print::line(format!(
-            "{} routes of IPv4, {} of IPv6; {} of {} next hops",
+            "{} IPv4 routes, {} IPv6 routes; {} of {} next hops",
             status.routes_v4, status.routes_v6, status.next_hops, status.next_hops_most
         ));
         print::line(format!(
-            "{} neighbours, {} more that do not answer or have not yet; tables of {} MB",
+            "{} neighbours, {} more unresolved; tables use {} MB",
             status.neighbours,
             status.neighbours_unknown,
             status.table_bytes / 1_000_000
@@ -243,7 +243,7 @@ fn convert(file: &Path, via: &[IpAddr], is_json: bool) -> Result<(), Failure> {
     };
     let left_out = match left_out {
         0 => String::new(),
-        left_out => format!("; {left_out} left out, which have no next hop of their family"),
+        left_out => format!("; {left_out} skipped: no next hop of their address family"),
     };
     print::note(format!("{routes} routes{left_out}"));
     Ok(())
@@ -252,7 +252,7 @@ fn convert(file: &Path, via: &[IpAddr], is_json: bool) -> Result<(), Failure> {
 fn refused(command: &Command, answer: Answer) -> Failure {
     let error = answer.error.unwrap_or_default();
     let done = match answer.routes {
-        Some(done) if done > 0 => format!("; {done} before it are done"),
+        Some(done) if done > 0 => format!("; the {done} before it are in effect"),
         _ => String::new(),
     };
     let file = match (command, answer.line) {
@@ -276,14 +276,14 @@ fn churn(
     (rate, seconds): (f64, f64),
 ) -> Result<(), Failure> {
     let wrong = |e: &str| Failure::Input(format!("{}: {e}", file.display()));
-    let text = std::str::from_utf8(text).map_err(|_| wrong("it is not text"))?;
+    let text = std::str::from_utf8(text).map_err(|_| wrong("the file is not UTF-8 text"))?;
     let of_route = |line: &str| !line.starts_with(char::is_whitespace) && !line.starts_with('#');
     let routes: Vec<&str> = text
         .lines()
         .filter(|line| of_route(line) && !line.trim().is_empty())
         .collect();
     if routes.is_empty() {
-        return Err(wrong("there is no route in it"));
+        return Err(wrong("the file contains no route"));
     }
     let kinds = ["unicast", "blackhole", "unreachable", "prohibit"];
     let prefix = |route: &str| {
@@ -333,7 +333,7 @@ fn churn(
         }));
     } else {
         print::line(format!(
-            "{changes} changes, {per_second:.0} a second, in force after {slowest_ms:.1} ms at most"
+            "{changes} changes, {per_second:.0} per second, each in force within {slowest_ms:.1} ms"
         ));
     }
     Ok(())

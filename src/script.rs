@@ -70,7 +70,9 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     };
     if arguments.trust {
         let kept = taut_host::process::adopt_descendants();
-        kept.map_err(|e| Failure::Missing(format!("cannot keep the script's programs: {e}")))?;
+        kept.map_err(|e| {
+            Failure::Missing(format!("cannot adopt the processes of the script: {e}"))
+        })?;
     }
     let ended = script.run(stop);
     let counted = &ended.counted;

@@ -82,8 +82,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     if cpus < CPUS_IN_LINE {
         print::note(format_args!(
-            "{cpus} CPUs for generator, device and tap: on a core that it shares the tap adds the scheduler's \
-             milliseconds to both, and to what it says of the device"
+            "{cpus} CPUs for generator, device and tap: on a shared core the tap adds milliseconds of scheduling \
+             delay to both, and to the times inside the device"
         ));
     }
     let sides = &SIDES.map(String::from)[..arguments.port.len() / 2];
@@ -122,7 +122,7 @@ fn collect(
                 "is the generator at the first port of a side, the device at the second, and every link up?"
             }
         };
-        let text = format!("no measurement packet was seen entering: {hint}");
+        let text = format!("no measurement packet entered the device: {hint}");
         return Err(Failure::Limit(text));
     }
     Ok(())
@@ -154,7 +154,7 @@ fn show(report: &TapReport) {
     }
     if report.only_left > 0 {
         print::line(format!(
-            "{} packets were seen leaving only: inside before the tap was there, for over {} ms, or let in unseen",
+            "{} packets were seen only as they left: they entered before the tap started, stayed longer than {} ms, or entered unseen",
             report.only_left,
             PATIENCE.as_millis()
         ));
@@ -162,13 +162,13 @@ fn show(report: &TapReport) {
     let missed = report.missed;
     if missed.ring_full > 0 {
         print::line(format!(
-            "{} sightings are missing, as this process could not keep up: losses are not to be trusted",
+            "{} observations are missing because this process could not keep up: the loss counts are unreliable",
             missed.ring_full
         ));
     }
     if missed.unseen > 0 {
         print::line(format!(
-            "{} frames crossed unseen by the interfaces' own counters: packets among them count as lost, or not at all",
+            "{} frames were not seen, according to the interfaces' counters: their packets count as lost or are missing from all counts",
             missed.unseen
         ));
     }
@@ -183,20 +183,20 @@ fn show(report: &TapReport) {
 fn show_relay(relay: &RelayReport) {
     let core = match relay.core {
         Some(core) => format!("in line on core {core}"),
-        None => "in line, on no core of its own (--core)".to_string(),
+        None => "in line, without a core of its own (--core)".to_string(),
     };
     print::line(format!(
         "{core}: relaying adds to the generator's round trip, not to the times inside"
     ));
     if relay.refused > 0 {
         print::line(format!(
-            "{} packets never entered: the device had no room for them, or no link",
+            "{} packets never entered: the device's ring was full or its link down",
             relay.refused
         ));
     }
     if relay.undelivered > 0 {
         print::line(format!(
-            "{} packets left and did not come back: the generator had no room for them, or no link",
+            "{} packets left but did not return: the generator's ring was full or its link down",
             relay.undelivered
         ));
     }
@@ -206,7 +206,7 @@ fn show_relay(relay: &RelayReport) {
 fn show_direction(direction: &DirectionReport) {
     let all = &direction.all;
     if all.entered == 0 {
-        print::line(format!("{}: nothing entered", direction.from));
+        print::line(format!("{}: no packet entered", direction.from));
         return;
     }
     let to = direction.to.as_deref().unwrap_or("nowhere");
@@ -216,6 +216,6 @@ fn show_direction(direction: &DirectionReport) {
     ));
     match &all.latency_ns {
         Some(latency) => print::line(format!("inside     {}", quantity::summary(latency))),
-        None => print::line("inside     no data: nothing left"),
+        None => print::line("inside     no data: no packet left"),
     }
 }

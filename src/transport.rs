@@ -34,7 +34,7 @@ fn redundancy(text: &str) -> Result<Redundancy, String> {
         "auto" => Ok(Redundancy::Auto),
         _ => match text.parse::<f64>() {
             Ok(share) if share > 0.0 && share <= 1.0 => Ok(Redundancy::Share(share)),
-            _ => Err("want off, auto, or repairs for each message such as 0.25".to_string()),
+            _ => Err("expected off, auto, or repairs for each message such as 0.25".to_string()),
         },
     }
 }
@@ -111,7 +111,7 @@ impl TransportOptions {
         let wrong = |text: String| Err(Failure::Input(text));
         if payload_bytes > MOST_PARITY_PAYLOAD_BYTES {
             return wrong(format!(
-                "--size {payload_bytes}: with --transport fec want at most {MOST_PARITY_PAYLOAD_BYTES}, so that all \
+                "--size {payload_bytes}: with --transport fec, expected at most {MOST_PARITY_PAYLOAD_BYTES}, so that all \
                  fits into a datagram"
             ));
         }
@@ -120,7 +120,7 @@ impl TransportOptions {
             Some(Redundancy::Share(share)) => share,
             Some(Redundancy::Off | Redundancy::Auto) => {
                 return wrong(
-                    "--redundancy: --transport fec has parities for each message, such as 0.25"
+                    "--redundancy: --transport fec needs a number of repairs for each message, such as 0.25"
                         .to_owned(),
                 );
             }
@@ -128,7 +128,7 @@ impl TransportOptions {
         let messages = (1.0 / share).round();
         if messages > MOST_WITH_PARITY {
             return wrong(format!(
-                "--redundancy {share}: with --transport fec want one for every 16 messages at least, 0.0625"
+                "--redundancy {share}: with --transport fec, expected at least one for every 16 messages, 0.0625"
             ));
         }
         Ok(Coding::Block {
@@ -222,12 +222,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn redundancy_is_read_as_written() {
+    fn redundancy_parses_as_off_auto_or_a_ratio() {
         assert_eq!(redundancy("off"), Ok(Redundancy::Off));
         assert_eq!(redundancy("auto"), Ok(Redundancy::Auto));
         assert_eq!(redundancy("0.25"), Ok(Redundancy::Share(0.25)));
         for wrong in ["0", "1.5", "NaN", "much"] {
-            assert!(redundancy(wrong).is_err_and(|e| e.contains("want off, auto")));
+            assert!(redundancy(wrong).is_err_and(|e| e.contains("expected off, auto")));
         }
     }
 }

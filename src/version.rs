@@ -6,7 +6,7 @@ use taut_cipher::CounterMode;
 pub fn long() -> String {
     let dpdk = match taut_port::dpdk::BUILT_WITH {
         Some(version) => {
-            format!("built with {version}; taut ports says whether it is there to load")
+            format!("built with {version}; taut ports shows whether it can be loaded")
         }
         None => "not built in".to_string(),
     };
@@ -16,9 +16,9 @@ pub fn long() -> String {
         "not built in"
     };
     let linked = if cfg!(target_feature = "crt-static") {
-        "statically: needs no library, and loads none"
+        "statically: needs and loads no library"
     } else {
-        "with the libraries of this system"
+        "dynamically, with the libraries of this system"
     };
     // The choice of key does not matter.
     let cipher = CounterMode::new(&[0; 16]);

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_deploy::vm::{Accelerator, Control, Machine, MachineSpec};
 use taut_engine::Chain;
+use taut_functions::FUNCTIONS;
 
 /// Timeout for a machine to end after it was requested to.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -55,7 +56,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let chain = Chain::load(&arguments.chain)?;
+    let chain = Chain::load(&arguments.chain, FUNCTIONS)?;
     let stop = exit::stop_flag()?;
     let accelerator = if arguments.emulate {
         Accelerator::Software

@@ -13,6 +13,7 @@ use support::program::{PATIENCE, Program, run};
 use support::{Sockets, alone, is_installed, taut};
 use taut_engine::{Chain, Worker};
 use taut_function::{Context, Function};
+use taut_functions::FUNCTIONS;
 use taut_port::{Batch, Link, PoolHandle, Port, PortCounters, PortSpec, Resources};
 use taut_sys::Clock;
 use taut_traffic::{InlineTap, Instrument, Stream, Summaries, TappedWire, Trial, sightings};
@@ -197,10 +198,13 @@ impl Function for Everywhere {
 }
 
 #[test]
-fn ways_out_copies_and_queues_allocate_nothing() {
+fn egress_ports_copies_and_queues_allocate_nothing_for_packets() {
     let clock = Clock::calibrate(Duration::from_millis(20));
     let chain = "ports = [\"null:\", \"null:\"]\nqueue = { packets = 100, bytes = 5000, priorities = 3, drop = \"codel(10us, 100us)\" }";
-    let queue = Chain::parse(chain, "chain").unwrap().queue.unwrap();
+    let queue = Chain::parse(chain, "chain", FUNCTIONS)
+        .unwrap()
+        .queue
+        .unwrap();
     let run = |duration: Duration| {
         let ports = vec![Endless::taking(6), Endless::taking(6)];
         let functions: Vec<Box<dyn Function>> = vec![Box::new(Everywhere)];
@@ -293,7 +297,7 @@ fn a_tap_in_line_allocates_nothing_for_packets() {
 }
 
 #[test]
-fn files_and_pairs_allocate_nothing_for_packets() {
+fn pcap_and_pair_ports_allocate_nothing_for_packets() {
     let folder = support::scratch();
     let file = |name: &str| folder.path().join(name).display().to_string();
     let open = |texts: [String; 2]| {
@@ -469,7 +473,7 @@ fn a_recording_allocates_nothing_for_packets() {
 }
 
 #[test]
-fn functions_of_users_allocate_nothing_for_packets() {
+fn plugin_and_lua_functions_allocate_nothing_for_packets() {
     let folder = support::scratch();
     let library = support::own_functions::example_in_c(folder.path());
     let script = concat!(

@@ -145,7 +145,7 @@ int main(int count, char **words)
     int is_client = count == 5 && !strcmp(words[1], "client");
     int udp, result;
     if (!is_server && !is_client)
-        return fail("want: server PORT, or client ADDRESS PORT MESSAGES");
+        return fail("expected: server PORT, or client ADDRESS PORT MESSAGES");
     if (taut_deadline_abi() != TAUT_DEADLINE_ABI)
         return fail("the library is of another version than its header");
     taut_deadline_defaults(&settings);

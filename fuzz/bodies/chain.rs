@@ -1,6 +1,7 @@
 //! The body of the fuzz target for chain files; `cargo test` runs the same body over seeded damage.
 
 use taut_engine::Chain;
+use taut_functions::FUNCTIONS;
 
 /// Reads a chain file as `taut forward` does, which creates its functions; checks that errors have one line.
 pub fn file(bytes: &[u8]) {
@@ -11,7 +12,7 @@ pub fn file(bytes: &[u8]) {
     if text.contains('/') && text.contains("file") {
         return;
     }
-    match Chain::parse(text, "x.toml") {
+    match Chain::parse(text, "x.toml", FUNCTIONS) {
         Ok(chain) => drop(chain.check()),
         Err(e) => {
             let said = e.to_string();

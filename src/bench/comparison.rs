@@ -52,7 +52,7 @@ fn measured_seconds(text: &str) -> Result<f64, String> {
     crate::terminal::quantity::seconds(text)
         .ok()
         .filter(|seconds| (0.01..=3600.0).contains(seconds))
-        .ok_or_else(|| "want 0.01 to 3600 seconds, such as 10 or 0.5".to_string())
+        .ok_or_else(|| "expected 0.01 to 3600 seconds, such as 10 or 0.5".to_string())
 }
 
 impl Load {

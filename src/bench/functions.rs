@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use taut_engine::{Chain, Stage};
 use taut_figure::table::terminal_width;
+use taut_functions::FUNCTIONS;
 use taut_lab::benchmark::Observer;
 use taut_lab::parallel::{self, Measured, ParallelError, Plan};
 use taut_sys::Clock;
@@ -50,11 +51,11 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let functions = match &arguments.chain {
-        Some(path) => Chain::load(path)?.functions,
+        Some(path) => Chain::load(path, FUNCTIONS)?.functions,
         None => arguments
             .function
             .iter()
-            .map(|text| text.parse::<Stage>())
+            .map(|text| Stage::parse(text, FUNCTIONS))
             .collect::<Result<Vec<_>, _>>()?,
     };
     if functions.is_empty() {
@@ -83,7 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut all = Vec::new();
     for plan in plans {
         if !arguments.json {
-            let what = format!("{} side by side, {} bytes", plan.instances, plan.size_bytes);
+            let what = format!("{} in parallel, {} bytes", plan.instances, plan.size_bytes);
             bar.progress(done, total, &what);
         }
         done += plan.least();
@@ -91,7 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         if stop.load(Ordering::Relaxed) {
             bar.clear();
             show(&all);
-            let text = "interrupted: only what was complete is shown";
+            let text = "interrupted: only complete results are shown";
             return Err(Failure::Interrupted(text.to_string()));
         }
         if arguments.json {

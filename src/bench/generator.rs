@@ -36,7 +36,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         .map_err(|e| Failure::Input(e.to_string()))?;
     if let Some(pps) = rates_pps.iter().find(|pps| !(100.0..=20e6).contains(*pps)) {
         return Err(Failure::Input(format!(
-            "--rate: want 100 to 20M packets per second, not {pps}"
+            "--rate: expected 100 to 20M packets per second, got {pps}"
         )));
     }
     arguments.common.run(Generators::new(rates_pps), 0.01)

@@ -115,7 +115,7 @@ impl InTurns {
             .is_some_and(|s| !(least_trial..=60.0).contains(&s))
         {
             return Err(Failure::Input(format!(
-                "--trial: want {least_trial} to 60 seconds"
+                "--trial: expected {least_trial} to 60 seconds"
             )));
         }
         let name = B::COMMAND.rsplit(' ').next().unwrap_or(B::COMMAND);

@@ -268,7 +268,7 @@ pub fn soak(arguments: &SoakArguments) -> Result<(), Failure> {
     };
     let common = &arguments.common;
     if common.size.len() > 1 {
-        let line = "--size: a soak has one frame size (a mix such as imix is one)";
+        let line = "--size: a soak needs a single frame size (a mix such as imix counts as one)";
         return Err(Failure::Input(line.to_string()));
     }
     let mut settings = settings(common, parts, &Latency::default(), &Bursts::default())?;
@@ -302,7 +302,7 @@ fn set_soak(settings: &mut Settings, seconds: f64, interval: Option<f64>) -> Res
     let interval = interval.unwrap_or((seconds / 240.0).max(1.0)).min(seconds);
     if seconds < SHORTEST_INTERVAL || interval < SHORTEST_INTERVAL {
         return Err(Failure::Input(format!(
-            "a soak and its intervals last {SHORTEST_INTERVAL} s at least"
+            "a soak and its intervals must last at least {SHORTEST_INTERVAL} s"
         )));
     }
     settings.soak_seconds = seconds;
@@ -326,12 +326,12 @@ fn settings(
         None => Ok(usual.as_secs_f64()),
         Some(seconds) if (0.005..=86_400.0).contains(&seconds) => Ok(seconds),
         Some(_) => Err(Failure::Input(format!(
-            "{name}: want 0.005 to 86400 seconds"
+            "{name}: expected 0.005 to 86400 seconds"
         ))),
     };
     let precision = common.precision.unwrap_or(lengths.precision);
     if precision < 1e-4 {
-        let line = "--precision: want 0.0001 at least";
+        let line = "--precision: expected at least 0.0001";
         return Err(Failure::Input(line.to_string()));
     }
     Ok(Settings {
@@ -370,7 +370,7 @@ fn settings(
 
 fn share(text: &str) -> Result<f64, String> {
     match quantity::share(text)? {
-        1.0 => Err("want a share below 1, such as 0.001 or 0.1%".to_string()),
+        1.0 => Err("expected a fraction below 1, such as 0.001 or 0.1%".to_string()),
         share => Ok(share),
     }
 }
@@ -378,7 +378,7 @@ fn share(text: &str) -> Result<f64, String> {
 fn percent(text: &str) -> Result<f64, String> {
     match text.trim().trim_end_matches('%').trim().parse::<f64>() {
         Ok(value) if value > 0.0 && value <= 200.0 => Ok(value / 100.0),
-        _ => Err("want per cent of the throughput, such as 10,50,90".to_string()),
+        _ => Err("expected per cent of the throughput, such as 10,50,90".to_string()),
     }
 }
 
@@ -392,11 +392,11 @@ fn pps(rate: Rate, sizes: &[Sizes], name: &str) -> Result<f64, Failure> {
     match (rate, sizes) {
         (Rate::Packets(pps), _) => Ok(pps),
         (_, [only]) => of(only),
-        (_, []) => Err(Failure::Input("no frame size".to_string())),
+        (_, []) => Err(Failure::Input("no frame size is given".to_string())),
         (_, [first, ..]) => {
             of(first)?;
             Err(Failure::Input(format!(
-                "{name}: with several frame sizes want packets per second, such as 100k, or give one --size"
+                "{name}: with several frame sizes, expected packets per second, such as 100k; or give one --size"
             )))
         }
     }
@@ -423,7 +423,7 @@ fn measure(
     ] {
         if is_set && !is_measured {
             return Err(Failure::Input(format!(
-                "{name}: nothing of the kind is measured here, so it would never be missed"
+                "{name}: this command does not measure what the limit applies to"
             )));
         }
     }
@@ -458,7 +458,7 @@ fn measure(
                 .map(|(k, v)| (k.to_string(), v.to_string()));
             pair.ok_or_else(|| {
                 Failure::Input(format!(
-                    "--set {set}: want FIELD=VALUES, such as dst_port=1024-2048"
+                    "--set {set}: expected FIELD=VALUES, such as dst_port=1024-2048"
                 ))
             })
         })
@@ -486,7 +486,7 @@ fn measure(
     let shown = report::show(&folder, common.json);
     if stop.load(Ordering::Relaxed) {
         return Err(Failure::Interrupted(
-            "interrupted: only what was complete is shown".to_string(),
+            "interrupted: only complete results are shown".to_string(),
         ));
     }
     shown

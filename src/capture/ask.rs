@@ -40,13 +40,13 @@ impl Asking {
         match &running[..] {
             [one] => Ok(Self::of(one)),
             [] => Err(Failure::Missing(
-                "no capture of this user runs: start one by `taut capture INTERFACE`, or say by --control which is meant"
+                "this user runs no capture: start one with `taut capture INTERFACE`, or name one by --control"
                     .to_string(),
             )),
             several => {
                 let names: Vec<_> = several.iter().map(|it| it.display().to_string()).collect();
                 Err(Failure::Input(format!(
-                    "{} captures run: say by --control which is meant: {}",
+                    "{} captures run: name one by --control: {}",
                     several.len(),
                     names.join(", ")
                 )))
@@ -74,7 +74,7 @@ impl Asking {
     /// Returns the capture's state.
     pub fn status(&self) -> Result<Status, Failure> {
         let (_, answer) = self.ask(&Request::Status {})?;
-        let none = || Failure::Missing("the capture answers without a state".to_string());
+        let none = || Failure::Missing("the capture's reply has no status".to_string());
         answer.status.ok_or_else(none)
     }
 }
@@ -142,7 +142,9 @@ pub fn run(command: Command) -> Result<(), Failure> {
             let request = Request::Resize { bytes: size.bytes };
             let (line, answer) = Asking::meant(&asked)?.ask(&request)?;
             match (answer.ring_bytes, asked.json) {
-                (Some(bytes), false) => print::line(format!("the ring has {}", in_bytes(bytes))),
+                (Some(bytes), false) => {
+                    print::line(format!("the ring's size is {}", in_bytes(bytes)))
+                }
                 _ => print::line(line),
             }
             Ok(())
@@ -155,11 +157,12 @@ pub fn run(command: Command) -> Result<(), Failure> {
                 .and_then(rustix::process::Pid::from_raw);
             let Some(process) = process else {
                 return Err(Failure::Missing(
-                    "the capture does not say which process it is".to_string(),
+                    "the capture reports no valid process ID".to_string(),
                 ));
             };
-            rustix::process::kill_process(process, rustix::process::Signal::INT)
-                .map_err(|e| Failure::Missing(format!("stopping process {}: {e}", status.process)))
+            rustix::process::kill_process(process, rustix::process::Signal::INT).map_err(|e| {
+                Failure::Missing(format!("cannot stop process {}: {e}", status.process))
+            })
         }
     }
 }
@@ -174,8 +177,9 @@ struct Wanted {
 fn query(wanted: &Wanted, write: &Path, disk: Option<&Path>, asked: &Asked) -> Result<(), Failure> {
     let to_output = write.as_os_str() == "-";
     // The capture's process writes the file: here a private one, which is then copied.
-    let folder = taut_host::private::scratch()
-        .map_err(|e| Failure::Missing(format!("a folder for what is found: {e}")))?;
+    let folder = taut_host::private::scratch().map_err(|e| {
+        Failure::Missing(format!("cannot create a folder for the packets found: {e}"))
+    })?;
     let file = match to_output {
         true => folder.path().join("found.pcapng"),
         false => std::path::absolute(write)
@@ -196,8 +200,7 @@ fn query(wanted: &Wanted, write: &Path, disk: Option<&Path>, asked: &Asked) -> R
                 file: file.clone(),
             };
             let (_, answer) = Asking::meant(asked)?.ask(&request)?;
-            let none =
-                || Failure::Missing("the capture answers without what it has found".to_string());
+            let none = || Failure::Missing("the capture's reply has no query result".to_string());
             answer.found.ok_or_else(none)?
         }
     };
@@ -223,10 +226,10 @@ fn query(wanted: &Wanted, write: &Path, disk: Option<&Path>, asked: &Asked) -> R
 fn found_in_words(found: &Found) -> String {
     let missed = match found.missed {
         0 => String::new(),
-        missed => format!(", {missed} were written over meanwhile"),
+        missed => format!(", {missed} were overwritten during the query"),
     };
     format!(
-        "{} packets found, {} looked at{missed}; {}",
+        "{} packets found, {} searched{missed}; {}",
         found.packets,
         found.looked_at,
         in_bytes(found.file_bytes)
@@ -284,8 +287,8 @@ pub fn dumped(dump: &Dumped) -> String {
         text += &format!(", {} in {}", in_bytes(dump.file_bytes), file.display());
     }
     for (count, what) in [
-        (dump.missed, "written over before they were looked at"),
-        (dump.cut_off, "left out by the cutoff"),
+        (dump.missed, "overwritten before the dump read them"),
+        (dump.cut_off, "skipped by the cutoff"),
         (dump.lost, "not written"),
     ] {
         if count > 0 {
@@ -311,7 +314,7 @@ fn show(status: &Status) {
     ));
     let counted = [
         ("kept", status.kept),
-        ("written over since", status.overwritten),
+        ("overwritten since", status.overwritten),
         ("lost", status.lost),
     ];
     let counted = counted.map(|(what, count)| {
@@ -323,7 +326,7 @@ fn show(status: &Status) {
     });
     let not_looked_at = (status.not_looked_at > 0).then(|| {
         [
-            "not looked at".to_string(),
+            "missed by triggers".to_string(),
             status.not_looked_at.to_string(),
             String::new(),
         ]
@@ -391,7 +394,7 @@ fn show(status: &Status) {
     if let Some(after) = &status.looked_after {
         let us = |ns: u64| ns as f64 / 1e3;
         print::line(format!(
-            "looked at after {:.1} us (median), {:.1} us (99 %), {:.1} us at most",
+            "triggers evaluated after {:.1} us (median), {:.1} us (99 %), {:.1} us (max)",
             us(after.p50_ns),
             us(after.p99_ns),
             us(after.most_ns)

@@ -7,7 +7,7 @@ use taut_measure::quantity;
 /// Prints the flows with the highest rates.
 pub fn show(flows: &FlowsStatus) {
     print::line(format!(
-        "{} flows known, room for {}, {} forgotten",
+        "{} flows, capacity {}, {} forgotten",
         flows.known, flows.room, flows.forgotten
     ));
     if flows.top.is_empty() {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_have_names() {
+    fn tcp_flags_are_displayed_by_name() {
         assert_eq!(flags(0x12), "SYN ACK");
         assert_eq!(flags(0), "");
         assert_eq!(flags(0xff), "FIN SYN RST PSH ACK URG ECE CWR");

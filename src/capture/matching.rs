@@ -256,15 +256,13 @@ fn nothing(report: &TapReport) -> String {
         .map_or(0, |it| it.others.unidentified);
     let hint = match (counts.seen_a, counts.seen_b) {
         (0, 0) if unidentified > 0 => {
-            "too little was kept of each: say by --bytes how many behind the IP header to go by"
+            "the packets are truncated too short: set by --bytes how many bytes after the IP header to compare"
         }
-        (0, 0) => {
-            "nothing was seen at either place: is the filter right, and are packets under way?"
-        }
-        (0, _) => "nothing was seen at the first place",
-        (_, 0) => "nothing was seen at the second place",
+        (0, 0) => "no packet was seen at either point: check the filter and whether traffic flows",
+        (0, _) => "no packet was seen at the first point",
+        (_, 0) => "no packet was seen at the second point",
         _ => {
-            "what was seen there differs: does the device rewrite packets (--ignore), or do captures keep few bytes (--bytes)?"
+            "the packets differ: does the device rewrite them (--ignore), or are the captures truncated (--bytes)?"
         }
     };
     format!("no packet was matched: {hint}")
@@ -289,7 +287,7 @@ fn show(report: &TapReport) {
 fn show_direction(direction: &DirectionReport, median: Option<taut_measure::Interval>) {
     let all = &direction.all;
     if all.entered == 0 {
-        print::line(format!("{}: nothing seen", direction.from));
+        print::line(format!("{}: no packet seen", direction.from));
         return;
     }
     let to = direction.to.as_deref().unwrap_or("nowhere");
@@ -304,7 +302,7 @@ fn show_direction(direction: &DirectionReport, median: Option<taut_measure::Inte
     ));
     match &all.latency_ns {
         Some(latency) => print::line(format!("delay      {}", quantity::summary(latency))),
-        None => print::line("delay      no data: nothing was matched"),
+        None => print::line("delay      no data: no packet was matched"),
     }
     if let Some(median) = median {
         print::line(format!(
@@ -321,31 +319,31 @@ fn show_counts(report: &TapReport, matching: &MatchReport) {
     for (count, what) in [
         (
             report.only_left,
-            format!("packets were seen at the second place only, or over {within} after the first"),
+            format!("packets were seen at the second point only, or more than {within} after the first"),
         ),
         (
             counts.ambiguous,
-            "packets were seen while another like them was under way: which of them came out is not certain".to_string(),
+            "packets were seen while an identical packet was in flight: their matches are uncertain".to_string(),
         ),
         (
             counts.gave_up,
-            "packets found no room to wait in, and are neither matched nor lost: shorten --within".to_string(),
+            "packets found the matching table full and count neither as matched nor as lost: shorten --within".to_string(),
         ),
         (
             counts.early,
-            "packets were seen at the second place first: do they go the other way (--both, --filter)?".to_string(),
+            "packets were seen at the second point first: do they travel in the other direction (--both, --filter)?".to_string(),
         ),
         (
             matching.others.unidentified,
-            "frames could not be told apart: of a wrong length, or cut too short (--bytes)".to_string(),
+            "frames could not be identified: invalid length, or truncated too short (--bytes)".to_string(),
         ),
         (
             missed.ring_full,
-            "sightings are missing, as this process could not keep up: losses are not to be trusted".to_string(),
+            "observations are missing because this process could not keep up: the loss counts are unreliable".to_string(),
         ),
         (
             missed.unseen,
-            "frames found no room in a receive ring: packets among them count as lost, or not at all".to_string(),
+            "frames were dropped at a full receive ring: their packets count as lost or are missing from all counts".to_string(),
         ),
     ] {
         if count > 0 {

@@ -248,7 +248,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
 fn moment(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(
-            "\"{text}\": want how long ago, such as -5s, -10m or -2h, or a moment, such as 2026-11-25T15:00:00Z"
+            "\"{text}\": expected a time ago, such as -5s, -10m or -2h, or a date and time, such as 2026-11-25T15:00:00Z"
         )
     };
     let time = match text.strip_prefix('-') {
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_times_of_day_or_ago() {
+    fn capture_times_parse_as_dates_or_as_durations_ago() {
         assert_eq!(moment("1970-01-01T00:00:01Z"), Ok(1_000_000_000));
         assert_eq!(moment("1970-01-01 00:00:01.5"), Ok(1_500_000_000));
         let (ago, now) = (moment("-2m").unwrap(), moment("now").unwrap());

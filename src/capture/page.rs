@@ -26,8 +26,8 @@ pub fn serve(address: Option<&str>, watched: &Arc<Watched>) -> Result<Option<Ser
         Ok(port) => format!("127.0.0.1:{port}"),
         Err(_) => address.to_string(),
     };
-    let secrets =
-        Secrets::draw().map_err(|e| Failure::Missing(format!("a secret for the page: {e}")))?;
+    let secrets = Secrets::draw()
+        .map_err(|e| Failure::Missing(format!("cannot generate a secret for the page: {e}")))?;
     let watched = Arc::clone(watched);
     let server = Server::start("page", &address, move |request| {
         answer(request, &secrets, &*watched)
@@ -35,7 +35,7 @@ pub fn serve(address: Option<&str>, watched: &Arc<Watched>) -> Result<Option<Ser
     let address = server.address();
     print::note(format_args!("page at http://{address}/"));
     if !address.ip().is_loopback() {
-        print::note("whoever reaches that address sees the capture and can have its triggers fire");
+        print::note("anyone who can reach that address sees the capture and can fire its triggers");
     }
     Ok(Some(server))
 }
@@ -55,13 +55,13 @@ impl Shows for Watched {
     }
 
     fn fire(&self, trigger: &str) -> Result<(), Failure> {
-        self.asking.fire(trigger, "somebody asked on the page")
+        self.asking.fire(trigger, "fired on the page")
     }
 }
 
 fn answer(request: &Request<'_>, secrets: &Secrets, shows: &impl Shows) -> Reply {
     if !request.field("Host").is_some_and(is_no_name) {
-        let text = "this page is there by the address only, and by localhost";
+        let text = "this page is served under its IP address and localhost only";
         return Reply::text("421 Misdirected Request", text);
     }
     let reply = match (request.method, request.path) {
@@ -79,9 +79,10 @@ fn answer(request: &Request<'_>, secrets: &Secrets, shows: &impl Shows) -> Reply
             Err(e) => Reply::text("503 Service Unavailable", &e.into_text()),
         },
         ("POST", path) => match path.strip_prefix("/trigger/") {
-            None => Reply::text("404 Not Found", "there is POST /trigger/NAME"),
+            None => Reply::text("404 Not Found", "POST is supported for /trigger/NAME only"),
             Some(_) if !has_token(request, secrets) => {
-                let text = "a trigger fires only for the page itself, by its X-Taut-Token";
+                let text =
+                    "only the page itself can fire triggers: the X-Taut-Token is missing or wrong";
                 Reply::text("403 Forbidden", text)
             }
             Some(name) => match shows.fire(name) {
@@ -89,10 +90,13 @@ fn answer(request: &Request<'_>, secrets: &Secrets, shows: &impl Shows) -> Reply
                 Err(e) => Reply::text("404 Not Found", &e.into_text()),
             },
         },
-        ("GET" | "HEAD", _) => Reply::text("404 Not Found", "there are / and /status"),
+        ("GET" | "HEAD", _) => Reply::text("404 Not Found", "only / and /status exist"),
         _ => Reply {
             fields: Cow::Borrowed("Allow: GET, HEAD, POST\r\n"),
-            ..Reply::text("405 Method Not Allowed", "there are GET and POST")
+            ..Reply::text(
+                "405 Method Not Allowed",
+                "only GET, HEAD and POST are supported",
+            )
         },
     };
     let fields = format!(
@@ -148,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn triggers_fire_for_the_page_alone() {
+    fn only_requests_with_the_pages_token_fire_triggers() {
         let shown = Arc::new(Shown::default());
         let secrets = Secrets::draw().unwrap();
         let (token, shows) = (secrets.token.clone(), Arc::clone(&shown));

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_capture::capture::Status;
 use taut_engine::{AtPort, Chain, End, Exchange, Stage, Start, Team};
+use taut_functions::FUNCTIONS;
 use taut_port::{PortCounters, PortSpec};
 use taut_settings::Size;
 use taut_sys::Clock;
@@ -56,7 +57,7 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
     };
     if !capture.json && !capture.quiet && !is_live {
         run.say(&format!(
-            "capturing; ask with --control {}",
+            "capturing; control it with --control {}",
             control.display()
         ));
     }
@@ -233,20 +234,20 @@ impl Run<'_> {
 fn warn_of_losses(not_on_disk: u64, not_dumped: u64, ports: &Ports) {
     if not_on_disk > 0 {
         print::note(format_args!(
-            "{not_on_disk} packets are not on disk, which was too slow or refused them: a larger --ring lasts longer, --snap and --zstd \
-             write less"
+            "{not_on_disk} packets are not on disk, because it was too slow or writing failed: a larger --ring buffers longer, --snap and \
+             --zstd write less"
         ));
     }
     if not_dumped > 0 {
         print::note(format_args!(
-            "{not_dumped} packets that triggers were to keep could not be written: make room where they are written, or have \
-             --snap, --cutoff or --zstd write less"
+            "{not_dumped} packets that triggers selected could not be written: free disk space, or write less with \
+             --snap, --cutoff or --zstd"
         ));
     }
     if ports.too_long > 0 {
         print::note(
-            "frames that are longer than the port's buffers were not captured: an interface that puts segments together does not any more \
-             after ethtool -K INTERFACE gro off gso off tso off",
+            "frames longer than the port's buffers were not captured: if the interface merges segments, turn that off with \
+             ethtool -K INTERFACE gro off gso off tso off",
         );
     }
 }
@@ -277,8 +278,8 @@ impl Ports {
 
     fn in_words(&self) -> String {
         let kinds = [
-            (self.overrun, "as the port's ring was full"),
-            (self.malformed, "with descriptions that cannot be true"),
+            (self.overrun, "because the port's ring was full"),
+            (self.malformed, "with invalid descriptors"),
             (self.too_long, "longer than the port's buffers"),
         ];
         let kinds = kinds.iter().filter(|it| it.0 > 0);
@@ -287,7 +288,7 @@ impl Ports {
             .collect();
         match texts.is_empty() {
             true => String::new(),
-            false => format!("; lost before: {}", texts.join(", ")),
+            false => format!("; lost at the ports: {}", texts.join(", ")),
         }
     }
 }
@@ -326,8 +327,11 @@ fn tell_dumps(status: &Status, told: u64, say: &impl Fn(&str)) -> u64 {
 /// Returns the path of a socket for commands of other processes, in a folder of this user.
 fn own_socket() -> Result<PathBuf, Failure> {
     let folder = taut_host::private::run_folder();
-    let folder =
-        folder.map_err(|e| Failure::Missing(format!("a folder for the control socket: {e}")))?;
+    let folder = folder.map_err(|e| {
+        Failure::Missing(format!(
+            "cannot create a folder for the control socket: {e}"
+        ))
+    })?;
     Ok(folder.join(format!("capture-{}.sock", std::process::id())))
 }
 
@@ -347,7 +351,7 @@ fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure>
         ports.push(PortSpec::parse(spec)?);
     }
     if ports.is_empty() {
-        let text = "nothing to capture from: give interfaces, or ports by --port".to_string();
+        let text = "no capture source: give interfaces, or ports with --port".to_string();
         return Err(Failure::Input(text));
     }
     let names = ports.iter().map(|it| it.text().to_string().into());
@@ -420,6 +424,7 @@ fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure>
         name: "record".to_string(),
         place: None,
         settings: table,
+        catalog: FUNCTIONS,
     };
     let mut chain = Chain::new(ports, vec![function]);
     if let Some(wait) = &capture.wait {
@@ -435,6 +440,6 @@ fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure>
 fn text(path: &std::path::Path) -> Result<toml::Value, Failure> {
     let text = path
         .to_str()
-        .ok_or_else(|| Failure::Input(format!("{}: want a path that is UTF-8", path.display())))?;
+        .ok_or_else(|| Failure::Input(format!("{}: expected a path in UTF-8", path.display())))?;
     Ok(text.into())
 }

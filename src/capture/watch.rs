@@ -41,7 +41,7 @@ impl Watched {
     /// Returns the state of the capture and of its ports.
     pub fn look(&self) -> Result<(Status, Ports), Failure> {
         let Some(exchange) = self.exchange.get() else {
-            return Err(Failure::Missing("the capture has not begun".to_string()));
+            return Err(Failure::Missing("the capture has not started".to_string()));
         };
         let status = self.asking.status()?;
         Ok((status, Ports::of(&self.chain, exchange)))

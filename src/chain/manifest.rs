@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use taut_deploy::manifest::{self, Document, KubernetesOptions};
 use taut_engine::Chain;
+use taut_functions::FUNCTIONS;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -66,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         } => {
             if huge_pages % 2 == 1 {
                 return Err(Failure::Input(format!(
-                    "--huge-pages {huge_pages}: want an even number, as a page has 2 MiB"
+                    "--huge-pages {huge_pages}: expected an even number, because a page has 2 MiB"
                 )));
             }
             let options = KubernetesOptions {
@@ -90,13 +91,13 @@ fn image(text: &str) -> Result<String, String> {
     if !text.is_empty() && text.chars().all(plain) {
         Ok(text.to_owned())
     } else {
-        Err("want the name of an image, such as registry.example/taut:latest".to_owned())
+        Err("expected the name of an image, such as registry.example/taut:latest".to_owned())
     }
 }
 
 /// Loads the chain and its `name`, by default that of its file.
 fn load(path: &Path) -> Result<(Chain, String), Failure> {
-    let chain = Chain::load(path)?;
+    let chain = Chain::load(path, FUNCTIONS)?;
     let of_file = || {
         path.file_stem()
             .unwrap_or_default()
@@ -126,7 +127,7 @@ fn write(documents: &[Document], what: &What) -> Result<(), Failure> {
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .map_err(|e| match e.kind() {
                 std::io::ErrorKind::AlreadyExists => Failure::Input(format!(
-                    "--out: {} is there already: name another folder",
+                    "--out: {} already exists: name another folder",
                     path.display()
                 )),
                 _ => cannot(&path, e),

@@ -18,6 +18,7 @@ use taut_deploy::{
     Condition, Deployment, Request, SegmentStatus, Status, ask, down, name_of, run_folder, sweep,
 };
 use taut_engine::{Chain, Count, CountKind, CountersView};
+use taut_functions::FUNCTIONS;
 use taut_live::metrics::{Exposition, SegmentView, chain_metrics};
 
 #[derive(clap::Args)]
@@ -114,7 +115,7 @@ fn keep_up(up: &Up) -> Result<(), Failure> {
         // This fails for the leader of a process group, which a shell may have made of it.
         let _ = rustix::process::setsid();
     }
-    let chain = Chain::load(&up.file)?;
+    let chain = Chain::load(&up.file, FUNCTIONS)?;
     let signalled = exit::stop_flag()?;
     let program = exit::own_program()?;
     let shown = Arc::new(Mutex::new(None::<Status>));
@@ -178,7 +179,7 @@ fn metrics(status: &Status) -> String {
 
 /// Starts a supervisor without a terminal, and returns when its chain is up.
 fn detach(up: &Up) -> Result<(), Failure> {
-    let chain = Chain::load(&up.file)?;
+    let chain = Chain::load(&up.file, FUNCTIONS)?;
     let name = name_of(&chain, &up.file)?;
     let failed = |what: &str, e: std::io::Error| Failure::Missing(format!("cannot {what}: {e}"));
     let folder = run_folder::make_all_chains()?;
@@ -249,7 +250,7 @@ fn status(name: Option<&str>, json: bool) -> Result<(), Failure> {
 }
 
 fn update(file: &Path) -> Result<(), Failure> {
-    let chain = Chain::load(file)?;
+    let chain = Chain::load(file, FUNCTIONS)?;
     let name = name_of(&chain, file)?;
     let unreadable = |e: std::io::Error| Failure::Input(format!("{}: {e}", file.display()));
     let request = Request::Update {
@@ -285,10 +286,7 @@ fn changes(before: &Status, now: &Status) -> String {
         })
         .collect();
     if lines.is_empty() {
-        format!(
-            "{} updated: the same functions, with the settings of the file",
-            now.name
-        )
+        format!("{} updated: same functions, settings of the file", now.name)
     } else {
         lines.join("\n")
     }
@@ -302,7 +300,7 @@ fn take_down(name: Option<&str>, all: bool) -> Result<(), Failure> {
     for name in names {
         match down(&name)? {
             Some(last) => print::line(format!("{name}: down\n{}", totals(&last))),
-            None => print::line(format!("{name}: its supervisor was dead; cleared up")),
+            None => print::line(format!("{name}: its supervisor had died; cleaned up")),
         }
     }
     if all {
@@ -405,7 +403,7 @@ fn condition(segment: &SegmentStatus) -> String {
     let mut text = String::new();
     if segment.restarts > 0 {
         text += &format!(
-            "; started again {} times ({}), {} packets lost meanwhile",
+            "; restarted {} times ({}), {} packets lost during that",
             segment.restarts, segment.last_words, segment.lost_while_down
         );
     }

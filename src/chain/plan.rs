@@ -9,6 +9,7 @@ use taut_deploy::{BothWays, Cost, Estimate, Holds, Measured, RoundTrip, Settings
 use taut_engine::{Chain, Place};
 use taut_figure::table;
 use taut_forecast::Described;
+use taut_functions::FUNCTIONS;
 use taut_model::estimate::Estimate as Figure;
 
 #[derive(clap::Args)]
@@ -41,11 +42,11 @@ pub struct Arguments {
 fn distance(text: &str) -> Result<f64, String> {
     // The limit is half the earth's circumference.
     let km = text.parse().ok().filter(|km| (0.0..=20_000.0).contains(km));
-    km.ok_or_else(|| "want kilometres, 0 to 20000".to_string())
+    km.ok_or_else(|| "expected kilometres, 0 to 20000".to_string())
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let chain = Chain::load(&arguments.file)?;
+    let chain = Chain::load(&arguments.file, FUNCTIONS)?;
     let machine = arguments
         .machine
         .as_deref()
@@ -109,13 +110,13 @@ fn show(plan: &Estimate, settings: &Settings) {
         rows.push(row);
     }
     print::line(format!(
-        "cycles per packet there and back, measured, and their interval ({:.0} % or more):",
+        "measured cycles per packet for both directions, with intervals ({:.0} % or more):",
         (100.0 * coverage(plan)).floor()
     ));
     print_table(&rows);
     for trip in &plan.round_trips {
         print::line(format!(
-            "\nround trip of {} B, without the ends: {}, longest {}",
+            "\nround trip of {} B, without the end hosts: {}, longest {}",
             trip.payload_bytes,
             quantity::time(trip.typical_ns),
             quantity::time(trip.longest_ns)
@@ -139,7 +140,7 @@ fn show(plan: &Estimate, settings: &Settings) {
     print::line("");
     for rate in &plan.rates {
         print::line(format!(
-            "highest rate at {} B: {} one way, {} with an answer each (busiest core: {})",
+            "highest rate at {} B: {} one way, {} with a reply to each packet (busiest core: {})",
             rate.payload_bytes,
             with_interval(&rate.one_way),
             with_interval(&rate.both_ways),
@@ -148,9 +149,9 @@ fn show(plan: &Estimate, settings: &Settings) {
     }
     if let (Some(budget_ns), Some(holds)) = (plan.budget_ns, plan.holds) {
         let verdict = match holds {
-            Holds::Yes => "holds",
-            Holds::Mostly => "holds for most packets, not for those that take longest",
-            Holds::No => "cannot hold",
+            Holds::Yes => "met",
+            Holds::Mostly => "met for most packets, but not for the slowest",
+            Holds::No => "cannot be met",
         };
         print::line(format!("budget {}: {verdict}", quantity::time(budget_ns)));
     }
@@ -160,7 +161,7 @@ fn show(plan: &Estimate, settings: &Settings) {
         .find_map(|f| Some(f.costs.first()?.forth.full?.n));
     if let Some(n) = n {
         print::line(format!(
-            "note: measured figures are medians of {n} blocks of {:?}; a rate's interval is what those of all costs together give it",
+            "note: measured figures are medians of {n} blocks of {:?}; the interval of a rate results from the intervals of all costs",
             settings.block
         ));
     }
@@ -184,13 +185,13 @@ fn broken(plan: &Estimate, trip: &RoundTrip) -> String {
     let budget = quantity::time(plan.budget_ns.unwrap_or_default());
     let largest = trip.largest().map_or_else(String::new, |part| {
         format!(
-            ", {} of it for {}",
+            ", of which {} for {}",
             quantity::time(part.typical_ns),
             part.what
         )
     });
     format!(
-        "the budget of {budget} cannot hold: a round trip of {} B takes {}{largest}",
+        "the budget of {budget} cannot be met: a round trip of {} B takes {}{largest}",
         trip.payload_bytes,
         quantity::time(trip.typical_ns)
     )

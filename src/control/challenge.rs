@@ -62,7 +62,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             if stop.load(Ordering::Relaxed) {
                 bar.clear();
                 return Err(Failure::Interrupted(
-                    "stopped before all was found".to_owned(),
+                    "stopped before all limits were found".to_owned(),
                 ));
             }
             let seed = of.seed.wrapping_add(u64::from(seed));
@@ -88,7 +88,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     if all.iter().any(|found| found.values.contains(&-1.0)) {
         return Err(Failure::Limit(format!(
-            "{} falls even with nothing added",
+            "{} falls even without any disturbance",
             scenario.model.name()
         )));
     }
@@ -114,7 +114,7 @@ fn show(found: &Found, unit: &str) {
     if !found.recovery_s.is_empty() {
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         print::line(format!(
-            "        half of that takes {:.2} s to recover from and {:.1} units\u{b2} s of input (means of {})",
+            "        recovery from half of that takes {:.2} s and {:.1} units\u{b2} s of input (means of {})",
             mean(&found.recovery_s),
             mean(&found.recovery_energy),
             found.recovery_s.len()

@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let signalled = exit::stop_flag()?;
     let mut side = ControllerSide::open(bind, &over).map_err(|e| {
         Failure::Input(format!(
-            "cannot hear reports at {bind}: {e}; another --bind?"
+            "cannot receive reports at {bind}: {e}; try another --bind"
         ))
     })?;
     let at = side
@@ -90,7 +90,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         || {
             let complaint = complaint.as_ref();
             format!(
-                "answered {} reports; not followed: {} that are no messages{}, {} of strangers, {} out of order",
+                "replied to {} reports; ignored {} malformed{}, {} from other senders, {} out of order",
                 datagrams.sent,
                 datagrams.malformed,
                 complaint.map_or(String::new(), |it| format!(" ({it})")),

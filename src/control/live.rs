@@ -135,7 +135,7 @@ fn line(it: &Standing, [balance_unit, travel_unit]: &[String; 2], periods: u64) 
         format!("; command after {:.2} ms", ns as f64 / 1e6)
     });
     format!(
-        "period {} of {periods}: {:.2} {balance_unit}, gone {:.1} {travel_unit}{round_trip}; {} in time, {} late, {} missing",
+        "period {} of {periods}: {:.2} {balance_unit}, travelled {:.1} {travel_unit}{round_trip}; {} in time, {} late, {} missing",
         it.sequence, it.balance, it.travel, it.in_time, it.late, it.missing
     )
 }
@@ -161,7 +161,7 @@ mod tests {
         let units = ["degrees".to_owned(), "m".to_owned()];
         assert_eq!(
             line(&standing, &units, 9),
-            "period 3 of 9: -1.50 degrees, gone 0.0 m; command after 1.50 ms; 2 in time, 0 late, 0 missing"
+            "period 3 of 9: -1.50 degrees, travelled 0.0 m; command after 1.50 ms; 2 in time, 0 late, 0 missing"
         );
     }
 }

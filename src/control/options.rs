@@ -77,14 +77,14 @@ impl LoopOptions {
         let over_sockets = !is_virtual;
         if over_sockets && !self.protocol.carries(shape) {
             return Err(Failure::Input(format!(
-                "--protocol ncsbench: has room for three sensors, and {} has {}; use --protocol taut",
+                "--protocol ncsbench: a message carries three sensors, but {} has {}; use --protocol taut",
                 model.name(),
                 shape.sensors
             )));
         }
         if over_sockets && self.protocol == Format::Ncsbench && self.apply == Discipline::Arrival {
             return Err(Failure::Input(
-                "--apply arrival: NCSbench's messages do not say which command is in force; use --protocol taut"
+                "--apply arrival: NCSbench's messages do not contain the command in force; use --protocol taut"
                     .to_owned(),
             ));
         }
@@ -235,7 +235,7 @@ fn recorded_in(folder: &std::path::Path) -> Result<Vec<Option<[u64; 2]>>, Failur
     let found = recorded(&ControlReport::read_records(folder)?, one_clock);
     if found.iter().all(Option::is_none) {
         return Err(Failure::Input(format!(
-            "--as-recorded {}: no command arrived in that run; name the folder of another",
+            "--as-recorded {}: no command arrived in that run; name the folder of another run",
             folder.display()
         )));
     }
@@ -252,7 +252,7 @@ pub fn named(plant: &str) -> Result<Model, Failure> {
         let near = suggestion(plant, NAMES);
         let all = NAMES.join(", ");
         return Err(Failure::Input(format!(
-            "{plant}: no such plant{near}; there are {all}, and plant files such as plant.toml"
+            "{plant}: no such plant{near}; expected one of {all}, or a plant file such as plant.toml"
         )));
     }
     let text = SettingsFileError::read(path).map_err(|e| Failure::Input(e.to_string()))?;
@@ -277,7 +277,7 @@ pub fn address(text: &str, port: u16) -> Result<SocketAddr, Failure> {
         .or_else(|| of((text.trim_matches(['[', ']']), port).to_socket_addrs()));
     found.ok_or_else(|| {
         Failure::Input(format!(
-            "{text}: no address of this name; want a host or an address, such as 192.0.2.2 or 192.0.2.2:{port}"
+            "{text}: the name has no address; expected a host or an address, such as 192.0.2.2 or 192.0.2.2:{port}"
         ))
     })
 }

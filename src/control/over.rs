@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use taut_deploy::Deployment;
 use taut_engine::{Chain, ChainError, Wait};
+use taut_functions::FUNCTIONS;
 use taut_host::baseline::{Baseline, Frames, Running, baselines};
 use taut_host::net::{Namespace, Testbed};
 use taut_model::link::medium::SharedMedium;
@@ -50,9 +51,9 @@ impl FromStr for Over {
                 .map(Self::Device)
                 .ok_or_else(|| {
                     let ids: Vec<_> = switches().map(|it| it.id).collect();
-                    format!("want one of these devices: {}", ids.join(", "))
+                    format!("expected one of these devices: {}", ids.join(", "))
                 }),
-            _ => Err("want medium:FILE, chain:FILE or device:ID".to_owned()),
+            _ => Err("expected medium:FILE, chain:FILE or device:ID".to_owned()),
         }
     }
 }
@@ -72,7 +73,7 @@ fn chain_of_medium(file: &Path) -> Result<Chain, ChainError> {
     let path = toml::Value::from(file.display().to_string());
     let text =
         format!("ports = [\"null:\", \"null:\"]\n[[function]]\nname = \"medium\"\nfile = {path}\n");
-    let mut chain = Chain::parse(&text, "--over")?;
+    let mut chain = Chain::parse(&text, "--over", FUNCTIONS)?;
     // Both sides sleep most of the time and may use this core as well.
     chain.wait = Wait::Yield;
     Ok(chain)
@@ -105,7 +106,7 @@ impl Virtual<'_> {
     pub fn rounds(&self, over: &Over) -> Result<Vec<Option<[u64; 2]>>, Failure> {
         let Over::Medium(file) = over else {
             return Err(Failure::Input(format!(
-                "--over {over}: needs processes; with --virtual want medium:FILE"
+                "--over {over}: unsupported with --virtual; expected medium:FILE"
             )));
         };
         let mut found = Simulated::default();
@@ -150,7 +151,7 @@ impl Virtual<'_> {
                 Ok(simulate_datagrams(&scenario, medium))
             }
             other => Err(Failure::Input(format!(
-                "--transport {}: is not simulated; want deadline or udp",
+                "--transport {}: cannot be simulated; expected deadline or udp",
                 other.name()
             ))),
         }
@@ -185,7 +186,7 @@ impl Between {
     pub fn lay(over: &Over) -> Result<Self, Failure> {
         let path = match over {
             Over::Medium(file) => functions(chain_of_medium(file)?, file)?,
-            Over::Chain(file) => functions(Chain::load(file)?, file)?,
+            Over::Chain(file) => functions(Chain::load(file, FUNCTIONS)?, file)?,
             Over::Device(switch) => device(switch)?,
         };
         Ok(Self { path })

@@ -63,7 +63,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let signalled = exit::stop_flag()?;
     let mut side = PlantSide::open(bind, controller, &over).map_err(|e| {
         Failure::Input(format!(
-            "cannot hear commands at {bind}: {e}; another --bind?"
+            "cannot receive commands at {bind}: {e}; try another --bind"
         ))
     })?;
     let at = side
@@ -129,19 +129,21 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// Returns the result of a run for its parent process.
 pub fn verdict(report: &ControlReport) -> Result<(), Failure> {
     let complaint = report.complaint.as_ref();
-    let came = complaint.map_or(String::new(), |it| format!("; what came was {it}"));
+    let came = complaint.map_or(String::new(), |it| {
+        format!("; the datagrams received were invalid: {it}")
+    });
     match report.end {
         End::Periods => Ok(()),
         End::Fallen => Err(Failure::Limit(format!("{} fell{came}", report.plant))),
         End::Gone => Err(Failure::Limit(format!(
-            "the controller has gone: the plant was left at 0{came}"
+            "the controller has stopped: the plant was left at 0{came}"
         ))),
         End::NobodyAnswered if report.plant_datagrams.too_late > 0 => Err(Failure::Limit(format!(
-            "all commands that came, {}, came too late for their deadline (--apply arrival applies them when they come){came}",
+            "all {} commands received missed their deadline (--apply arrival applies commands when they arrive){came}",
             report.plant_datagrams.too_late
         ))),
         End::NobodyAnswered => Err(Failure::Limit(format!(
-            "no command came: is the controller there, and with the same --plant and --protocol?{came}"
+            "no command arrived: does the controller run, with the same --plant and --protocol?{came}"
         ))),
         End::Stopped => Err(Failure::Interrupted(
             "stopped before all periods were over; the plant was left at 0".to_owned(),

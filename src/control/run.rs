@@ -97,8 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let over = arguments.transport.over(MOST_BYTES)?;
     if arguments.is_virtual && arguments.over.is_none() && over.transport != Transport::Udp {
         return Err(Failure::Input(
-            "--transport: needs sockets, or in virtual time a channel: --over medium:FILE"
-                .to_owned(),
+            "--transport: with --virtual, needs a channel: --over medium:FILE".to_owned(),
         ));
     }
     if let Some(out) = &arguments.out {
@@ -134,12 +133,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn nobody_answered(too_late_ns: Option<u64>, deadline_ns: u64) -> String {
     match too_late_ns {
         Some(ns) => format!(
-            "every command came too late: {} after its reading at best, and the deadline is {}; take a shorter --delay, or apply \
-             commands when they come (--apply arrival)",
+            "every command arrived too late: {} after its reading at best, but the deadline is {}; shorten --delay, or apply \
+             commands when they arrive (--apply arrival)",
             quantity::time(ns as f64),
             quantity::time(deadline_ns as f64)
         ),
-        None => "no command came: all rounds were lost; see --loss, --burst and --over".to_owned(),
+        None => {
+            "no command arrived: all rounds were lost; see --loss, --burst and --over".to_owned()
+        }
     }
 }
 
@@ -154,7 +155,7 @@ fn in_virtual_time(
     if let Some(over) = &arguments.over {
         if !link.recorded_ns.is_empty() {
             return Err(Failure::Input(
-                "--as-recorded: is what lies between both sides already; leave --over out"
+                "--as-recorded: replaces the network between plant and controller; omit --over"
                     .to_owned(),
             ));
         }
@@ -201,7 +202,7 @@ fn over_sockets(
     let time = times.iter().find_map(|(name, it)| it.map(|_| *name));
     if let Some(name) = arguments.link.given().or(time) {
         return Err(Failure::Input(format!(
-            "{name}: needs --virtual; over sockets the network is what lies between both sides, such as a chain with the function \
+            "{name}: needs --virtual; over sockets, impair the network itself, such as by a chain with the function \
              impair"
         )));
     }
@@ -214,7 +215,7 @@ fn over_sockets(
         },
         _ => {
             return Err(Failure::Input(
-                "--cores: want two, the plant's and the controller's, such as 1,2".to_owned(),
+                "--cores: expected two, the plant's and the controller's, such as 1,2".to_owned(),
             ));
         }
     };
@@ -240,8 +241,8 @@ fn over_sockets(
     let nodes = [node(plant)?, node(controller)?];
     if let Node::Ssh(_) = nodes[0] {
         return Err(Failure::Input(
-            "--plant-in: results are written where the plant is; start `taut control run` on that machine, with --controller-in this \
-             one"
+            "--plant-in: results are written on the plant's machine; start `taut control run` there, with --controller-in for this \
+             machine"
                 .to_owned(),
         ));
     }
@@ -251,7 +252,7 @@ fn over_sockets(
         };
         if !taut_host::net::namespace_exists(name) {
             return Err(Failure::Input(format!(
-                "{name}: no such network namespace; `ip netns` lists those there are"
+                "{name}: no such network namespace; `ip netns` lists those that exist"
             )));
         }
     }

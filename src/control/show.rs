@@ -88,7 +88,7 @@ pub fn report(report: &ControlReport, json: bool) -> Result<(), Failure> {
     }
     print::line(outcome(report));
     if let Some(runs) = runs(report) {
-        print::line(format!("runs of late or lost: {runs}"));
+        print::line(format!("runs of late or lost commands: {runs}"));
     }
     let mut lines = table::plain();
     let (head, rows) = rows(report);
@@ -116,7 +116,7 @@ pub fn report(report: &ControlReport, json: bool) -> Result<(), Failure> {
     if strange > 0 {
         let complaint = report.complaint.as_ref();
         print::line(format!(
-            "not followed: {} datagrams that are no messages{}, {} of strangers, {} that nobody asked for",
+            "ignored datagrams: {} malformed{}, {} from other senders, {} not requested",
             datagrams.malformed,
             complaint.map_or(String::new(), |it| format!(" ({it})")),
             datagrams.strangers,
@@ -125,7 +125,7 @@ pub fn report(report: &ControlReport, json: bool) -> Result<(), Failure> {
     }
     if report.missed > 0 {
         print::line(format!(
-            "{} periods without a reading: this process was held up",
+            "{} periods without a reading: this process was delayed",
             report.missed
         ));
     }

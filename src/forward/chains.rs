@@ -4,6 +4,7 @@ use super::arguments::Arguments;
 use crate::exit::Failure;
 use std::path::Path;
 use taut_engine::{Chain, DEFAULT_BURST, Flush, NOT_IN_KERNEL, Place, Placement, Stage, Wait};
+use taut_functions::FUNCTIONS;
 use taut_port::PortSpec;
 
 /// The chains to run, with their file names if there are several.
@@ -15,14 +16,14 @@ pub(super) fn chains(arguments: &Arguments) -> Result<Chains, Failure> {
         choose_cores(&mut chain)?;
         if chain.workers > 1 && arguments.interruptions.is_some() {
             return Err(Failure::Input(
-                "--interruptions: of one worker only".to_string(),
+                "--interruptions: supported with one worker only".to_string(),
             ));
         }
         return Ok(vec![(None, chain)]);
     }
     if arguments.of_one_worker() {
         return Err(Failure::Input(
-            "with several chain files, each says for itself: leave out --port, --in-kernel, --flush, --wait, --burst, \
+            "with several chain files, set options in the files: omit --port, --in-kernel, --flush, --wait, --burst, \
              --core, --workers, --cores, --metrics and --interruptions"
                 .to_string(),
         ));
@@ -31,7 +32,7 @@ pub(super) fn chains(arguments: &Arguments) -> Result<Chains, Failure> {
         let mut chain = load(path)?;
         if chain.place == Place::Kernel {
             return Err(Failure::Input(format!(
-                "{}: place = \"kernel\": run it by a taut forward of its own",
+                "{}: place = \"kernel\": run it in a taut forward of its own",
                 path.display()
             )));
         }
@@ -48,8 +49,8 @@ pub(crate) fn choose_cores(chain: &mut Chain) -> Result<(), Failure> {
         chain.cores = taut_host::cores_for(chain.workers).ok_or_else(|| {
             let cores = taut_host::allowed_cpus().len();
             Failure::Input(format!(
-                "workers = {}: each takes a core of its own, and this process may use {cores} \
-                 (/proc/self/status, Cpus_allowed_list); want {cores} or fewer, or allow it more cores (taskset)",
+                "workers = {}: each needs a core of its own, but this process may use {cores} \
+                 (/proc/self/status, Cpus_allowed_list); use {cores} or fewer workers, or allow more cores (taskset)",
                 chain.workers,
             ))
         })?;
@@ -73,7 +74,7 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
             let functions = arguments
                 .function
                 .iter()
-                .map(|text| text.parse::<Stage>())
+                .map(|text| Stage::parse(text, FUNCTIONS))
                 .collect::<Result<_, _>>()?;
             Chain::new(ports, functions)
         }
@@ -114,12 +115,12 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
 
 /// Loads the chain of a file that one worker is to run completely.
 fn load(path: &Path) -> Result<Chain, Failure> {
-    let chain = Chain::load(path)?;
+    let chain = Chain::load(path, FUNCTIONS)?;
     if chain.placement == Placement::Compact {
         return Ok(chain);
     }
     Err(Failure::Input(format!(
-        "{0}: its placement takes several workers: taut chain up {0}",
+        "{0}: its placement needs several workers; run it with: taut chain up {0}",
         path.display()
     )))
 }

@@ -7,6 +7,7 @@ use crate::terminal::print;
 use std::io::{BufRead, PipeReader};
 use std::sync::Arc;
 use taut_engine::{Chain, Event, Exchange, Order, Replaced, Report};
+use taut_functions::FUNCTIONS;
 use taut_sys::Clock;
 
 /// Chains whose functions can be replaced, each with access to its workers.
@@ -45,8 +46,8 @@ pub(crate) fn listen(
 }
 
 fn answer(line: &str, obey: &mut impl FnMut(Order) -> Result<Report, String>) -> Report {
-    let answered = serde_json::from_str(line)
-        .map_err(|e| format!("want {{\"functions\": [{{\"name\": ...}}, ...]}}: {e}"))
+    let answered = Order::parse(line, FUNCTIONS)
+        .map_err(|e| format!("expected {{\"functions\": [{{\"name\": ...}}, ...]}}: {e}"))
         .and_then(obey);
     answered.unwrap_or_else(refused)
 }
@@ -65,9 +66,12 @@ pub(crate) fn of_workers(
         let Order {
             worker, functions, ..
         } = order;
-        let (chain, exchange) = workers
-            .get(worker)
-            .ok_or_else(|| format!("no worker {worker}: they are 0 to {}", workers.len() - 1))?;
+        let (chain, exchange) = workers.get(worker).ok_or_else(|| {
+            format!(
+                "no worker {worker}: workers are numbered 0 to {}",
+                workers.len() - 1
+            )
+        })?;
         if order.add_worker {
             let core = joins(exchange)?;
             return Ok(Event::Joined { core }.into());

@@ -148,7 +148,9 @@ fn obey(
     let (chain, shared) = (chain.clone(), Arc::clone(shared));
     move |asked| {
         let mut shared = lock(&shared);
-        let running = shared.as_mut().ok_or("the programs have ended")?;
+        let running = shared
+            .as_mut()
+            .ok_or("the XDP programs are already detached")?;
         let Some(functions) = asked.functions else {
             return Ok(Report {
                 event: Event::Counters {

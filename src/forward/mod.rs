@@ -110,7 +110,7 @@ fn run_in_kernel(
         ("--interruptions", arguments.interruptions.is_some()),
     ] {
         if given {
-            let text = format!("{option}: only of a worker; a chain in the kernel has none");
+            let text = format!("{option}: needs a worker, but a chain in the kernel has none");
             return Err(Failure::Input(text));
         }
     }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use taut_engine::{Chain, DEFAULT_BURST};
 use taut_forecast::{Capacity, Inspection, capacity};
+use taut_functions::FUNCTIONS;
 use taut_measure::quantity::share;
 use taut_port::BATCH_CAPACITY;
 
@@ -59,7 +60,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     let seconds = quantity::seconds(text)?;
     match seconds <= MOST_SECONDS {
         true => Ok(seconds),
-        false => Err(format!("want {MOST_SECONDS} seconds at most")),
+        false => Err(format!("expected at most {MOST_SECONDS} seconds")),
     }
 }
 
@@ -101,7 +102,7 @@ fn settings(arguments: &Arguments) -> Result<(toml::Table, usize), Failure> {
             .map(|file| match file.to_str() {
                 Some(file) => Ok(toml::Value::from(file)),
                 None => Err(Failure::Input(format!(
-                    "{}: want a name in UTF-8",
+                    "{}: expected a name in UTF-8",
                     file.display()
                 ))),
             })
@@ -119,15 +120,15 @@ fn settings(arguments: &Arguments) -> Result<(toml::Table, usize), Failure> {
     };
     if arguments.files.len() > 1 || !arguments.variable.is_empty() {
         return Err(Failure::Input(format!(
-            "{}: a chain file says which rules and variables: give it alone",
+            "{}: a chain file sets rules and variables itself: give no other file and no --variable",
             chain.display()
         )));
     }
-    let read = Chain::load(chain)?;
+    let read = Chain::load(chain, FUNCTIONS)?;
     let function = read.functions.into_iter().find(|it| it.name == FUNCTION);
     let Some(function) = function else {
         return Err(Failure::Input(format!(
-            "{}: it has no function {FUNCTION}",
+            "{}: the chain has no function {FUNCTION}",
             chain.display()
         )));
     };
@@ -137,7 +138,7 @@ fn settings(arguments: &Arguments) -> Result<(toml::Table, usize), Failure> {
 fn show(found: &Capacity) {
     let ns = quantity::time;
     print::line(format!(
-        "{} rules, batches of {}, a ring of {} places",
+        "{} rules, batches of {}, a ring of {} slots",
         found.rules, found.burst, found.queue
     ));
     let bytes = |bytes: f64| format!("{bytes:.0}");
@@ -191,8 +192,8 @@ fn show(found: &Capacity) {
     );
     let taken = found.traffic.iter().map(|of| of.interruptions.share);
     print::line(format!(
-        "interruptions took {} of the core at most; beyond R_max every packet waits as long as the ring lasts, \
-         unless `overload` says otherwise",
+        "interruptions took up to {} of the core; beyond R_max every packet waits for a full ring, \
+         unless the setting `overload` prevents that",
         share(taken.fold(0.0, f64::max))
     ));
     for note in &found.notes {

@@ -158,7 +158,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
                 print::line(line);
             } else if let Some(read) = answer.rules {
                 print::line(format!(
-                    "{} rules in force, {} left out, {} with mistakes",
+                    "{} rules in force, {} skipped, {} with errors",
                     read.rules, read.left_out, read.mistaken
                 ));
             }
@@ -170,7 +170,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
 /// Parses the variables of rules: names with values.
 fn variables(texts: &[String]) -> Result<Vec<(&str, &str)>, Failure> {
     let each = texts.iter().map(|text| {
-        let wrong = || Failure::Input(format!("--variable {text}: want NAME=TEXT"));
+        let wrong = || Failure::Input(format!("--variable {text}: expected NAME=TEXT"));
         text.split_once('=').ok_or_else(wrong)
     });
     each.collect()
@@ -248,7 +248,7 @@ fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Fail
             print::line(format!("{}:{mistake}", place(file)));
         }
         if mistaken > MOST_SAID {
-            print::line(format!("and {} mistakes more", mistaken - MOST_SAID));
+            print::line(format!("and {} more errors", mistaken - MOST_SAID));
         }
         let all = loaded + left_out + mistaken;
         let share = if all == 0 {
@@ -257,7 +257,7 @@ fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Fail
             100.0 * loaded as f64 / all as f64
         };
         print::line(format!(
-            "{loaded} rules of {all} load ({share:.1} %), {left_out} are left out, {mistaken} have mistakes, {in_part} load in part, {doubled} are there twice; searches take {} MB",
+            "{loaded} of {all} rules load ({share:.1} %), {left_out} skipped, {mistaken} with errors, {in_part} partial, {doubled} duplicate; pattern matching uses {} MB",
             memory_bytes.div_ceil(1_000_000)
         ));
         if !not_understood.is_empty() {
@@ -273,7 +273,7 @@ fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Fail
     match mistaken {
         0 => Ok(()),
         n => Err(Failure::Input(format!(
-            "{n} mistakes in {} files",
+            "{n} errors in {} files",
             files.len()
         ))),
     }
@@ -282,7 +282,7 @@ fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Fail
 fn status(answer: &Answer) {
     if let Some(read) = &answer.rules {
         print::line(format!(
-            "{} rules in force, {} left out, {} with mistakes, {} in part; searches take {} MB",
+            "{} rules in force, {} skipped, {} with errors, {} partial; pattern matching uses {} MB",
             read.rules,
             read.left_out,
             read.mistaken,
@@ -290,7 +290,7 @@ fn status(answer: &Answer) {
             read.memory_bytes.div_ceil(1_000_000)
         ));
         if let Some(first) = &read.first_mistake {
-            print::line(format!("first mistake: {first}"));
+            print::line(format!("first error: {first}"));
         }
     }
     let counts = |counts: &Option<BTreeMap<String, u64>>| {

@@ -58,7 +58,7 @@ fn show(found: &Accesses) {
         ]);
     }
     table::set_columns(&mut points, None);
-    print::line("cycles of an access:");
+    print::line("cycles per access:");
     print::line(table::text(points, &[], None).trim_end());
     let mut levels = table::plain();
     levels.set_header([
@@ -81,14 +81,14 @@ fn show(found: &Accesses) {
     }
     table::set_columns(&mut levels, None);
     print::line(
-        "\nerrors, the median and the largest of each level; of the fitted model on sizes that it was not fitted to:",
+        "\nmedian and largest error of each level; those of the fitted model are on held-out sizes:",
     );
     print::line(table::text(levels, &[], None).trim_end());
     for level in &found.fitted {
         let shape = level.share.zip(level.steepness);
         let shape = shape.map_or_else(String::new, |(part, steep)| {
             format!(
-                ", of which a list gets {}, step {}",
+                ", of which a list can use {}, step {}",
                 share(part),
                 three_digits(steep)
             )

@@ -49,12 +49,12 @@ pub struct Arguments {
 fn term(text: &str) -> Result<(String, Duration), String> {
     let (name, time) = text
         .split_once('=')
-        .ok_or("want NAME=TIME, such as sensor=100us")?;
+        .ok_or("expected NAME=TIME, such as sensor=100us")?;
     Ok((name.trim().to_owned(), quantity::duration(time.trim())?))
 }
 
 fn frame(text: &str) -> Result<(u32, f64), String> {
-    let wanted = || "want BYTES@LINE, such as 256@10G".to_owned();
+    let wanted = || "expected BYTES@LINE, such as 256@10G".to_owned();
     let (bytes, line) = text.split_once('@').ok_or_else(wanted)?;
     let bytes = bytes
         .parse()
@@ -111,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     if remains_us < 0.0 {
         return Err(Failure::Limit(format!(
-            "the parts take {} longer than the {} that there are",
+            "the parts take {} more than the budget of {}",
             quantity::time(-remains_us * 1e3),
             quantity::time(answer.target_us * 1e3)
         )));
@@ -193,7 +193,7 @@ fn show(answer: &Answer<'_>) {
         "{spent} of {}; {}",
         quantity::time(answer.target_us * 1e3),
         match answer.remains_us {
-            us if us < 0.0 => "too much".to_owned(),
+            us if us < 0.0 => "budget exceeded".to_owned(),
             us => format!("{} remain", quantity::time(us * 1e3)),
         }
     ));

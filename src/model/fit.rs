@@ -179,7 +179,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn read(results: &[PathBuf], columns: &[String], only: &[String]) -> Result<Table, Failure> {
     let pair = |text: &String| {
         let (left, right) = text.split_once('=').ok_or_else(|| {
-            Failure::Input(format!("\"{text}\": want two names with = between them"))
+            Failure::Input(format!(
+                "\"{text}\": expected two names with = between them"
+            ))
         })?;
         Ok::<_, Failure>((left.trim().to_owned(), right.trim().to_owned()))
     };
@@ -207,7 +209,9 @@ pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
         return check_published(arguments);
     }
     let Some(path) = &arguments.model else {
-        return Err(Failure::Input("which model? Give its file".to_owned()));
+        return Err(Failure::Input(
+            "no model is given: name its file".to_owned(),
+        ));
     };
     let model = load(path)?;
     let mut table = read(&arguments.results, &arguments.column, &arguments.only)?;
@@ -243,7 +247,7 @@ pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
         print::line(format!("error     {}", predict::words(&errors)));
         if outside > 0 {
             print::line(format!(
-                "{outside} of them lie outside of what the model was fitted on"
+                "{outside} runs are outside the range that the model was fitted to"
             ));
         }
     }
@@ -254,7 +258,7 @@ pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
         .any(|source| fitted_to.iter().any(|its| its.sha256 == source.sha256));
     if seen && !arguments.json {
         print::line(
-            "note: the model was fitted to these runs, or to some of them: the error is too small",
+            "note: the model was fitted to some or all of these runs: the error is too small",
         );
     }
     within(arguments.max_error, errors.median)

@@ -125,16 +125,16 @@ fn io(text: &str) -> Result<Io, String> {
     if text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.parse::<f64>().is_err() {
         return Ok(Io::Port(text.to_owned()));
     }
-    let wanted = |_| "want cycles of at least 0, or a port of the machine file".to_owned();
+    let wanted = |_| "expected cycles of at least 0, or a port of the machine file".to_owned();
     not_negative(text).map(Io::Cycles).map_err(wanted)
 }
 
 /// Parses an assignment of a number to a name: `load_cycles=350`.
 fn assignment(text: &str) -> Result<(String, f64), String> {
-    let (name, value) = text.split_once('=').ok_or("want NAME=NUMBER")?;
-    let value: f64 = value.trim().parse().map_err(|_| "want NAME=NUMBER")?;
+    let (name, value) = text.split_once('=').ok_or("expected NAME=NUMBER")?;
+    let value: f64 = value.trim().parse().map_err(|_| "expected NAME=NUMBER")?;
     if !value.is_finite() {
-        return Err("want a finite number".to_owned());
+        return Err("expected a finite number".to_owned());
     }
     Ok((name.trim().to_owned(), value))
 }
@@ -145,11 +145,11 @@ fn not_negative(text: &str) -> Result<f64, String> {
         .parse()
         .ok()
         .filter(|value| (0.0..=1e15).contains(value));
-    value.ok_or_else(|| "want a number of at least 0".to_owned())
+    value.ok_or_else(|| "expected a number of at least 0".to_owned())
 }
 
 /// Parses a number above 0.
 fn positive(text: &str) -> Result<f64, String> {
     let value = not_negative(text).ok().filter(|value| *value > 0.0);
-    value.ok_or_else(|| "want a number above 0".to_owned())
+    value.ok_or_else(|| "expected a number above 0".to_owned())
 }

@@ -90,7 +90,7 @@ fn show(found: &TippingPoint) {
     if let Some(queue) = &found.queue {
         show_highest("R_max by the queue", &queue.highest);
         print::line(format!(
-            "a busy core takes {} a packet: median {} of {} packets at {}",
+            "a busy core needs {} per packet: median {} of {} packets at {}",
             with_interval(&queue.cpu_us, us),
             us(queue.measured.median_us.value),
             queue.measured.packets,
@@ -99,7 +99,7 @@ fn show(found: &TippingPoint) {
     }
     if let Some(work) = &found.work {
         print::line(format!(
-            "R_max by the worker's time {}: {} a packet, {:.1} in a batch",
+            "R_max by the worker's time {}: {} per packet, {:.1} packets per batch",
             quantity::rate(work.highest_pps),
             us(work.cpu_us),
             work.batch

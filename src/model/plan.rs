@@ -11,6 +11,7 @@ use taut_deploy::{Settings, estimate};
 use taut_engine::Chain;
 use taut_figure::table;
 use taut_forecast::{Bound, Demand, Described, Plan, load, plan};
+use taut_functions::FUNCTIONS;
 use taut_measure::quantity::share;
 use taut_model::estimate::Estimate;
 use taut_model::model_file::Variables;
@@ -75,7 +76,7 @@ pub struct Arguments {
     /// Spread the load over these numbers of machines instead, a row each: 1,10,100
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1000))]
     machines: Vec<u32>,
-    /// With --machines: entries of state of all machines together, such as bearers
+    /// With --machines: number of state entries, such as bearers, over all machines
     #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = not_negative, requires = "machines")]
     entries: f64,
     /// With --machines: memory of an entry in bytes
@@ -147,7 +148,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     match (answer.plan.best, &arguments.latency) {
         (None, Some(bound)) => Err(Failure::Limit(format!(
-            "no choice keeps {} < {} at that rate; the best are above",
+            "no configuration meets {} < {} at that rate; the best are above",
             bound.quantile,
             quantity::time(bound.ns)
         ))),
@@ -164,7 +165,7 @@ struct Found {
 
 fn costs(arguments: &Arguments, machine: &Described, frame_bytes: f64) -> Result<Found, Failure> {
     if let Some(path) = &arguments.chain {
-        let chain = Chain::load(path)?;
+        let chain = Chain::load(path, FUNCTIONS)?;
         // The headers of Ethernet, IPv4 and UDP, and the check sequence, surround a payload.
         let payload = (frame_bytes as usize).saturating_sub(46).clamp(18, 1472);
         let settings = Settings {
@@ -175,12 +176,12 @@ fn costs(arguments: &Arguments, machine: &Described, frame_bytes: f64) -> Result
         let measured = estimate(&chain, &settings)?;
         let Some(rate) = measured.rates.first() else {
             return Err(Failure::Missing(
-                "the chain could not be measured here".to_owned(),
+                "the chain could not be measured on this machine".to_owned(),
             ));
         };
         let cycles = rate.one_way.map(|pps| measured.tsc_hz / pps);
         let basis = format!(
-            "measured here in full batches, one way: {:.0} ({:.0} to {:.0}) a packet on the busiest core ({})",
+            "measured here in full batches, one way: {:.0} ({:.0} to {:.0}) per packet on the busiest core ({})",
             cycles.value, cycles.low, cycles.high, rate.busiest
         );
         return Ok(Found {
@@ -227,7 +228,7 @@ fn costs(arguments: &Arguments, machine: &Described, frame_bytes: f64) -> Result
         (None, Some(costs)) => (costs.exact()?, None),
         (None, None) => {
             return Err(Failure::Input(
-                "what does a packet cost? Give --chain FILE, --model FILE, --io and --task (cycles), or a machine file with [costs]".to_owned(),
+                "the cost of a packet is unknown: give --chain FILE, --model FILE, --io and --task (cycles), or a machine file with [costs]".to_owned(),
             ));
         }
     };
@@ -248,15 +249,15 @@ fn show(answer: &Answer, arguments: &Arguments) {
     ));
     match found.links_pps {
         Some(links) if links < found.rate_pps => print::line(format!(
-            "note: the links carry {} only, whatever the cores",
+            "note: the links carry only {}, regardless of the cores",
             quantity::rate(links)
         )),
         Some(links) => print::line(format!("the links carry {}", quantity::rate(links))),
-        None => print::line("what the links carry is unknown (--machine-line)"),
+        None => print::line("the rate of the links is unknown (--machine-line)"),
     }
     if let Some(best) = found.best.map(|best| &found.options[best]) {
         print::line(format!(
-            "{} core{}, batches of up to {}, flush {}: {} left of each core",
+            "{} core{}, batches of up to {}, flush {}: each core has {} spare",
             best.cores,
             if best.cores == 1 { "" } else { "s" },
             best.burst,
@@ -264,7 +265,7 @@ fn show(answer: &Answer, arguments: &Arguments) {
             share(1.0 - best.latency.load)
         ));
         if let Some(there) = found.cores_there.filter(|there| *there < best.cores) {
-            print::line(format!("note: this machine has {there}"));
+            print::line(format!("note: cores of this machine: {there}"));
         }
     }
     let mut choices = table::plain();
@@ -286,8 +287,8 @@ fn show(answer: &Answer, arguments: &Arguments) {
             time("p99.9"),
             share(option.latency.loss),
             match (&arguments.latency, option.keeps) {
-                (Some(_), true) => "keeps it".to_owned(),
-                (Some(_), false) => "does not".to_owned(),
+                (Some(_), true) => "met".to_owned(),
+                (Some(_), false) => "missed".to_owned(),
                 (None, _) => String::new(),
             },
         ]);
@@ -299,7 +300,7 @@ fn show(answer: &Answer, arguments: &Arguments) {
         print::line(format!("note: {note}"));
     }
     print::line(
-        "note: packets are taken to come at random times, and to spread evenly; ports, cables and the ends' own time are not in it",
+        "note: assumes random arrivals, spread evenly over cores; latency excludes ports, cables and the end hosts' own time",
     );
 }
 

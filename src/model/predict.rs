@@ -132,7 +132,7 @@ fn pattern(text: &str) -> Result<Pattern, String> {
         _ => number("burst")
             .map(Pattern::Burst)
             .or_else(|| number("batch").map(Pattern::Batch))
-            .ok_or_else(|| "want constant, poisson, burst(N) or batch(N)".to_owned()),
+            .ok_or_else(|| "expected constant, poisson, burst(N) or batch(N)".to_owned()),
     }
 }
 
@@ -164,7 +164,7 @@ pub fn run(arguments: &Arguments, explain: bool) -> Result<(), Failure> {
     let (carried, batch_cycles) = match (&model, given(arguments, &machine)?) {
         (Some(_), _) if arguments.io.is_some() => {
             return Err(Failure::Input(
-                "either a model file or --io, not both".to_owned(),
+                "give either a model file or --io, not both".to_owned(),
             ));
         }
         (Some(model), _) => {
@@ -174,13 +174,13 @@ pub fn run(arguments: &Arguments, explain: bool) -> Result<(), Failure> {
         }
         (None, Some((costs, origin))) => {
             notes.extend(origin);
-            notes.push("costs without an interval are taken as exact, and what the model is off by here is not known: where it was published it was off by 2.8 % (7.3 for a measured 7.1 Mpkt/s)".to_owned());
+            notes.push("costs without an interval are taken as exact, and the error of the model on this machine is unknown: where it was published it was 2.8 % (7.3 predicted, 7.1 Mpkt/s measured)".to_owned());
             let batch = costs.batch_cycles.value;
             (known.carried(&costs, &packets, None)?, batch)
         }
         (None, None) => {
             return Err(Failure::Input(
-                "what does a packet cost? Give --io and --task (cycles), a model file, or a machine file with [costs]".to_owned(),
+                "the cost of a packet is unknown: give --io and --task (cycles), a model file, or a machine file with [costs]".to_owned(),
             ));
         }
     };
@@ -264,7 +264,7 @@ fn asked(model: &Model, arguments: &Arguments) -> Result<Prediction, Failure> {
 fn outside(prediction: &Prediction) -> Vec<String> {
     let told = prediction.outside.iter().map(|it| {
         format!(
-            "{} = {} is outside of what the model was fitted on ({} to {}): interval and errors claim too much",
+            "{} = {} is outside the range that the model was fitted to ({} to {}): interval and errors are too optimistic",
             it.variable, it.asked, it.min, it.max
         )
     });
@@ -306,7 +306,7 @@ fn latency(
         (None, None) => 0.0,
     };
     if rate <= 0.0 {
-        return Err(Failure::Input("--load: want more than 0".to_owned()));
+        return Err(Failure::Input("--load: expected more than 0".to_owned()));
     }
     let gap_ns = (arguments.size + 20.0) * 8.0 / known.ethernet_bit_s.unwrap_or(10e9) * 1e9;
     asked.arrivals = match arguments.pattern {
@@ -332,7 +332,7 @@ fn show(answer: &Answer, explain: bool) {
     let highest = &answer.rate.highest;
     let estimate = highest.estimate;
     print::line(format!(
-        "{} of {:.0}-byte frames, bound by the {}: {:.1} cycles a packet",
+        "{} of {:.0}-byte frames, bound by the {}: {:.1} cycles per packet",
         quantity::rate(estimate.value),
         answer.frame_bytes,
         format!("{:?}", answer.rate.binding).to_lowercase(),
@@ -357,7 +357,7 @@ fn show(answer: &Answer, explain: bool) {
     }
     if let Some(latency) = &answer.latency {
         print::line(format!(
-            "\nlatency of a core at {} ({} of what it could take for ever), {} packets simulated:",
+            "\nlatency of a core at {} ({} of its capacity), {} packets simulated:",
             quantity::rate(latency.rate_pps),
             share(latency.load),
             latency.packets
@@ -372,7 +372,7 @@ fn show(answer: &Answer, explain: bool) {
             ));
         }
         print::line(format!(
-            "lost {}, {:.1} packets a batch; intervals are the simulation's",
+            "lost {}, {:.1} packets per batch; intervals cover the simulation's error only",
             share(latency.loss),
             latency.mean_batch
         ));
@@ -399,7 +399,7 @@ fn tell(arguments: &Arguments, prediction: &Prediction, what: &str) -> Result<()
     ));
     match &prediction.errors {
         Some(errors) => print::line(format!("error     {}", words(errors))),
-        None => print::line("error     not known: the model was held to nothing"),
+        None => print::line("error     unknown: the model was not validated"),
     }
     outside(prediction)
         .iter()
@@ -411,12 +411,12 @@ fn tell(arguments: &Arguments, prediction: &Prediction, what: &str) -> Result<()
 pub(super) fn words(errors: &Errors) -> String {
     let basis = match errors.basis {
         ErrorBasis::HeldOut => "runs held out",
-        ErrorBasis::LeaveOneOut => "runs, each left out in turn",
-        ErrorBasis::InSample => "runs that it was fitted to: too small",
-        ErrorBasis::Published => "runs of its source, on another machine",
+        ErrorBasis::LeaveOneOut => "runs, each held out in turn",
+        ErrorBasis::InSample => "runs that the model was fitted to: too small",
+        ErrorBasis::Published => "published runs, on another machine",
     };
     format!(
-        "median {}, 95 of 100 below {}, most {} (of {} {basis})",
+        "median {}, 95 % below {}, max {} (of {} {basis})",
         share(errors.median),
         share(errors.p95),
         share(errors.max),

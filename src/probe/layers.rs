@@ -26,7 +26,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let [near, far] = arguments.files.as_slice() else {
-        return Err(Failure::Input("want two captures".to_owned()));
+        return Err(Failure::Input("expected two captures".to_owned()));
     };
     let report = layers([near, far], ahead_ns()).map_err(|e| match e {
         LayersError::Recording(_) => Failure::Input(e.to_string()),
@@ -60,7 +60,7 @@ fn ahead_ns() -> i64 {
 fn show(report: &LayersReport) {
     for (name, way) in [("there", &report.there), ("back", &report.back)] {
         print::line(format!(
-            "{name:<6} {} of {} messages have all stamps{}",
+            "{name:<6} {} of {} messages have all timestamps{}",
             way.stamped,
             way.messages,
             contradicting(way)
@@ -71,7 +71,7 @@ fn show(report: &LayersReport) {
             ("between interfaces", &way.medium_ns),
             ("to the receiver's transport", &way.in_ns),
             ("transport of the receiver", &way.receiver_ns),
-            ("all of it", &way.took_ns),
+            ("total", &way.took_ns),
         ];
         for (stage, summary) in stages {
             if let Some(summary) = summary {
@@ -82,7 +82,7 @@ fn show(report: &LayersReport) {
     }
     if report.not_remembered > 0 {
         print::note(format_args!(
-            "{} packets were one too many to be remembered, and are left out",
+            "{} packets exceeded the memory for packets and are skipped",
             report.not_remembered
         ));
     }
@@ -91,6 +91,6 @@ fn show(report: &LayersReport) {
 fn contradicting(way: &LayeredWay) -> String {
     match way.contradicting {
         0 => String::new(),
-        count => format!("; those of {count} contradict each other and are left out"),
+        count => format!("; those of {count} contradict each other and are skipped"),
     }
 }

@@ -123,7 +123,7 @@ fn over_path(
         Transport::Udp => Ok(simulate_datagrams(scenario, path)),
         Transport::Deadline => simulate(scenario, path).map_err(|e| Failure::Input(e.to_string())),
         Transport::Tcp | Transport::Fec => Err(Failure::Input(format!(
-            "--transport {}: is not simulated; want deadline or udp",
+            "--transport {}: cannot be simulated; expected deadline or udp",
             transport.name()
         ))),
     }
@@ -216,7 +216,7 @@ fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found:
         for (name, counts) in WAYS.iter().zip(&found.counts) {
             let sent = &counts.sent;
             print::line(format!(
-                "{name:<6} {} packets, {} of messages; {} sent again, {} repairs, {} not sent as they would have been late",
+                "{name:<6} {} packets, {} of messages; {} retransmitted, {} repairs, {} not sent because they would have been late",
                 counts.packets_sent,
                 sent.data,
                 sent.again + sent.asked,
@@ -227,7 +227,7 @@ fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found:
     }
     if let Some(counts) = &found.medium {
         print::line(format!(
-            "medium {:.1} % of the time busy; {} collisions, {} lost, {} found its queue full",
+            "medium busy {:.1} % of the time; {} collisions, {} lost, {} dropped at its full queue",
             counts.busy_ns as f64 / found.took_ns.max(1) as f64 * 100.0,
             counts.collisions,
             counts.lost.iter().sum::<u64>(),

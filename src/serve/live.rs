@@ -25,7 +25,7 @@ pub fn address(text: &str) -> Result<SocketAddr, Failure> {
     let bare = bare.strip_suffix("/metrics").unwrap_or(bare);
     bare.parse().map_err(|_| {
         Failure::Input(format!(
-            "--watch {text}: want the address of a program's --metrics, such as 127.0.0.1:9100"
+            "--watch {text}: expected the address of a program's --metrics, such as 127.0.0.1:9100"
         ))
     })
 }
@@ -113,13 +113,15 @@ pub fn metrics(address: SocketAddr) -> io::Result<Vec<u8>> {
         }
         answer.extend_from_slice(&part[..read]);
         if answer.len() as u64 > MOST_METRICS_BYTES {
-            return Err(io::Error::other("more metrics than any program of taut's"));
+            return Err(io::Error::other(
+                "the reply is too long for metrics of taut",
+            ));
         }
     }
     let head = answer.windows(4).position(|end| end == b"\r\n\r\n");
     match head {
         Some(end) if answer.starts_with(b"HTTP/1.1 200 ") => Ok(answer.split_off(end + 4)),
-        _ => Err(io::Error::other("no metrics there")),
+        _ => Err(io::Error::other("the reply contains no metrics")),
     }
 }
 
@@ -131,7 +133,7 @@ mod tests {
     use taut_live::metrics::Endpoint;
 
     #[test]
-    fn an_address_is_taken_as_programs_say_it() {
+    fn metrics_addresses_parse_with_and_without_an_http_prefix() {
         for text in ["127.0.0.1:9100", "http://127.0.0.1:9100/metrics"] {
             assert_eq!(address(text).unwrap().to_string(), "127.0.0.1:9100");
         }
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_arrive_from_an_endpoint_and_idle_ones_time_out() {
+    fn metrics_are_read_from_endpoints_and_unresponsive_endpoints_time_out() {
         let endpoint = Endpoint::serve("127.0.0.1:0", || "x 1\n# EOF\n".to_string()).unwrap();
         assert_eq!(metrics(endpoint.address()).unwrap(), b"x 1\n# EOF\n");
         let gone = endpoint.address();

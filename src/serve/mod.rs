@@ -71,7 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let dir = &arguments.dir;
     if !dir.is_dir() {
         return Err(Failure::Input(format!(
-            "{}: no folder; taut demo makes results/ with a first one",
+            "{}: no such folder; taut demo creates results/ with a first result",
             dir.display()
         )));
     }
@@ -83,8 +83,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let _watching = Watching::begin(&index)
         .map_err(|e| Failure::Missing(format!("cannot start a thread: {e}")))?;
     let keys = Keys::default();
-    let secrets =
-        Secrets::draw().map_err(|e| Failure::Missing(format!("a secret for the page: {e}")))?;
+    let secrets = Secrets::draw()
+        .map_err(|e| Failure::Missing(format!("cannot generate a secret for the page: {e}")))?;
     let token = secrets.token.clone();
     let address = match arguments.listen.parse::<u16>() {
         Ok(port) => format!("127.0.0.1:{port}"),
@@ -97,7 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let url = format!("http://{}/{token}/", server.address());
     if !server.address().ip().is_loopback() {
         print::note(
-            "whoever has the address below sees all results, and others on the way may see it",
+            "anyone with the address below sees all results, and hosts on the path can read it",
         );
     }
     let folders = index.len();
@@ -154,17 +154,17 @@ fn answer(
     watched: &[SocketAddr],
 ) -> Reply {
     if !request.field("Host").is_some_and(is_no_name) {
-        let text = "this page is there by the address only, and by localhost";
+        let text = "this page is served under its IP address and localhost only";
         return Reply::text("421 Misdirected Request", text);
     }
     if !matches!(request.method, "GET" | "HEAD") {
         return Reply {
             fields: Cow::Borrowed("Allow: GET, HEAD\r\n"),
-            ..Reply::text("405 Method Not Allowed", "there is GET")
+            ..Reply::text("405 Method Not Allowed", "only GET and HEAD are supported")
         };
     }
     let Some(parts) = parts(request.path) else {
-        return Reply::text("400 Bad Request", "no path");
+        return Reply::text("400 Bad Request", "invalid path");
     };
     let words: Vec<&str> = parts.iter().map(String::as_str).collect();
     let (Some(token), rest) = (words.first(), words.get(1..).unwrap_or_default()) else {
@@ -192,7 +192,7 @@ fn answer(
     } else if is_shown && is_same(token, &keys.of(rest)) {
         // A report outside the frame could navigate anywhere, so it is shown in a frame.
         if request.field("Sec-Fetch-Dest") == Some("document") {
-            return Reply::text("403 Forbidden", "this address is for a frame");
+            return Reply::text("403 Forbidden", "this address opens in a frame only");
         }
         let reply = match rest {
             ["compare", one, other] => compared(index, one, other),
@@ -200,7 +200,10 @@ fn answer(
             _ => missing(),
         };
         let Ok(nonce) = secret() else {
-            return Reply::text("503 Service Unavailable", "no secret for the page");
+            return Reply::text(
+                "503 Service Unavailable",
+                "cannot generate a secret for the page",
+            );
         };
         let policy = format!(
             "sandbox allow-scripts; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
@@ -209,7 +212,7 @@ fn answer(
     } else {
         return Reply::text(
             "403 Forbidden",
-            "the address that taut serve printed has the token in it",
+            "use the address that taut serve printed: it contains the token",
         );
     };
     let fields = format!(
@@ -309,7 +312,7 @@ fn is_leading(text: &str) -> bool {
 }
 
 fn missing() -> Reply {
-    Reply::text("404 Not Found", "there is no such page")
+    Reply::text("404 Not Found", "no such page")
 }
 
 fn page(secrets: &Secrets, watched: &[SocketAddr]) -> Reply {
@@ -389,7 +392,7 @@ fn file(index: &Index, folder: &str, name: &str, is_download: bool) -> Reply {
         Ok(body) if body.len() as u64 > MOST_FILE_BYTES => Reply::text(
             "413 Content Too Large",
             &format!(
-                "{name} has more than {} MiB: copy it",
+                "{name} is larger than {} MiB: copy the file instead",
                 MOST_FILE_BYTES >> 20
             ),
         ),

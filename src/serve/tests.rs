@@ -214,7 +214,7 @@ fn the_server_requires_the_token_and_serves_only_result_files() {
 }
 
 #[test]
-fn ten_thousand_folders_are_listed_and_forgotten_when_they_go() {
+fn ten_thousand_folders_are_listed_and_deleted_folders_removed() {
     let dir = tempfile::tempdir().unwrap();
     for number in 0..10_000 {
         let folder = dir.path().join(format!("{:02}/{number:05}", number % 100));
@@ -265,7 +265,7 @@ fn a_key_opens_only_its_own_report_in_a_frame() {
 }
 
 #[test]
-fn scripts_of_our_reports_run_and_no_others() {
+fn only_scripts_of_taut_reports_are_allowed_to_run() {
     let [hover, sliders] = SCRIPTS;
     let text = format!(
         "<script>\n{hover}\n</script><script type=\"application/json\" id=\"models\">{{}}</script>\
@@ -322,7 +322,7 @@ fn special_files_do_not_block_the_list() {
 }
 
 #[test]
-fn verdicts_of_strangers_are_words_and_nothing_else() {
+fn the_page_looks_up_no_object_properties_by_verdict() {
     // The page only finds keys that it has set itself, whatever their names.
     for looked_up in ["words[", "kinds[", "metrics || {})["] {
         assert!(!PAGE.contains(looked_up), "{looked_up}");

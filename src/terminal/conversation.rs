@@ -28,7 +28,7 @@ impl Conversation {
             .and_then(|stream| Ok((stream.try_clone()?, stream)))
             .map_err(|e| {
                 Failure::Missing(format!(
-                    "no {what} at {at}: {e}; start `taut forward` with a function {function} that has control = \"{at}\"",
+                    "no {what} at {at}: {e}; start `taut forward` with the function {function} and its setting control = \"{at}\"",
                     at = socket.display(),
                 ))
             })?;
@@ -75,8 +75,8 @@ impl Conversation {
 
     fn failed(&self, error: &std::io::Error) -> Failure {
         let why = match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => "does not answer".to_string(),
-            _ => format!("broke off: {error}"),
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => "does not reply".to_string(),
+            _ => format!("sent no valid reply: {error}"),
         };
         Failure::Missing(format!(
             "the {} at {} {why}",
@@ -101,7 +101,7 @@ pub fn read_file(path: &Path, what: &str, most_bytes: u64) -> Result<Vec<u8>, Fa
     let read = file.take(most_bytes + 1).read_to_end(&mut text);
     match read.map_err(|e| wrong(e.to_string()))? as u64 {
         more if more > most_bytes => Err(wrong(format!(
-            "a file of {what} has {most_bytes} bytes at most: load it in parts"
+            "a file of {what} may have up to {most_bytes} bytes: load it in parts"
         ))),
         _ => Ok(text),
     }

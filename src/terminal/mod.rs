@@ -31,7 +31,7 @@ pub fn measure_alone<E: Into<Failure>>(
     report::show(&measured.map_err(Into::into)?, json)?;
     if stop.load(Ordering::Relaxed) {
         return Err(Failure::Interrupted(
-            "interrupted: only what was complete is shown".to_string(),
+            "interrupted: only complete results are shown".to_string(),
         ));
     }
     Ok(())
@@ -56,7 +56,7 @@ impl Alone {
         let minutes = MEASURING_PATIENCE.as_secs() / 60;
         let told = |held: &LockError| {
             print::note(format_args!(
-                "another taut measures on this machine ({held}): waiting for it to end, {minutes} minutes at most"
+                "another taut measures on this machine ({held}): waiting up to {minutes} minutes for it to end"
             ));
         };
         match Claim::wait_for(what, MEASURING_PATIENCE, stop, told) {
@@ -65,9 +65,11 @@ impl Alone {
                 Failure::Interrupted("stopped before anything was measured".to_string()),
             ),
             Err(held @ LockError::Held { .. }) => Err(Failure::Missing(format!(
-                "another taut still measures on this machine after {minutes} minutes ({held}); both would only measure each other"
+                "another taut still measures on this machine after {minutes} minutes ({held}); two measurements would disturb each other"
             ))),
-            Err(e) => Err(Failure::Missing(format!("cannot take this machine: {e}"))),
+            Err(e) => Err(Failure::Missing(format!(
+                "cannot lock this machine for measuring: {e}"
+            ))),
         }
     }
 }
@@ -113,7 +115,7 @@ impl Observer for Bar {
     fn left_out(&mut self, left_out: &LeftOut) {
         self.0.suspend(|| {
             print::say(format_args!(
-                "left out: {}: {} ({})",
+                "skipped: {}: {} ({})",
                 left_out.what, left_out.why, left_out.how
             ));
         });

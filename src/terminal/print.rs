@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_printed_commands_the_terminal() {
+    fn control_characters_are_escaped_before_printing() {
         assert_eq!(shown("a\tb\n\u{e4} \u{2013}"), "a\tb\n\u{e4} \u{2013}");
         assert_eq!(
             shown("\u{1b}[2J\rdone\u{9b}1m\u{202e}x\u{7}"),

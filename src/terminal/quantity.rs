@@ -7,13 +7,13 @@ pub use taut_measure::quantity::{rate, summary, time};
 /// Parses a time with its unit, which may be zero: `0us`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     taut_settings::duration(text)
-        .ok_or_else(|| "want a time, such as 800ns, 5ms or 10s".to_string())
+        .ok_or_else(|| "expected a time, such as 800ns, 5ms or 10s".to_string())
 }
 
 /// Parses a time above zero with its unit.
 pub fn some_time(text: &str) -> Result<Duration, String> {
     match duration(text)? {
-        Duration::ZERO => Err("want a time above 0, such as 800ns, 5ms or 10s".to_string()),
+        Duration::ZERO => Err("expected a time above 0, such as 800ns, 5ms or 10s".to_string()),
         time => Ok(time),
     }
 }
@@ -22,7 +22,7 @@ pub fn some_time(text: &str) -> Result<Duration, String> {
 pub fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.0..=1e7).contains(&value) => Ok(value),
-        _ => Err("want seconds, such as 10 or 0.5".to_string()),
+        _ => Err("expected seconds, such as 10 or 0.5".to_string()),
     }
 }
 
@@ -35,10 +35,10 @@ pub fn share(text: &str) -> Result<f64, String> {
     match number.parse::<f64>() {
         Ok(value) if (0.0..=1.0).contains(&(value * factor)) => Ok(value * factor),
         Ok(value) if value > 1.0 && value <= 100.0 && factor == 1.0 => Err(format!(
-            "want a share from 0 to 1: {number} % is {number}% or {}",
+            "expected a fraction from 0 to 1: {number} % is {number}% or {}",
             value / 100.0
         )),
-        _ => Err("want a share from 0 to 1, such as 0.05 or 5%".to_string()),
+        _ => Err("expected a fraction from 0 to 1, such as 0.05 or 5%".to_string()),
     }
 }
 
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_parts_of_a_whole_or_per_cent() {
+    fn ratios_parse_as_fractions_or_percentages() {
         assert_eq!(share("0.05"), Ok(0.05));
         assert_eq!(share("5%"), Ok(0.05));
         assert_eq!(share("100 %"), Ok(1.0));

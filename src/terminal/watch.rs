@@ -134,7 +134,7 @@ impl Watch<'_> {
             for (thread, told) in self.samples.iter().zip(&mut told) {
                 if let Some(problem) = thread.problem().filter(|_| !*told) {
                     print::note(format_args!(
-                        "{problem}; no more samples are written, the run goes on"
+                        "{problem}; no more samples are written, the run continues"
                     ));
                     *told = true;
                 }

@@ -56,12 +56,12 @@ impl FromStr for Ticking {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = || "want RATE/s:TIME or RATE/s:TIME@TIME, such as 250/s:6us".to_owned();
+        let wanted = || "expected RATE/s:TIME or RATE/s:TIME@TIME, such as 250/s:6us".to_owned();
         let (rate, cost) = text.split_once("/s:").ok_or_else(wanted)?;
         let (cost, phase) = cost.split_once('@').unwrap_or((cost, "0s"));
         let per_second: f64 = rate.parse().map_err(|_| wanted())?;
         if !(1e-3..=1e6).contains(&per_second) {
-            return Err("want 0.001 to 1000000 interrupts a second".to_owned());
+            return Err("expected 0.001 to 1000000 interrupts a second".to_owned());
         }
         let ns = |text: &str| quantity::duration(text).map(|time| time.as_nanos() as f64);
         Ok(Self(Interrupt {
@@ -76,7 +76,7 @@ impl FromStr for Ticking {
 fn scene(arguments: &Arguments) -> Result<Scene, Failure> {
     let input = |text: &str| Failure::Input(text.to_owned());
     let Rate::Packets(rate_pps) = arguments.rate else {
-        return Err(input("--rate: want packets per second, such as 10k"));
+        return Err(input("--rate: expected packets per second, such as 10k"));
     };
     let scene = Scene {
         rate_pps,
@@ -88,18 +88,18 @@ fn scene(arguments: &Arguments) -> Result<Scene, Failure> {
     let taken: f64 = each().map(|i| i.per_second * i.cost_ns / 1e9).sum();
     if taken >= 1.0 {
         return Err(input(
-            "--interrupt: all of them together take more than all of the time",
+            "--interrupt: all interrupts together take more than 100 % of the time",
         ));
     }
     if scene.seconds <= 0.0 || rate_pps <= 0.0 {
-        return Err(input("--for and --rate: want more than 0"));
+        return Err(input("--for and --rate: expected more than 0"));
     }
     let interrupts: f64 = each().map(|i| i.per_second * scene.seconds).sum();
     let exposed = each().map(|i| i.per_second * (i.cost_ns + scene.undisturbed_ns) / 1e9);
     let hits = exposed.sum::<f64>() * rate_pps * scene.seconds;
     if interrupts.max(hits) > MOST {
         return Err(input(
-            "--for: more than two million interrupts or packets held up; give less time",
+            "--for: more than two million interrupts or delayed packets; give a shorter time",
         ));
     }
     Ok(scene)
@@ -128,7 +128,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Ok(());
     }
     print::line(format!(
-        "{} for {} s: {} of {packets} packets held up ({:.3} %), the longest latency is {}",
+        "{} for {} s: {} of {packets} packets delayed ({:.3} %), the longest latency is {}",
         quantity::rate(scene.rate_pps),
         scene.seconds,
         hits.len(),
@@ -138,7 +138,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     for (interrupt, beat) in scene.interrupts.iter().zip(&beats) {
         let lines = match (beat.line_s, beat.recurs_s) {
             (Some(line_s), Some(recurs_s)) => format!(
-                "finds packets {} {} each time: draws lines of {line_s:.3} s, one every {recurs_s:.3} s",
+                "hits packets {} {} each time: draws lines of {line_s:.3} s, one every {recurs_s:.3} s",
                 quantity::time(beat.drift_ns.abs()),
                 if beat.drift_ns > 0.0 {
                     "later"
@@ -146,10 +146,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                     "earlier"
                 },
             ),
-            _ => "is in step with the packets: holds the same up each time, or none".to_owned(),
+            _ => {
+                "is in step with the packets: delays the same packets each time, or none".to_owned()
+            }
         };
         print::line(format!(
-            "{} a second for {}: {lines}",
+            "{} per second of {}: {lines}",
             interrupt.per_second,
             quantity::time(interrupt.cost_ns)
         ));
@@ -160,8 +162,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn draw(points: &[(f64, f64)]) -> String {
     let chart = Chart::new(
         "aliasing",
-        "Packets held up by periodic interrupts",
-        "Expected latency over time of the packets that periodic interrupts hold up.",
+        "Packets delayed by periodic interrupts",
+        "Expected latency over time of the packets that periodic interrupts delay.",
     );
     let axis = |title, quantity| Axis {
         title,

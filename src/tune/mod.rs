@@ -211,10 +211,10 @@ fn print_audit(audit: &Audit) {
         count(State::NotHere)
     ));
     if !audit.as_root {
-        print::line("Without root some files cannot be read: sudo taut tune audit says more.");
+        print::line("Without root some files cannot be read: sudo taut tune audit reports more.");
     }
     print::line(format!(
-        "Change what can be changed now: sudo taut tune apply --cpus {}; what it is all about: taut tune explain NAME",
+        "Change what can be changed now: sudo taut tune apply --cpus {}; explanations: taut tune explain NAME",
         audit.cpus
     ));
 }
@@ -299,7 +299,7 @@ fn apply(arguments: &ApplyArguments) -> Result<(), Failure> {
     match refused.len() {
         0 => Ok(()),
         _ => Err(Failure::Missing(format!(
-            "left as they were: {}",
+            "not changed: {}",
             refused.join("; ")
         ))),
     }
@@ -329,9 +329,9 @@ fn print_applied(applied: &Applied, cpus: &BTreeSet<usize>) {
         let text = match outcome {
             Outcome::Changed(1) => "1 change".to_owned(),
             Outcome::Changed(count) => format!("{count} changes"),
-            Outcome::AlreadySo => "as wanted already".to_owned(),
+            Outcome::AlreadySo => "already set".to_owned(),
             Outcome::NothingHere => "nothing to change on this machine".to_owned(),
-            Outcome::Refused(why) => format!("left as it was: {why}"),
+            Outcome::Refused(why) => format!("not changed: {why}"),
         };
         print::line(format!("{:<11} {text}", group.to_string()));
     }
@@ -340,7 +340,7 @@ fn print_applied(applied: &Applied, cpus: &BTreeSet<usize>) {
     }
     let first = cpus.first().copied().unwrap_or_default();
     print::line(format!(
-        "\nBring everything back: sudo taut tune revert. What it gained: taut tune noise --cpus {first}, before and after"
+        "\nUndo everything: sudo taut tune revert. Compare before and after: taut tune noise --cpus {first}"
     ));
 }
 
@@ -366,14 +366,14 @@ fn revert(arguments: &RevertArguments) -> Result<(), Failure> {
         }
         print::line(match reverted.restored {
             0 => "nothing to revert".to_owned(),
-            1 => "1 change brought back".to_owned(),
-            count => format!("{count} changes brought back"),
+            1 => "1 change reverted".to_owned(),
+            count => format!("{count} changes reverted"),
         });
     }
     match reverted.refused.len() {
         0 => Ok(()),
         _ => Err(Failure::Missing(format!(
-            "not brought back, and still in the journal: {}",
+            "not reverted, and still in the journal: {}",
             reverted.refused.join("; ")
         ))),
     }
@@ -393,7 +393,7 @@ fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     let found = tune::settings().find(|setting| setting.name == name);
     let setting = found.ok_or_else(|| {
         Failure::Input(format!(
-            "no setting is named `{name}`; taut tune explain lists them"
+            "no setting is named `{name}`; taut tune explain lists all settings"
         ))
     })?;
     print::line(tune::page(setting).trim_end());

@@ -77,7 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     if arguments.fifo.is_some() && tune::is_every_cpu(&root, &plan.cpus)? {
         return Err(Failure::Input(
-            "--fifo on every CPU would stop the whole machine; leave one out of --cpus".to_owned(),
+            "--fifo on every CPU would stop the whole machine; omit one from --cpus".to_owned(),
         ));
     }
     // An unwritable file is reported before the wait, not after.
@@ -135,8 +135,11 @@ fn compare(plan: &Plan, stop: &AtomicBool) -> Result<(Heard, Vec<PeerFigures>), 
         duration: Duration::from_secs_f64(whole_s),
         ..plan.clone()
     };
-    let folder = taut_host::private::scratch()
-        .map_err(|e| Failure::Missing(format!("cannot make a folder for their results: {e}")))?;
+    let folder = taut_host::private::scratch().map_err(|e| {
+        Failure::Missing(format!(
+            "cannot create a folder for the peers' results: {e}"
+        ))
+    })?;
     let mut heard: Option<Heard> = None;
     let mut figures: Vec<(Peer, Option<PeerFigures>)> = peers().map(|peer| (peer, None)).to_vec();
     for _ in 0..rounds as u32 {
@@ -162,7 +165,7 @@ fn compare(plan: &Plan, stop: &AtomicBool) -> Result<(Heard, Vec<PeerFigures>), 
         }
     }
     let heard = heard
-        .ok_or_else(|| Failure::Interrupted("stopped before anything was heard".to_owned()))?;
+        .ok_or_else(|| Failure::Interrupted("stopped before anything was measured".to_owned()))?;
     Ok((
         heard,
         figures
@@ -180,7 +183,7 @@ fn print_heard(heard: &Heard) {
         print::line(format!("Causes unknown: {why}"));
     }
     if heard.stopped {
-        print::line("Stopped before its time.");
+        print::line("Stopped before the end of --for.");
     }
 }
 
@@ -195,13 +198,13 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
         quantity::time(found.longest_ns)
     ));
     print::line(format!(
-        "  a second: {:.1} over 1 µs, {:.1} over 10 µs, {:.2} over 100 µs, {:.2} over 1 ms",
+        "  per second: {:.1} over 1 µs, {:.1} over 10 µs, {:.2} over 100 µs, {:.2} over 1 ms",
         rate(found.over_1_us),
         rate(found.over_10_us),
         rate(found.over_100_us),
         rate(found.over_1_ms)
     ));
-    print::line("\n  gaps of this length (bars: the logarithm of how many)");
+    print::line("\n  gaps by length (bars: logarithm of the count)");
     let most = noise
         .histogram
         .iter()
@@ -235,7 +238,7 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
         print::line(format!("  and {more} more (--json)"));
     }
     print::line(format!(
-        "  explained: {:.1} % of the lost time, {:.1} % of the gaps; the loop's own share of the CPU: {:.4} %",
+        "  explained: {:.1} % of the lost time, {:.1} % of the gaps; CPU time of the loop itself: {:.4} %",
         // The value is never negative, nor the minus zero of an empty sum.
         (noise.explained.share_of_time * 100.0).max(0.0) + 0.0,
         (noise.explained.share_of_gaps * 100.0).max(0.0) + 0.0,
@@ -243,7 +246,7 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
     ));
     if noise.unkept > 0 {
         print::line(format!(
-            "  {} gaps more were counted and not kept: no room",
+            "  {} more gaps were counted but not recorded: the buffer was full",
             noise.unkept
         ));
     }
@@ -287,7 +290,7 @@ fn print_compared(heard: &Heard, compared: &[PeerFigures]) {
         return;
     };
     print::line(
-        "In the same run, by turns        measures              over 10 us a second      mean    longest",
+        "In the same run, interleaved     measures              over 10 us a second      mean    longest",
     );
     let row =
         |name: &str, measures: &str, over: Option<f64>, mean_ns: Option<f64>, longest_ns: f64| {

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 #[test]
-fn ports_that_cannot_be() {
+fn invalid_ports_are_refused_with_the_reason() {
     let long = format!("forward --port memif:{}", "x".repeat(200));
     table(
         &[("file", b"text")],
@@ -27,7 +27,7 @@ fn ports_that_cannot_be() {
             (
                 "forward --port memif:a.sock,role=boss",
                 INPUT,
-                "want server or client",
+                "expected server or client",
             ),
             (
                 "forward --port memif:a.sock,ring=33",
@@ -66,9 +66,13 @@ fn ports_that_cannot_be() {
             (
                 "forward --port pcap:a.pcap,role=both",
                 INPUT,
-                "want read or write",
+                "expected read or write",
             ),
-            ("forward --port tap:a/b", INPUT, "no name for an interface"),
+            (
+                "forward --port tap:a/b",
+                INPUT,
+                "not a valid interface name",
+            ),
             (
                 "forward --port tap:t0,address=here",
                 INPUT,
@@ -86,7 +90,7 @@ fn ports_that_cannot_be() {
 }
 
 #[test]
-fn inspections_that_cannot_be_measured() {
+fn invalid_inspection_inputs_are_refused_with_the_reason() {
     table(
         &[
             (
@@ -111,38 +115,38 @@ fn inspections_that_cannot_be_measured() {
                 INPUT,
                 "nowhere.rules: No such file",
             ),
-            ("ips capacity folder", INPUT, "want a file"),
+            ("ips capacity folder", INPUT, "expected a file"),
             ("ips capacity wrong.rules", INPUT, "wrong.rules:2:"),
-            (
-                "ips capacity names.rules",
-                INPUT,
-                "$HERE stands for nothing",
-            ),
+            ("ips capacity names.rules", INPUT, "$HERE is not defined"),
             (
                 "ips capacity names.rules --variable HERE",
                 INPUT,
-                "want NAME=TEXT",
+                "expected NAME=TEXT",
             ),
             ("ips capacity nowhere.toml", INPUT, "nowhere.toml"),
             (
                 "ips capacity plain.toml",
                 INPUT,
-                "plain.toml: it has no function ips",
+                "plain.toml: the chain has no function ips",
             ),
             ("ips capacity port.toml", INPUT, "no backend \"mamif\""),
-            ("ips capacity time.toml", INPUT, "want a time such as"),
+            ("ips capacity time.toml", INPUT, "expected a time such as"),
             (
                 "ips capacity plain.toml names.rules",
                 INPUT,
-                "give it alone",
+                "give no other file",
             ),
             ("ips capacity names.rules --queue 0", INPUT, "--queue"),
             ("ips capacity names.rules --burst 65", INPUT, "--burst"),
-            ("ips capacity names.rules --io fast", INPUT, "want a time"),
+            (
+                "ips capacity names.rules --io fast",
+                INPUT,
+                "expected a time",
+            ),
             (
                 "ips capacity names.rules --seconds 1e6",
                 INPUT,
-                "3600 seconds at most",
+                "at most 3600 seconds",
             ),
             ("ips capacity plain.toml --core 5000", INPUT, "no function"),
             (
@@ -156,7 +160,7 @@ fn inspections_that_cannot_be_measured() {
 }
 
 #[test]
-fn options_that_cannot_be() {
+fn invalid_options_are_refused_with_the_reason() {
     table(
         &[],
         &[
@@ -165,7 +169,7 @@ fn options_that_cannot_be() {
             (
                 "forward --port null: --flush nonsense",
                 INPUT,
-                "want full(N, TIME), each, every(TIME) or idle(N)",
+                "expected full(N, TIME), each, every(TIME) or idle(N)",
             ),
             (
                 "forward --port null: --flush full(0,~1s)",
@@ -175,7 +179,7 @@ fn options_that_cannot_be() {
             (
                 "forward --port null: --flush every(5d)",
                 INPUT,
-                "want a time from 1ns to 1s",
+                "expected a time from 1ns to 1s",
             ),
             (
                 "forward --port null: --core 999",
@@ -185,14 +189,18 @@ fn options_that_cannot_be() {
             (
                 "forward --port null: --burst 257",
                 INPUT,
-                "burst 257: want 1 to 256 packets",
+                "burst 257: expected 1 to 256 packets",
             ),
             (
                 "forward --port null: --function snort",
                 INPUT,
                 "there are aes, ats, b",
             ),
-            ("forward --port null: --seconds nan", INPUT, "want seconds"),
+            (
+                "forward --port null: --seconds nan",
+                INPUT,
+                "expected seconds",
+            ),
             (
                 "forward --port null: --port null: --port null:",
                 INPUT,
@@ -202,12 +210,12 @@ fn options_that_cannot_be() {
             (
                 "generate --port null: --rate 0",
                 INPUT,
-                "want packets per second",
+                "expected packets per second",
             ),
             (
                 "generate --port null: --line 100k",
                 INPUT,
-                "the speed of a line",
+                "expected a line rate",
             ),
             (
                 "generate --port null: --rate 1M --line 500Mbit/s",
@@ -222,7 +230,7 @@ fn options_that_cannot_be() {
             (
                 "generate --port null: --pacing nic --pattern poisson",
                 INPUT,
-                "one stream of pattern constant",
+                "one stream with the pattern constant",
             ),
             (
                 "generate --port null: --pacing nic",
@@ -237,12 +245,12 @@ fn options_that_cannot_be() {
             (
                 "generate --port null: --rate 2G",
                 INPUT,
-                "want packets per second",
+                "expected packets per second",
             ),
             (
                 "generate --port null: --rate fast",
                 INPUT,
-                "want packets per second",
+                "expected packets per second",
             ),
             (
                 "generate --port null: --size 10",
@@ -257,7 +265,7 @@ fn options_that_cannot_be() {
             (
                 "generate --port null: --seconds soon",
                 INPUT,
-                "want seconds",
+                "expected seconds",
             ),
             (
                 "generate --port null: --core 999",
@@ -274,11 +282,7 @@ fn options_that_cannot_be() {
                 INPUT,
                 "cannot be used with",
             ),
-            (
-                "generate --port null: --cores 0,0",
-                INPUT,
-                "stands there twice",
-            ),
+            ("generate --port null: --cores 0,0", INPUT, "listed twice"),
             (
                 "generate --port null: --cores 0,4000",
                 INPUT,
@@ -307,7 +311,7 @@ fn options_that_cannot_be() {
             (
                 "generate --device memif-idle --cores 0,1",
                 INPUT,
-                "set up for one queue",
+                "a --device has one queue",
             ),
             (
                 "generate --port null: --port null: --port null:",
@@ -320,7 +324,7 @@ fn options_that_cannot_be() {
 }
 
 #[test]
-fn chain_files_that_cannot_be() {
+fn invalid_chain_files_are_refused_with_the_reason() {
     table(
         &[
             (
@@ -367,7 +371,7 @@ fn chain_files_that_cannot_be() {
                 "encode = [9]: this chain has ports 0 and 1",
             ),
             ("forward syntax.toml", INPUT, "syntax.toml:1"),
-            ("forward binary.toml", INPUT, "binary.toml: is no text file: want TOML in UTF-8"),
+            ("forward binary.toml", INPUT, "binary.toml: is not a text file: expected TOML in UTF-8"),
             ("forward nowhere.toml", INPUT, "nowhere.toml: No such file"),
             ("forward folder", INPUT, "folder: Is a directory"),
             (
@@ -426,7 +430,7 @@ fn each_command_names_missing_privileges_and_how_to_get_them() {
         (
             "capture status",
             MISSING,
-            "start one by `taut capture INTERFACE`",
+            "start one with `taut capture INTERFACE`",
         ),
         (
             "bench comparison --device veth-bridge",
@@ -456,17 +460,17 @@ fn each_command_names_missing_privileges_and_how_to_get_them() {
         (
             "route --control none.sock list",
             MISSING,
-            "start `taut forward` with a function route",
+            "start `taut forward` with the function route",
         ),
         (
             "bearer --control none.sock list",
             MISSING,
-            "start `taut forward` with a function gtpu",
+            "start `taut forward` with the function gtpu",
         ),
         (
             "ips status --control none.sock",
             MISSING,
-            "start `taut forward` with a function ips",
+            "start `taut forward` with the function ips",
         ),
         (
             "probe client 127.0.0.1:9",
@@ -485,7 +489,7 @@ fn each_command_names_missing_privileges_and_how_to_get_them() {
             MISSING,
             "run as root, or with CAP_SYS_NICE",
         ),
-        ("doctor", MISSING, "below each stands what mends it"),
+        ("doctor", MISSING, "the fix is printed below each"),
         (
             "man /usr/share/taut-test",
             MISSING,
@@ -494,7 +498,7 @@ fn each_command_names_missing_privileges_and_how_to_get_them() {
         (
             "experiment check stylianopoulos-fig2",
             MISSING,
-            "named above, with how to get",
+            "see above what",
         ),
     ];
     if cfg!(feature = "xdp") {
@@ -542,12 +546,12 @@ fn each_command_names_missing_privileges_and_how_to_get_them() {
     says(
         &refused,
         INPUT,
-        "this process may use 1 (/proc/self/status, Cpus_allowed_list); want 1 or fewer, or allow it more cores",
+        "this process may use 1 (/proc/self/status, Cpus_allowed_list); use 1 or fewer workers, or allow more cores",
     );
 }
 
 #[test]
-fn control_loops_that_cannot_be() {
+fn invalid_control_loops_are_refused_with_the_reason() {
     let plant = include_str!("../../crates/control/src/plant/drone-axis.toml");
     let other = |from: &str, to: &str| plant.replacen(from, to, 1).into_bytes();
     table(
@@ -564,9 +568,9 @@ fn control_loops_that_cannot_be() {
             (
                 "control run --plant reach.toml",
                 INPUT,
-                "inputs do not reach",
+                "inputs do not control",
             ),
-            ("control run --plant text.toml", INPUT, "no text file"),
+            ("control run --plant text.toml", INPUT, "not a text file"),
             ("control run --plant none.toml", INPUT, "none.toml"),
             ("control run --virtual --strategy smith", INPUT, "unstable"),
             (
@@ -583,17 +587,17 @@ fn control_loops_that_cannot_be() {
                 "no such network namespace",
             ),
             ("control run --virtual --period 1us", INPUT, "period"),
-            ("control run --virtual --loss 5", INPUT, "share"),
+            ("control run --virtual --loss 5", INPUT, "fraction"),
             ("control run --strategy best", INPUT, "one of"),
             (
                 "control run --virtual --delay 40ms",
                 LIMIT,
-                "every command came too late: 80.0 ms after its reading at best",
+                "every command arrived too late: 80.0 ms after its reading at best",
             ),
             (
                 "control run --virtual --loss 100%",
                 LIMIT,
-                "no command came: all rounds were lost",
+                "no command arrived: all rounds were lost",
             ),
             ("control plant", INPUT, "controller"),
             ("control plant 1.2.3.4.5", INPUT, "no address"),
@@ -630,7 +634,7 @@ fn a_socket_in_use_or_of_another_user_is_refused() {
     let mut first = Program::start(&mut taut(&["forward", "--port", &format!("memif:{path}")]));
     first.wait_for_stdout("forwarding");
     let second = run(&mut taut(&["forward", "--port", &format!("memif:{path}")]));
-    says(&second, MISSING, "this one does: stop it");
+    says(&second, MISSING, "one listens on this path: stop it");
     if !as_nobody_works() {
         return;
     }

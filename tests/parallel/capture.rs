@@ -161,7 +161,7 @@ fn a_capture_contains_the_same_packets_as_that_of_tcpdump() {
 }
 
 #[test]
-fn a_trigger_writes_earlier_packets_and_an_interrupt_ends_all() {
+fn triggers_write_earlier_packets_and_an_interrupt_ends_the_capture() {
     let Some(hosts) = two_hosts() else {
         return;
     };
@@ -196,7 +196,10 @@ fn a_trigger_writes_earlier_packets_and_an_interrupt_ends_all() {
     capturing.wait_for_stdout(" end: ");
     let wrong = ask(&control, &["trigger", "nobody"]);
     assert_eq!(wrong.code(), Some(2));
-    assert!(wrong.stderr.contains("there are end, asked"), "{wrong:?}");
+    assert!(
+        wrong.stderr.contains("the triggers are end, asked"),
+        "{wrong:?}"
+    );
     ask(&control, &["trigger", "asked", "--cause", "to see"]).success();
     capturing.wait_for_stdout(" asked: ");
     let listed = ask(&control, &["list"]).success().stdout;
@@ -466,7 +469,7 @@ fn other_programs_read_compressed_captures_even_after_a_kill() {
 }
 
 #[test]
-fn a_script_fires_a_trigger_and_a_looping_one_stops() {
+fn scripts_fire_triggers_and_endless_scripts_are_stopped() {
     let Some(hosts) = two_hosts() else {
         return;
     };
@@ -509,7 +512,7 @@ fn a_script_fires_a_trigger_and_a_looping_one_stops() {
     capturing.wait_for_stdout("capturing");
     pings(&hosts.all[0], 6);
     ping(&hosts.all[0], "10.8.0.2", 1, &["-s", "100"], 1);
-    capturing.wait_for_stderr("did not come to an end within 1 s");
+    capturing.wait_for_stderr("did not finish within 1 s");
     ping(&hosts.all[0], "10.8.0.2", 1, &["-t", "50"], 1);
     capturing.wait_for_stdout(" ttl: 1 packets");
     let status = ask(&control, &["status", "--json"]).success().last_json();
@@ -624,7 +627,7 @@ fn datagram(port: u16, back: bool, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_examples_know_quic_and_who_is_silent() {
+fn the_example_scripts_detect_quic_and_idle_flows() {
     let long = [0xc3, 0, 0, 0, 1, 8];
     let frames = [
         datagram(4433, false, &[0x40, 0, 0, 0, 1, 8]),
@@ -663,7 +666,7 @@ fn the_examples_know_quic_and_who_is_silent() {
 }
 
 #[test]
-fn an_alert_of_an_inspection_in_front_fires_a_trigger() {
+fn an_alert_of_an_earlier_inspection_function_fires_a_trigger() {
     let Some(hosts) = two_hosts() else {
         return;
     };
@@ -686,7 +689,7 @@ fn an_alert_of_an_inspection_in_front_fires_a_trigger() {
     fs::write(&chain, text).unwrap();
     let mut forward = taut_in(&hosts.all[0], &["forward"]);
     let mut forwarding = Program::start(forward.arg(&chain));
-    forwarding.wait_for_stderr("nobody in this chain counts \"alerts of nobody\"");
+    forwarding.wait_for_stderr("no function of this chain has a counter \"alerts of nobody\"");
     pings(&hosts.all[0], 2);
     let fired = || {
         let status = ask(&control, &["status", "--json"]).success().last_json();
@@ -708,7 +711,7 @@ fn an_invalid_capture_command_prints_one_line() {
     let folder = scratch();
     let path = folder.path().to_str().unwrap();
     for (arguments, code, said) in [
-        (&["capture"][..], 2, "nothing to capture from"),
+        (&["capture"][..], 2, "no capture source"),
         (
             &["capture", "--port", "null:", "--analyse", "/none.lua"],
             2,
@@ -753,7 +756,7 @@ fn an_invalid_capture_command_prints_one_line() {
         (
             &["capture", "query", "udp", "--from", "soon"],
             2,
-            "how long ago",
+            "a time ago",
         ),
         (
             &["capture", "status", "--control", "/nowhere"],
@@ -778,7 +781,7 @@ fn an_invalid_capture_command_prints_one_line() {
                 "1M",
             ],
             2,
-            "too few",
+            "too small",
         ),
     ] {
         let ended = run(&mut taut(arguments));
@@ -787,6 +790,6 @@ fn an_invalid_capture_command_prints_one_line() {
             ended.code() == Some(code) && ended.stderr.contains(said),
             "{arguments:?}: {ended:?}"
         );
-        assert!(said == "how long ago" || lines == 1, "{ended:?}");
+        assert!(said == "a time ago" || lines == 1, "{ended:?}");
     }
 }

@@ -171,7 +171,7 @@ fn match_files(files: &[&Path; 2], arguments: &[&str]) -> crate::support::progra
 }
 
 #[test]
-fn two_captures_of_another_program_are_matched_as_well() {
+fn two_captures_by_tcpdump_are_matched() {
     let tools = [("ping", "iputils-ping"), ("tcpdump", "tcpdump")];
     let Some(hosts) = routed(&tools) else {
         return;

@@ -117,7 +117,7 @@ fn a_page_displays_a_capture_and_a_token_guards_triggers() {
         run(asked.arg(&control).args(more)).success()
     };
     let shown = flows(&["--sort", "packets"]).stdout;
-    assert!(shown.contains("room for 1000, 0 forgotten"), "{shown}");
+    assert!(shown.contains("capacity 1000, 0 forgotten"), "{shown}");
     let most = flows(&["--most", "0", "--json"]).last_json();
     assert_eq!(most["flows"]["top"], serde_json::json!([]), "{most}");
     let ended = capturing.interrupt().success();

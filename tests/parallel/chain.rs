@@ -181,7 +181,7 @@ fn left_of(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn every_placement_carries_datagrams_and_leaves_nothing() {
+fn every_placement_forwards_datagrams_and_cleans_up() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -225,7 +225,7 @@ fn every_placement_carries_datagrams_and_leaves_nothing() {
 }
 
 #[test]
-fn a_cable_that_is_cut_is_seen() {
+fn a_deleted_link_of_a_chain_is_reported_as_down() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -285,6 +285,15 @@ fn a_killed_segment_restarts_while_its_neighbours_continue() {
     }
 }
 
+/// Sets a flag when it is dropped.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Sends numbered datagrams from west to east at a steady rate while `action` runs. Returns the number of sent
 /// datagrams, and the number of those that arrived, each once and in order.
 fn under_traffic(stage: &TwoHosts, action: impl FnOnce()) -> (u64, u64) {
@@ -328,8 +337,11 @@ fn under_traffic(stage: &TwoHosts, action: impl FnOnce()) -> (u64, u64) {
                 }
             }
         });
-        action();
-        stop.store(true, Ordering::Relaxed);
+        {
+            // The threads end if the action fails, too.
+            let _stops = Stops(&stop);
+            action();
+        }
         (sender.join().unwrap(), receiver.join().unwrap())
     })
 }
@@ -477,7 +489,7 @@ fn kernel_functions_are_replaced_under_traffic_without_loss() {
             let burn = "[[function]]\nname = \"burn\"\ncycles = 1\n";
             refused(head, burn, "cannot run in the kernel");
             let gateway = "[[function]]\nname = \"gtpu\"\naddress = \"192.0.2.1\"\n";
-            refused(head, gateway, "in the kernel it is not exchanged");
+            refused(head, gateway, "in the kernel it cannot be replaced");
             refused(
                 "",
                 forward,
@@ -562,7 +574,7 @@ fn a_supervisor_that_is_killed_takes_its_chain_with_it() {
         assert_eq!(finished.code(), Some(2), "{finished:?}");
         if placement != "compact" {
             let finished = run(&mut taut(&["chain", "down", &stage.name])).success();
-            assert!(finished.stdout.contains("cleared up"), "{finished:?}");
+            assert!(finished.stdout.contains("cleaned up"), "{finished:?}");
             assert!(!stage.run_folder().exists());
             assert_eq!(left_of(supervisor), Vec::<String>::new());
             assert!(!interface_of(&stage.west.0), "{placement}");
@@ -576,7 +588,7 @@ fn a_supervisor_that_is_killed_takes_its_chain_with_it() {
 }
 
 #[test]
-fn a_detached_chain_is_there_until_it_is_taken_down() {
+fn a_detached_chain_runs_until_chain_down_stops_it() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -625,7 +637,7 @@ fn a_detached_supervisor_that_dies_leaves_its_log() {
         for command in ["status", "down"] {
             let asked = run(&mut taut(&["chain", command, &stage.name]));
             if command == "down" {
-                assert!(asked.success().stdout.contains("cleared up"));
+                assert!(asked.success().stdout.contains("cleaned up"));
                 continue;
             }
             assert_eq!(asked.code(), Some(2), "{asked:?}");

@@ -8,7 +8,7 @@ const CHAIN: &str = "name = \"edge\"\nports = [\"null:\", \"null:\"]\n[[function
                      [[function]]\nname = \"xor\"\nkey = 7\n";
 
 #[test]
-fn the_same_text_goes_to_standard_output_and_into_files() {
+fn manifests_on_standard_output_and_in_files_are_equal() {
     let folder = scratch();
     let file = folder.path().join("chain.toml");
     fs::write(&file, CHAIN).unwrap();
@@ -39,7 +39,7 @@ fn unsupported_manifest_settings_are_refused_in_one_line() {
     );
     for (text, option, part) in [
         (kernel.as_str(), "--cpus=2", "leave it out"),
-        (CHAIN, "--huge-pages=3", "want an even number"),
+        (CHAIN, "--huge-pages=3", "expected an even number"),
         (CHAIN, "--out=/dev/null", "cannot write /dev/null"),
     ] {
         fs::write(&file, text).unwrap();

@@ -22,7 +22,7 @@ fn chain(head: &str, functions: &[&str]) -> String {
 }
 
 #[test]
-fn a_plan_says_where_functions_run_and_what_they_cost() {
+fn a_plan_prints_the_placement_and_cost_of_functions() {
     let head = "placement = \"namespaces\"\nbudget = \"1s\"";
     let text = chain(
         head,
@@ -74,14 +74,14 @@ fn an_exceeded_budget_gives_code_1_and_names_the_function() {
     let finished = plan(&text, &[]);
     assert_eq!(finished.code(), Some(1), "{finished:?}");
     let said = finished.stderr.trim_end();
-    assert!(said.contains("budget of 20.0 µs cannot hold"), "{said}");
+    assert!(said.contains("budget of 20.0 µs cannot be met"), "{said}");
     assert!(said.contains("function burn"), "{said}");
     assert!(!said.contains('\n'), "one line: {said}");
     // The table is printed all the same.
     for part in [
         "advanced",
         "1400 B alone",
-        "budget 20.0 µs: cannot hold",
+        "budget 20.0 µs: cannot be met",
         "measured",
     ] {
         assert!(
@@ -93,7 +93,7 @@ fn an_exceeded_budget_gives_code_1_and_names_the_function() {
 }
 
 #[test]
-fn a_chain_that_cannot_be_is_refused_in_one_line() {
+fn invalid_chains_and_sizes_are_refused_with_the_reason() {
     for (text, more, part) in [
         (
             chain("", &["name = \"forward\"\nplace = \"kernel\""]),

@@ -82,7 +82,7 @@ fn doctor_reports_the_same_findings_as_ports_and_tune_audit() {
 }
 
 #[test]
-fn an_ordinary_user_hears_which_rights_to_give() {
+fn doctor_reports_missing_capabilities_to_an_unprivileged_user() {
     if !as_nobody_works() {
         return;
     }
@@ -113,7 +113,7 @@ fn an_ordinary_user_hears_which_rights_to_give() {
 }
 
 #[test]
-fn with_one_core_the_second_is_missing() {
+fn doctor_reports_a_missing_second_core() {
     let cpu = taut_host::choose_cores().device.to_string();
     let mut command = Command::new("taskset");
     command.args(["-c", &cpu, TAUT, "doctor", "--json"]);
@@ -137,7 +137,7 @@ fn with_one_core_the_second_is_missing() {
 }
 
 #[test]
-fn doctor_without_privileges_reports_them_and_does_not_hang() {
+fn doctor_reports_missing_privileges_and_does_not_hang() {
     if !as_nobody_works() {
         return;
     }

@@ -358,7 +358,7 @@ json = true
 }
 
 #[test]
-fn experiments_are_run_on_a_cluster() {
+fn slurm_runs_experiments_and_cluster_failures_are_reported() {
     let Some(mut cluster) = Cluster::new() else {
         return;
     };
@@ -545,7 +545,10 @@ fn what_goes_wrong_in_a_cluster_is_said(cluster: &mut Cluster) {
     let mut command = cluster.taut(&["experiment", "run", "sweep.toml", "--out", "o3"]);
     let refused = run(command.env("PATH", cluster.path("nothing")));
     assert_eq!(refused.code(), Some(3), "{refused:?}");
-    assert!(refused.stderr.contains("no `sbatch` here"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("`sbatch` is not installed here"),
+        "{refused:?}"
+    );
 
     // One job is cancelled, one loses its machine to a reboot; the others complete.
     let few = sweep("1")

@@ -588,7 +588,7 @@ fn each_problem_of_a_node_is_reported_in_one_line() {
 }
 
 #[test]
-fn secrets_reach_far_machines_and_nothing_else() {
+fn secrets_reach_remote_steps_and_appear_in_no_files() {
     let Some(machines) = Machines::new() else {
         return;
     };
@@ -645,7 +645,7 @@ ready = "11"
 }
 
 #[test]
-fn a_machine_that_goes_away_costs_one_run() {
+fn an_unreachable_machine_fails_only_one_run() {
     let Some(mut machines) = Machines::new() else {
         return;
     };

@@ -159,7 +159,7 @@ fn tshark_reads_every_kind_of_frame_that_the_gateway_sends() {
     let told = gateway.receive(1, 1);
     let status = gateway.bearer(&["status"]).success();
     for line in [
-        "5 bearers, room for 100000",
+        "5 bearers, capacity 100000",
         "  decapsulated 2",
         "  too big 1",
         "  unknown TEID 1",
@@ -366,7 +366,7 @@ fn wrong_bearers_are_refused_in_one_line() {
     for (text, part) in [
         (
             "1,drop\n2,drop\n3,drop\n",
-            "b.csv:3: the table is full: it has room for 2",
+            "b.csv:3: the table is full: it holds at most 2",
         ),
         (
             "1,drop\n1,drop\n",
@@ -374,7 +374,7 @@ fn wrong_bearers_are_refused_in_one_line() {
         ),
         (
             "1,drop\n\n2,dorp\n",
-            "b.csv:3: action \"dorp\": want relay,",
+            "b.csv:3: action \"dorp\": expected relay,",
         ),
         (
             "1,relay,2,192.0.2.9,,2001:db8::1\n",
@@ -397,7 +397,7 @@ fn wrong_bearers_are_refused_in_one_line() {
     for (arguments, part) in [
         (&["add", "1"][..], "\"1\": action \"\""),
         (&["remove", "7"], "match 0x7 has no bearer"),
-        (&["remove", "x"], "match \"x\": want a TEID"),
+        (&["remove", "x"], "match \"x\": expected a TEID"),
         (
             &["load", "/nonexistent.csv"],
             "/nonexistent.csv: No such file",
@@ -783,7 +783,7 @@ impl Switch {
 }
 
 #[test]
-fn open_vswitch_is_the_other_end_of_the_tunnel() {
+fn the_gateway_exchanges_tunnelled_packets_with_open_vswitch() {
     let Some(_turn) = alone_and_root() else {
         return;
     };

@@ -490,7 +490,7 @@ fn xdp_looks_up_a_million_bearers_and_follows_changes() {
     assert!(
         status
             .stdout
-            .starts_with("1000000 bearers, room for 1000000"),
+            .starts_with("1000000 bearers, capacity 1000000"),
         "{status:?}"
     );
     let teid_of = |frame: &[u8]| Gtpu::new(&frame[42..]).unwrap().teid();

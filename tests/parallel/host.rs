@@ -7,7 +7,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_port_with_addresses_answers_its_neighbours_over_either_protocol() {
+fn a_port_replies_for_its_ipv4_and_ipv6_addresses() {
     let Some(hosts) = Hosts::new(1, &[("ping", "iputils-ping"), ("traceroute", "traceroute")])
     else {
         return;
@@ -73,7 +73,7 @@ fn a_port_with_addresses_answers_its_neighbours_over_either_protocol() {
 }
 
 #[test]
-fn the_kernel_is_the_host_behind_a_tap_interface() {
+fn the_kernel_serves_the_ports_addresses_through_a_tap_interface() {
     let Some(hosts) = Hosts::new(2, &[("ping", "iputils-ping"), ("iperf3", "iperf3")]) else {
         return;
     };

@@ -8,7 +8,7 @@ use std::fs;
 use std::process::Command;
 
 #[test]
-fn tshark_reads_the_traffic_of_our_own() {
+fn tshark_parses_the_sample_traffic_without_errors() {
     if !is_installed("tshark") {
         println!("skipped: needs tshark");
         return;
@@ -75,7 +75,7 @@ fn a_check_counts_wrong_rules_and_names_their_positions() {
     fs::write(&file, rules).unwrap();
     let said = run(taut(&["ips", "check"]).arg(&file));
     assert_eq!(said.code(), Some(2), "{said:?}");
-    let counts = "1 rules of 4 load (25.0 %), 1 are left out, 2 have mistakes";
+    let counts = "1 of 4 rules load (25.0 %), 1 skipped, 2 with errors";
     assert!(said.stdout.contains(counts), "{said:?}");
     let said = run(taut(&["ips", "check", "--json"]).arg(&file));
     let json = said.last_json();

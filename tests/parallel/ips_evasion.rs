@@ -37,7 +37,7 @@ fn no_receiver_is_handed_what_a_rule_forbids() {
 
 /// Without an inspection most attacks arrive: the evasions that hide them do not break them.
 #[test]
-fn attacks_arrive_where_nobody_inspects() {
+fn most_attacks_reach_the_receiver_without_an_inspection() {
     let Some(mut oracle) = Oracle::new(|_| "[[function]]\nname = \"forward\"\n".to_string()) else {
         return;
     };

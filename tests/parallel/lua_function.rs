@@ -23,7 +23,7 @@ fn said_by_lua(finished: &Finished) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn the_example_swaps_as_the_function_of_taut_does() {
+fn the_example_script_swaps_addresses_like_the_mac_swap_function() {
     let passage = Passage::new(300);
     let (want, _) = passage.through("[[function]]\nname = \"mac-swap\"\n");
     let text = fs::read_to_string(format!("{ROOT}/examples/function-lua/mac_swap.lua")).unwrap();
@@ -43,7 +43,7 @@ fn the_example_swaps_as_the_function_of_taut_does() {
 }
 
 #[test]
-fn a_script_drops_and_sends_as_its_settings_say() {
+fn a_script_drops_and_sends_packets_by_its_settings() {
     let passage = Passage::new(100);
     let text = "function process(batch)\n\
         for _, packet in ipairs(batch) do\n\
@@ -97,7 +97,7 @@ fn each_script_error_is_reported_in_one_line() {
     assert!(
         finished
             .stderr
-            .contains("mine.lua:2: did not come to an end within 1 s"),
+            .contains("mine.lua:2: did not finish within 1 s"),
         "{finished:?}"
     );
     assert!(got.is_empty() && outcome(&finished, "dropped: the script failed") == 64);

@@ -131,7 +131,7 @@ fn words_of(expression: &str) -> (BTreeSet<&str>, Vec<&str>) {
 }
 
 #[test]
-fn rules_and_dashboard_ask_for_what_is_given_out() {
+fn alert_rules_and_dashboard_query_only_exported_metrics() {
     let given_out = given_out();
     assert!(given_out.contains("taut_forward_received_packets_total"));
     let scraped = yaml(SCRAPED);
@@ -176,7 +176,7 @@ fn prometheus() -> bool {
 }
 
 #[test]
-fn prometheus_takes_rules_and_expressions() {
+fn prometheus_accepts_the_alert_rules_and_dashboard_expressions() {
     if !prometheus() {
         return;
     }
@@ -367,7 +367,7 @@ fn prometheus_sees_a_gateway_and_fires_when_it_drops() {
 
 /// A chain serves the state of its segments.
 #[test]
-fn a_chain_gives_out_the_state_of_its_segments() {
+fn a_chain_exports_the_state_of_its_segments() {
     let folder = scratch();
     let file = folder.path().join("monitored.toml");
     let name = format!("monitored-{}", std::process::id());
@@ -413,7 +413,7 @@ fn a_chain_gives_out_the_state_of_its_segments() {
 
 /// An inspection serves its outcomes and matching rules, alone and as a segment of a chain.
 #[test]
-fn an_inspection_gives_out_outcomes_and_rules() {
+fn an_inspection_exports_its_outcomes_and_matching_rules() {
     let folder = scratch();
     let path = |name: &str| folder.path().join(name).display().to_string();
     run(&mut taut(&[
@@ -479,7 +479,7 @@ fn an_inspection_gives_out_outcomes_and_rules() {
 
 /// The reasons for dropped packets are printed while a chain runs and when it has ended.
 #[test]
-fn why_a_function_drops_is_told_while_it_runs() {
+fn reasons_for_dropped_packets_are_printed_while_a_chain_runs() {
     let folder = scratch();
     let path = |name: &str| folder.path().join(name).display().to_string();
     run(&mut taut(&[

@@ -534,7 +534,7 @@ test "$(running)" = 0
 "#;
 
 #[test]
-fn units_of_the_package_run_under_systemd() {
+fn service_units_of_the_debian_package_run_under_systemd() {
     if !debian() || !is_root() {
         return;
     }
@@ -724,7 +724,7 @@ fn a_package_without_input_or_format_is_refused() {
 }
 
 #[test]
-fn names_are_read_from_fields_of_dependencies() {
+fn package_names_are_parsed_from_dependency_fields() {
     assert_eq!(
         package_names("libc6 (>= 2.34), zlib1g | zlib-ng, perl:any"),
         ["libc6", "zlib1g", "zlib-ng", "perl"]

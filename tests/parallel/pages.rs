@@ -202,7 +202,7 @@ fn place(folder: &Path, capture: &Path) -> PathBuf {
 }
 
 #[test]
-fn every_block_that_is_not_run_says_why() {
+fn every_code_block_that_is_not_run_states_a_reason() {
     for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
         if let Err(e) = blocks(&text) {
@@ -239,14 +239,14 @@ const MEASURING: [&str; 16] = [
 ];
 
 #[test]
-fn pages_work_as_they_are_typed() {
+fn commands_on_documentation_pages_run_as_printed() {
     if is_root() {
         work_as_typed(|page| !MEASURING.contains(&page));
     }
 }
 
 #[test]
-fn pages_that_measure_work_as_they_are_typed() {
+fn commands_on_documentation_pages_that_measure_run_as_printed() {
     if is_root() {
         work_as_typed(|page| MEASURING.contains(&page));
     }
@@ -254,7 +254,7 @@ fn pages_that_measure_work_as_they_are_typed() {
 
 /// Reports whether the page failed with the error for a preempted loop, which is no fault of the page.
 fn is_kept_from_its_core(finished: &Finished) -> bool {
-    finished.code() == Some(1) && finished.stderr.contains("kept the generator from its core")
+    finished.code() == Some(1) && finished.stderr.contains("preempted the generator")
 }
 
 fn work_as_typed(wanted: impl Fn(&str) -> bool) {

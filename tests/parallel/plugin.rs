@@ -19,7 +19,7 @@ fn plugin(library: &Path, more: &str) -> String {
 }
 
 #[test]
-fn the_examples_swap_as_the_function_of_taut_does() {
+fn the_example_plugins_swap_addresses_like_the_mac_swap_function() {
     let passage = Passage::new(300);
     let (want, _) = passage.through("[[function]]\nname = \"mac-swap\"\n");
     let short = passage
@@ -100,23 +100,23 @@ fn each_plugin_error_is_reported_in_one_line() {
     );
     for (name, said) in [
         ("none.so", "cannot read "),
-        ("text.so", "is no shared library"),
+        ("text.so", "is not a shared library"),
         ("foreign.so", "is for RISC-V, this taut for "),
         ("cut.so", "cannot load "),
         (
             "libold.so",
-            "speaks version 0 of the interface, this taut version 1: build it with",
+            "uses version 0 of the interface, but this taut uses 1: rebuild it with",
         ),
         (
             "libnew.so",
-            "speaks version 2 of the interface, this taut version 1",
+            "uses version 2 of the interface, but this taut uses 1",
         ),
         ("libpartly.so", "has no function taut_function_process"),
         ("libsilent.so", "gave no reason"),
         ("libsaid.so", "libsaid.so: not on  a Sunday"),
         (
             "libunnamed.so",
-            "counter \"\": want 1 to 60 printable characters",
+            "counter \"\": expected 1 to 60 printable characters",
         ),
     ] {
         let function = format!("plugin(file={})", path(name).display());
@@ -146,7 +146,7 @@ fn each_plugin_error_is_reported_in_one_line() {
 }
 
 #[test]
-fn a_library_that_lies_loses_its_packets_only() {
+fn a_plugin_with_invalid_results_loses_only_its_packets() {
     let passage = Passage::new(200);
     let folder = passage.folder.path();
     for (name, each, counted) in [
@@ -240,7 +240,7 @@ fn each_worker_has_a_state_of_its_own() {
 }
 
 #[test]
-fn a_packet_grows_as_far_as_its_memory_goes() {
+fn a_plugin_can_extend_packets_into_headroom_and_tailroom() {
     // Packets of `null` are in taut's own memory.
     let folder = scratch();
     let grows = "#define EACH p->data -= p->headroom; \
@@ -300,7 +300,7 @@ fn is_up(name: &str) -> bool {
 }
 
 #[test]
-fn a_library_that_crashes_takes_its_own_process_only() {
+fn a_crashing_plugin_ends_only_its_own_process() {
     let watch = Watch::begin();
     let folder = scratch();
     const CRASH: &str = "{ static int *volatile nowhere; *nowhere = 1; }";

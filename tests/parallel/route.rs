@@ -201,7 +201,7 @@ fn routes_are_listed_shown_and_changed_while_packets_pass() {
     assert!(
         early
             .stderr
-            .contains("start `taut forward` with a function route")
+            .contains("start `taut forward` with the function route")
     );
     let router = Program::start(&mut taut(&["forward", &chain, "--quiet"]));
     router_is_up(&route);
@@ -215,11 +215,11 @@ fn routes_are_listed_shown_and_changed_while_packets_pass() {
         "{shown:?}"
     );
     assert!(
-        shown.stdout.contains("10.0.1.2 behind wan: not known"),
+        shown.stdout.contains("10.0.1.2 on wan: unknown"),
         "{shown:?}"
     );
     for (words, part) in [
-        (&["show", "192.0.2.1"][..], "there is no route to 192.0.2.1"),
+        (&["show", "192.0.2.1"][..], "no route to 192.0.2.1"),
         (
             &["del", "10.0.0.0/24"],
             "10.0.0.0/24 belongs to an interface",
@@ -236,16 +236,16 @@ fn routes_are_listed_shown_and_changed_while_packets_pass() {
                 "10.3.0.0/16 via 10.0.1.3",
                 "10.9.0.0/16 via 10.0.1.3",
             ],
-            "already; 1 before it are done",
+            "already; the 1 before it are in effect",
         ),
         (&["load", "/nowhere"], "/nowhere: No such file"),
         (
             &["churn", "/dev/null", "--rate", "10"],
-            "there is no route in it",
+            "the file contains no route",
         ),
         (
             &["churn", "/dev/null", "--rate", "NaN"],
-            "want changes per second",
+            "expected changes per second",
         ),
     ] {
         let refused = route(words);

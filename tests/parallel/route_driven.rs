@@ -206,7 +206,7 @@ fn routes_come_and_go(kernels: &Kernels<'_>, count: u32) {
     wait_until("the way back", || has_way_back(kernels));
     ping(a, BEHIND_B, 5, &["-i", "0.05"], 5);
     let shown = kernels.route(&["show", BEHIND_B]);
-    assert!(shown.contains("packets by this next hop"), "{shown}");
+    assert!(shown.contains("packets through this next hop"), "{shown}");
     assert!(!shown.contains("  0 packets"), "{shown}");
     ping(a, "10.8.1.1", 3, &["-i", "0.05"], 3);
     ping(kernels.host(2), BEHIND_B, 3, &["-i", "0.05"], 3);
@@ -223,7 +223,7 @@ fn routes_come_and_go(kernels: &Kernels<'_>, count: u32) {
 }
 
 #[test]
-fn bird_drives_the_router_by_the_kernels_routes() {
+fn the_router_follows_kernel_routes_that_bird_installs() {
     let Some(hosts) = Hosts::new(3, &[BIRD, ("ping", "iputils-ping")]) else {
         return;
     };
@@ -256,7 +256,7 @@ fn bird_drives_the_router_by_the_kernels_routes() {
 }
 
 #[test]
-fn frr_drives_the_router_by_the_kernels_routes() {
+fn the_router_follows_kernel_routes_that_frr_installs() {
     let Some(hosts) = Hosts::new(3, &[BIRD, ("ping", "iputils-ping")]) else {
         return;
     };
@@ -323,7 +323,7 @@ fn converted(file: &str, via: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn tables_that_bird_writes_are_read() {
+fn routing_tables_dumped_by_bird_are_converted() {
     let Some(hosts) = Hosts::new(1, &[BIRD]) else {
         return;
     };
@@ -385,7 +385,7 @@ fn tables_that_bird_writes_are_read() {
     fs::write(&dump, &bytes[..bytes.len() - 3]).unwrap();
     let refused = run(&mut taut(&["route", "convert", &dump]));
     assert_eq!(refused.code(), Some(2), "{refused:?}");
-    assert!(refused.stderr.contains("it is cut short"), "{refused:?}");
+    assert!(refused.stderr.contains("it is truncated"), "{refused:?}");
     assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
 }
 
@@ -456,14 +456,10 @@ fn flows_spread_over_four_next_hops_and_stay_in_order() {
         hops.collect::<String>()
     ));
     wait_until("a route of four next hops", || {
-        kernels
-            .route(&["show", BEHIND_B])
-            .matches("behind wan")
-            .count()
-            == 4
+        kernels.route(&["show", BEHIND_B]).matches("on wan").count() == 4
     });
     wait_until("four neighbours", || {
-        !kernels.route(&["show", BEHIND_B]).contains("not known")
+        !kernels.route(&["show", BEHIND_B]).contains("unknown")
     });
     ping(a, BEHIND_B, 3, &["-i", "0.05"], 3);
     let received = |link: u32| received(&b.0, &format!("eth{link}"));
@@ -487,12 +483,8 @@ fn flows_spread_over_four_next_hops_and_stay_in_order() {
     wait_until("three next hops that are there", || {
         kernels
             .route(&["show", BEHIND_B])
-            .contains("behind wan1: not known")
-            || kernels
-                .route(&["show", BEHIND_B])
-                .matches("behind wan")
-                .count()
-                == 3
+            .contains("on wan1: unknown")
+            || kernels.route(&["show", BEHIND_B]).matches("on wan").count() == 3
     });
     let [_, lost, out_of_order] = counted(b, a, BEHIND_B);
     assert_eq!((lost, out_of_order), (0, 0));
@@ -500,7 +492,7 @@ fn flows_spread_over_four_next_hops_and_stay_in_order() {
 }
 
 #[test]
-fn routes_of_the_kernel_change_only_in_the_kernel() {
+fn the_router_follows_kernel_routes_and_refuses_other_changes() {
     let Some(hosts) = Hosts::new(3, &[]) else {
         return;
     };

@@ -217,7 +217,7 @@ fn an_unsupported_router_in_the_kernel_is_refused() {
     refused(
         ports,
         "[[function]]\nname = \"mac-swap\"\n",
-        "goes with forward only",
+        "combined with forward only",
     );
     refused(
         ports,

@@ -139,7 +139,7 @@ fn packets(between: &mut Between, port: usize, count: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn packets_of_scapy_meet_their_named_fates() {
+fn packets_built_by_scapy_have_the_expected_outcomes() {
     let Some(frames) = frames() else { return };
     let (questions, frames): (Vec<_>, Vec<_>) = frames
         .into_iter()

@@ -47,7 +47,7 @@ fn router(hosts: &Hosts, number: usize, role: &str) -> Program {
 }
 
 #[test]
-fn one_link_carries_two_networks_of_the_same_addresses() {
+fn vlans_separate_two_networks_of_equal_addresses_on_one_link() {
     let Some(hosts) = Hosts::new(4, &[("ping", "iputils-ping"), ("iperf3", "iperf3")]) else {
         return;
     };

@@ -145,7 +145,7 @@ fn a_browser_displays_a_running_experiment_and_a_forwarder() {
 }
 
 #[test]
-fn ten_thousand_results_are_listed_and_searched_in_no_time() {
+fn ten_thousand_results_are_listed_and_searched_without_delay() {
     let folder = scratch();
     for number in 0..10_000 {
         let one = folder
@@ -236,7 +236,7 @@ for (const tries of [
 }
 
 #[test]
-fn a_report_of_a_stranger_reaches_nobody() {
+fn an_untrusted_report_sends_no_data_to_other_hosts() {
     let folder = scratch();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap().to_string();

@@ -103,7 +103,7 @@ fn the_contents_name_every_page_once() {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn every_documentation_link_has_an_existing_target() {
     let mut all = pages(Path::new("docs"));
     all.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(PathBuf::from));
     let (mut lost, mut seen) = (Vec::new(), 0);
@@ -132,7 +132,7 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn links_and_headings_are_read_as_they_are_written() {
+fn links_and_headings_are_parsed_from_markdown() {
     let page = "# One `two`: three\n[a](b.md#c) and `[no](link)`\n```sh\n# no heading\n[no](link)\n```\n\
         ## One two three\n[x](https://x.example) ![y](y.svg \"title\")\n";
     assert_eq!(links(page), ["b.md#c", "y.svg"]);

@@ -74,7 +74,7 @@ fn a_server_replies_to_the_longest_messages_its_settings_allow() {
 }
 
 #[test]
-fn only_who_has_the_key_is_answered() {
+fn only_clients_with_the_right_key_get_replies() {
     let folder = scratch();
     let keys = ["right", "wrong"].map(|name| {
         let file = folder.path().join(name);
@@ -115,7 +115,7 @@ fn only_who_has_the_key_is_answered() {
     for wrong in [with(&keys[1]), PATIENT.map(str::to_string).to_vec()] {
         let refused = ask(&wrong, "0.5");
         assert_eq!(refused.code(), Some(3), "{refused:?}");
-        assert!(refused.stderr.contains("no answer"), "{refused:?}");
+        assert!(refused.stderr.contains("no reply"), "{refused:?}");
     }
     fs::set_permissions(&keys[0], fs::Permissions::from_mode(0o644)).unwrap();
     let refused = ask(&right, "1");
@@ -144,7 +144,7 @@ fn a_server_that_dies_leaves_losses_and_no_hang() {
     let _ = server.kill();
     let ended = client.finish();
     // The server may have died before any reply.
-    let nothing = ended.stderr.contains("nothing came back");
+    let nothing = ended.stderr.contains("no reply arrived");
     assert_eq!(ended.code(), Some(i32::from(nothing)), "{ended:?}");
     let found = ended.last_json();
     assert!(found["lost"].as_u64().unwrap() > 0, "{found}");
@@ -273,7 +273,7 @@ fn captures_at_both_ends_report_the_latency_of_each_stage() {
 }
 
 #[test]
-fn virtual_time_gives_the_same_twice_and_no_message_late() {
+fn simulations_in_virtual_time_are_repeatable_without_late_messages() {
     let folder = scratch();
     let radio = folder.path().join("radio.toml");
     fs::write(
@@ -326,7 +326,7 @@ fn virtual_time_gives_the_same_twice_and_no_message_late() {
         .success()
         .stdout;
     assert!(
-        words.contains("in time;") && words.contains("of the time busy"),
+        words.contains("in time;") && words.contains("of the time"),
         "{words}"
     );
 }
@@ -340,15 +340,15 @@ fn unsupported_settings_are_refused_with_the_reason() {
     let wrong = [
         (vec!["--medium", &radio], "implementation_us = -5"),
         (vec!["--medium", "nowhere.toml"], "nowhere.toml"),
-        (vec!["--transport", "tcp"], "want deadline or udp"),
-        (vec!["--transport", "fec"], "want deadline or udp"),
+        (vec!["--transport", "tcp"], "expected deadline or udp"),
+        (vec!["--transport", "fec"], "expected deadline or udp"),
         (vec!["--answers", "--one-way"], "--one-way"),
         (
             vec!["--transport", "sctp"],
-            "want udp, fec, tcp or deadline",
+            "expected udp, fec, tcp or deadline",
         ),
-        (vec!["--target", "1us"], "a target delay is 10us to 4s"),
-        (vec!["--redundancy", "7"], "want off, auto"),
+        (vec!["--target", "1us"], "must be 10us to 4s"),
+        (vec!["--redundancy", "7"], "expected off, auto"),
     ];
     for (options, text) in wrong {
         let refused = run(taut(&["probe", "simulate"]).args(&options));
@@ -374,15 +374,15 @@ fn unsupported_settings_are_refused_with_the_reason() {
         "--transport",
         "deadline",
     ]));
-    assert!(refused.stderr.contains("needs sockets"), "{refused:?}");
+    assert!(refused.stderr.contains("needs a channel"), "{refused:?}");
     fs::write(&radio, "[wlan]\n").unwrap();
     let over = format!("medium:{radio}");
     for (options, text) in [
-        (["--transport", "tcp", &over], "want deadline or udp"),
+        (["--transport", "tcp", &over], "expected deadline or udp"),
         (["--target", "5ms", &over], "needs --transport deadline"),
         (
             ["--transport", "udp", "chain:x.toml"],
-            "--over chain:x.toml: needs processes; with --virtual want medium:FILE",
+            "--over chain:x.toml: unsupported with --virtual; expected medium:FILE",
         ),
     ] {
         let [name, value, over] = options;
@@ -393,7 +393,7 @@ fn unsupported_settings_are_refused_with_the_reason() {
     }
     let client = taut(&["probe", "client", "127.0.0.1:9"]);
     for (options, text) in [
-        (["--redundancy", "auto"], "parities for each message"),
+        (["--redundancy", "auto"], "repairs for each message"),
         (["--redundancy", "0.01"], "one for every 16 messages"),
         (["--size", "1459"], "at most 1458"),
     ] {

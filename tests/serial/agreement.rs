@@ -177,7 +177,7 @@ fn others_are_here() -> bool {
 }
 
 #[test]
-fn a_bridge_adds_as_much_to_everyones_figure() {
+fn all_measuring_programs_agree_on_the_latency_of_a_bridge() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -202,7 +202,7 @@ fn a_bridge_adds_as_much_to_everyones_figure() {
 }
 
 #[test]
-fn a_known_delay_is_what_everyone_finds() {
+fn all_measuring_programs_agree_on_a_known_delay() {
     let Some(_turn) = alone_and_root() else {
         return;
     };

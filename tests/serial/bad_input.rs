@@ -17,7 +17,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 #[test]
-fn trials_that_cannot_be() {
+fn failed_trials_end_with_a_reason_and_exit_code() {
     let _turn = alone();
     table(
         &[],
@@ -40,7 +40,7 @@ fn trials_that_cannot_be() {
             (
                 "generate --port null: --rate 1k --seconds 0.1 --warm-up 0",
                 LIMIT,
-                "nothing came back",
+                "no packet came back",
             ),
             (
                 "generate --port null: --rate 1k --seconds 0.1 --warm-up 0 --max-loss 0.5",
@@ -103,7 +103,7 @@ fn without_privileges_memif_is_measured_and_skipped_ports_are_named() {
     assert_eq!(finished.code(), Some(130), "{finished:?}");
     watch.nothing_is_left();
     assert!(
-        finished.stdout.contains("left out: everything over veth"),
+        finished.stdout.contains("skipped: everything over veth"),
         "{finished:?}"
     );
     let page = fs::read_to_string(Path::new(&out).join("report.html")).unwrap();
@@ -169,7 +169,7 @@ fn on_one_core_the_demo_runs_to_its_end() {
 }
 
 #[test]
-fn results_folders_that_cannot_be_written() {
+fn unwritable_results_folders_are_refused_with_the_reason() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -198,7 +198,7 @@ fn results_folders_that_cannot_be_written() {
 }
 
 #[test]
-fn results_folders_that_cannot_be_read() {
+fn missing_and_damaged_results_folders_are_refused_with_the_reason() {
     let _turn = alone();
     table(
         &[("file", b"text")],
@@ -281,7 +281,7 @@ fn foreign_packets_are_counted_and_not_measured() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_reason_to_panic() {
+fn no_command_panics_when_the_reader_closes_the_pipe() {
     let _turn = alone();
     for line in [
         "forward --port null: --seconds 1.2",

@@ -154,7 +154,7 @@ fn pass_from_outside(baseline: &Baseline, folder: &Path, back: bool) -> Result<(
         Some(0) => Ok(()),
         Some(1) => Err(generated.stdout + &generated.stderr),
         // On a busy machine it may not have tried in time.
-        Some(3) if generated.stderr.contains("nobody at its other end yet") => {
+        Some(3) if generated.stderr.contains("its other end is not up yet") => {
             Err(generated.stderr)
         }
         _ => panic!("{}: {generated:?}", baseline.id),
@@ -353,7 +353,7 @@ fn a_killed_demo_takes_its_baselines_with_it() {
 }
 
 #[test]
-fn devices_are_listed_with_what_they_lack() {
+fn devices_are_listed_with_their_missing_requirements() {
     let listed = |path: &str| {
         let mut command = taut(&["demo", "--list-devices", "--json"]);
         let list = run(command.env("PATH", path)).success();
@@ -390,12 +390,12 @@ fn devices_are_listed_with_what_they_lack() {
 }
 
 #[test]
-fn devices_that_cannot_be_had_are_said_in_one_line() {
+fn unavailable_devices_are_reported_in_one_line() {
     let _turn = alone();
     let unknown = run(&mut taut(&["demo", "--devices", "memif-idle,vpp"]));
     assert_eq!(unknown.code(), Some(2), "{unknown:?}");
     assert!(
-        unknown.stderr.contains("there is no device `vpp`"),
+        unknown.stderr.contains("unknown device `vpp`"),
         "{unknown:?}"
     );
     let folder = scratch();

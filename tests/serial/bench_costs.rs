@@ -92,7 +92,7 @@ fn null_and_memif_costs_give_models_and_a_report() {
 }
 
 #[test]
-fn an_interrupted_run_keeps_and_shows_what_was_complete() {
+fn an_interrupted_run_reports_its_complete_points() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("costs");
@@ -113,7 +113,7 @@ fn an_interrupted_run_keeps_and_shows_what_was_complete() {
 }
 
 #[test]
-fn wrong_wishes_say_what_there_is() {
+fn errors_for_invalid_options_list_the_valid_values() {
     let _turn = alone();
     let folder = scratch();
     let wrong = |more: [&str; 2]| {
@@ -124,7 +124,7 @@ fn wrong_wishes_say_what_there_is() {
     let refused = wrong(["--only", "carrier-pigeon"]);
     assert_eq!(refused.code(), Some(2));
     assert!(
-        refused.stderr.contains("there are null, "),
+        refused.stderr.contains("available: null, "),
         "{}",
         refused.stderr
     );
@@ -134,7 +134,7 @@ fn wrong_wishes_say_what_there_is() {
     let refused = run(&mut taut(&few));
     assert_eq!(refused.code(), Some(2));
     assert!(
-        refused.stderr.contains("want 10 to 2000"),
+        refused.stderr.contains("expected 10 to 2000"),
         "{}",
         refused.stderr
     );

@@ -114,7 +114,7 @@ fn two_generators_give_tables_figures_and_a_report() {
 }
 
 #[test]
-fn an_interrupted_run_keeps_and_shows_what_was_complete() {
+fn an_interrupted_run_reports_its_complete_trials() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("generators");
@@ -133,12 +133,12 @@ fn an_interrupted_run_keeps_and_shows_what_was_complete() {
 }
 
 #[test]
-fn wrong_wishes_say_what_there_is() {
+fn errors_for_invalid_options_list_the_valid_values() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("generators");
     for (more, part) in [
-        (["--only", "carrier-pigeon"], "there are taut-memif, "),
+        (["--only", "carrier-pigeon"], "available: taut-memif, "),
         (["--trial", "0"], "0.01 to 60"),
         (["--rate", "100M"], "100 to 20M"),
     ] {

@@ -166,7 +166,7 @@ fn null_and_memif_give_tables_figures_and_a_report() {
 }
 
 #[test]
-fn an_interrupted_run_keeps_and_shows_what_was_complete() {
+fn an_interrupted_run_reports_its_complete_series() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("io");
@@ -187,7 +187,7 @@ fn an_interrupted_run_keeps_and_shows_what_was_complete() {
 }
 
 #[test]
-fn wrong_wishes_say_what_there_is() {
+fn errors_for_invalid_options_list_the_valid_values() {
     let folder = scratch();
     let mut command = arguments(&folder.path().join("io"));
     command.extend(["--only", "carrier-pigeon"].map(String::from));
@@ -195,7 +195,7 @@ fn wrong_wishes_say_what_there_is() {
     let refused = run(&mut taut(&command));
     assert_eq!(refused.code(), Some(2));
     assert!(
-        refused.stderr.contains("there are null, "),
+        refused.stderr.contains("available: null, "),
         "{}",
         refused.stderr
     );
@@ -205,7 +205,7 @@ fn wrong_wishes_say_what_there_is() {
 }
 
 #[test]
-fn burn_and_walk_run_in_a_chain_of_either_form() {
+fn burn_and_walk_run_from_a_file_and_from_options() {
     let _turn = alone();
     let folder = scratch();
     let chain = folder.path().join("chain.toml");
@@ -242,7 +242,7 @@ fn burn_and_walk_run_in_a_chain_of_either_form() {
 }
 
 #[test]
-fn functions_that_cannot_be_had_say_why_in_a_line() {
+fn functions_with_invalid_settings_are_refused_in_one_line() {
     let forward = |function: &str| {
         run(&mut taut(&[
             "forward",
@@ -258,7 +258,7 @@ fn functions_that_cannot_be_had_say_why_in_a_line() {
         (
             "burn(cycles=many)",
             2,
-            "cycles = \"many\": want a whole number",
+            "cycles = \"many\": expected a whole number",
         ),
         ("burn(cycles=9000000)", 2, "0 to 1000000"),
         ("walk(steps=1, bytes=1 PB)", 2, "such as \"32 kB\""),

@@ -125,11 +125,11 @@ fn the_complete_suite_writes_a_report_and_every_trial() {
 }
 
 #[test]
-fn a_missed_limit_ends_with_code_1_and_says_which() {
+fn a_missed_limit_is_named_and_gives_exit_code_1() {
     let _turn = alone();
     // There are twice as many packets as a 99th percentile needs, as some may be lost.
     let bench = Bench::new("latency --size 64 --rate 10k --latency-seconds 0.1 --max-p99 1ns");
-    fails_with(&bench.run(), 1, "more than the 1.00 ns asked for");
+    fails_with(&bench.run(), 1, "more than the allowed 1.00 ns");
     assert!(bench.page().contains("Limits missed"));
 }
 
@@ -150,7 +150,7 @@ fn an_interrupted_soak_leaves_complete_partial_results() {
         }
         program.interrupt()
     };
-    fails_with(&ended, 130, "only what was complete is shown");
+    fails_with(&ended, 130, "only complete results are shown");
     assert_eq!(json(&out.join("bench.json"))["stage"], "interrupted");
     let soak = json(&out.join("soak/soak.json"));
     let sent = soak["counts"]["sent"].as_u64().unwrap();
@@ -165,7 +165,7 @@ fn an_interrupted_soak_leaves_complete_partial_results() {
 }
 
 #[test]
-fn bad_input_is_one_line_that_says_what_to_do() {
+fn errors_for_bad_input_name_the_remedy_in_one_line() {
     let folder = scratch();
     let out = folder.path().join("never");
     for (what, more, code, part) in [
@@ -180,7 +180,7 @@ fn bad_input_is_one_line_that_says_what_to_do() {
             "throughput",
             &["--max-rate", "99G"],
             2,
-            "want packets per second",
+            "expected packets per second",
         ),
         (
             "throughput",
@@ -201,12 +201,12 @@ fn bad_input_is_one_line_that_says_what_to_do() {
         ("latency", &["--at", "0"], 2, "10,50,90"),
         ("latency", &["--max-p99", "50"], 2, "such as 800ns"),
         ("back-to-back", &["--bursts", "0"], 2, "--bursts"),
-        ("soak", &["--seconds", "0"], 2, "0.1 s at least"),
+        ("soak", &["--seconds", "0"], 2, "at least 0.1 s"),
         (
             "soak",
             &["--size", "64", "--size", "128"],
             2,
-            "one frame size",
+            "single frame size",
         ),
     ] {
         let mut arguments = vec!["bench", what, "--device", "memif-idle", "--out"];
@@ -225,7 +225,7 @@ fn bad_input_is_one_line_that_says_what_to_do() {
 }
 
 #[test]
-fn an_absent_device_and_one_without_forwarding_are_named() {
+fn absent_and_non_forwarding_devices_are_reported() {
     let _turn = alone();
     let folder = scratch();
     let socket = folder.path().join("lonely.sock").display().to_string();
@@ -237,7 +237,7 @@ fn an_absent_device_and_one_without_forwarding_are_named() {
     let never = bench(&format!("--port memif:{socket} --wait 0.2"), "never");
     fails_with(&never, 3, &socket);
     let silent = bench("--port null:", "silent");
-    fails_with(&silent, 3, "not one packet came back");
+    fails_with(&silent, 3, "no packet came back");
 }
 
 #[test]

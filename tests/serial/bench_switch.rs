@@ -20,7 +20,7 @@ fn arguments(out: &Path, only: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn tauts_switch_gives_tables_figures_and_a_report_made_again() {
+fn benchmarking_tauts_switch_gives_figures_and_a_repeatable_report() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("switch");
@@ -95,17 +95,17 @@ fn tauts_switch_gives_tables_figures_and_a_report_made_again() {
 }
 
 #[test]
-fn wrong_wishes_say_what_there_is() {
+fn errors_for_invalid_options_list_the_valid_values() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("switch");
     for (only, more, part) in [
-        ("latency", "", "there are hops, rules, qos"),
+        ("latency", "", "available: hops, rules, qos"),
         ("hops", "hub", "there are taut, taut-af-xdp, taut-in-kernel"),
         ("hops", "openflow:host", "openflow:HOST:PORT"),
-        ("hops", "by-hand", "by-hand: want --topology FILE"),
+        ("hops", "by-hand", "by-hand: expected --topology FILE"),
         ("hops", "--topology=/nowhere", "--topology: /nowhere: "),
-        ("hops", "--amplifier=bridge", "it cannot stand before taut"),
+        ("hops", "--amplifier=bridge", "it cannot amplify for taut"),
         ("hops", "--trial=0", "0.01 to 60"),
     ] {
         let mut command = arguments(&out, &[only]);
@@ -191,7 +191,7 @@ fn a_remote_switch_is_measured_over_links_from_a_file() {
 }
 
 #[test]
-fn a_switch_that_is_not_there_is_said_so() {
+fn an_unreachable_openflow_switch_is_reported() {
     if !is_root() {
         return;
     }
@@ -209,14 +209,14 @@ fn a_switch_that_is_not_there_is_said_so() {
     let missing = run(apart.args(&command));
     assert_eq!(missing.code(), Some(3), "{missing:?}");
     assert!(
-        missing.stderr.contains("nobody speaks OpenFlow there"),
+        missing.stderr.contains("no OpenFlow switch there"),
         "{}",
         missing.stderr
     );
 }
 
 #[test]
-fn rules_made_by_hand_are_printed_and_waited_for() {
+fn the_benchmark_prints_manual_rules_and_waits_for_confirmation() {
     let _turn = alone();
     let folder = scratch();
     let rule = "[[function.rule]]\nin_port = 0\nactions = [\"output:1\"]\n";
@@ -240,7 +240,7 @@ fn rules_made_by_hand_are_printed_and_waited_for() {
     let finished = bench.finish();
     assert_eq!(finished.code(), Some(3), "{finished:?}");
     assert!(
-        finished.stderr.contains("standard input has ended"),
+        finished.stderr.contains("standard input ended"),
         "{}",
         finished.stderr
     );
@@ -248,7 +248,7 @@ fn rules_made_by_hand_are_printed_and_waited_for() {
 }
 
 #[test]
-fn interfaces_are_bridged_or_switched_between_wires_of_the_kernel() {
+fn a_kernel_bridge_and_taut_switches_are_measured_over_veth() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -263,10 +263,7 @@ fn interfaces_are_bridged_or_switched_between_wires_of_the_kernel() {
         command.extend([device, "--json"].map(String::from));
         let finished = run(&mut taut(&command)).success();
         // An unsupported measurement is reported and does not fail.
-        assert!(
-            finished.stderr.contains("left out: qos of "),
-            "{finished:?}"
-        );
+        assert!(finished.stderr.contains("skipped: qos of "), "{finished:?}");
         let summary: Value = serde_json::from_str(&finished.stdout).unwrap();
         let amplify = &summary["switches"][0]["amplify"][0];
         assert_eq!(amplify["copies"], copies, "{amplify}");
@@ -277,7 +274,7 @@ fn interfaces_are_bridged_or_switched_between_wires_of_the_kernel() {
 }
 
 #[test]
-fn another_switch_before_it_makes_the_copies() {
+fn an_upstream_switch_copies_packets_for_the_amplification_test() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("switch");

@@ -326,7 +326,7 @@ fn is_unplugged(place: &mut Place, more: &[&str], card: usize, far: &mut Far) {
             far.send(&frame(OTHERS, number, 60));
         }
         far.receive();
-        stderr.contains("is taken out of this machine")
+        stderr.contains("was removed from this machine")
     });
     machine(place).monitored(|said| {
         said["event"] == "DEVICE_DELETED" && said["data"]["device"] == format!("card{card}")
@@ -351,7 +351,7 @@ fn dpdk(card: usize) -> String {
 }
 
 #[test]
-fn cards_of_a_virtual_machine_do_what_ports_promise() {
+fn emulated_nics_of_a_virtual_machine_pass_the_port_checks() {
     if std::env::var_os("TAUT_EMULATED_CARDS").is_none() {
         println!(
             "skipped: needs TAUT_EMULATED_CARDS=1 (boots a machine by software, which takes minutes)"
@@ -402,7 +402,7 @@ fn cards_of_a_virtual_machine_do_what_ports_promise() {
 
 /// A real NIC passes those of the checks above that do not unplug it.
 #[test]
-fn a_real_card_does_what_ports_promise() {
+fn a_physical_nic_passes_the_port_checks() {
     let named = |variable: &str| {
         std::env::var(variable)
             .ok()

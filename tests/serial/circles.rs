@@ -241,7 +241,7 @@ fn no_modules_of_a_crate_import_from_each_other() {
 }
 
 #[test]
-fn a_cycle_through_a_reexport_is_found() {
+fn an_import_cycle_through_a_reexport_is_found() {
     let folder = crate::support::scratch();
     for (file, text) in [
         (

@@ -105,7 +105,7 @@ fn numbers(text: &str) -> BTreeSet<&str> {
 }
 
 #[test]
-fn the_page_of_performance_is_made_of_the_measured_runs() {
+fn the_performance_page_matches_the_stored_measurements() {
     let mut python = Command::new("python3");
     let checked = python
         .args(["docs/runs/performance.py", "--check"])

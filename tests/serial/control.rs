@@ -76,7 +76,7 @@ fn a_robot_over_loopback_balances_and_fills_a_results_folder() {
 }
 
 #[test]
-fn garbage_at_both_ports_is_counted_and_changes_nothing() {
+fn malformed_datagrams_are_counted_and_do_not_disturb_control() {
     for format in FORMATS {
         let options = [
             "--protocol",
@@ -118,7 +118,7 @@ fn garbage_at_both_ports_is_counted_and_changes_nothing() {
 }
 
 #[test]
-fn a_controller_that_is_killed_leaves_the_plant_at_0() {
+fn the_plants_input_becomes_0_after_its_controller_is_killed() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("out");
@@ -257,9 +257,12 @@ fn the_loop_closes_over_a_channel_and_over_a_chain() {
         ("chain:none.toml".to_owned(), "none.toml: No such file"),
         (
             "wire".to_owned(),
-            "want medium:FILE, chain:FILE or device:ID",
+            "expected medium:FILE, chain:FILE or device:ID",
         ),
-        ("device:wire".to_owned(), "want one of these devices: veth-"),
+        (
+            "device:wire".to_owned(),
+            "expected one of these devices: veth-",
+        ),
     ] {
         let finished = run(&mut taut(&["control", "run", "--over", &over]));
         assert_eq!(finished.code(), Some(2), "{finished:?}");
@@ -269,7 +272,7 @@ fn the_loop_closes_over_a_channel_and_over_a_chain() {
 }
 
 #[test]
-fn a_loop_is_watched_without_a_terminal() {
+fn live_control_output_is_plain_text_without_a_terminal() {
     let _turn = alone();
     let watch = Watch::begin();
     let mut command = taut(&["control", "run", "--live", "--plant", "conveyor"]);

@@ -121,7 +121,7 @@ __attribute__((destructor)) static void tell(void) {
 "#;
 
 #[test]
-fn a_time_of_day_that_jumps_disturbs_no_measurement() {
+fn a_jump_of_the_system_clock_disturbs_no_measurement() {
     let _turn = alone();
     if !is_installed("cc") {
         println!("skipped: needs a C compiler (cc)");

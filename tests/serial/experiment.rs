@@ -184,10 +184,10 @@ fn a_run_stores_everything_needed_to_repeat_and_check_it() {
 }
 
 #[test]
-fn an_experiment_is_found_by_the_name_that_it_had() {
+fn a_renamed_experiment_is_found_by_its_earlier_name() {
     let study = Study::new("");
     let (then, now) = ("gallenmueller-fig5-5", "gallenmueller-fig5-3-caches");
-    let told = format!("{then} is called {now} now: ");
+    let told = format!("{then} was renamed to {now}: ");
     let checked = study.taut(&["check", then, "--offline"]).success();
     assert!(checked.stderr.contains(&told), "{}", checked.stderr);
     let renamed = study.taut(&["check", now, "--offline"]).success();
@@ -204,7 +204,7 @@ fn an_experiment_is_found_by_the_name_that_it_had() {
 }
 
 #[test]
-fn an_interrupted_experiment_goes_on_with_the_missing_runs_only() {
+fn a_resumed_experiment_performs_only_the_missing_runs() {
     let _alone = alone();
     let study = Study::new(
         r#"
@@ -267,7 +267,7 @@ fn a_killed_experiment_leaves_no_process_and_no_complete_run() {
     assert!(partial);
     let shown = study.taut(&["show", "out"]).success();
     assert!(
-        shown.stdout.contains("0 of 2 runs") && shown.stdout.contains("no run is whole"),
+        shown.stdout.contains("0 of 2 runs") && shown.stdout.contains("no run is complete"),
         "{}",
         shown.stdout
     );
@@ -276,7 +276,7 @@ fn a_killed_experiment_leaves_no_process_and_no_complete_run() {
 }
 
 #[test]
-fn failed_and_hanging_runs_are_set_aside_and_others_count() {
+fn failed_and_hanging_runs_are_excluded_from_the_results() {
     let _alone = alone();
     let watch = Watch::begin();
     let study = Study::new(
@@ -410,7 +410,7 @@ fn changed_result_files_are_named() {
 }
 
 #[test]
-fn repetitions_go_on_until_a_metric_is_known() {
+fn runs_repeat_until_a_metric_is_precise_enough() {
     let _alone = alone();
     let study = Study::new(
         r#"
@@ -587,7 +587,7 @@ fn reference_experiments_need_nothing_but_the_program() {
         for missing in check["missing"].as_array().unwrap() {
             let missing = missing.as_str().unwrap();
             assert!(
-                !missing.contains(".sh") && !missing.contains("no file"),
+                !missing.contains(".sh") && !missing.contains("file not found"),
                 "{name}: {missing}"
             );
         }
@@ -637,7 +637,7 @@ fn a_replication_continues_and_names_experiments_that_were_not_run() {
     assert!(
         again
             .stderr
-            .contains("1 of 1  gallenmueller-table6-3: there already"),
+            .contains("1 of 1  gallenmueller-table6-3: already finished"),
         "{}",
         again.stderr
     );
@@ -661,7 +661,7 @@ fn a_replication_continues_and_names_experiments_that_were_not_run() {
 
 /// A chain file within an experiment is not read before the experiment runs.
 #[test]
-fn chains_whose_functions_a_reference_experiment_times_are_taken() {
+fn chain_files_in_reference_experiments_are_valid_for_bench_functions() {
     let _alone = alone();
     for name in ["chain-payload", "xiang-fig13"] {
         let path = Path::new("experiments").join(name).with_extension("toml");

@@ -158,7 +158,11 @@ fn a_published_artifact_can_be_unpacked_repeated_and_compared() {
     assert_eq!(check(dir, "tiny.toml"), check(&elsewhere, "tiny.tar.gz"));
     let changed = ["run", "tiny.tar.gz", "--repetitions", "2", "--out", "r2"];
     let changed = experiment(&elsewhere, &changed, &[]);
-    refused(&changed, 2, "with a change it is no replication");
+    refused(
+        &changed,
+        2,
+        "published results are replicated without changes",
+    );
     let again = well(&elsewhere, &["run", "tiny.tar.gz", "--out", "r2"]);
     assert!(
         again.stdout.contains("Repeated: 1 of 1 claims"),
@@ -291,7 +295,7 @@ fn a_different_verdict_is_no_replication_and_limits_are_enforced() {
     refused(
         &experiment(dir, &["compare", "r1", "tiny.toml"], &[]),
         2,
-        "no results that can be compared; want the folder of taut experiment run or taut demo",
+        "contains no results to compare; expected the folder of taut experiment run or taut demo",
     );
 
     // A damaged file invalidates its run.
@@ -308,7 +312,7 @@ fn a_different_verdict_is_no_replication_and_limits_are_enforced() {
 }
 
 #[test]
-fn archives_that_lie_are_refused() {
+fn damaged_and_altered_archives_are_refused() {
     let _turn = alone();
     let place = scratch();
     let dir = place.path();
@@ -318,7 +322,7 @@ fn archives_that_lie_are_refused() {
     refused(
         &experiment(dir, &["publish", "r1", "--out", "tiny"], &[]),
         2,
-        "it is there already",
+        "it exists already",
     );
 
     let whole = fs::read(dir.join("tiny.tar.gz")).unwrap();
@@ -348,7 +352,7 @@ fn archives_that_lie_are_refused() {
     refused(
         &experiment(dir, &["run", "tiny", "--out", "x"], &[]),
         2,
-        "is not what was published",
+        "differs from what was published",
     );
     fs::remove_file(dir.join("tiny/more.txt")).unwrap();
     // Raw results, which have no list of checksums, get another plan.
@@ -367,12 +371,12 @@ fn archives_that_lie_are_refused() {
     refused(
         &experiment(dir, &["resume", "tiny"], &[]),
         2,
-        "published results stay as they are",
+        "published results cannot be resumed",
     );
 }
 
 #[test]
-fn unfinished_experiments_are_published_in_part_only_if_told_so() {
+fn unfinished_experiments_are_published_only_on_request() {
     let _turn = alone();
     let place = scratch();
     let dir = place.path();
@@ -437,7 +441,7 @@ fn secrets_are_in_no_result() {
             &[("TOKEN", "measure")],
         ),
         2,
-        "stands in the file",
+        "is in the file",
     );
     assert!(!dir.join("r1").exists());
     let token = [("TOKEN", "hunter2-pass1")];
@@ -473,12 +477,12 @@ fn secrets_are_in_no_result() {
         &["publish", "r1", "--out", "other", "--partial"],
         &[("TOKEN", "Twice the size")],
     );
-    refused(&refusal, 2, "the value of a secret stands in this file");
+    refused(&refusal, 2, "the value of a secret is in this file");
     assert!(!dir.join("other").exists() && !dir.join("other.tar.gz").exists());
 }
 
 #[test]
-fn pseudonyms_hide_who_and_where() {
+fn pseudonyms_replace_user_names_host_names_and_addresses() {
     let _turn = alone();
     let place = scratch();
     let dir = place.path();
@@ -497,7 +501,7 @@ fn pseudonyms_hide_who_and_where() {
             .contains("replaced: host names by host-1 and so on (1)")
             && published
                 .stdout
-                .contains("left out: runs/v1-r1/local/raw.bin"),
+                .contains("skipped: runs/v1-r1/local/raw.bin"),
         "{published:?}"
     );
     for (name, bytes) in files(&dir.join("tiny"))

@@ -94,7 +94,7 @@ fn every_packet_comes_back_in_both_roles_and_is_counted() {
 }
 
 #[test]
-fn both_sides_take_either_role() {
+fn forwarder_and_generator_can_each_mix_server_and_client_ports() {
     let _turn = alone();
     // Each side has one port of each role.
     undisturbed(|| {
@@ -250,7 +250,7 @@ fn a_chain_file_swaps_the_mac_addresses_of_one_port() {
 }
 
 #[test]
-fn seconds_and_signals_end_with_a_summary_and_code_0() {
+fn time_limits_and_signals_end_commands_with_a_summary() {
     let _turn = alone();
     let sockets = Sockets::new();
     let mut arguments = vec!["forward".to_string()];

@@ -95,7 +95,7 @@ fn a_killed_peer_or_too_few_rings_block_no_worker() {
     let ports = sockets.ports("client", "");
     let finished = run(&mut taut(&generate(&ports, &cores, &["--wait", "0.5"])));
     assert_eq!(finished.code(), Some(3), "{finished:?}");
-    let said = "the peer has not rings for all 2 workers";
+    let said = "the peer has too few rings for 2 workers";
     assert!(finished.stderr.contains(said), "{finished:?}");
     few.interrupt().success();
 

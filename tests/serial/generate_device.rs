@@ -30,7 +30,11 @@ fn start(watch: &Watch, words: &str) -> Program {
         program.wait_until("a first line", |stdout, stderr| {
             stdout.contains('\n') || stderr.contains('\n')
         });
-        if !program.stderr().contains("only measure each other") || Instant::now() > deadline {
+        if !program
+            .stderr()
+            .contains("measurements would disturb each other")
+            || Instant::now() > deadline
+        {
             return program;
         }
         sleep(Duration::from_secs(1));
@@ -222,7 +226,7 @@ fn a_killed_device_is_an_error_and_leaves_no_results() {
     watch.nothing_is_left();
     assert_eq!(finished.code(), Some(3), "{finished:?}");
     assert!(
-        finished.stderr.contains("died unexpectedly"),
+        finished.stderr.contains("exited unexpectedly"),
         "{finished:?}"
     );
     assert!(!out.exists());
@@ -255,9 +259,9 @@ fn a_device_has_the_options_of_taut_forward() {
         assert!(p50_ns > least_ns, "{device}: {p50_ns} ns");
     }
     for (device, part) in [
-        ("memif,flsh=each", "want flush=POLICY"),
+        ("memif,flsh=each", "expected flush=POLICY"),
         ("memif-idl", "did you mean memif-idle?"),
-        ("veth-bridge,flush=each", "behind memif"),
+        ("veth-bridge,flush=each", "after memif"),
     ] {
         let finished = run(watch.over(&mut generate(&format!("--device {device}"))));
         fails_with(&finished, 2, part);

@@ -162,7 +162,7 @@ fn every_random_impairment_is_logged_with_its_packet() {
 }
 
 #[test]
-fn a_fault_that_comes_alone_is_the_only_one_reported() {
+fn only_the_configured_kind_of_fault_is_reported() {
     let _turn = alone();
     for (fault, action) in [
         ("loss", "lose"),
@@ -181,7 +181,7 @@ fn a_fault_that_comes_alone_is_the_only_one_reported() {
 }
 
 #[test]
-fn listed_packets_and_no_others_are_reported() {
+fn only_the_listed_packets_are_reported_as_impaired() {
     let _turn = alone();
     undisturbed(|| {
         let actions = compare(
@@ -205,7 +205,7 @@ fn listed_packets_and_no_others_are_reported() {
 }
 
 #[test]
-fn nothing_is_reported_where_nothing_was_done() {
+fn no_fault_is_reported_without_impairments() {
     let _turn = alone();
     undisturbed(|| -> Result<(), String> {
         assert!(compare("")?.is_empty());

@@ -157,7 +157,7 @@ fn options_unsupported_in_the_kernel_are_refused_in_one_line() {
         (
             "--in-kernel --port af_xdp:dut0,queue=1",
             2,
-            "queue means nothing in the kernel",
+            "queue has no effect in the kernel",
         ),
         ("--in-kernel --port af_xdp:none0", 3, "\"none0\""),
         (
@@ -173,7 +173,7 @@ fn options_unsupported_in_the_kernel_are_refused_in_one_line() {
         (
             "--in-kernel --port af_xdp:dut0 --function gtpu(address=192.0.2.1) --function xor(key=1)",
             2,
-            "it goes with forward, mac-rewrite and mac-swap only",
+            "it can be combined with forward, mac-rewrite and mac-swap only",
         ),
     ] {
         let arguments: Vec<_> = line.split(' ').collect();
@@ -202,7 +202,7 @@ fn has_program(testbed: &Testbed, interface: &str) -> bool {
 }
 
 #[test]
-fn programs_go_with_the_process_however_it_ends() {
+fn xdp_programs_are_removed_even_if_the_process_is_killed() {
     let Some(_turn) = turn() else { return };
     let testbed = Testbed::builder().redirects(true).build().unwrap();
     for kill in [false, true] {
@@ -223,7 +223,7 @@ fn programs_go_with_the_process_however_it_ends() {
 }
 
 #[test]
-fn interfaces_that_vanish_or_go_down_are_said_and_survived() {
+fn forwarding_reports_deleted_and_down_interfaces_and_continues() {
     let Some(_turn) = turn() else { return };
     let testbed = Testbed::builder().redirects(true).build().unwrap();
     let mut forward = start(&testbed, &[]);
@@ -242,7 +242,7 @@ fn interfaces_that_vanish_or_go_down_are_said_and_survived() {
     });
     all_come_back(&testbed, &PACKET_SOCKETS);
     ip(&["del", "dut1"]);
-    forward.wait_for_stderr("dut1: down: interface dut1 is gone");
+    forward.wait_for_stderr("dut1: down: interface dut1 was deleted");
     assert!(forward.is_running());
     let finished = forward.interrupt().success();
     assert!(!finished.stderr.contains("panicked"), "{finished:?}");

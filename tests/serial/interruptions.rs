@@ -78,7 +78,7 @@ fn the_slowest_packets_are_attributed_to_a_stopped_device() {
 }
 
 #[test]
-fn without_the_devices_notes_only_the_generators_side_is_known() {
+fn slow_packets_are_not_attributed_to_a_device_without_log() {
     let _turn = alone();
     let (folder, sockets) = (scratch(), Sockets::new());
     let log = folder.path().join("gaps");
@@ -110,10 +110,7 @@ fn a_file_without_interruptions_is_refused() {
     fs::write(&other, "hello").unwrap();
     let path = other.display();
     let line = format!("generate --port null: --seconds 1 --device-interruptions {path}");
-    fails_with(
-        &run(&mut taut(&words(&line))),
-        "not a file of interruptions",
-    );
+    fails_with(&run(&mut taut(&words(&line))), "not a log of interruptions");
     let line = "forward --port null: --interruptions /no/such/folder/file --seconds 1";
     fails_with(&run(&mut taut(&words(line))), "/no/such/folder/file");
 }
@@ -145,7 +142,7 @@ fn a_demo_stores_and_reports_interruptions_of_both_cores() {
 }
 
 #[test]
-fn aliasing_is_simulated_drawn_and_told() {
+fn aliasing_of_rate_and_interrupts_is_simulated_and_plotted() {
     let folder = scratch();
     let file = folder.path().join("ticks.svg");
     // The phases agree: each of 2500 ticks delays the packet that arrives 2 us after it.
@@ -173,16 +170,16 @@ fn aliasing_is_simulated_drawn_and_told() {
 }
 
 #[test]
-fn aliasing_of_what_makes_no_sense_is_refused() {
+fn invalid_rates_and_interrupts_for_aliasing_are_refused() {
     for (line, part) in [
         ("--rate 10k --interrupt 250", "RATE/s:TIME"),
-        ("--rate 10k --interrupt 250/s:6", "want a time"),
+        ("--rate 10k --interrupt 250/s:6", "expected a time"),
         ("--rate 50% --interrupt 250/s:6us", "packets per second"),
         (
             "--rate 10k --interrupt 1000/s:2ms",
-            "more than all of the time",
+            "more than 100 % of the time",
         ),
-        ("--rate 10M --interrupt 1000/s:900us", "give less time"),
+        ("--rate 10M --interrupt 1000/s:900us", "give a shorter time"),
     ] {
         let finished = run(&mut taut(&words(&format!("tune aliasing {line}"))));
         assert_eq!(finished.code(), Some(2), "{finished:?}");

@@ -58,7 +58,7 @@ fn a_whole_demo_ends_with_a_report_and_leaves_nothing() {
         watch.over(taut(&["demo", "--quick", "--out"]).arg(folder.path().join("second"))),
     );
     second.wait_until("that it waits", |_, stderr| {
-        stderr.contains(&format!("held by process {}", demo.id()))
+        stderr.contains(&format!("in use by process {}", demo.id()))
     });
     let second = second.interrupt();
     assert_eq!(second.code(), Some(INTERRUPTED), "{second:?}");
@@ -127,7 +127,7 @@ fn interrupted_demos_keep_complete_runs_and_leave_nothing_else() {
         assert!(!finished.stderr.contains("panicked"), "{finished:?}");
         assert_eq!(stage(&out), "interrupted");
         let again = report(&out).success();
-        assert!(again.stdout.contains("did not go to its end"), "{again:?}");
+        assert!(again.stdout.contains("has not finished"), "{again:?}");
         assert!(out.join("report.html").is_file());
         // The interrupted run leaves nothing.
         let kept = fs::read_dir(out.join("runs")).unwrap().count();

@@ -159,7 +159,7 @@ fn a_chain_refuses_to_start_in_another_users_folder() {
 }
 
 #[test]
-fn a_name_that_every_user_can_take_claims_no_machine() {
+fn abstract_sockets_of_other_users_do_not_lock_the_machine() {
     let _turn = alone();
     // Any user can hold these locks.
     let _taken = ["taut-experiment", "taut-measuring"].map(|name| {
@@ -180,7 +180,7 @@ fn a_name_that_every_user_can_take_claims_no_machine() {
     };
     let second = run(&mut hold(folder.path()));
     assert_eq!(second.code(), Some(3), "{second:?}");
-    let holder = format!("held by process {}", first.id());
+    let holder = format!("in use by process {}", first.id());
     assert!(second.stderr.contains(&holder), "{second:?}");
     assert_eq!(second.stderr.trim_end().lines().count(), 1, "{second:?}");
     // The machine is free again after any end.

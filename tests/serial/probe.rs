@@ -141,7 +141,7 @@ fn a_server_ends_with_its_input_and_counts_malformed_probes() {
 }
 
 #[test]
-fn a_search_finds_a_rate_that_its_own_trials_confirm() {
+fn a_rate_search_finds_a_rate_confirmed_by_its_trials() {
     let _turn = alone();
     let (_server, address) = server_here();
     let arguments = [
@@ -188,7 +188,7 @@ fn a_search_finds_a_rate_that_its_own_trials_confirm() {
 }
 
 #[test]
-fn wrong_input_is_told_in_a_line() {
+fn invalid_probe_arguments_are_refused_with_a_remedy() {
     let _turn = alone();
     let (_server, address) = server_here();
     let closed = std::net::UdpSocket::bind("127.0.0.1:0")
@@ -205,10 +205,14 @@ fn wrong_input_is_told_in_a_line() {
         (
             &["client", "no.such.name.invalid"],
             2,
-            "want a host or an address",
+            "expected a host or an address",
         ),
         (&["client", &address, "--size", "15"], 2, "16"),
-        (&["client", &address, "--interval", "5"], 2, "want a time"),
+        (
+            &["client", &address, "--interval", "5"],
+            2,
+            "expected a time",
+        ),
         (
             &["client", &address, "--search-rate", "--max-rate", "1Gbit/s"],
             2,
@@ -247,7 +251,7 @@ fn server_in(namespace: &str) -> Program {
 }
 
 #[test]
-fn round_trips_over_a_wire_are_those_of_irtt() {
+fn round_trip_times_agree_with_irtt() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -341,7 +345,7 @@ fn impaired(settings: &str, chain: &Path) -> Value {
 }
 
 #[test]
-fn faults_made_on_purpose_are_the_ones_counted() {
+fn probe_counts_equal_the_injected_faults() {
     let Some(_turn) = alone_and_root() else {
         return;
     };

@@ -519,7 +519,7 @@ fn a_full_disk_ends_the_command_and_leaves_whole_frames() {
 }
 
 #[test]
-fn a_tap_is_gone_with_the_command_however_it_ends() {
+fn a_tap_interface_is_removed_even_if_forwarding_is_killed() {
     let Some(_turn) = alone_and_root() else {
         return;
     };

@@ -1,8 +1,10 @@
 //! The list of crates in docs/ARCHITECTURE.md is complete, and lists each crate before its dependencies. The tests of
 //! the crates replay every corpus of the fuzz targets.
 
+use crate::support::rust_files;
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 /// Returns the crates that the list names, from the top.
 fn listed() -> Vec<String> {
@@ -33,7 +35,7 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_list_names_every_crate_once() {
+fn the_architecture_lists_every_crate_once() {
     let listed = listed();
     let folders = fs::read_dir("crates").unwrap();
     let folders = folders.map(|it| it.unwrap().file_name().into_string().unwrap());
@@ -44,7 +46,7 @@ fn the_list_names_every_crate_once() {
 }
 
 #[test]
-fn a_crate_depends_only_on_those_above_it() {
+fn a_crate_depends_only_on_crates_listed_above_it() {
     let listed = listed();
     for (place, name) in listed.iter().enumerate() {
         let manifest = fs::read_to_string(format!("crates/{name}/Cargo.toml")).unwrap();
@@ -70,7 +72,7 @@ fn dependencies_are_read_from_all_tables_but_those_of_tests() {
 
 /// The tests of a crate replay the inputs that fuzzing found for its code.
 #[test]
-fn every_corpus_is_replayed() {
+fn a_test_replays_every_fuzzing_corpus() {
     let tests = fs::read_dir("crates").unwrap().filter_map(|it| {
         let file = it.unwrap().path().join("tests/fuzz_bodies.rs");
         fs::read_to_string(file).ok()
@@ -83,5 +85,33 @@ fn every_corpus_is_replayed() {
             tests.contains(&format!("corpus::replay(\"{target}\", ")),
             "{name}"
         );
+    }
+}
+
+/// Ports and functions differ by properties (`Backend`, `Entry`), so a new one needs no change elsewhere.
+#[test]
+fn only_their_own_crates_compare_names_of_ports_and_functions() {
+    let comparisons = ["backend() ", "stage.name ", "stage.name.as_str() "];
+    let mut files = Vec::new();
+    for folder in ["src", "crates"] {
+        rust_files(Path::new(folder), &mut files);
+    }
+    for file in files {
+        let path = file.to_str().unwrap();
+        if path.contains("crates/port/") || path.contains("/tests") || path.ends_with("tests.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        let product = text.split("mod tests {").next().unwrap();
+        for (number, line) in product.lines().enumerate() {
+            let compares = comparisons.iter().any(|name| {
+                let rest = line.split_once(name).map_or("", |(_, rest)| rest);
+                ["== \"", "!= \"", "{"]
+                    .iter()
+                    .any(|it| rest.starts_with(it))
+            });
+            let matches = line.contains("matches!(") && line.contains("backend(),");
+            assert!(!compares && !matches, "{path}:{}: {line}", number + 1);
+        }
     }
 }

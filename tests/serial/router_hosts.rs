@@ -103,7 +103,7 @@ fn a_router_resolves_every_host_and_the_generator_the_router() {
 }
 
 #[test]
-fn questions_during_a_trial_are_answered_and_counted() {
+fn arp_requests_during_a_trial_get_replies_and_are_counted() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -144,7 +144,7 @@ fn questions_during_a_trial_are_answered_and_counted() {
 }
 
 #[test]
-fn frames_over_the_mtu_are_code_2_in_one_line() {
+fn frames_over_the_mtu_give_code_2_in_one_line() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -184,7 +184,7 @@ fn an_absent_gateway_gives_code_3_in_one_line() {
     assert_eq!(finished.code(), Some(3), "{finished:?}");
     let said = finished.stderr.lines().last().unwrap();
     assert!(
-        said.contains("nobody answers for gateway 10.81.0.77"),
+        said.contains("no ARP or ND reply from gateway 10.81.0.77"),
         "{finished:?}"
     );
     assert!(said.contains("af_packet:gen0"), "{finished:?}");

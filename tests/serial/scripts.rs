@@ -43,7 +43,7 @@ fn number_after(text: &str, label: &str) -> u64 {
 }
 
 #[test]
-fn udp_throughput_brings_every_packet_back() {
+fn the_udp_throughput_example_receives_every_packet() {
     let _turn = alone();
     let done = example("udp_throughput", &LOOP, &["20k", "64", "0.2"]);
     assert!(done.stdout.contains("lost 0,"), "{done:?}");
@@ -91,7 +91,7 @@ fn tx_multi_core_sums_over_its_tasks() {
 }
 
 #[test]
-fn timestamps_fills_a_histogram_of_its_own() {
+fn the_timestamps_example_fills_its_own_latency_histogram() {
     let _turn = alone();
     let done = example("timestamps", &LOOP, &["0.2"]);
     let json = done.last_json();
@@ -202,7 +202,7 @@ fn a_script_that_fails_says_file_line_and_call() {
         (
             "local function craft(batch)\n  batch[1].udp.dst_port = 70000\nend\ntaut.send(taut.port(1), craft, { seconds = 1 })",
             &[
-                "test.lua:2: udp.dst_port: want a number from 0 to 65535, got 70000",
+                "test.lua:2: udp.dst_port: expected a number from 0 to 65535, got 70000",
                 "in function <test.lua:1>",
             ],
         ),
@@ -232,7 +232,7 @@ fn a_script_that_fails_says_file_line_and_call() {
         ),
         (
             "taut.task(nil, 'nobody')",
-            &["test.lua:1: taut.task: want a core"],
+            &["test.lua:1: taut.task: expected a core"],
         ),
         (
             "local t = {} while true do t[#t + 1] = ('x'):rep(1e5) .. #t end",
@@ -308,14 +308,14 @@ fn a_blocked_call_ends_at_the_limit_and_prints_counters() {
         let end = ["--limit-seconds", "0.3", "--json"];
         let done = script(&text, &[&ports[..], &end].concat());
         assert_given_up(&done, 2);
-        let why = "in a call that does not come back: stopped after --limit-seconds 0.3";
+        let why = "in a call that does not return: stopped after --limit-seconds 0.3";
         assert!(done.stderr.contains(why), "{done:?}");
         assert!(!socket.exists(), "{text}");
     }
 }
 
 #[test]
-fn processes_of_a_trusted_script_end_with_it() {
+fn processes_started_by_a_trusted_script_end_with_the_script() {
     let slept = format!("sleep 600.{}", std::process::id());
     let text = format!("{COUNT}print('begun') os.execute('{slept}; true') {HANG}");
     let end = ["--trust", "--limit-seconds", "0.3", "--json"];
@@ -348,7 +348,7 @@ fn the_memory_of_a_script_outside_lua_is_limited() {
     for (text, part) in [
         (
             "function f() end local t = {} for i = 1, 30 do t = { t, t } end taut.task(nil, 'f', t)",
-            "64 MB at most",
+            "the maximum is 64 MB",
         ),
         (
             "for i = 1, 1e6 do taut.counter('c' .. i) end",
@@ -360,7 +360,7 @@ fn the_memory_of_a_script_outside_lua_is_limited() {
         ),
         (
             "function f() taut.sleep(600) end function main() for i = 1, 1e6 do taut.task(nil, 'f') end end",
-            "256 tasks that nobody waited for",
+            "256 tasks have not been waited for",
         ),
     ] {
         let done = script(text, &["--limit-seconds", "60"]);
@@ -370,7 +370,7 @@ fn the_memory_of_a_script_outside_lua_is_limited() {
 }
 
 #[test]
-fn a_stream_reads_files_of_trusted_scripts_alone() {
+fn only_trusted_scripts_may_create_streams_from_files() {
     let text = "taut.stream { pattern = ' trace(/no/such/file)' }";
     let refused = script(text, &[]);
     assert!(
@@ -410,7 +410,7 @@ fn ctrl_c_ends_traffic_and_the_script_finishes() {
 }
 
 #[test]
-fn a_trusted_script_reaches_files_and_another_does_not() {
+fn only_a_trusted_script_can_write_files() {
     let folder = scratch();
     let file = folder.path().join("written");
     let text = format!(
@@ -424,7 +424,7 @@ fn a_trusted_script_reaches_files_and_another_does_not() {
 }
 
 #[test]
-fn fields_are_written_where_they_belong() {
+fn fields_set_by_a_script_arrive_in_the_packet() {
     // Each packet gets a number from the script, and is read again by name and by byte on arrival.
     let text = r#"
         local n, seen, bad = 0, 0, 0

@@ -106,11 +106,11 @@ fn unservable_folders_and_addresses_are_refused() {
     let missing = folder.path().join("none");
     let refused = run(taut(&["serve"]).arg(&missing));
     assert_eq!(refused.code(), Some(2), "{refused:?}");
-    assert!(refused.stderr.contains("no folder"), "{refused:?}");
+    assert!(refused.stderr.contains("no such folder"), "{refused:?}");
     let refused = run(taut(&["serve", "--listen", "somewhere"]).arg(folder.path()));
     assert_eq!(refused.code(), Some(2), "{refused:?}");
     assert!(
-        refused.stderr.contains("want an IP address and a port"),
+        refused.stderr.contains("expected an IP address and a port"),
         "{refused:?}"
     );
 }

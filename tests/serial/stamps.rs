@@ -83,7 +83,7 @@ fn packet_sockets_and_xdp_sockets_timestamp_every_packet() {
             let spec = format!("{spec},stamps={stamps}");
             let finished = run(&mut generate(&testbed, &spec, &[]));
             assert_eq!(finished.code(), Some(2), "{finished:?}");
-            assert!(finished.stderr.contains("want kernel"), "{finished:?}");
+            assert!(finished.stderr.contains("expected kernel"), "{finished:?}");
             assert_eq!(finished.stderr.lines().count(), 1, "{finished:?}");
         }
     }
@@ -100,7 +100,7 @@ fn has_dpdk() -> bool {
 }
 
 #[test]
-fn dpdk_hands_on_the_kernels_stamps_of_an_interface() {
+fn a_dpdk_pcap_port_returns_the_kernels_timestamps() {
     if !has_dpdk() {
         return;
     }
@@ -113,7 +113,7 @@ fn dpdk_hands_on_the_kernels_stamps_of_an_interface() {
 }
 
 #[test]
-fn stamps_of_a_clock_that_nobody_knows_are_no_data() {
+fn timestamps_of_an_unknown_clock_are_not_reported() {
     if !has_dpdk() {
         return;
     }
@@ -137,7 +137,7 @@ fn stamps_of_a_clock_that_nobody_knows_are_no_data() {
 }
 
 #[test]
-fn each_port_says_which_stamps_it_has() {
+fn the_list_of_ports_names_each_ports_timestamps() {
     let finished = run(&mut taut(&["ports", "--json"])).success();
     let ports: Value = serde_json::from_str(&finished.stdout).unwrap();
     let stamps = |name: &str| {

@@ -214,7 +214,7 @@ fn page() -> (Clauses, Vec<String>) {
 }
 
 #[test]
-fn every_clause_that_the_code_cites_has_its_line() {
+fn the_standards_page_lists_every_clause_cited_in_code() {
     let mut files = Vec::new();
     for folder in ["crates", "src"] {
         sources(Path::new(folder), &mut files);
@@ -241,7 +241,7 @@ fn every_clause_that_the_code_cites_has_its_line() {
 }
 
 #[test]
-fn citations_are_read_as_people_write_them() {
+fn clauses_are_parsed_from_citations_in_comments() {
     let text = "//! As RFC 2544\n//! section 26.4 has it (its section 9, 3GPP TS 29.281 sections 5.1, 5.2 to 5.4 and figure 5.2.1-3).\n\
                 /// (IEEE 802.1D-2004, table 7-5.) 802.1Q; Somebody 2021, section 7. RFC 1071, section 2 (B). It is 4 (a).\n\
                 /* draft-ietf-x-y-15 (appendix A). RFC 6888 REQ-3. (section 8.2) */";

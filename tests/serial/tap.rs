@@ -206,7 +206,7 @@ fn times(folder: &Path, interface: &str) -> BTreeMap<String, f64> {
 }
 
 #[test]
-fn another_programs_time_stamps_agree() {
+fn timestamps_of_the_tap_agree_with_a_capture_in_tshark() {
     /// Maximum difference between tshark's timestamps and the tap's, ns. They are usually some hundred nanoseconds
     /// apart; the limit allows for a noisy machine.
     const BOUND_NS: f64 = 5_000.0;
@@ -260,7 +260,7 @@ fn another_programs_time_stamps_agree() {
 }
 
 #[test]
-fn the_benchmark_shows_the_device_only_beside_the_round_trip() {
+fn the_benchmark_reports_device_latency_in_addition_to_round_trips() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -359,7 +359,7 @@ fn an_invalid_wiretap_is_refused_and_creates_no_folder() {
         (&["lo"], 3, "veth"),
         (&["lo", "lo"], 2, "twice"),
         (&["a", "b", "c"], 2, "unexpected"),
-        (&["lo", "--seconds=x"], 2, "want seconds"),
+        (&["lo", "--seconds=x"], 2, "expected seconds"),
     ] {
         let mut command = taut(&["tap"]);
         let finished = run(command.args(arguments).arg("--out").arg(&out));
@@ -554,7 +554,7 @@ fn an_invalid_inline_tap_is_refused_and_creates_no_folder() {
     std::fs::write(&capture, header.map(u32::to_le_bytes).concat()).unwrap();
     let capture = format!("--port=pcap:{}", capture.display());
     for (arguments, code, part) in [
-        (&["--port=null:"][..], 2, "two ports or four"),
+        (&["--port=null:"][..], 2, "two or four ports"),
         (&["--port=null:", "--port=nul:"], 2, "no backend"),
         (&["--port=null:", &capture], 2, "a file"),
         (

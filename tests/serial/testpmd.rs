@@ -221,7 +221,7 @@ fn every_packet_comes_back_from_testpmd_with_its_own_memory() {
 }
 
 #[test]
-fn a_killed_testpmd_is_noticed_and_a_new_one_served() {
+fn the_forwarder_detects_a_killed_testpmd_and_serves_the_next() {
     if !testpmd::is_here() {
         return;
     }
@@ -256,7 +256,7 @@ fn a_killed_testpmd_is_noticed_and_a_new_one_served() {
 /// This works under a testpmd server only. DPDK's client (22.11) connects once, when its port is started, and does not
 /// reconnect after a disconnect.
 #[test]
-fn a_killed_forwarder_is_replaced_under_a_testpmd_that_stays() {
+fn a_new_forwarder_serves_testpmd_after_the_first_is_killed() {
     if !testpmd::is_here() {
         return;
     }

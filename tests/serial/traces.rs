@@ -123,7 +123,7 @@ fn packets_follow_the_times_and_sizes_of_a_trace() {
 }
 
 #[test]
-fn fillers_stand_between_packets_and_are_dropped_on_arrival() {
+fn filler_frames_separate_packets_and_are_dropped_on_arrival() {
     let _turn = alone();
     let pair = format!("pair:fill-{}", std::process::id());
     let ports = [pair.clone(), pair];
@@ -167,7 +167,10 @@ fn an_unusable_trace_gives_one_line_and_code_2() {
     let whole = fs::read(&trace).unwrap();
     fs::write(&trace, &whole[..whole.len() - 9]).unwrap();
     for (file, part) in [
-        (trace.display().to_string(), "in.pcap: cut off in packet 2"),
+        (
+            trace.display().to_string(),
+            "in.pcap: truncated in packet 2",
+        ),
         ("/nowhere/at-all.pcap".to_string(), "/nowhere/at-all.pcap"),
         (folder.path().display().to_string(), "not a file"),
     ] {

@@ -77,7 +77,7 @@ fn knobs(dry_run: &Value) -> BTreeMap<String, Option<Vec<u8>>> {
 }
 
 #[test]
-fn an_audit_says_how_every_setting_stands() {
+fn an_audit_reports_the_state_of_every_setting() {
     let Some(cpu) = quiet_cpu() else { return };
     let list = cpu.to_string();
     let finished = run(&mut taut(&["tune", "audit", "--cpus", &list, "--json"])).success();
@@ -144,7 +144,7 @@ fn without_root_an_audit_works_and_apply_names_the_privilege() {
 fn invalid_tuning_arguments_are_refused_in_one_line() {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
     let rows = [
-        ("audit --cpus x", 2, "no list of CPUs"),
+        ("audit --cpus x", 2, "not a list of CPUs"),
         ("audit --cpus 9999", 2, "CPU 9999 does not exist"),
         ("audit --profile fast", 2, "invalid value"),
         ("audit --root /nowhere", 3, "cannot be read"),
@@ -155,12 +155,12 @@ fn invalid_tuning_arguments_are_refused_in_one_line() {
         ),
         ("apply --dry-run", 2, "required"),
         ("noise --cpus 9999", 2, "does not exist"),
-        ("noise --cpus 0 --for 3", 2, "want a time"),
+        ("noise --cpus 0 --for 3", 2, "expected a time"),
         ("noise --cpus 0 --for 1s --fifo 100", 2, "1..=99"),
         (
             &format!("noise --cpus {} --for 1s --fifo 1", online.trim()),
             2,
-            "leave one out",
+            "omit one",
         ),
         (
             "noise --cpus 0 --for 1s --gaps /nowhere/gaps.csv",
@@ -188,7 +188,7 @@ fn plan_of(cpus: &str) -> Value {
 }
 
 #[test]
-fn apply_and_revert_bring_every_value_back_to_the_byte() {
+fn reverting_restores_every_changed_setting_exactly() {
     let _turn = alone();
     let Some(cpu) = changeable() else { return };
     let _restored = Restored;
@@ -265,7 +265,7 @@ fn unwritable_settings_are_reported_and_stay_unchanged() {
     assert_eq!(finished.code(), Some(3), "{finished:?}");
     let said = finished.stderr.lines().last().unwrap();
     assert!(
-        said.starts_with("taut: left as they were: interrupts"),
+        said.starts_with("taut: not changed: interrupts"),
         "{finished:?}"
     );
     assert!(said.contains("read-only"), "{finished:?}");
@@ -273,7 +273,7 @@ fn unwritable_settings_are_reported_and_stay_unchanged() {
 }
 
 #[test]
-fn the_kernel_arguments_say_where_they_go() {
+fn kernel_arguments_are_printed_with_the_boot_loaders_files() {
     let Some(cpu) = quiet_cpu() else { return };
     let list = cpu.to_string();
     let said = run(&mut taut(&["tune", "apply", "--cpus", &list, "--boot"]))
@@ -334,7 +334,7 @@ fn disturb(cpu: usize, end: Arc<AtomicBool>, bursts: Bursts) -> std::thread::Joi
 }
 
 #[test]
-fn the_detector_finds_injected_pauses_and_takes_nothing_for_itself() {
+fn the_noise_detector_finds_injected_pauses_without_its_own_overhead() {
     let _turn = alone();
     let Some(cpu) = quiet_cpu() else { return };
     undisturbed(|| {
@@ -401,7 +401,7 @@ fn the_detector_finds_injected_pauses_and_takes_nothing_for_itself() {
 }
 
 #[test]
-fn noise_is_heard_with_its_causes() {
+fn cpu_noise_is_measured_with_its_causes() {
     let _turn = alone();
     let Some(cpu) = quiet_cpu() else { return };
     let list = cpu.to_string();
@@ -438,7 +438,7 @@ fn noise_is_heard_with_its_causes() {
 }
 
 #[test]
-fn an_interrupted_listener_says_what_it_heard() {
+fn an_interrupted_noise_measurement_prints_its_results() {
     let _turn = alone();
     let Some(cpu) = quiet_cpu() else { return };
     let mut program = Program::start(&mut taut(&[
@@ -457,13 +457,13 @@ fn an_interrupted_listener_says_what_it_heard() {
     let finished = program.interrupt().success();
     assert!(started.elapsed() < Duration::from_secs(20));
     assert!(
-        finished.stdout.contains("Stopped before its time"),
+        finished.stdout.contains("Stopped before the end"),
         "{finished:?}"
     );
 }
 
 #[test]
-fn other_listeners_take_turns() {
+fn oslat_and_cyclictest_are_run_for_comparison() {
     let _turn = alone();
     let Some(cpu) = quiet_cpu() else { return };
     if !(is_installed("oslat") && is_installed("cyclictest") && taut_host::permissions::is_root()) {

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 #[test]
-fn a_busy_stranger_is_seen() {
+fn cpu_time_of_unrelated_processes_is_detected() {
     let _turn = alone();
     let before = Machine::now();
     // Its parent ends at once, so it is no child of this test.

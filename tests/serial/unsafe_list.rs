@@ -26,7 +26,7 @@ fn unsafe_places(text: &str) -> usize {
 }
 
 #[test]
-fn the_list_of_unsafe_code_is_that_of_the_sources() {
+fn the_security_page_lists_all_unsafe_code() {
     let mut files = Vec::new();
     rust_files(Path::new("crates"), &mut files);
     rust_files(Path::new("src"), &mut files);
@@ -47,7 +47,7 @@ fn the_list_of_unsafe_code_is_that_of_the_sources() {
 }
 
 #[test]
-fn tests_that_hold_what_the_page_says_are_there() {
+fn every_test_named_on_the_security_page_exists() {
     let mut files = Vec::new();
     for folder in ["crates", "src", "tests"] {
         rust_files(Path::new(folder), &mut files);

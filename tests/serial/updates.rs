@@ -98,10 +98,10 @@ fn a_wrong_update_is_refused_and_changes_nothing() {
         ),
         (
             r#"{"functions": [{"name": "impair"}]}"#,
-            "nobody wakes the worker",
+            "nothing wakes the worker",
         ),
-        (r#"{"functions": 3}"#, "want {\"functions\""),
-        ("hello", "want {\"functions\""),
+        (r#"{"functions": 3}"#, "expected {\"functions\""),
+        ("hello", "expected {\"functions\""),
     ] {
         let answer = update(&mut program, line);
         assert_eq!(answer["event"], "refused", "{answer}");

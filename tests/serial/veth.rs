@@ -143,7 +143,7 @@ fn an_interface_that_goes_down_is_reported_and_recovers() {
 }
 
 #[test]
-fn an_interface_that_is_deleted_is_said_and_survived() {
+fn the_forwarder_reports_a_deleted_interface_and_continues() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -153,7 +153,7 @@ fn an_interface_that_is_deleted_is_said_and_survived() {
         let generator = Program::start(&mut generate(&testbed, "3"));
         wait_for_packets(testbed.generator_namespace(), "gen1");
         ip(&format!("-n {} link del dut1", testbed.device_namespace()));
-        forward.wait_for_stderr("dut1: down: interface dut1 is gone");
+        forward.wait_for_stderr("dut1: down: interface dut1 was deleted");
         no_panic(&generator.interrupt());
         assert!(forward.is_running());
         no_panic(&forward.interrupt().success());

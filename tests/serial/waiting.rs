@@ -143,7 +143,7 @@ fn a_sleeping_forwarder_uses_less_cpu_than_a_polling_one() {
 }
 
 #[test]
-fn a_power_meter_is_read_and_wrong_ones_are_refused() {
+fn a_power_meter_is_read_and_invalid_meters_are_refused() {
     let _turn = alone();
     let folder = scratch();
     // Each read returns 7 joules more.

@@ -44,7 +44,7 @@ fn has_function(file: &str, name: &str) -> bool {
 }
 
 #[test]
-fn each_step_names_functions_that_are_there() {
+fn every_function_named_in_the_architecture_walkthrough_exists() {
     let page = fs::read_to_string("docs/ARCHITECTURE.md").unwrap();
     let (_, walks) = page.split_once(HEADING).unwrap();
     let walks = walks.split("\n## ").next().unwrap();
@@ -83,7 +83,7 @@ fn each_step_names_functions_that_are_there() {
 }
 
 #[test]
-fn steps_are_read_as_they_are_written() {
+fn files_and_functions_are_parsed_from_walkthrough_steps() {
     let found = steps("1. `a/b.rs`: `run`, `show` do what `other` says; `c.rs`: `x`.");
     let named = |file: &str, names: &[&str]| {
         (

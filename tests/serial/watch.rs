@@ -99,7 +99,7 @@ fn samples_of(text: &str) -> BTreeMap<String, f64> {
 }
 
 #[test]
-fn a_generator_gives_out_metrics_that_grow() {
+fn a_generator_exports_increasing_metrics() {
     let _turn = alone();
     // A warm-up would wait for packets that never come back.
     let mut generator = Program::start(&mut taut(&[
@@ -141,7 +141,7 @@ fn a_generator_gives_out_metrics_that_grow() {
 }
 
 #[test]
-fn a_forwarder_gives_out_its_counters() {
+fn a_forwarder_exports_its_counters() {
     let _turn = alone();
     let mut forward = Program::start(&mut taut(&[
         "forward",
@@ -169,7 +169,7 @@ fn a_forwarder_gives_out_its_counters() {
 }
 
 #[test]
-fn a_capture_gives_out_its_counters() {
+fn a_capture_exports_its_counters() {
     let _turn = alone();
     let mut capture = Program::start(&mut taut(&[
         "capture",
@@ -204,7 +204,7 @@ fn a_capture_gives_out_its_counters() {
 }
 
 #[test]
-fn an_address_that_cannot_be_had_is_said_so() {
+fn unavailable_metrics_addresses_are_refused_in_one_line() {
     let _turn = alone();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = listener.local_addr().unwrap().to_string();
@@ -269,7 +269,7 @@ fn on_a_terminal(arguments: &str, awaited: &str, keys: &[u8]) -> String {
 }
 
 #[test]
-fn the_terminal_is_given_back_as_it_was() {
+fn the_terminals_modes_are_restored_at_exit() {
     let _turn = alone();
     if !is_installed("script") {
         println!("skipped: needs script (util-linux)");
@@ -366,7 +366,7 @@ fn a_benchmark_displays_its_trials_and_ends_on_a_key() {
         );
         // The dashboard's second line shows the first trial of the first search. The first screen may be older.
         let shown = on_a_terminal(&arguments, "1/3", b"q");
-        if shown.contains("only measure each other") && Instant::now() < deadline {
+        if shown.contains("measurements would disturb each other") && Instant::now() < deadline {
             std::thread::sleep(Duration::from_secs(1));
             continue;
         }
@@ -446,7 +446,7 @@ fn a_terminal_that_goes_away_leaves_no_program_behind() {
 }
 
 #[test]
-fn the_last_second_is_told_as_well() {
+fn the_last_second_of_a_run_is_reported() {
     let _turn = alone();
     undisturbed(|| {
         let words = "generate --port null: --rate 1k --seconds 2 --warm-up 0 --max-loss 1 --json";

@@ -378,15 +378,18 @@ fn a_peer_with_fewer_rings_serves_the_first_workers() {
 #[test]
 fn unsupported_settings_for_several_workers_are_refused_in_one_line() {
     for (arguments, part) in [
-        (&["--workers", "0"] as &[&str], "workers = 0: want 1 to 64"),
-        (&["--workers", "65"], "want 1 to 64"),
+        (
+            &["--workers", "0"] as &[&str],
+            "workers = 0: expected 1 to 64",
+        ),
+        (&["--workers", "65"], "expected 1 to 64"),
         (&["--workers", "64"], "this process may use"),
-        (&["--cores", "0,0"], "cores: 0 is there twice"),
+        (&["--cores", "0,0"], "cores: 0 is listed twice"),
         (&["--cores", "0,x"], "invalid value"),
         (&["--cores", "0,9999"], "9999"),
         (
             &["--workers", "2", "--core", "0"],
-            "give 2 workers one each",
+            "2 workers need one each",
         ),
         (
             &["--workers", "3", "--cores", "0,1"],
@@ -398,7 +401,7 @@ fn unsupported_settings_for_several_workers_are_refused_in_one_line() {
         ),
         (
             &["--workers", "2", "--port", "af_xdp:lo", "--port", "null:"],
-            "1 of its queues",
+            "as many queues",
         ),
         (
             &[
@@ -413,7 +416,7 @@ fn unsupported_settings_for_several_workers_are_refused_in_one_line() {
         ),
         (
             &["--workers", "2", "--function", "switch"],
-            "\"switch\": one worker has to have all",
+            "\"switch\": one worker must process all",
         ),
         (
             &[
@@ -422,7 +425,7 @@ fn unsupported_settings_for_several_workers_are_refused_in_one_line() {
                 "--function",
                 "nat(outside=[1], address=192.0.2.1, ports=9000-9002)",
             ],
-            "2 workers want 4 or more",
+            "2 workers need 4 or more",
         ),
         (
             &[
@@ -433,12 +436,12 @@ fn unsupported_settings_for_several_workers_are_refused_in_one_line() {
                 "--function",
                 "nat(outside=[1], address=192.0.2.1)",
             ],
-            "each have a say",
+            "both select the worker",
         ),
         (&["--workers", "2", "--in-kernel"], "neither flush policy"),
         (
             &["--workers", "2", "--interruptions", "x"],
-            "of one worker only",
+            "with one worker only",
         ),
     ] {
         let mut command = taut(&["forward", "--seconds", "1"]);

@@ -45,7 +45,7 @@ const TRAFFIC: [&str; 5] = [
 
 #[test]
 #[ignore = "half an hour: ./run soak"]
-fn nothing_grows_and_nothing_is_lost_uncounted_while_everything_changes() {
+fn memory_is_stable_and_losses_are_counted_during_constant_changes() {
     let _turn = alone();
     let seconds = share_of(SECONDS).max(20);
     let (sockets, folder) = (Sockets::new(), scratch());

@@ -60,7 +60,7 @@ fn kill_often(what: &str, ports: &[String], kills: u64, watched: &[u32]) {
 
 #[test]
 #[ignore = "minutes: ./run soak"]
-fn peers_of_a_chain_that_are_killed_leave_nothing() {
+fn killed_peers_of_a_chain_leak_no_resources() {
     let _turn = alone();
     let (sockets, folder) = (Sockets::new(), scratch());
     let ports = sockets

@@ -37,7 +37,7 @@ const RISE_KB: f64 = 512.0;
 /// The confidence level of the interval for the slope of that least-squares line.
 const CONFIDENCE: f64 = 0.95;
 
-/// The timeout of a driver, which runs at the lowest priority.
+/// The timeout of a program that changes rules or sessions; long, because it runs at the lowest priority.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 /// A change of how packets are handled; it returns the number of changes made.
@@ -313,7 +313,7 @@ fn a_gateway_lasts_while_sessions_change_and_are_deleted() {
     let free = UdpSocket::bind("127.0.0.1:0").unwrap();
     let gateway = free.local_addr().unwrap().to_string();
     drop(free);
-    // Each number of a sorting takes 8 bytes from its first use on: with few numbers all are used within minutes.
+    // Each number of a classifier takes 8 bytes from its first use on: with few numbers all are used within minutes.
     let functions = format!(
         "[[function]]\nname = \"gtpu\"\naddress = \"192.0.2.1\"\nbearers = 8192\n\
          pfcp = {{ address = \"{gateway}\", peers = [\"127.0.0.1\"], heartbeat = \"none\" }}\n"

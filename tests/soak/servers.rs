@@ -93,7 +93,7 @@ fn ends_well(what: &str, up: Program) -> Finished {
 
 #[test]
 #[ignore = "a minute: ./run soak"]
-fn controllers_that_are_gone_leave_nothing() {
+fn disconnected_openflow_controllers_leak_no_resources() {
     let _turn = alone();
     let folder = scratch();
     let address: SocketAddr = "127.0.0.1:16753".parse().unwrap();
@@ -129,7 +129,7 @@ fn controllers_that_are_gone_leave_nothing() {
 
 #[test]
 #[ignore = "a minute: ./run soak"]
-fn session_managers_that_are_gone_leave_nothing() {
+fn vanished_pfcp_control_planes_leak_no_resources() {
     let _turn = alone();
     let folder = scratch();
     let gateway: SocketAddr = "127.0.0.8:8805".parse().unwrap();
@@ -161,7 +161,7 @@ fn session_managers_that_are_gone_leave_nothing() {
 
 #[test]
 #[ignore = "a minute: ./run soak"]
-fn probing_and_browsing_clients_that_are_gone_leave_nothing() {
+fn disconnected_probe_and_web_clients_leak_no_resources() {
     let _turn = alone();
     let folder = scratch();
     let address: SocketAddr = "127.0.0.1:17787".parse().unwrap();
@@ -222,7 +222,7 @@ fn probing_and_browsing_clients_that_are_gone_leave_nothing() {
 
 #[test]
 #[ignore = "a minute: ./run soak"]
-fn readers_of_a_capture_that_are_gone_leave_nothing() {
+fn disconnected_capture_clients_leak_no_resources() {
     let _turn = alone();
     let folder = scratch();
     let functions = "[[function]]\nname = \"record\"\nring = \"64M\"\ncontrol = \"capture.sock\"\n";

@@ -32,7 +32,7 @@ static long number(const char *text, long least, long most) {
     char *end;
     long value = strtol(text, &end, 10);
     if (*text == 0 || *end != 0 || value < least || value > most) {
-        fprintf(stderr, "taut-srt: %s: want a number from %ld to %ld\n", text, least, most);
+        fprintf(stderr, "taut-srt: %s: expected a number from %ld to %ld\n", text, least, most);
         exit(2);
     }
     return value;
@@ -47,7 +47,7 @@ static int64_t now_ns(void) {
 static struct sockaddr_in address(const char *host, const char *port) {
     struct sockaddr_in found = {.sin_family = AF_INET, .sin_port = htons(number(port, 1, 65535))};
     if (inet_pton(AF_INET, host, &found.sin_addr) != 1) {
-        fprintf(stderr, "taut-srt: %s: want an address of IPv4\n", host);
+        fprintf(stderr, "taut-srt: %s: expected an address of IPv4\n", host);
         exit(2);
     }
     return found;
@@ -147,7 +147,7 @@ static int ask(struct sockaddr_in to, int latency_ms, long interval_us, int size
 int main(int count, char **words) {
     int is_server = count == 5 && strcmp(words[1], "server") == 0;
     if (!is_server && !(count == 9 && strcmp(words[1], "client") == 0)) {
-        fputs("taut-srt: want server ADDRESS PORT LATENCY_MS, or client and INTERVAL_US SIZE COUNT BUDGET_US behind\n",
+        fputs("taut-srt: expected server ADDRESS PORT LATENCY_MS, or client and INTERVAL_US SIZE COUNT BUDGET_US behind\n",
               stderr);
         return 2;
     }

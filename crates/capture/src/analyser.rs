@@ -362,7 +362,7 @@ mod tests {
         /// The numbers of a flow are those computed for it, beginning with 0 after it was replaced, for any sequence of
         /// packets.
         #[test]
-        fn numbers_stay_with_their_flow(
+        fn flows_have_separate_counters_that_restart_at_zero_after_eviction(
             flows in proptest::collection::vec(0..200_u16, 1..2000),
             room in 1..300_usize,
             together in 1..TOGETHER,

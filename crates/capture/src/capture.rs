@@ -212,8 +212,8 @@ impl Capture {
         let Some(at) = triggers.iter().position(|it| it.name == name) else {
             let known: Vec<_> = triggers.iter().map(|it| it.name.as_str()).collect();
             return Err(match known.is_empty() {
-                true => format!("there is no trigger {name}, and no other one"),
-                false => format!("there is no trigger {name}: there are {}", known.join(", ")),
+                true => format!("no trigger {name}: none is configured"),
+                false => format!("no trigger {name}: the triggers are {}", known.join(", ")),
             });
         };
         lock(&self.together.asked).push(Fired {

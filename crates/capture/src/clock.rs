@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_follows_the_kernels_clock_slowly_and_never_runs_backwards() {
+    fn packet_times_follow_the_kernel_clock_and_never_run_backwards() {
         let clock = Clock {
             hz: 1e9,
             error_ppm: 1.0,
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_the_kernel_says() {
+    fn packet_clock_and_kernel_clock_agree_within_two_microseconds() {
         let mut packets = PacketClock::new(Clock::calibrate(Duration::from_millis(20)));
         let before = realtime().1;
         let now = packets.now();

@@ -98,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn zstd_frames_read_back_and_damage_never_yields_other_bytes(
+        fn zstd_frames_decompress_correctly_or_fail_when_damaged(
             parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..3000), 1..5),
             flip: prop::sample::Index,
             bit in 0_u32..8,

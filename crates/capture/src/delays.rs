@@ -107,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn percentiles_are_those_of_the_delays_to_two_per_cent(mut delays in proptest::collection::vec(0..1_u64 << 39, 1..500)) {
+        fn delay_percentiles_are_accurate_to_two_percent(mut delays in proptest::collection::vec(0..1_u64 << 39, 1..500)) {
             let counted = Delays::default();
             delays.iter().for_each(|it| counted.count(*it));
             delays.sort_unstable();
@@ -121,7 +121,7 @@ mod tests {
         }
 
         #[test]
-        fn places_are_in_order(a in 0..u64::MAX, b in 0..u64::MAX) {
+        fn histogram_buckets_are_in_the_order_of_their_delays(a in 0..u64::MAX, b in 0..u64::MAX) {
             prop_assert!(place(a) < PLACES && (a > b || place(a) <= place(b)));
         }
     }

@@ -853,7 +853,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_behind_a_part_of_a_block() {
+    fn no_packet_is_written_after_an_incomplete_block() {
         let tally = Arc::new(Tally::default());
         let mut torn = output(2000, true, false);
         torn.file.cannot_cut = true;

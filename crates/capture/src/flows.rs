@@ -757,7 +757,7 @@ mod tests {
         /// A table with space is a map; one without replaces the least recently seen flow of a group, and is wrong
         /// about none.
         #[test]
-        fn a_table_counts_as_a_map_does(
+        fn a_flow_table_counts_packets_like_a_map(
             room in prop_oneof![Just(4000_usize), 1..40_usize],
             packets in prop::collection::vec((0..200_u32, 1..1519_u32, 0..5_000_000_u64), 1..2000),
         ) {
@@ -817,7 +817,7 @@ mod tests {
 
         /// The equal bytes are found, and possibly later ones: the first is always correct.
         #[test]
-        fn the_first_same_tag_is_right(tags in prop::array::uniform16(0..4_u8), tag in 0..4_u8) {
+        fn the_first_matching_tag_of_a_group_is_found(tags in prop::array::uniform16(0..4_u8), tag in 0..4_u8) {
             let mut flows = Flows::new(16);
             flows.tags[..GROUP].copy_from_slice(&tags);
             let bits = flows.same_tags(0, tag);
@@ -851,7 +851,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_as_full_as_it_is_for_forgets_few() {
+    fn a_flow_table_filled_to_capacity_evicts_few_flows() {
         let room = 100_000;
         let mut flows = Flows::new(room);
         for number in 0..room as u32 {
@@ -867,7 +867,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_named_by_what_is_known_of_them() {
+    fn flows_are_printed_with_protocol_addresses_and_known_ports() {
         let flows = Flows::new(1);
         let mut flow = FlowStatus {
             addresses: ["10.0.0.1", "fd00::1"].map(|it| it.parse().unwrap()),

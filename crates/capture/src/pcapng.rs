@@ -287,7 +287,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packets_read_back(
+        fn written_packets_are_parsed_unchanged_and_truncated_blocks_are_rejected(
             time_ns: u64,
             frame in proptest::collection::vec(any::<u8>(), 0..200),
             cut_off in 0..2000_u32,
@@ -307,7 +307,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_from_outside_are_read_without_a_panic(mut bytes: Vec<u8>, kind in 0..8_u32) {
+        fn random_bytes_are_parsed_as_blocks_without_a_panic(mut bytes: Vec<u8>, kind in 0..8_u32) {
             let total = bytes.len() as u32;
             for (at, value) in [(0, kind), (4, total), (bytes.len().saturating_sub(4), total)] {
                 if let Some(place) = bytes.get_mut(at..at + 4) {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_a_row_of_blocks() {
+    fn section_interface_padding_and_statistics_are_valid_blocks() {
         let mut bytes = Vec::new();
         let texts = Section {
             comment: "µ".repeat(5000),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_is_longer_than_readers_take_is_cut() {
+    fn a_frame_longer_than_the_readers_limit_is_truncated() {
         let frame = vec![1; LONGEST_KEPT_BYTES + 1];
         let facts = Facts::default();
         let mut bytes = Vec::new();

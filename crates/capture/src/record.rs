@@ -72,7 +72,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_header_reads_back(
+        fn a_record_header_encodes_and_decodes_unchanged(
             time_ns: u64,
             wire_bytes in 0..=LONGEST_BYTES,
             kept in 0..=LONGEST_BYTES,

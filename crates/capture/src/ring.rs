@@ -187,13 +187,13 @@ impl Ring {
         let buckets = bytes / bucket_bytes as u64;
         if buckets < FEWEST_BUCKETS as u64 {
             return Err(RingError(format!(
-                "a ring of {bytes} bytes has no room for {FEWEST_BUCKETS} buckets of {bucket_bytes} bytes"
+                "a ring of {bytes} bytes is too small for {FEWEST_BUCKETS} buckets of {bucket_bytes} bytes"
             )));
         }
         let most = most_bytes.max(bytes) / bucket_bytes as u64;
         if most > 1 << 16 {
             return Err(RingError(format!(
-                "a ring has 65536 buckets at most, here of {bucket_bytes} bytes: want larger ones"
+                "a ring has at most 65536 buckets, here of {bucket_bytes} bytes: use larger buckets"
             )));
         }
         let all = Buckets::new(most as usize, bucket_bytes);
@@ -802,7 +802,7 @@ mod tests {
     }
 
     #[test]
-    fn all_buckets_held_is_loss_that_is_counted() {
+    fn packets_without_a_free_bucket_count_as_lost() {
         let ring = Ring::new(2 * SMALL as u64, 0, SMALL).unwrap();
         let (mut a, mut b) = (ring.producer(64), ring.producer(64));
         a.put(facts(1, 0), &[1; 64]);
@@ -826,7 +826,7 @@ mod tests {
     }
 
     #[test]
-    fn takers_remove_whole_buckets_and_classic_readers_wait_for_them() {
+    fn takers_and_classic_readers_receive_only_complete_buckets() {
         let hold = Duration::from_nanos(10);
         let ring = Ring::classic(8 * SMALL as u64, 0, SMALL, hold).unwrap();
         let mut producer = ring.producer(64);
@@ -909,7 +909,7 @@ mod tests {
         /// For any behaviour of producers and a reader: packets arrive once, in the order of time among the available
         /// packets, and missing packets are counted.
         #[test]
-        fn packets_come_once_in_order_or_are_counted(
+        fn packets_arrive_once_and_in_order_or_count_as_missing(
             steps in prop::collection::vec((0..4u8, 1..6usize, 0..120usize), 1..300),
             buckets in 8..14u64,
         ) {

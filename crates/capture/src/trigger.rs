@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_late_by_its_stamp() {
+    fn packet_lateness_is_derived_from_the_timestamp_in_the_frame() {
         let calibrated = taut_sys::Clock::calibrate(Duration::from_millis(20));
         let mut clock = PacketClock::new(calibrated);
         let mut template = Vec::new();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_counts_the_last_minute() {
+    fn a_trigger_fires_at_most_its_limit_per_minute() {
         let mut limit = Limit::new(2);
         let second = 1_000_000_000;
         let lets: Vec<_> = [0, 1, 2, 60, 60, 61]

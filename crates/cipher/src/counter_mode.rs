@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns one cipher for every implementation that this machine supports, with one key.
+    /// Returns a cipher per implementation that this machine supports, all with the same key.
     fn every_way(key: &[u8]) -> Vec<CounterMode> {
         let vectors = kernels().into_iter();
         let mut all: Vec<CounterMode> = vectors
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_gives_the_vectors_of_nist_sp_800_38a() {
+    fn every_implementation_gives_the_vectors_of_nist_sp_800_38a() {
         // The vectors are those of appendices F.5.1 and F.5.5.
         let plain = "6bc1bee22e409f96e93d7e117393172a ae2d8a571e03ac9c9eb76fac45af8e51 \
              30c81c46a35ce411e5fbc1191a0a52ef f69f2445df4f9b17ad2b417be66c3710";
@@ -148,7 +148,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_way_gives_the_same_stream_for_every_length(
+        fn every_implementation_encrypts_texts_of_any_length_equally(
             long: bool, seed: u64, first: u128, length in 0_usize..1600
         ) {
             let key = random(if long { 32 } else { 16 }, seed);

@@ -22,17 +22,17 @@ const MOST_TAKEN_OUT: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The packet's symbol is longer than those of the decoder.
-    #[error("longer than a symbol")]
+    #[error("the packet is longer than a symbol")]
     TooLong,
     /// The packet has no coefficients, too many, or invalid numbers.
-    #[error("a range that cannot be")]
+    #[error("the range of symbols is invalid")]
     Range,
     /// The packet's symbols were already given up.
     #[error("the packet covers only symbols that the decoder has given up")]
     TooOld,
     /// The packet's number is further ahead of all others than [`reach`]: a caller that knows it to be right restarts
     /// the decoder.
-    #[error("far ahead of all others")]
+    #[error("the number is too far ahead of all others")]
     TooFarAhead,
 }
 

@@ -29,10 +29,12 @@ pub enum WrongScheme {
     #[error("a repair combines 1 to {MOST_COMBINED} source symbols, not {0}")]
     Symbols(usize),
     /// The redundancy is out of range.
-    #[error("redundancy is repairs per source packet, more than 0 and at most 4, not {0}")]
+    #[error("redundancy {0}: must be above 0 and at most 4 repairs per source packet")]
     Redundancy(f64),
     /// The redundancy is too low for a single repair per block of this length.
-    #[error("a block of {symbols} with redundancy {redundancy} has no repair: make either larger")]
+    #[error(
+        "a block of {symbols} with redundancy {redundancy} is too small to contain a repair symbol: increase either"
+    )]
     NoRepair {
         /// Source symbols of a block.
         symbols: usize,
@@ -456,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn schemes_that_cannot_be_say_why() {
+    fn invalid_coding_schemes_are_refused_with_the_reason() {
         let block = |symbols, redundancy| {
             let scheme = Scheme::Block {
                 symbols,
@@ -470,7 +472,7 @@ mod tests {
         assert!(block(256, 0.25).unwrap().contains("256"));
         assert!(block(32, f64::NAN).unwrap().contains("redundancy"));
         assert!(block(32, 5.0).unwrap().contains("at most 4"));
-        assert!(block(4, 0.1).unwrap().contains("no repair"));
+        assert!(block(4, 0.1).unwrap().contains("a repair symbol"));
         assert_eq!(block(32, 0.25), None);
     }
 }

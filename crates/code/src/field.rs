@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_a_field_of_this_polynomial() {
+    fn products_and_inverses_satisfy_the_field_axioms() {
         // x^7 times x is x^4 + x^3 + x^2 + 1.
         assert_eq!(product(0x80, 2), 0x1D);
         for a in 0..=255 {

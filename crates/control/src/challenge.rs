@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_ends_at_the_last_step_that_holds() {
+    fn a_search_finds_the_largest_value_that_satisfies_its_condition() {
         for limit in [0.0, 0.5, 2.0, 7.5, 99.5, 100.0] {
             let found = search(100.0, 0.5, |value| Ok::<_, ()>(value <= limit)).unwrap();
             assert_eq!(found, limit);

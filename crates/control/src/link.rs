@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn regular_losses_are_as_long_as_asked_for() {
+    fn regular_losses_have_the_configured_burst_length() {
         let settings = LinkSettings {
             burst: 3,
             every: 40,

@@ -76,7 +76,7 @@ pub struct Parts {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ModelError {
     /// A list or matrix is too long or too short.
-    #[error("{what}: has {found}, and it needs {needed}")]
+    #[error("{what}: has {found}, needs {needed}")]
     Shape {
         /// Name of the list or matrix.
         what: String,
@@ -86,7 +86,7 @@ pub enum ModelError {
         needed: String,
     },
     /// A value is invalid.
-    #[error("{what}: {found}: want {needed}")]
+    #[error("{what}: {found}: expected {needed}")]
     Value {
         /// Name of the value.
         what: String,
@@ -97,7 +97,7 @@ pub enum ModelError {
     },
     /// No gain makes the plant stable.
     #[error(
-        "{plant}: no controller balances it at this period: its inputs do not reach what is unstable (matrices a and b), or a weight that \
+        "{plant}: no controller stabilizes it at this period: its inputs do not control the unstable states (matrices a and b), or a weight that \
          belongs there is 0"
     )]
     NotControllable {
@@ -106,7 +106,7 @@ pub enum ModelError {
     },
     /// The sensors do not observe the states.
     #[error(
-        "{plant}: an unstable state shows in no sensor: add a sensor, or a factor for that state in a sensor's row"
+        "{plant}: no sensor observes an unstable state: add a sensor, or a factor for that state in a sensor's row"
     )]
     NotObservable {
         /// Name of the plant.

@@ -168,18 +168,16 @@ pub enum Format {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// The datagram's length is not that of any message of this format.
-    #[error("{0} bytes: no message of this format is that long")]
+    #[error("{0} bytes: not the length of any message of this format")]
     Length(usize),
     /// The datagram does not begin with the format's mark.
-    #[error("no message of taut: both sides need --protocol taut")]
+    #[error("not a message of taut: both sides need --protocol taut")]
     Mark,
     /// The datagram has another version of the format.
-    #[error(
-        "version {0} of the protocol, and this is version {VERSION}: use the same taut on both sides"
-    )]
+    #[error("protocol version {0}, this side has {VERSION}: use the same taut on both sides")]
     Version(u8),
     /// A value is invalid.
-    #[error("{0} cannot be")]
+    #[error("invalid value: {0}")]
     Value(&'static str),
 }
 
@@ -626,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn ncsbench_reports_are_as_its_packet_format_says() {
+    fn ncsbench_reports_have_the_documented_packet_format() {
         let mut sent = report();
         sent.previous = Some(Round {
             sequence: 6,
@@ -663,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_others_are_told_from_ours() {
+    fn messages_with_wrong_length_version_mark_or_values_are_refused() {
         let mut bytes = [0; MOST_BYTES];
         let length = Format::Taut.emit_report(&report(), ROBOT, &mut bytes);
         let parse = |bytes: &[u8]| Format::Taut.parse(bytes, ROBOT, PERIOD_NS);
@@ -705,7 +703,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn commands_come_back_as_they_were_sent(
+        fn commands_are_parsed_as_they_were_sent(
             sequence in 1_u64..1 << 60,
             values in proptest::collection::vec(-8_000_000_i64..8_000_000, 2 * SLOTS),
             times in proptest::collection::vec(0_u64..1 << 60, STAGES),

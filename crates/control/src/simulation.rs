@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn every_plant_of_this_room_is_balanced_over_1400_periods() {
+    fn every_built_in_plant_is_balanced_over_1400_periods() {
         for name in NAMES {
             let kpis = kpis(&scenario(name));
             assert_eq!((kpis.rounds, kpis.late, kpis.lost), (1400, 0, 0), "{name}");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_original_balances_and_survives_three_losses_in_a_row() {
+    fn the_original_controller_balances_the_robot_despite_three_consecutive_losses() {
         for seed in 0..4 {
             let mut scenario = original();
             scenario.seed = seed;
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_repeats_with_its_seed_and_differs_with_another() {
+    fn equal_seeds_give_equal_runs_and_different_seeds_different_runs() {
         let mut scenario = original();
         scenario.station.periods = 100;
         scenario.link.loss = 0.1;
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smith_predictor_is_for_plants_that_do_not_fall() {
+    fn a_smith_predictor_is_refused_for_unstable_plants() {
         let smith = |name| arrival(scenario(name), Strategy::Smith, 400);
         let refused = simulate(&smith("robot")).unwrap_err();
         assert!(refused.to_string().contains("unstable"), "{refused}");
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_falls_silent_leaves_the_plant_at_0() {
+    fn the_plant_input_becomes_zero_when_the_controller_stops_sending() {
         let mut scenario = scenario("conveyor");
         scenario.station.periods = 60;
         scenario.link.recorded_ns = vec![Some([0, 0]); 20];

@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_persist_between_commands_and_end_at_zero_without_them() {
+    fn inputs_persist_between_commands_and_become_zero_without_commands() {
         for on_loss in [OnLoss::Predict, OnLoss::Hold, OnLoss::Zero] {
             let mut station = station();
             station.settings.discipline = Discipline::Arrival;

@@ -96,7 +96,7 @@ fn sums_and_late_commands_agree_with_table_6_4() {
 }
 
 #[test]
-fn the_delays_of_table_6_3_come_out() {
+fn the_computed_delays_agree_with_table_6_3() {
     let kpis = Kpis::of(&records(), 2, false, None);
     // Median, quartiles, and the 99th percentile, which is printed as the 99.9th.
     #[rustfmt::skip]

@@ -48,20 +48,20 @@ pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError>
         reason,
     };
     let in_kernel = || {
-        let known = taut_functions::in_kernel(&stage.name, stage.settings.clone(), 0);
+        let known = stage
+            .catalog
+            .in_kernel(&stage.name, stage.settings.clone(), 0);
         known.map(drop).map_err(|e| e.to_string())
     };
     stage.check().map_err(|e| match e {
         taut_engine::ChainError::Function { reason, .. } => refused(reason),
         other => other.into(),
     })?;
-    let entry = taut_functions::functions().iter();
-    let class = entry.filter(|entry| entry.name == stage.name);
     // The class exists, as the function was just made.
-    let class = class
-        .map(|entry| entry.class)
-        .next()
-        .unwrap_or(Class::Advanced);
+    let class = stage
+        .catalog
+        .entry(&stage.name)
+        .map_or(Class::Advanced, |entry| entry.class);
     let (name, means) = (class.name(), class.means());
     let placed = |place: Place, why: String| Ok(Placed { class, place, why });
 
@@ -83,7 +83,7 @@ pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError>
             placed(Place::Kernel, "the file says so".to_string())
         }
         Some(Place::Kernel) => Err(refused(format!(
-            "place = \"kernel\" takes interfaces on both sides, and {between}: use placement = \"namespaces\""
+            "place = \"kernel\" needs interfaces on both sides, but {between}: use placement = \"namespaces\""
         ))),
         None if all_in_kernel => {
             in_kernel().map_err(refused)?;
@@ -106,9 +106,11 @@ fn beside(number: usize, chain: &Chain) -> Option<String> {
     let is_last = number + 1 == chain.functions.len();
     let last = is_last.then(|| chain.ports.last()).flatten();
     let mut ends = first.into_iter().chain(last);
-    // `null` stands for an end that does not exist yet.
-    let end = ends.find(|port| matches!(port.backend(), "memif" | "pcap" | "pair"))?;
-    Some(format!("port \"{}\" beside it is no interface", end.text()))
+    let end = ends.find(|port| !port.kind().attachment.may_be_interface())?;
+    Some(format!(
+        "the adjacent port \"{}\" is not an interface",
+        end.text()
+    ))
 }
 
 /// Explains why a placement can have no segments in the kernel.
@@ -127,10 +129,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::path::Path;
+    use taut_functions::FUNCTIONS;
 
     fn placed(head: &str, function: &str) -> Result<Placed, DeployError> {
         let text = format!("{head}\nports = [\"null:\", \"null:\"]\n[[function]]\n{function}\n");
-        let chain = Chain::parse(&text, "x.toml").unwrap();
+        let chain = Chain::parse(&text, "x.toml", FUNCTIONS).unwrap();
         classify(&chain).map(|mut all| all.remove(0))
     }
 
@@ -144,15 +147,11 @@ mod tests {
                 "{NAMESPACES}\nports = [\"pcap:a.pcap\", \"veth:east\"]\n{}",
                 forward.repeat(2)
             );
-            Chain::parse(&text, "x.toml").unwrap()
+            Chain::parse(&text, "x.toml", FUNCTIONS).unwrap()
         };
         let all = classify(&chain("")).unwrap();
         assert_eq!((all[0].place, all[1].place), (Place::User, Place::Kernel));
-        assert!(
-            all[0]
-                .why
-                .contains("\"pcap:a.pcap\" beside it is no interface")
-        );
+        assert!(all[0].why.contains("\"pcap:a.pcap\" is not an interface"));
         let error = classify(&chain("place = \"kernel\""))
             .unwrap_err()
             .to_string();
@@ -195,11 +194,11 @@ mod tests {
         let linear = "name = \"gtpu\"\naddress = \"192.0.2.1\"\nmatching = \"linear\"";
         let there = placed(NAMESPACES, linear).unwrap();
         assert_eq!(there.place, Place::User);
-        assert!(there.why.contains("hash only"), "{}", there.why);
+        assert!(there.why.contains("supports only hash"), "{}", there.why);
     }
 
     #[test]
-    fn a_file_may_say_otherwise_where_that_can_be() {
+    fn a_chain_file_overrides_where_a_function_runs_if_supported() {
         let kept = placed(NAMESPACES, "name = \"forward\"\nplace = \"user\"").unwrap();
         assert_eq!(
             (kept.place, kept.why.as_str()),
@@ -231,11 +230,11 @@ mod tests {
     }
 
     #[test]
-    fn every_function_is_in_the_row_of_its_class() {
+    fn the_documentation_lists_every_function_under_its_class() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
         let page =
             std::fs::read_to_string(docs.join("explanation/where-functions-run.md")).unwrap();
-        for entry in taut_functions::functions() {
+        for entry in FUNCTIONS.0 {
             let (name, class) = (format!("`{}`", entry.name), entry.class.name());
             let rows = page
                 .lines()

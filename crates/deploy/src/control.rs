@@ -146,12 +146,14 @@ pub fn ask(name: &str, request: &Request) -> Result<Status, DeployError> {
         Ok(Answer { error, .. }) => Err(DeployError::Chain(error.unwrap_or_default())),
         Err(e) => {
             let what = match e.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => "does not answer",
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => "does not reply",
                 // A supervisor that is still starting its chain does not listen yet.
-                ErrorKind::NotFound if run_folder::of_running(name)?.is_some() => "cannot be asked",
+                ErrorKind::NotFound if run_folder::of_running(name)?.is_some() => {
+                    "cannot be reached"
+                }
                 // A dying supervisor ends its processes before it exits.
                 _ if has_ended(name, END_PATIENCE)? => return Err(not_up(name)?),
-                _ => "cannot be asked",
+                _ => "cannot be reached",
             };
             let what = format!("the supervisor of chain \"{name}\" {what}");
             Err(DeployError::system(what, e))

@@ -24,6 +24,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use taut_engine::{Chain, Count, CountKind, CountersView, Event, Order, Place, Placement, Report};
+use taut_functions::FUNCTIONS;
 use taut_port::{PortCounters, PortSpec};
 
 /// Timeout for processes to start passing packets; a machine under load takes seconds.
@@ -136,7 +137,7 @@ pub struct Deployment {
 /// Returns the name of a chain: its own, or that of its file.
 ///
 /// # Errors
-/// The name cannot be that of a folder.
+/// Fails if the name is not usable as a folder name.
 pub fn name_of(chain: &Chain, file: &Path) -> Result<String, DeployError> {
     let of_file = || {
         file.file_stem()
@@ -150,7 +151,7 @@ pub fn name_of(chain: &Chain, file: &Path) -> Result<String, DeployError> {
         || name.starts_with('.')
     {
         return Err(DeployError::Chain(format!(
-            "name \"{name}\": want 1 to {LONGEST_NAME} letters, digits, -, _ and ., the first no dot"
+            "name \"{name}\": expected 1 to {LONGEST_NAME} letters, digits, -, _ and ., the first no dot"
         )));
     }
     Ok(name)
@@ -717,7 +718,7 @@ impl Deployment {
                 true
             }
             Request::Update { file, text } => {
-                let updated = Chain::parse(&text, &file)
+                let updated = Chain::parse(&text, &file, FUNCTIONS)
                     .map_err(DeployError::from)
                     .and_then(|chain| self.update(&chain, Path::new(&file)));
                 asked.reply.send(Answer {

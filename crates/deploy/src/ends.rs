@@ -65,12 +65,12 @@ pub(crate) fn check(chain: &Chain) -> Result<(), DeployError> {
     }
     let mut seen: Vec<(String, &PortSpec)> = Vec::new();
     for port in &chain.ports {
-        let Some(what) = what_it_takes(port) else {
+        let Some(what) = port.exclusive() else {
             continue;
         };
         if let Some((_, other)) = seen.iter().find(|(taken, _)| *taken == what) {
             return wrong(format!(
-                "ports \"{}\" and \"{}\" are both {what}: packets would go round in a loop; give each end its own",
+                "ports \"{}\" and \"{}\" are both {what}: packets would loop; give each end its own",
                 other.text(),
                 port.text()
             ));
@@ -78,9 +78,7 @@ pub(crate) fn check(chain: &Chain) -> Result<(), DeployError> {
         seen.push((what, port));
     }
     for port in &chain.ports {
-        if chain.placement == Placement::Namespaces
-            && matches!(port.backend(), "af_packet" | "af_xdp" | "tap" | "dpdk")
-        {
+        if chain.placement == Placement::Namespaces && port.kind().attachment.is_of_namespace() {
             return wrong(format!(
                 "port \"{}\": a function in a namespace does not see interfaces of this one: take veth:INTERFACE as the \
                  chain's end and bridge or route to it, or placement = \"processes\"",
@@ -94,24 +92,6 @@ pub(crate) fn check(chain: &Chain) -> Result<(), DeployError> {
         }
     }
     Ok(())
-}
-
-/// Returns the resource that a port needs exclusively, in words; none if the port can be shared.
-fn what_it_takes(port: &PortSpec) -> Option<String> {
-    match port.backend() {
-        "memif" => Some(format!(
-            "memif socket {}, id {}",
-            port.target(),
-            port.option("id").unwrap_or("0")
-        )),
-        "af_packet" | "af_xdp" | "tap" => Some(format!("interface {}", port.target())),
-        "veth" => Some(match port.option("netns") {
-            Some(namespace) => format!("interface {} in namespace {namespace}", port.target()),
-            None => format!("interface {}", port.target()),
-        }),
-        "pcap" | "dpdk" | "pair" => Some(format!("{} {}", port.backend(), port.target())),
-        _ => None,
-    }
 }
 
 fn far_end(port: &PortSpec) -> WireEnd {
@@ -130,12 +110,12 @@ fn check_far_end(port: &PortSpec) -> Result<(), DeployError> {
         && !namespace_exists(namespace)
     {
         return wrong(format!(
-            "there is no namespace \"{namespace}\": ip netns add {namespace}"
+            "namespace \"{namespace}\" does not exist: ip netns add {namespace}"
         ));
     }
     if far_end(port).exists() {
         return wrong(format!(
-            "there is an interface {name} already, and a chain makes its own: choose another name"
+            "interface {name} exists already, but a chain creates its own: choose another name"
         ));
     }
     Ok(())
@@ -261,14 +241,15 @@ pub(crate) fn lay_for_machines(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use taut_functions::FUNCTIONS;
 
     fn complaint(text: &str) -> String {
-        let chain = Chain::parse(text, "x.toml").unwrap();
+        let chain = Chain::parse(text, "x.toml", FUNCTIONS).unwrap();
         check(&chain).map_or_else(|e| e.to_string(), |()| "none".to_string())
     }
 
     #[test]
-    fn chains_that_meet_themselves_are_refused() {
+    fn chains_with_the_same_port_at_both_ends_are_refused() {
         for (ports, part) in [
             (
                 "\"memif:/tmp/a.sock\", \"memif:/tmp/a.sock,role=client\"",
@@ -279,7 +260,7 @@ mod tests {
                 "\"veth:a,netns=n\", \"veth:a,netns=n\"",
                 "both interface a in namespace n",
             ),
-            ("\"pcap:a.pcap\", \"pcap:a.pcap,role=write\"", "a loop"),
+            ("\"pcap:a.pcap\", \"pcap:a.pcap,role=write\"", "would loop"),
         ] {
             let message = complaint(&format!("ports = [{ports}]\n"));
             assert!(message.contains(part), "{message}");
@@ -312,7 +293,7 @@ mod tests {
             ),
             (
                 "ports = [\"null:\", \"veth:lo\"]",
-                "there is an interface lo already",
+                "interface lo exists already",
             ),
             (
                 "ports = [\"null:\", \"veth:abcdefghijklmnop\"]",

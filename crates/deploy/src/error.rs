@@ -41,7 +41,7 @@ pub enum DeployError {
     },
     /// The supervisor of a chain has died, and its run folder is still there.
     #[error(
-        "the supervisor of chain \"{name}\" has died{log}: `taut chain down {name}` clears up what it has left"
+        "the supervisor of chain \"{name}\" has died{log}: `taut chain down {name}` cleans up after it"
     )]
     Died {
         /// The chain's name.

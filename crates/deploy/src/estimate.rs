@@ -19,18 +19,11 @@ use taut_model::estimate::{Estimate as Figure, WrongValue};
 use taut_model::io_costs::{Cycles, IoCosts, PortCosts};
 use taut_model::link::propagation::Medium;
 use taut_model::resource::{Costs, Machine, Packets};
+use taut_port::Backend;
 use taut_sys::Clock;
 
-/// Assumed cycles of receiving and sending a packet, for backends that this process cannot measure. They were measured
-/// once, on virtual Ethernet and a virtual machine (docs/runs/measured/io-costs.toml); the value for DPDK is published.
-const ASSUMED_IO_CYCLES: [(&str, f64); 6] = [
-    ("af_xdp", 5_900.0),
-    ("af_packet", 15_000.0),
-    ("tap", 15_000.0),
-    ("veth", 5_900.0),
-    ("dpdk", 100.0),
-    ("pcap", 100.0),
-];
+/// Assumed cycles of receiving and sending a packet, for a backend that has no typical value.
+const ASSUMED_IO_CYCLES: f64 = 100.0;
 
 /// Cycles assumed for XDP programs that pass a frame from one interface to another.
 const ASSUMED_KERNEL_CYCLES: f64 = 3_800.0;
@@ -176,7 +169,7 @@ pub struct Estimate {
     pub batch: usize,
     /// The functions, in the order of the file.
     pub functions: Vec<FunctionRow>,
-    /// Round trips by payload.
+    /// Round-trip times by payload size.
     pub round_trips: Vec<RoundTrip>,
     /// Rates by payload.
     pub rates: Vec<Rate>,
@@ -411,12 +404,12 @@ impl<'a> Ios<'a> {
         let mut known = BTreeMap::new();
         let workers = parts.iter().filter(|part| part.chain.place == Place::User);
         for port in workers.flat_map(|part| &part.chain.ports) {
-            let backend = port.backend();
+            let backend = port.kind();
             let is_known = bench.is_some_and(|bench| bench.of(port.text()).is_some());
-            if !is_known && !known.contains_key(backend) {
+            if !is_known && !known.contains_key(backend.name) {
                 let measured = measure::io(backend, payload_bytes, effort)?;
                 let measured = measured.map(|cost| (cost, Basis::Measured));
-                known.insert(backend, measured.unwrap_or_else(|| assumed(backend)));
+                known.insert(backend.name, measured.unwrap_or_else(|| assumed(backend)));
             }
         }
         Ok(Self { bench, known })
@@ -478,9 +471,8 @@ fn of_bench(costs: &PortCosts) -> Cost {
     }
 }
 
-fn assumed(backend: &str) -> (Cost, Basis) {
-    let known = ASSUMED_IO_CYCLES.iter().find(|(name, _)| *name == backend);
-    let cycles = known.map_or(100.0, |(_, cycles)| *cycles);
+fn assumed(backend: &Backend) -> (Cost, Basis) {
+    let cycles = backend.typical_cycles.unwrap_or(ASSUMED_IO_CYCLES);
     (constant(cycles), Basis::Assumed)
 }
 
@@ -785,7 +777,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_holds_for_all_for_most_or_for_none() {
+    fn a_budget_holds_for_all_most_or_no_packets() {
         assert_eq!(holds(100.0, 50.0, 90.0), Holds::Yes);
         assert_eq!(holds(100.0, 50.0, 110.0), Holds::Mostly);
         assert_eq!(holds(100.0, 101.0, 110.0), Holds::No);

@@ -16,27 +16,11 @@ fn settings<'a>(
 /// Returns the files that these functions read. A setting called `file` may also be a file to write.
 pub(crate) fn files(functions: &[Stage]) -> Vec<PathBuf> {
     let paths = settings(functions, |key| key.ends_with("_file") || key == "load");
-    paths
-        .chain(functions.iter().flat_map(by_function))
-        .map(PathBuf::from)
-        .collect()
-}
-
-/// Returns the files in those settings whose key depends on the function.
-fn by_function(stage: &Stage) -> Vec<&str> {
-    let key = match stage.name.as_str() {
-        "lua" | "plugin" => "file",
-        "ips" => "rules",
-        "route" => "routes",
-        _ => return Vec::new(),
-    };
-    let value = stage.settings.get(key);
-    let one = value.and_then(|value| value.as_str());
-    // Kernel routes are not in a file.
-    let one = one.filter(|text| key != "routes" || *text != "kernel");
-    let several = value.and_then(|value| value.as_array()).into_iter();
-    let several = several.flatten().filter_map(|value| value.as_str());
-    one.into_iter().chain(several).collect()
+    let by_function = functions.iter().flat_map(|stage| {
+        let entry = stage.catalog.entry(&stage.name).ok();
+        entry.map_or(Vec::new(), |entry| (entry.files)(&stage.settings))
+    });
+    paths.chain(by_function).map(PathBuf::from).collect()
 }
 
 /// Returns the names of the environment variables that these functions read.
@@ -50,9 +34,10 @@ pub(crate) fn variables(functions: &[Stage]) -> Vec<String> {
 mod tests {
     use super::*;
     use std::path::Path;
+    use taut_functions::FUNCTIONS;
 
     #[test]
-    fn files_and_variables_are_told_by_their_keys() {
+    fn files_and_variables_of_functions_are_found_by_setting_keys() {
         let texts = [
             "aes(key_file=/keys/a.hex, mode=gcm)",
             "aes(key_env=SECRET)",
@@ -62,7 +47,7 @@ mod tests {
             "route(routes=kernel)",
             "route(routes=/etc/routes)",
         ];
-        let functions = texts.map(|text| text.parse::<Stage>().unwrap());
+        let functions = texts.map(|text| Stage::parse(text, FUNCTIONS).unwrap());
         let read = [
             "/keys/a.hex",
             "/lib/mine.so",

@@ -7,9 +7,10 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 use taut_engine::{Chain, InKernel, Stage, functions_ticks, look_ticks, ports_ticks};
 use taut_function::{Context, Function};
+use taut_functions::FUNCTIONS;
 use taut_measure::{median, median_interval};
 use taut_model::estimate::{Estimate, WrongValue};
-use taut_port::{Batch, PoolHandle, Port, PortSpec, Resources};
+use taut_port::{Attachment, Backend, Batch, PoolHandle, Port, PortSpec, Resources};
 use taut_sys::{Clock, ticks};
 use taut_wire::UdpFlow;
 
@@ -115,6 +116,7 @@ pub(crate) fn hand_over(chain: &Chain, effort: Effort) -> Result<Cost, DeployErr
             name: "forward".to_string(),
             place: None,
             settings: toml::Table::new(),
+            catalog: FUNCTIONS,
         };
         Chain::new(chain.ports.clone(), vec![forward; count]).build_functions()
     };
@@ -377,7 +379,7 @@ fn turn_around(frame: &mut [u8]) {
 /// not allow both sides of a link in this process. Both sides are on one core: passing packets between two cores costs
 /// more.
 pub(crate) fn io(
-    backend: &str,
+    backend: &Backend,
     payload_bytes: usize,
     effort: Effort,
 ) -> Result<Option<Cost>, DeployError> {
@@ -425,13 +427,11 @@ struct Ends {
 }
 
 impl Ends {
-    fn open(backend: &str, name: &str, size: usize) -> Result<Option<Self>, DeployError> {
-        let ends = match backend {
-            "null" => ["null:".to_string(), format!("null:source={size}")],
-            "pair" => [format!("pair:{name}"), format!("pair:{name}")],
-            "memif" => ["server", "client"].map(|role| format!("memif:{name},role={role}")),
-            _ => return Ok(None),
+    fn open(backend: &Backend, name: &str, size: usize) -> Result<Option<Self>, DeployError> {
+        let Some(loop_back) = backend.loop_back else {
+            return Ok(None);
         };
+        let ends = loop_back(name, size);
         let specs = [PortSpec::parse(&ends[0])?, PortSpec::parse(&ends[1])?];
         let mut resources = [
             Resources::for_ports(&specs[..1])?,
@@ -451,7 +451,10 @@ impl Ends {
         Ok(Some(Self {
             ports,
             resources,
-            ways: if backend == "null" { 1 } else { 2 },
+            ways: match backend.attachment {
+                Attachment::Nothing => 1,
+                _ => 2,
+            },
         }))
     }
 
@@ -504,6 +507,7 @@ pub(crate) fn wake_up(clock: &Clock, times: usize) -> Result<(Measured, f64), De
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use taut_port::backends;
 
     const EFFORT: Effort = Effort {
         block: Duration::from_millis(1),
@@ -511,14 +515,16 @@ mod tests {
     };
 
     fn measured(names: &[&str]) -> Vec<BothWays> {
-        let stages = names.iter().map(|text| text.parse().unwrap());
+        let stages = names
+            .iter()
+            .map(|text| Stage::parse(text, FUNCTIONS).unwrap());
         let ports = ["null:", "null:"].map(|text| PortSpec::parse(text).unwrap());
         let chain = Chain::new(ports.to_vec(), stages.collect());
         functions(&chain, 256, EFFORT).unwrap()
     }
 
     #[test]
-    fn a_function_of_known_cost_costs_what_it_says() {
+    fn the_measured_cost_of_burn_agrees_with_its_setting() {
         // A busy machine may preempt the thread: one good attempt is enough.
         let mut attempts = (0..10).map(|_| {
             let all = measured(&["forward", "burn(cycles=5000)"]);
@@ -567,7 +573,7 @@ mod tests {
              [[function]]\nname = \"forward\"\n",
             key.display()
         );
-        let chain = Chain::parse(&text, "x.toml").unwrap();
+        let chain = Chain::parse(&text, "x.toml", FUNCTIONS).unwrap();
         let all = functions(&chain, 256, EFFORT).unwrap();
         assert!(all.iter().all(|both| both.back.full.is_some()), "{all:?}");
     }
@@ -575,7 +581,7 @@ mod tests {
     #[test]
     fn kernel_functions_are_timed_in_the_kernel_where_possible() {
         let ports = ["null:", "null:"].map(|text| PortSpec::parse(text).unwrap());
-        let xor = "xor(key=7)".parse().unwrap();
+        let xor = Stage::parse("xor(key=7)", FUNCTIONS).unwrap();
         let chain = Chain::new(ports.to_vec(), vec![xor]);
         match in_kernel(&chain, &chain.functions[0], 1400, 1e9) {
             Some(both) => assert!(both.back.full.unwrap().median > 0.0, "{both:?}"),
@@ -585,18 +591,19 @@ mod tests {
 
     #[test]
     fn ports_of_one_process_are_measured_and_others_are_not() {
-        for backend in ["null", "pair", "memif"] {
-            let cost = io(backend, 256, EFFORT).unwrap().unwrap();
+        let backend = |name: &str| backends().iter().find(|it| it.name == name).unwrap();
+        for name in ["null", "pair", "memif"] {
+            let cost = io(backend(name), 256, EFFORT).unwrap().unwrap();
             assert!(
                 cost.full.unwrap().median < cost.alone.unwrap().median + 1e5,
-                "{backend}"
+                "{name}"
             );
         }
-        assert_eq!(io("af_xdp", 256, EFFORT).unwrap(), None);
+        assert_eq!(io(backend("af_xdp"), 256, EFFORT).unwrap(), None);
     }
 
     #[test]
-    fn a_wake_up_takes_some_time() {
+    fn the_measured_wakeup_latency_is_positive() {
         let clock = Clock::calibrate(Duration::from_millis(2));
         let (typical, longest) = wake_up(&clock, 20).unwrap();
         assert!(typical.median > 0.0 && typical.median <= longest);

@@ -22,7 +22,7 @@ fn origin_at(costs: &IoCosts, now: SystemTime, here: Option<&str>) -> String {
         Some(0) => format!("today ({})", costs.measured),
         Some(1) => format!("yesterday ({})", costs.measured),
         Some(days) => format!("{days} days ago ({})", costs.measured),
-        None => format!("at \"{}\", which is no time", costs.measured),
+        None => format!("at \"{}\", which is not a time", costs.measured),
     };
     let place = match (costs.cpu.as_deref(), here) {
         (Some(cpu), Some(here)) if cpu != here => {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn age_place_and_noise_are_told() {
+    fn the_origin_of_costs_reports_age_machine_and_interference() {
         let costs = IoCosts {
             measured: "2026-11-25T03:00:00Z".to_owned(),
             cpu: Some("A".to_owned()),
@@ -80,7 +80,7 @@ mod tests {
         };
         let told = origin_at(&unknown, then, None);
         assert!(
-            told.contains("\"once\", which is no time") && told.contains("is not known"),
+            told.contains("\"once\", which is not a time") && told.contains("is not known"),
             "{told}"
         );
     }

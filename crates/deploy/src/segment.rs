@@ -59,7 +59,7 @@ pub fn segments(
     let wired = wires.joints.len() + 1;
     if count != wired {
         return Err(DeployError::Chain(format!(
-            "{count} segments, and wires for {wired}: there is one more segment than there are joints"
+            "{count} segments, and wires for {wired}: one segment more than wires is needed"
         )));
     }
     if count > 1 {
@@ -170,6 +170,7 @@ pub(crate) fn chain_text(chain: &Chain) -> String {
 pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use taut_functions::FUNCTIONS;
 
     /// Makes a chain of these functions, with `head` before them in its file.
     pub(crate) fn chain(head: &str, functions: &[&str]) -> Chain {
@@ -178,7 +179,7 @@ pub(crate) mod tests {
             .map(|f| format!("[[function]]\n{f}\n"))
             .collect();
         let text = format!("{head}\nports = [\"null:\", \"null:\"]\n{functions}");
-        Chain::parse(&text, "x.toml").unwrap()
+        Chain::parse(&text, "x.toml", FUNCTIONS).unwrap()
     }
 
     fn wires(joints: usize) -> Wires {
@@ -199,7 +200,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_compact_chain_is_one_segment_as_its_file_says() {
+    fn a_compact_chain_becomes_one_segment_with_unchanged_settings() {
         let all = chain("core = 3\nwait = \"poll\"", &[FORWARD, XOR]);
         let found = segments(&all, &wires(0), &[0, 1]).unwrap();
         assert_eq!(found.len(), 1);
@@ -235,7 +236,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn wires_of_another_number_of_segments_are_refused() {
+    fn wires_for_a_wrong_number_of_segments_are_refused() {
         for placement in ["threads", "processes", "namespaces"] {
             let all = chain(&format!("placement = \"{placement}\""), &[FORWARD, XOR]);
             for joints in [0, 2] {
@@ -247,7 +248,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_chain_over_several_workers_has_two_ends() {
+    fn a_chain_in_several_processes_without_two_ports_is_refused() {
         let all = chain("placement = \"processes\"", &[FORWARD, XOR]);
         for ends in [0, 1, 3] {
             let wires = Wires {
@@ -323,7 +324,7 @@ pub(crate) mod tests {
         );
         for segment in segments(&all, &wires(1), &[0, 1, 2]).unwrap() {
             let text = segment.text();
-            let read = Chain::parse(&text, "x.toml").unwrap();
+            let read = Chain::parse(&text, "x.toml", FUNCTIONS).unwrap();
             assert_eq!(read.functions, segment.chain.functions, "{text}");
             assert_eq!(
                 (

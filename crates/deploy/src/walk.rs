@@ -5,6 +5,7 @@ use crate::DeployError;
 use std::time::{Duration, Instant};
 use taut_engine::{Chain, Stage, functions_ticks};
 use taut_function::{Context, Function};
+use taut_functions::FUNCTIONS;
 use taut_measure::median;
 use taut_port::{Batch, PoolHandle, PortSpec};
 
@@ -86,6 +87,7 @@ impl Bench {
             name: "walk".to_string(),
             place: None,
             settings,
+            catalog: FUNCTIONS,
         };
         let chain = Chain::new(self.ports.clone(), vec![stage]);
         Ok(chain.build_functions()?)

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use taut_engine::{Chain, CountersView, Start, Team};
+use taut_engine::{Chain, CountersView, Stage, Start, Team};
+use taut_functions::FUNCTIONS;
 use taut_measure::ratio_interval;
 use taut_port::PortSpec;
 use taut_sys::Clock;
@@ -64,7 +65,9 @@ fn main() {
     );
     for (name, functions) in CHAINS {
         let ports = ["null:source=32", "null:"].map(|text| PortSpec::parse(text).unwrap());
-        let functions = functions.iter().map(|text| text.parse().unwrap());
+        let functions = functions
+            .iter()
+            .map(|text| Stage::parse(text, FUNCTIONS).unwrap());
         let chain = Chain::new(ports.into(), functions.collect());
         let mut rates = vec![Vec::new(); most];
         for _ in 0..REPETITIONS {

@@ -6,7 +6,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use taut_engine::{Chain, CountersView, Worker};
+use taut_engine::{Chain, CountersView, Stage, Worker};
+use taut_functions::FUNCTIONS;
 use taut_measure::{Interval, median, median_interval, ratio_interval};
 use taut_port::{Batch, PortSpec, Resources};
 use taut_sys::Clock;
@@ -131,7 +132,9 @@ fn slope(values: &[f64]) -> f64 {
 
 fn chain(functions: Vec<&str>, ports: &[String; 2], burst: usize, core: usize) -> Chain {
     let ports = ports.iter().map(|text| PortSpec::parse(text).unwrap());
-    let functions = functions.iter().map(|text| text.parse().unwrap());
+    let functions = functions
+        .iter()
+        .map(|text| Stage::parse(text, FUNCTIONS).unwrap());
     let mut chain = Chain::new(ports.collect(), functions.collect());
     chain.burst = burst;
     chain.core = Some(core);

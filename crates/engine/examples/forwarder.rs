@@ -5,7 +5,8 @@ use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use taut_engine::{Chain, Start, Team};
+use taut_engine::{Chain, Stage, Start, Team};
+use taut_functions::FUNCTIONS;
 use taut_port::PortSpec;
 use taut_sys::Clock;
 
@@ -16,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .skip(1)
         .map(|it| PortSpec::parse(&it))
         .collect();
-    let chain = Chain::new(ports?, vec!["mac-swap".parse()?]);
+    let chain = Chain::new(ports?, vec![Stage::parse("mac-swap", FUNCTIONS)?]);
     chain.check()?;
     let stop = Arc::new(AtomicBool::new(false));
     let start = Start {

@@ -23,7 +23,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
-use taut_function::{EmptyBatches, Function, Member, Needs, PortNames, Shared, Spread};
+use taut_function::{Catalog, EmptyBatches, Function, Member, Needs, PortNames, Shared, Spread};
 use taut_port::{PortSpec, backends};
 use taut_settings::{SettingsFileError, duration, place_in};
 
@@ -150,7 +150,7 @@ impl File {
         let budget = self.budget.as_ref().map(|budget| {
             let text = budget.get_ref();
             duration(text).filter(|t| !t.is_zero()).ok_or_else(|| {
-                let reason = format!("budget \"{text}\": want a time, such as 350us");
+                let reason = format!("budget \"{text}\": expected a time, such as 350us");
                 (budget.span().start, reason)
             })
         });
@@ -159,23 +159,24 @@ impl File {
 
     /// Checks each function and its settings, and replaces the names of ports by their numbers; `text` is the text of
     /// the file.
-    fn check_functions(&mut self, text: &str, ports: usize) -> Result<(), Wrong> {
+    fn check_functions(&mut self, text: &str, ports: usize, catalog: Catalog) -> Result<(), Wrong> {
         for (number, stage) in self.functions.iter_mut().enumerate() {
             let at = stage.span().start;
             let s = stage.get_mut();
+            s.catalog = catalog;
             s.number_ports(&self.ports.names)
                 .and_then(|()| {
                     match self.place {
-                        Place::User => taut_functions::build(&s.name, s.settings.clone()).map(drop),
+                        Place::User => catalog.build(&s.name, s.settings.clone()).map(drop),
                         Place::Kernel => {
-                            taut_functions::in_kernel(&s.name, s.settings.clone(), 0).map(drop)
+                            catalog.in_kernel(&s.name, s.settings.clone(), 0).map(drop)
                         }
                     }
                     .map_err(|e| e.to_string())
                 })
                 .and_then(|()| s.check_ports(ports))
                 .map_err(|reason| {
-                    let is_named = taut_functions::functions().iter().any(|f| f.name == s.name);
+                    let is_named = catalog.entry(&s.name).is_ok();
                     let about = if is_named { &reason } else { "name" };
                     let place = place_in(text, "function", number, about);
                     (place.unwrap_or(at), reason)
@@ -280,20 +281,20 @@ impl Chain {
         }
     }
 
-    /// Reads a chain file.
+    /// Reads a chain file that names functions of this catalog.
     ///
     /// # Errors
     /// The error names the file and line, and says what is wrong and what would be right.
-    pub fn load(path: &Path) -> Result<Self, ChainError> {
+    pub fn load(path: &Path, catalog: Catalog) -> Result<Self, ChainError> {
         let text = SettingsFileError::read(path)?;
-        Self::parse(&text, &path.display().to_string())
+        Self::parse(&text, &path.display().to_string(), catalog)
     }
 
-    /// Parses the text of a chain file called `name`.
+    /// Parses the text of a chain file called `name`, which names functions of this catalog.
     ///
     /// # Errors
     /// See [`Chain::load`].
-    pub fn parse(text: &str, name: &str) -> Result<Self, ChainError> {
+    pub fn parse(text: &str, name: &str, catalog: Catalog) -> Result<Self, ChainError> {
         let wrong =
             |at, reason: String| ChainError::File(SettingsFileError::wrong(text, name, at, reason));
         let mut file: File = toml::from_str(text)
@@ -302,7 +303,8 @@ impl Chain {
         let ports = file.ports().map_err(wrong_at)?;
         let (flush, wait, burst) = file.policies().map_err(wrong_at)?;
         let budget = file.budget();
-        file.check_functions(text, ports.len()).map_err(wrong_at)?;
+        file.check_functions(text, ports.len(), catalog)
+            .map_err(wrong_at)?;
         if file.place == Place::Kernel
             && let Some(at) = file.not_in_kernel()
         {
@@ -314,7 +316,7 @@ impl Chain {
             .map(toml::Spanned::into_inner)
             .collect();
         if let (Some(_), Some(cores)) = (&file.core, &file.cores) {
-            let text = "core is of one worker, and cores of several: leave one of them out";
+            let text = "core is for one worker, cores for several: leave one of them out";
             return Err(wrong(Some(cores.span().start), text.to_string()));
         }
         let at_workers = file.workers.as_ref().map(|it| it.span().start);
@@ -363,7 +365,7 @@ impl Chain {
         let queues = queue.priorities * self.ports.len() * self.workers;
         match queue.packets * queues {
             slots if slots > MOST_WAITING => Err(format!(
-                "queue: {} packets in each of {queues} queues: want {MOST_WAITING} in all at most",
+                "queue: {} packets in each of {queues} queues: expected at most {MOST_WAITING} in total",
                 queue.packets
             )),
             _ => Ok(()),
@@ -384,18 +386,18 @@ impl Chain {
         let chooses = first(|it| it.chooses_ports);
         match self.ports.len() {
             0 => Err("no ports: a chain needs one port, or pairs of ports".to_string()),
-            n if n > MOST_PORTS => Err(format!("{n} ports: a worker has {MOST_PORTS} at most")),
+            n if n > MOST_PORTS => {
+                Err(format!("{n} ports: the maximum per worker is {MOST_PORTS}"))
+            }
             n if n > 1 && n % 2 == 1 && chooses.is_none() => Err(format!(
-                "{n} ports: give one port (packets go back out of it) or pairs of ports, or a function that says where packets \
-                 go, such as switch"
+                "{n} ports: give one port (packets go back out of it) or pairs of ports, or a function that selects the egress port, such as switch"
             )),
             ports => {
                 check_burst(self.burst)?;
                 self.check_queue()?;
                 if let (Some(forgets), Some(chooses)) = (first(|it| it.forgets_ports), chooses) {
                     return Err(format!(
-                        "function \"{}\" makes packets of its own, of which \"{}\" cannot say which port they leave \
-                         through: give each a chain of its own",
+                        "function \"{}\" emits packets of its own, for which \"{}\" cannot select an egress port: give each a chain of its own",
                         forgets.name, chooses.name
                     ));
                 }
@@ -414,16 +416,16 @@ impl Chain {
     fn check_workers(&self) -> Result<(), String> {
         let workers = self.workers;
         if !(1..=MOST_WORKERS).contains(&workers) {
-            return Err(format!("workers = {workers}: want 1 to {MOST_WORKERS}"));
+            return Err(format!("workers = {workers}: expected 1 to {MOST_WORKERS}"));
         }
         let cores = self.cores.len();
         if cores != 0 && cores < workers {
             return Err(format!(
-                "cores: {cores} for {workers} workers; give each one"
+                "cores: {cores} for {workers} workers; give one per worker"
             ));
         }
         if let Some(twice) = (1..cores).find(|at| self.cores[..*at].contains(&self.cores[*at])) {
-            return Err(format!("cores: {} is there twice", self.cores[twice]));
+            return Err(format!("cores: {} is listed twice", self.cores[twice]));
         }
         if self.has_room() {
             return self.check_room();
@@ -433,7 +435,7 @@ impl Chain {
         }
         if self.core.is_some() {
             return Err(format!(
-                "core: give {workers} workers one each: cores = [...]"
+                "core: {workers} workers need one each: cores = [...]"
             ));
         }
         if self.placement != Placement::Compact {
@@ -454,14 +456,13 @@ impl Chain {
                 Spread::Any => {}
                 Spread::No => {
                     return Err(format!(
-                        "function \"{name}\": one worker has to have all packets: leave out workers = {workers}"
+                        "function \"{name}\": one worker must process all packets: leave out workers = {workers}"
                     ));
                 }
                 Spread::Homes => {
                     if let Some(other) = knows_homes.replace(name) {
                         return Err(format!(
-                            "functions \"{other}\" and \"{name}\" each have a say in which worker gets a packet: \
-                             leave out workers = {workers}"
+                            "functions \"{other}\" and \"{name}\" both select the worker of a packet: leave out workers = {workers}"
                         ));
                     }
                     let member = Member {
@@ -501,7 +502,7 @@ impl Chain {
             ..self.clone()
         };
         all.check_workers()?;
-        let otherwise = format!("or leave out workers, for {most} from the beginning");
+        let otherwise = format!("or leave out workers, to start with {most}");
         for port in &self.ports {
             if let Err(e) = port.check_joinable() {
                 return Err(format!(
@@ -516,8 +517,7 @@ impl Chain {
         });
         knows.map_or(Ok(()), |stage| {
             Err(format!(
-                "cores: more than workers = {}: function \"{}\" deals packets out to as many workers as there are at the \
-                 beginning; {otherwise}",
+                "cores: more than workers = {}: function \"{}\" distributes packets over the initial number of workers; {otherwise}",
                 self.workers, stage.name
             ))
         })
@@ -540,7 +540,7 @@ impl Chain {
         }
         asleep.map_or(Ok(()), |stage| {
             Err(format!(
-                "wait \"interrupt\": {} has packets of its own to send, for which nobody wakes the worker: {otherwise}",
+                "wait \"interrupt\": {} sends packets of its own, for which nothing wakes the worker: {otherwise}",
                 stage.name
             ))
         })
@@ -568,7 +568,7 @@ fn check_burst(burst: usize) -> Result<usize, String> {
     if (1..=MOST_BURST).contains(&burst) {
         Ok(burst)
     } else {
-        Err(format!("burst {burst}: want 1 to {MOST_BURST} packets"))
+        Err(format!("burst {burst}: expected 1 to {MOST_BURST} packets"))
     }
 }
 
@@ -576,13 +576,13 @@ fn check_burst(burst: usize) -> Result<usize, String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use taut_functions::FUNCTIONS;
 
     #[test]
-    fn a_whole_chain_reads_back() {
+    fn a_chain_file_sets_flush_core_ports_and_functions() {
         let chain = Chain::parse(
             "flush = \"full(32, 100us)\"\ncore = 1\nports = [\"null:\", \"null:source=8\"]\n[[function]]\nname = \"mac-swap\"\n",
-            "x.toml",
-        )
+            "x.toml", FUNCTIONS)
         .unwrap();
         assert_eq!(chain.flush.to_string(), "full(32, 100us)");
         assert_eq!((chain.ports.len(), chain.core), (2, Some(1)));
@@ -595,19 +595,23 @@ mod tests {
         let chain = Chain::parse(
             "name = \"edge\"\nbudget = \"350us\"\nplacement = \"namespaces\"\nports = [\"null:\", \"null:\"]\n\
              [[function]]\nname = \"forward\"\nplace = \"kernel\"\n[[function]]\nname = \"xor\"\nkey = 7\n",
-            "x.toml",
-        )
+            "x.toml", FUNCTIONS)
         .unwrap();
         assert_eq!(chain.name.as_deref(), Some("edge"));
         assert_eq!(chain.budget, Some(Duration::from_micros(350)));
         assert_eq!(chain.placement, Placement::Namespaces);
         let places: Vec<_> = chain.functions.iter().map(|stage| stage.place).collect();
         assert_eq!(places, [Some(Place::Kernel), None]);
-        let wrong = Chain::parse("budget = \"soon\"\nports = [\"null:\"]\n", "x.toml").unwrap_err();
+        let wrong = Chain::parse(
+            "budget = \"soon\"\nports = [\"null:\"]\n",
+            "x.toml",
+            FUNCTIONS,
+        )
+        .unwrap_err();
         assert!(
             wrong
                 .to_string()
-                .contains("x.toml:1:10: budget \"soon\": want a time"),
+                .contains("x.toml:1:10: budget \"soon\": expected a time"),
             "{wrong}"
         );
     }
@@ -618,7 +622,7 @@ mod tests {
             let text = format!(
                 "workers = {workers}\ncores = [0, 1]\nports = [\"{port}\", \"null:\"]\n[[function]]\n{function}\n"
             );
-            Chain::parse(&text, "x.toml").map_err(|e| e.to_string())
+            Chain::parse(&text, "x.toml", FUNCTIONS).map_err(|e| e.to_string())
         };
         let forward = "name = \"forward\"";
         let chain = read(1, "null:", forward).unwrap();
@@ -636,13 +640,13 @@ mod tests {
                 1,
                 "null:",
                 nat,
-                "function \"nat\" deals packets out to as many workers",
+                "function \"nat\" distributes packets over the initial number",
             ),
             (
                 1,
                 "null:",
                 "name = \"rlnc\"",
-                "one worker has to have all packets",
+                "one worker must process all packets",
             ),
             (3, "null:", forward, "cores: 2 for 3 workers"),
         ] {
@@ -663,13 +667,17 @@ mod tests {
             )
         };
         let outside = |named: &str| {
-            let chain = Chain::parse(&text(named), "x.toml").unwrap();
+            let chain = Chain::parse(&text(named), "x.toml", FUNCTIONS).unwrap();
             assert_eq!(chain.ports[0].text(), "null:source=8");
             chain.functions[0].settings["outside"].to_string()
         };
         assert_eq!(outside("[\"lan\"]"), "[1]");
         assert_eq!(outside("[\"wan\", 1]"), "[0, 1]");
-        let wrong = |text: &str| Chain::parse(text, "x.toml").unwrap_err().to_string();
+        let wrong = |text: &str| {
+            Chain::parse(text, "x.toml", FUNCTIONS)
+                .unwrap_err()
+                .to_string()
+        };
         let unknown = wrong(&text("[\"lam\"]"));
         assert!(
             unknown.contains("x.toml:4:11: ") && unknown.contains("did you mean `lan`?"),
@@ -691,33 +699,32 @@ mod tests {
 
     #[test]
     fn a_burst_is_read_and_has_a_default() {
-        let burst = |text: &str| Chain::parse(text, "x.toml").unwrap().burst;
+        let burst = |text: &str| Chain::parse(text, "x.toml", FUNCTIONS).unwrap().burst;
         assert_eq!(burst("ports = [\"null:\"]\n"), DEFAULT_BURST);
         assert_eq!(burst("burst = 256\nports = [\"null:\"]\n"), MOST_BURST);
     }
 
     #[test]
     fn a_function_argument_is_parsed_with_and_without_settings() {
-        let stage: Stage = "mac-swap".parse().unwrap();
+        let stage = Stage::parse("mac-swap", FUNCTIONS).unwrap();
         assert_eq!((stage.name.as_str(), stage.settings.len()), ("mac-swap", 0));
-        let stage: Stage = "walk( steps=10, bytes = 32 kB )".parse().unwrap();
+        let stage = Stage::parse("walk( steps=10, bytes = 32 kB )", FUNCTIONS).unwrap();
         assert_eq!(stage.name, "walk");
         assert_eq!(stage.settings["steps"], toml::Value::Integer(10));
         assert_eq!(stage.settings["bytes"].as_str(), Some("32 kB"));
-        let stage: Stage = "x(a=true, b=0.5, c=\"7\")".parse().unwrap();
+        let stage = Stage::parse("x(a=true, b=0.5, c=\"7\")", FUNCTIONS).unwrap();
         assert_eq!(stage.settings["a"].as_bool(), Some(true));
         assert_eq!(stage.settings["b"].as_float(), Some(0.5));
         assert_eq!(stage.settings["c"].as_str(), Some("7"));
-        let stage: Stage = "nat(outside=[1, 0], address=203.0.113.1, more=[\"192.0.2.1\"])"
-            .parse()
-            .unwrap();
+        let text = "nat(outside=[1, 0], address=203.0.113.1, more=[\"192.0.2.1\"])";
+        let stage = Stage::parse(text, FUNCTIONS).unwrap();
         assert_eq!(stage.settings["outside"].to_string(), "[1, 0]");
         assert_eq!(stage.settings["address"].as_str(), Some("203.0.113.1"));
         assert_eq!(stage.settings["more"].to_string(), "[\"192.0.2.1\"]");
-        let stage: Stage = "x(a=[], b=[a, [2]])".parse().unwrap();
+        let stage = Stage::parse("x(a=[], b=[a, [2]])", FUNCTIONS).unwrap();
         assert_eq!(stage.settings["a"].to_string(), "[]");
         assert_eq!(stage.settings["b"].to_string(), "[\"a\", [2]]");
-        assert_eq!("burn()".parse::<Stage>().unwrap().name, "burn");
+        assert_eq!(Stage::parse("burn()", FUNCTIONS).unwrap().name, "burn");
     }
 
     #[test]
@@ -728,20 +735,28 @@ mod tests {
             ("burn(1)", "such as burn(cycles=100)"),
             ("(cycles=1)", "such as burn(cycles=100)"),
             ("burn(cycles=1, cycles=2)", "given twice"),
-            ("nat(outside=[1)", "outside: want a list to its end: [1]"),
+            (
+                "nat(outside=[1)",
+                "outside: expected a list to its end: [1]",
+            ),
             (
                 "filter(default=drop, rules=[{ action = drop }])",
-                "rules: tables cannot be given here: write a chain file",
+                "rules: tables are not supported here: use a chain file",
             ),
         ] {
-            let message = text.parse::<Stage>().unwrap_err().to_string();
+            let message = Stage::parse(text, FUNCTIONS).unwrap_err().to_string();
             assert!(message.contains(part), "{message}");
         }
     }
 
     #[test]
     fn ports_are_named_by_their_key_or_by_their_target() {
-        let names = |text: &str| Chain::parse(text, "x.toml").unwrap().names_of_ports().0;
+        let names = |text: &str| {
+            Chain::parse(text, "x.toml", FUNCTIONS)
+                .unwrap()
+                .names_of_ports()
+                .0
+        };
         let named = names("ports = { wan = \"null:source=8\", lan = \"null:\" }");
         assert_eq!(*named, ["wan", "lan"]);
         let unnamed = names("ports = [\"af_packet:eth0,ring=64\", \"null:\"]");
@@ -752,10 +767,10 @@ mod tests {
     fn functions_with_wrong_settings_are_named() {
         let chain = Chain {
             functions: vec![
-                "burn(cycles=1)".parse().unwrap(),
-                "burn(cycles=x)".parse().unwrap(),
+                Stage::parse("burn(cycles=1)", FUNCTIONS).unwrap(),
+                Stage::parse("burn(cycles=x)", FUNCTIONS).unwrap(),
             ],
-            ..Chain::parse("ports = [\"null:\"]", "x.toml").unwrap()
+            ..Chain::parse("ports = [\"null:\"]", "x.toml", FUNCTIONS).unwrap()
         };
         let message = chain.build_functions().err().unwrap().to_string();
         assert!(message.starts_with("function \"burn\": "), "{message}");
@@ -772,7 +787,7 @@ mod tests {
                 "ports = [{}]\n[[function]]\nname = \"{key}\"\n{settings} = {list}\n",
                 vec!["\"null:\""; ports.parse().unwrap()].join(",")
             );
-            Chain::parse(&text, "x.toml").map_err(|e| e.to_string())
+            Chain::parse(&text, "x.toml", FUNCTIONS).map_err(|e| e.to_string())
         };
         for (name, settings) in [
             ("aes", aes.as_str()),
@@ -797,19 +812,22 @@ mod tests {
             assert!(wrong.contains("this chain has ports 0 to 3"), "{wrong}");
         }
         // A chain that does not come from a file.
-        let mut chain = Chain::parse("ports = [\"null:\"]", "x.toml").unwrap();
-        chain.functions = vec!["balance(port=0, hops=x)".parse().unwrap()];
+        let mut chain = Chain::parse("ports = [\"null:\"]", "x.toml", FUNCTIONS).unwrap();
+        chain.functions = vec![Stage::parse("balance(port=0, hops=x)", FUNCTIONS).unwrap()];
         assert_eq!(chain.check(), Ok(()), "found where it is made");
         let settings = "port = 9\nhops = [\"02:00:00:00:00:01\"]";
         chain.functions[0].settings = settings.parse().unwrap();
         let wrong = chain.check().unwrap_err();
         let said = "function \"balance\": port = 9: this chain has port 0 only";
         assert_eq!(wrong, said);
-        chain.functions = vec!["rlnc(encode=[9])".parse().unwrap()];
+        chain.functions = vec![Stage::parse("rlnc(encode=[9])", FUNCTIONS).unwrap()];
         assert!(chain.check().unwrap_err().contains("encode = [9]"));
-        let one = "nat(outside=1, address=192.0.2.1)".parse::<Stage>();
+        let one = Stage::parse("nat(outside=1, address=192.0.2.1)", FUNCTIONS);
         let wrong = one.unwrap().check().unwrap_err().to_string();
-        assert!(wrong.contains("outside = 1: want a list: [1]"), "{wrong}");
+        assert!(
+            wrong.contains("outside = 1: expected a list: [1]"),
+            "{wrong}"
+        );
     }
 
     #[test]
@@ -818,7 +836,7 @@ mod tests {
             ("ports = [\"null:\"\n", "x.toml:"),
             (
                 "ports = [\"null:\"]\nflsh = \"each\"\n",
-                "x.toml:2:1: unknown key `flsh`: want one of `ports`, ",
+                "x.toml:2:1: unknown key `flsh`: expected one of `ports`, ",
             ),
             (
                 "ports = [\n\"null:\",\n\"nul:\"]\n",
@@ -834,7 +852,7 @@ mod tests {
             ),
             (
                 "ports = [\"null:\"]\nburst = 257\n",
-                "x.toml:2:9: burst 257: want 1 to 256",
+                "x.toml:2:9: burst 257: expected 1 to 256",
             ),
             (
                 "ports = [\"null:\"]\nplace = \"kernel\"\ncore = 1\n",
@@ -846,7 +864,7 @@ mod tests {
             ),
             (
                 "ports = [\"null:\"]\nwait = \"doze\"\n",
-                "x.toml:2:8: wait \"doze\": want poll",
+                "x.toml:2:8: wait \"doze\": expected poll",
             ),
             (
                 "ports = [\"null:\"]\nwait = \"poll\"\nplace = \"kernel\"\n",
@@ -858,11 +876,11 @@ mod tests {
             ),
             (
                 "ports = [\"tap:t\"]\nwait = \"interrupt\"\n[[function]]\nname = \"impair\"\n",
-                "impair has packets of its own to send",
+                "impair sends packets of its own",
             ),
             (
                 "ports = [\"null:\"]\nplace = \"moon\"\n",
-                "x.toml:2:9: place = \"moon\": want \"user\" or \"kernel\"",
+                "x.toml:2:9: place = \"moon\": expected \"user\" or \"kernel\"",
             ),
             (
                 "ports = [\"null:\"]\nflus = \"each\"\n",
@@ -870,19 +888,19 @@ mod tests {
             ),
             (
                 "ports = [\"null:\"]\nburst = -1\n",
-                "x.toml:2:9: burst = -1: want a whole number, 0 or more",
+                "x.toml:2:9: burst = -1: expected a whole number, 0 or more",
             ),
             (
                 "ports = [\"null:\"]\n[function]\nname = \"xor\"\n",
-                "function: want a list: write `[[function]]`",
+                "function: expected a list: write `[[function]]`",
             ),
             (
                 "ports = [\"null:\"]\n[[function]]\nname = \"burn\"\n\ncycls = 7\n",
-                "x.toml:5:1: unknown key `cycls`: want `cycles`; did you mean `cycles`?",
+                "x.toml:5:1: unknown key `cycls`: expected `cycles`; did you mean `cycles`?",
             ),
             (
                 "ports = [\"null:\"]\n[[function]]\nname = \"burn\"\n\ncycles = -7\n",
-                "x.toml:5:10: cycles = -7: want a whole number",
+                "x.toml:5:10: cycles = -7: expected a whole number",
             ),
             (
                 "ports = [\"null:\"]\n[[function]]\nname = \"burn\"\n",
@@ -890,11 +908,11 @@ mod tests {
             ),
             (
                 "ports = [\"null:\"]\n[[function]]\nname = \"walk\"\nsteps = 1\nbytes = -1\n",
-                "x.toml:5:9: bytes: want a size such as \"32 kB\"",
+                "x.toml:5:9: bytes: expected a size such as \"32 kB\"",
             ),
             (
                 "ports = [\"null:\"]\n[[function]]\nname = \"xor\"\nkey = \"7\"\n",
-                "x.toml:4:7: key = \"7\": want a whole number",
+                "x.toml:4:7: key = \"7\": expected a whole number",
             ),
             (
                 "ports = [\"null:\"]\n[[function]]\nname = \"forward\"\n[[function]]\nname = \"filter\"\n\
@@ -909,11 +927,13 @@ mod tests {
             ("ports = [\"null:\",\"null:\",\"null:\"]\n", "3 ports"),
             (
                 "ports = [\"null:\",\"null:\"]\n[[function]]\nname = \"switch\"\n[[function]]\nname = \"rlnc\"\nencode = [1]\n",
-                "\"rlnc\" makes packets of its own, of which \"switch\" cannot say which port",
+                "\"rlnc\" emits packets of its own, for which \"switch\" cannot select an egress port",
             ),
             ("flush = \"each\"\n", "the key `ports` is missing"),
         ] {
-            let message = Chain::parse(text, "x.toml").unwrap_err().to_string();
+            let message = Chain::parse(text, "x.toml", FUNCTIONS)
+                .unwrap_err()
+                .to_string();
             assert!(message.contains(part), "{message}");
             assert!(!message.contains('\n'), "one line: {message}");
         }

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_dropped_of_what_does_not_stand() {
+    fn codel_drops_nothing_without_a_standing_queue() {
         assert_eq!(run(100, true).0, 0);
         assert_eq!(run(110, true).0, 0);
     }

@@ -336,6 +336,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use taut_function::Context;
+    use taut_functions::FUNCTIONS;
     use taut_port::Batch;
 
     struct Telling;
@@ -357,7 +358,7 @@ mod tests {
             counters.outcomes().is_empty(),
             "nobody has said what they are called"
         );
-        let stages = ["first", "second"].map(|name| name.parse::<Stage>().unwrap());
+        let stages = ["first", "second"].map(|name| Stage::parse(name, FUNCTIONS).unwrap());
         counters.have_names(&stages);
         counters.publish_outcomes(&functions);
         let mut told = counters.outcomes();

@@ -43,7 +43,7 @@ pub struct FlushError {
 }
 
 const FORMS: &str =
-    "want full(N, TIME), each, every(TIME) or idle(N), such as full(32, 100us) or idle(32)";
+    "expected full(N, TIME), each, every(TIME) or idle(N), such as full(32, 100us) or idle(32)";
 
 impl FromStr for Flush {
     type Err = FlushError;
@@ -56,7 +56,7 @@ impl FromStr for Flush {
         let count = |s: &str| match s.parse::<usize>() {
             Ok(n) if (1..=BATCH_CAPACITY).contains(&n) => Ok(n),
             _ => Err(error(format!(
-                "\"{s}\": want a number of packets from 1 to {BATCH_CAPACITY}"
+                "\"{s}\": expected a number of packets from 1 to {BATCH_CAPACITY}"
             ))),
         };
         let time = |s: &str| {
@@ -64,7 +64,7 @@ impl FromStr for Flush {
                 .filter(|t| (1..=1_000_000_000).contains(&t.as_nanos()))
                 .ok_or_else(|| {
                     error(format!(
-                        "\"{s}\": want a time from 1ns to 1s, such as 100us"
+                        "\"{s}\": expected a time from 1ns to 1s, such as 100us"
                     ))
                 })
         };
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policies_read_as_they_print() {
+    fn a_printed_flush_policy_parses_to_the_same_policy() {
         for text in [
             "full(32, 100us)",
             "each",
@@ -156,11 +156,11 @@ mod tests {
     }
 
     #[test]
-    fn wrong_policies_say_what_is_wanted() {
+    fn invalid_flush_policies_are_refused_with_the_valid_values() {
         for (text, part) in [
-            ("fast", "want full(N, TIME)"),
-            ("full(32)", "want full(N, TIME)"),
-            ("idle(32", "want full(N, TIME)"),
+            ("fast", "expected full(N, TIME)"),
+            ("full(32)", "expected full(N, TIME)"),
+            ("idle(32", "expected full(N, TIME)"),
             ("idle(65)", "1 to 64"),
             ("idle(0)", "1 to 64"),
             ("every(5)", "such as 100us"),

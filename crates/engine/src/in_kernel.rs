@@ -136,7 +136,7 @@ impl Chain {
                 Err(ChainError::Function {
                     function: upcall.function,
                     reason: format!(
-                        "in the kernel it goes with {others} only: leave the others out, or run the chain in user space"
+                        "in the kernel it can be combined with {others} only: leave the others out, or run the chain in user space"
                     ),
                 })
             }
@@ -155,7 +155,9 @@ impl Chain {
             stages.reverse();
         }
         let stage = |(number, stage): (usize, &Stage)| {
-            let function = taut_functions::in_kernel(&stage.name, stage.settings.clone(), port);
+            let function = stage
+                .catalog
+                .in_kernel(&stage.name, stage.settings.clone(), port);
             function
                 .map(|function| KernelStage { number, function })
                 .map_err(|e| wrong(stage, e.to_string()))
@@ -172,7 +174,7 @@ impl Chain {
 
     fn names_of_outcomes(&self) -> Result<Vec<Vec<&'static str>>, ChainError> {
         let names = |stage: &Stage| {
-            let built = taut_functions::build(&stage.name, stage.settings.clone());
+            let built = stage.catalog.build(&stage.name, stage.settings.clone());
             let outcomes = built.map_err(|e| wrong(stage, e.to_string()))?.outcomes();
             Ok(outcomes.into_iter().map(|(name, _)| name).collect())
         };
@@ -184,11 +186,14 @@ impl Chain {
         let mut found = None;
         let shared = shared_by(&self.functions, &self.names_of_ports());
         for (stage, own) in self.functions.iter().zip(&shared) {
-            let Some(upcall) = taut_functions::upcall(&stage.name) else {
+            let Some(upcall) = stage.catalog.upcall(&stage.name) else {
                 continue;
             };
             if found.is_some() {
-                return Err(wrong(stage, "once at most in the kernel".to_string()));
+                return Err(wrong(
+                    stage,
+                    "at most once per chain in the kernel".to_string(),
+                ));
             }
             let made = (upcall.make)(stage.settings.clone(), self.ports.len(), own);
             let programs = made.map_err(|e| match e {
@@ -225,11 +230,12 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::Place;
+    use taut_functions::FUNCTIONS;
     use taut_xdp::forward::Address;
 
     fn chain(functions: &str) -> Chain {
         let text = format!("place = \"kernel\"\nports = [\"null:\", \"null:\"]\n{functions}");
-        Chain::parse(&text, "x.toml").unwrap()
+        Chain::parse(&text, "x.toml", FUNCTIONS).unwrap()
     }
 
     #[test]

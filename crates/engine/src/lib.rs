@@ -18,9 +18,10 @@
 //!
 //! ```
 //! use taut_engine::{Chain, Flush};
+//! use taut_functions::FUNCTIONS;
 //!
 //! let text = "ports = ['null:', 'null:']\nflush = 'idle(32)'\n[[function]]\nname = 'mac-swap'\n";
-//! let chain = Chain::parse(text, "edge.toml")?;
+//! let chain = Chain::parse(text, "edge.toml", FUNCTIONS)?;
 //! assert_eq!((chain.ports.len(), chain.functions.len()), (2, 1));
 //! assert_eq!(chain.flush, Flush::Idle { n: 32 });
 //! # Ok::<(), taut_engine::ChainError>(())

@@ -48,7 +48,7 @@ pub enum DropPolicy {
 #[derive(Deserialize)]
 #[serde(
     untagged,
-    expecting = "want a number of packets, or a table of packets, bytes, priorities and drop"
+    expecting = "expected a number of packets, or a table of packets, bytes, priorities and drop"
 )]
 enum Written {
     Packets(u64),
@@ -92,27 +92,27 @@ impl TryFrom<Written> for Queueing {
         let by_bytes = bytes.map(|bytes| bytes.div_ceil(SHORTEST_FRAME_BYTES));
         let packets = packets
             .or(by_bytes.map(|most| most.clamp(1, MOST_PACKETS as u64)))
-            .ok_or("queue: want packets, bytes or both")?;
+            .ok_or("queue: expected packets, bytes or both")?;
         let within =
             |n: u64, most: usize| usize::try_from(n).ok().filter(|n| (1..=most).contains(n));
         if bytes == Some(0) {
             return Err(
-                "queue: bytes = 0: nothing could wait; leave queue out for that".to_string(),
+                "queue: bytes = 0: no packet could be queued; leave queue out for that".to_string(),
             );
         }
         Ok(Self {
             packets: within(packets, MOST_PACKETS)
-                .ok_or_else(|| format!("queue: {packets} packets: want 1 to {MOST_PACKETS}"))?,
+                .ok_or_else(|| format!("queue: {packets} packets: expected 1 to {MOST_PACKETS}"))?,
             bytes,
             priorities: within(priorities, MOST_PRIORITIES).ok_or_else(|| {
-                format!("queue: priorities = {priorities}: want 1 to {MOST_PRIORITIES}")
+                format!("queue: priorities = {priorities}: expected 1 to {MOST_PRIORITIES}")
             })?,
             drop,
         })
     }
 }
 
-const FORMS: &str = "want tail, codel or codel(TIME, TIME), such as codel(5ms, 100ms)";
+const FORMS: &str = "expected tail, codel or codel(TIME, TIME), such as codel(5ms, 100ms)";
 
 impl FromStr for DropPolicy {
     type Err = String;
@@ -124,7 +124,7 @@ impl FromStr for DropPolicy {
                 .filter(|t| (1..=60_000_000).contains(&t.as_micros()))
                 .ok_or_else(|| {
                     format!(
-                        "drop: \"{}\": want a time from 1us to 60s, such as 5ms",
+                        "drop: \"{}\": expected a time from 1us to 60s, such as 5ms",
                         text.trim()
                     )
                 })
@@ -145,7 +145,7 @@ impl FromStr for DropPolicy {
                 let (target, interval) = (time(target)?, time(interval)?);
                 if target >= interval {
                     return Err(format!(
-                        "drop \"{text}\": want a target that is shorter than the interval"
+                        "drop \"{text}\": expected a target that is shorter than the interval"
                     ));
                 }
                 Ok(Self::Codel { target, interval })
@@ -227,20 +227,20 @@ mod tests {
     #[test]
     fn invalid_queue_settings_are_refused_with_the_valid_range() {
         for (text, part) in [
-            ("queue = 0", "want 1 to 65536"),
-            ("queue = 70000", "want 1 to 65536"),
-            ("queue = -1", "want a number of packets"),
-            ("queue = \"many\"", "want a number of packets"),
-            ("queue = {}", "want packets, bytes or both"),
-            ("queue = { bytes = 0 }", "nothing could wait"),
-            ("queue = { packets = 9, priorities = 9 }", "want 1 to 8"),
+            ("queue = 0", "expected 1 to 65536"),
+            ("queue = 70000", "expected 1 to 65536"),
+            ("queue = -1", "expected a number of packets"),
+            ("queue = \"many\"", "expected a number of packets"),
+            ("queue = {}", "expected packets, bytes or both"),
+            ("queue = { bytes = 0 }", "no packet could be queued"),
+            ("queue = { packets = 9, priorities = 9 }", "expected 1 to 8"),
         ] {
             let message = read(text).unwrap_err();
             assert!(message.contains(part), "{text}: {message}");
         }
         for (text, part) in [
-            ("red", "want tail, codel"),
-            ("codel(5ms)", "want tail, codel"),
+            ("red", "expected tail, codel"),
+            ("codel(5ms)", "expected tail, codel"),
             ("codel(100ms, 5ms)", "shorter than the interval"),
             ("codel(0us, 5ms)", "from 1us to 60s"),
             ("codel(NaN, 5ms)", "from 1us to 60s"),

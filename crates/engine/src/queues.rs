@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_limited_too_and_codel_drops_at_the_front() {
+    fn a_queue_limits_bytes_and_codel_drops_at_its_front() {
         let mut bench = Bench::new("queue = { packets = 9, bytes = 250 }");
         bench.offer(&[(1, 0), (2, 0), (3, 0)], None);
         assert_eq!(bench.leaves(9), [1, 2]);
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_say_their_priority_by_tag_or_service_class() {
+    fn packet_priority_comes_from_vlan_tag_or_traffic_class() {
         let frame = |head: [u8; 4]| [&[0; 12][..], &head, &[0; 44]].concat();
         for (head, priority) in [
             ([8, 0, 0x45, 0xb8], 5),

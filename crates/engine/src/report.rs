@@ -4,7 +4,7 @@
 use crate::{CountersView, Place, QueueCounters, Stage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use taut_function::Count;
+use taut_function::{Catalog, Count};
 use taut_port::PortCounters;
 
 /// One line of standard output.
@@ -213,14 +213,30 @@ pub struct Order {
     pub add_worker: bool,
 }
 
+impl Order {
+    /// Parses a line of JSON whose functions are of this catalog.
+    ///
+    /// # Errors
+    /// Fails if the line is not such an object, or has unknown keys.
+    pub fn parse(line: &str, catalog: Catalog) -> Result<Self, serde_json::Error> {
+        let order: Self = serde_json::from_str(line)?;
+        let functions = order.functions.map(|functions| {
+            let functions = functions.into_iter();
+            functions.map(|it| it.looked_up_in(catalog)).collect()
+        });
+        Ok(Self { functions, ..order })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use taut_function::CountKind;
+    use taut_functions::FUNCTIONS;
 
     #[test]
-    fn lines_read_as_they_are_written() {
+    fn a_written_report_line_parses_to_the_same_event() {
         let counters = CountersView {
             rx_packets: u64::MAX,
             busy_ticks: 3,
@@ -292,8 +308,8 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_functions_or_ask_for_counters() {
-        let read = |text: &str| serde_json::from_str::<Order>(text);
+    fn an_order_contains_functions_or_requests_counters() {
+        let read = |text: &str| Order::parse(text, FUNCTIONS);
         assert_eq!(read("{}").unwrap(), Order::default());
         let order =
             read("{\"worker\": 1, \"functions\": [{\"name\": \"xor\", \"key\": 7}]}").unwrap();

@@ -159,7 +159,7 @@ impl SlowPath {
             Err(e) => drop(tell.send(Err(e))),
         })?;
         let died = |_| {
-            let dead = std::io::Error::other("the thread died while it started");
+            let dead = std::io::Error::other("the thread exited while starting");
             PortError::system("the slow path", dead)
         };
         started.recv().map_err(died)??;

@@ -349,7 +349,7 @@ impl Exchange {
         } = &mut *present;
         let Some(more) = more else {
             return unavailable(
-                "the chain has no room for another worker: begin it with more cores than workers (cores = [...])"
+                "the chain has no core for another worker: start it with more cores than workers (cores = [...])"
                     .to_string(),
             );
         };
@@ -522,7 +522,7 @@ impl Work {
             .spawn(move || self.run(&tell, &may_begin))
             .map_err(|e| PortError::system("starting a worker thread", e))?;
         let died = |_| {
-            let dead = std::io::Error::other("it died while it started");
+            let dead = std::io::Error::other("it exited while starting");
             PortError::system("a worker thread", dead)
         };
         let (counters, updates) = told.recv().map_err(died)??;

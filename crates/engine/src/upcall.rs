@@ -52,8 +52,8 @@ impl UpcallWorker {
             }
         })?;
         let died = |_| {
-            let dead = std::io::Error::other("the thread died while it started");
-            ChainError::Port(PortError::system("the worker beside the kernel", dead))
+            let dead = std::io::Error::other("the thread exited while starting");
+            ChainError::Port(PortError::system("the worker for punted packets", dead))
         };
         Ok(Self {
             counters: started.recv().map_err(died)??,

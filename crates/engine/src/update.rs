@@ -84,7 +84,7 @@ impl Updates {
                 return Err(UpdateError::Unavailable("the worker has ended"));
             }
             if state.request.is_some() {
-                let text = "another update is still under way; try again";
+                let text = "another update is in progress; try again";
                 return Err(UpdateError::Unavailable(text));
             }
             state.request = Some(Request {
@@ -94,7 +94,7 @@ impl Updates {
             });
             self.wanted.store(true, Ordering::Relaxed);
         }
-        let ended = UpdateError::Unavailable("the worker ended before it came to the update");
+        let ended = UpdateError::Unavailable("the worker exited before the update");
         Ok(answered.recv().map_err(|_| ended)??)
     }
 
@@ -305,13 +305,17 @@ pub(crate) fn kept(old: &[Stage], new: &[Stage]) -> Vec<Option<usize>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use taut_functions::FUNCTIONS;
 
     fn stages(texts: &[&str]) -> Vec<Stage> {
-        texts.iter().map(|text| text.parse().unwrap()).collect()
+        texts
+            .iter()
+            .map(|text| Stage::parse(text, FUNCTIONS).unwrap())
+            .collect()
     }
 
     #[test]
-    fn functions_with_the_same_settings_stay_one_for_one() {
+    fn an_update_reuses_each_function_with_unchanged_settings_once() {
         let old = stages(&["xor(key=1)", "forward", "forward"]);
         let new = stages(&["forward", "xor(key=2)", "xor(key=1)", "xor(key=1)"]);
         assert_eq!(kept(&old, &new), [Some(1), None, Some(0), None]);
@@ -340,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_keeps_its_number_and_no_other_gets_it() {
+    fn new_functions_never_get_the_identifier_of_an_existing_function() {
         let mut numbers = Numbers::of(3);
         let kept = numbers.all()[1];
         for _ in 0..1000 {
@@ -355,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_told_that_the_worker_has_ended() {
+    fn an_update_after_the_worker_has_ended_is_refused() {
         let updates = Updates::default();
         updates.end();
         let error = updates.replace(stages(&["forward"])).unwrap_err();

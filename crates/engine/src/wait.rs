@@ -58,14 +58,14 @@ impl FromStr for Wait {
         let time = time.and_then(|rest| rest.trim().strip_prefix('(')?.strip_suffix(')'));
         let Some(time) = time.map(str::trim) else {
             return Err(error(
-                "want poll, yield, sleep(TIME) or interrupt, such as sleep(50us)".to_string(),
+                "expected poll, yield, sleep(TIME) or interrupt, such as sleep(50us)".to_string(),
             ));
         };
         let in_range = |t: &Duration| (1_000..=100_000_000).contains(&t.as_nanos());
         let at_most = duration(time).filter(in_range);
         let at_most = at_most.ok_or_else(|| {
             error(format!(
-                "\"{time}\": want a time from 1us to 100ms, such as 50us"
+                "\"{time}\": expected a time from 1us to 100ms, such as 50us"
             ))
         })?;
         Ok(Self::Sleep { at_most })
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policies_read_as_they_print() {
+    fn a_printed_wait_policy_parses_to_the_same_policy() {
         for text in ["poll", "yield", "sleep(50us)", "sleep(1.5ms)", "interrupt"] {
             assert_eq!(text.parse::<Wait>().unwrap().to_string(), text);
         }
@@ -113,9 +113,9 @@ mod tests {
     }
 
     #[test]
-    fn wrong_policies_say_what_is_wanted() {
+    fn invalid_wait_policies_are_refused_with_the_valid_values() {
         for (text, part) in [
-            ("nap", "want poll, yield, sleep(TIME) or interrupt"),
+            ("nap", "expected poll, yield, sleep(TIME) or interrupt"),
             ("sleep", "such as sleep(50us)"),
             ("sleep(50us", "such as sleep(50us)"),
             ("interrupt(1ms)", "such as sleep(50us)"),

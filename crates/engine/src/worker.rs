@@ -766,12 +766,12 @@ mod tests {
     }
 
     #[test]
-    fn each_sends_every_packet_by_itself() {
+    fn flush_each_sends_every_packet_separately() {
         assert_eq!(sends("each", &[3, 0, 1], 64).0, [1, 1, 1, 1]);
     }
 
     #[test]
-    fn flush_full_waits_and_the_end_sends_the_rest() {
+    fn flush_full_sends_full_buffers_and_the_rest_at_exit() {
         assert_eq!(sends("full(4, 1s)", &[3, 3, 1, 3], 64).0, [4, 4, 2]);
     }
 
@@ -1005,7 +1005,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_back_meets_the_last_function_first() {
+    fn packets_in_reverse_direction_pass_the_last_function_first() {
         for burst in [DEFAULT_BURST, 128] {
             let stop = Arc::new(AtomicBool::new(false));
             let calls = Rc::default();
@@ -1367,7 +1367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_sleeps_as_its_policy_says_and_counts_it() {
+    fn a_worker_sleeps_and_counts_sleeps_only_under_sleeping_policies() {
         for (wait, sleeps) in [
             ("poll", false),
             ("yield", false),
@@ -1415,7 +1415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_without_its_core_is_counted_and_noted() {
+    fn a_preempted_iteration_is_counted_and_logged_as_an_interruption() {
         let clock = Clock::calibrate(Duration::from_millis(2));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("gaps");

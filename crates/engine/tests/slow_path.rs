@@ -174,7 +174,7 @@ fn slow_path_packets_leave_in_order_and_are_counted() {
 }
 
 #[test]
-fn a_slow_path_that_hangs_holds_up_nobody_else() {
+fn a_blocked_slow_path_does_not_delay_other_packets() {
     let (release, released) = mpsc::channel();
     let (slow, fast) = (5000_u64, 2000_u32);
     let done = with_worker(

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use taut_engine::{Chain, End, Exchange, Start, Team};
+use taut_engine::{Chain, End, Exchange, Stage, Start, Team};
+use taut_functions::FUNCTIONS;
 use taut_port::{Batch, Joinable, Port, PortSpec, Resources};
 use taut_sys::Clock;
 
@@ -74,12 +75,15 @@ fn pass(far: &mut [Far], resources: &Resources, exchange: &Exchange, more: u64) 
 }
 
 #[test]
-fn workers_join_others_under_traffic_and_no_packet_is_lost() {
+fn additional_workers_start_under_traffic_without_packet_loss() {
     let cores = [0; 3];
     let name = std::process::id();
     let ports = ["west", "east"].map(|end| format!("pair:joined-{name}-{end}"));
     let specs = ports.map(|text| PortSpec::parse(&text).unwrap());
-    let mut chain = Chain::new(specs.to_vec(), vec!["mac-swap".parse().unwrap()]);
+    let mut chain = Chain::new(
+        specs.to_vec(),
+        vec![Stage::parse("mac-swap", FUNCTIONS).unwrap()],
+    );
     chain.cores = cores.to_vec();
     let stop = Arc::new(AtomicBool::new(false));
     let team = Team::start(&chain, "worker", &start(&stop, || ()), None).unwrap();
@@ -113,7 +117,7 @@ fn workers_join_others_under_traffic_and_no_packet_is_lost() {
         far.push(another(joined, &mut resources));
         pass(&mut far, &resources, &exchange, EACH);
         // All workers get new functions, including those that join later.
-        let stages = ["xor(key=7)", "forward"].map(|it| it.parse().unwrap());
+        let stages = ["xor(key=7)", "forward"].map(|it| Stage::parse(it, FUNCTIONS).unwrap());
         exchange.replace(&stages[..joined]).unwrap();
         pass(&mut far, &resources, &exchange, EACH);
     }
@@ -146,7 +150,7 @@ fn workers_join_others_under_traffic_and_no_packet_is_lost() {
         assert_eq!(counted.dropped(), 0, "{counted:?}");
     }
     let ended = exchange.add_worker().unwrap_err().to_string();
-    assert!(ended.contains("no room"), "{ended}");
+    assert!(ended.contains("no core"), "{ended}");
 }
 
 #[test]
@@ -154,7 +158,10 @@ fn a_failed_port_of_one_worker_leaves_three_others_running() {
     let name = std::process::id();
     let ports = ["west", "east"].map(|end| format!("pair:team-{name}-{end}"));
     let specs = ports.map(|text| PortSpec::parse(&text).unwrap());
-    let mut chain = Chain::new(specs.to_vec(), vec!["mac-swap".parse().unwrap()]);
+    let mut chain = Chain::new(
+        specs.to_vec(),
+        vec![Stage::parse("mac-swap", FUNCTIONS).unwrap()],
+    );
     chain.workers = WORKERS;
     let stop = Arc::new(AtomicBool::new(false));
     let has_ended = Arc::new(AtomicBool::new(false));

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use taut_engine::{Chain, CountersView, End, Replaced, Updates, Worker};
+use taut_engine::{Chain, CountersView, End, Replaced, Stage, Updates, Worker};
+use taut_functions::FUNCTIONS;
 use taut_port::{Batch, Port, PortSpec, Resources};
 use taut_sys::Clock;
 
@@ -20,7 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn chain(functions: &[&str], ports: &[String; 2], burst: usize) -> Chain {
     let ports = ports.iter().map(|text| PortSpec::parse(text).unwrap());
-    let functions = functions.iter().map(|text| text.parse().unwrap());
+    let functions = functions
+        .iter()
+        .map(|text| Stage::parse(text, FUNCTIONS).unwrap());
     let mut chain = Chain::new(ports.collect(), functions.collect());
     chain.burst = burst;
     chain
@@ -133,7 +136,9 @@ fn between<T>(
 }
 
 fn replace(updates: &Updates, functions: &[&str]) -> Replaced {
-    let stages = functions.iter().map(|text| text.parse().unwrap());
+    let stages = functions
+        .iter()
+        .map(|text| Stage::parse(text, FUNCTIONS).unwrap());
     updates.replace(stages.collect()).unwrap()
 }
 
@@ -229,7 +234,7 @@ fn counts_of_replaced_functions_stay_in_the_sum() {
 #[test]
 fn a_refused_update_leaves_the_worker_unchanged() {
     let (numbers, done) = between(&["mac-swap"], 32, |far, updates| {
-        let wrong = vec!["xor(key=300)".parse().unwrap()];
+        let wrong = vec![Stage::parse("xor(key=300)", FUNCTIONS).unwrap()];
         assert!(updates.replace(wrong).is_err());
         while far.sent < 50 {
             far.step(50);

@@ -227,18 +227,18 @@ impl PublishedFigure {
         match given.iter().filter(|given| **given).count() {
             0 if self.text.trim().is_empty() => {
                 let wants = "value, range, at_least and at_most, or the direction as text";
-                return Some(format!("published: want one of {wants}"));
+                return Some(format!("published: expected one of {wants}"));
             }
             0 | 1 => {}
             _ => {
                 return Some(
-                    "published: want one of value, range, at_least and at_most".to_owned(),
+                    "published: expected one of value, range, at_least and at_most".to_owned(),
                 );
             }
         }
         let [low, high] = self.ends();
         if !low.into_iter().chain(high).all(f64::is_finite) {
-            return Some("published: want a finite number".to_owned());
+            return Some("published: expected a finite number".to_owned());
         }
         if let (Some(low), Some(high)) = (low, high)
             && low > high
@@ -246,7 +246,9 @@ impl PublishedFigure {
             return Some(format!("published: range: {low} is above {high}"));
         }
         if self.source.trim().is_empty() {
-            return Some("published: source: want document, section, figure or table".to_owned());
+            return Some(
+                "published: source: expected document, section, figure or table".to_owned(),
+            );
         }
         None
     }
@@ -303,36 +305,36 @@ impl Claim {
     /// Returns a description of the error in the claim, if there is one; formula and condition are checked elsewhere.
     pub(crate) fn mistake(&self) -> Option<String> {
         if self.ours && self.published.is_some() {
-            return Some("ours = true: there is nothing published then".to_owned());
+            return Some("ours = true: then nothing is published".to_owned());
         }
         if let Some(figure) = self.figure() {
             if let Some(mistake) = figure.mistake() {
                 return Some(mistake);
             }
             if self.condition().is_empty() {
-                let wants = "want the direction in which it lies, as `holds`: what was published lies on neither side";
+                let wants = "give the direction as `holds`: the published value is on neither side";
                 return Some(format!("published: {wants}"));
             }
         } else if self.holds.is_none() {
-            return Some("holds: want a condition such as `value > 2`".to_owned());
+            return Some("holds: expected a condition such as `value > 2`".to_owned());
         }
         let Some(tolerance) = &self.tolerance else {
             let zero = self
                 .figure()
                 .is_some_and(|it| it.ends().contains(&Some(0.0)));
-            return zero.then(|| "tolerance: 0 wants one as `within`, in its unit".to_owned());
+            return zero.then(|| "tolerance: 0 needs one as `within`, in its unit".to_owned());
         };
         let Tolerance { share, within, why } = tolerance;
         let positive = |it: &f64| *it > 0.0 && it.is_finite();
         match (share.filter(positive), within.filter(positive)) {
             _ if self.figure().is_none() => {
-                Some("tolerance: there is no published figure".to_owned())
+                Some("tolerance: nothing is published to compare with".to_owned())
             }
             (Some(_), None) | (None, Some(_)) if why.trim().is_empty() => {
-                Some("tolerance: why: say why another than 25 %".to_owned())
+                Some("tolerance: why: give the reason for another tolerance than 25 %".to_owned())
             }
             (Some(_), None) | (None, Some(_)) => None,
-            _ => Some("tolerance: want one of share and within, above 0".to_owned()),
+            _ => Some("tolerance: expected one of share and within, above 0".to_owned()),
         }
     }
 }
@@ -368,18 +370,18 @@ mod tests {
             (None, "some 4".to_owned())
         );
         for (more, part) in [
-            ("ours = true", "want a condition"),
+            ("ours = true", "expected a condition"),
             (
                 "ours = true\nholds = 'value > 1'\npublished = 'x'",
-                "nothing published",
+                "nothing is published",
             ),
             (
                 "published = { source = 's', origin = 'printed' }",
-                "want one of",
+                "expected one of",
             ),
             (
                 "published = { value = 1, at_most = 2, source = 's', origin = 'printed' }",
-                "want one of",
+                "expected one of",
             ),
             (
                 "published = { range = [2, 1], source = 's', origin = 'printed' }",
@@ -403,19 +405,19 @@ mod tests {
             ),
             (
                 "holds = 'value < 1'\npublished = { value = 0, source = 's', origin = 'printed' }",
-                "0 wants one as `within`",
+                "0 needs one as `within`",
             ),
             (
                 "tolerance = { share = 0.5, why = '' }\npublished = { value = 2, source = 's', origin = 'printed' }",
-                "say why",
+                "give the reason",
             ),
             (
                 "tolerance = { share = -1, why = 'x' }\npublished = { value = 2, source = 's', origin = 'printed' }",
-                "want one of share and within",
+                "expected one of share and within",
             ),
             (
                 "holds = 'value > 1'\ntolerance = { share = 1, why = 'x' }",
-                "no published figure",
+                "nothing is published to compare",
             ),
         ] {
             let mistake = read(&format!("text = 't'\nvalue = '1'\n{more}"))
@@ -441,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_is_so_both_ways() {
+    fn the_tolerances_of_a_ratio_and_its_inverse_agree() {
         let twice = figure("value = 2.0\nunit = 'times'").region(None);
         let half = figure("value = 0.5\nunit = 'times'").region(None);
         assert_eq!(twice, [Some(1.6), Some(2.5)]);

@@ -52,7 +52,7 @@ impl std::str::FromStr for Limit {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{text}` is no limit: a metric and a share, such as 'latency_ns.p99_ns 10%'; 'score -5%' where less is worse"
+                "`{text}` is not a limit: give a metric and a share, such as 'latency_ns.p99_ns 10%'; 'score -5%' where lower is worse"
             )
         };
         let (metric, share) = text.trim().rsplit_once(' ').ok_or_else(wrong)?;
@@ -839,7 +839,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_know_which_way_is_worse() {
+    fn limits_derive_the_worse_direction_from_the_metric_name() {
         let found = limit("latency.p99_ns 10%").unwrap();
         assert_eq!((found.less_is_worse, found.share), (false, 0.1));
         assert!(limit("throughput.rate_pps 5%").unwrap().less_is_worse);
@@ -863,7 +863,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold_the_better_end_of_the_interval() {
+    fn limits_are_compared_with_the_better_end_of_the_interval() {
         let a = [100.0, 101.0, 99.0, 102.0, 98.0];
         let twice = a.map(|value| value * 2.0);
         assert_eq!(judged("x_ns 10%", &a, &twice), Kept::No);

@@ -46,7 +46,7 @@ mod tests {
     use std::fs::File;
 
     #[test]
-    fn it_is_said_which_side_failed() {
+    fn a_copy_error_names_the_failed_source_or_destination() {
         let (from, to) = (Path::new("from"), Path::new("to"));
         let said = |failed: Failed| failed.of(from, to).to_string();
         let mut out = Vec::new();

@@ -70,7 +70,7 @@ pub struct Definition {
 
 /// A time as written in the file: a text, as it has a unit.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "want a time in quotes, such as \"60s\"")]
+#[serde(untagged, expecting = "expected a time in quotes, such as \"60s\"")]
 enum Time {
     Text(String),
 }

@@ -8,6 +8,8 @@ pub(crate) fn time(source: &Source, name: &str, text: &str) -> Result<Duration, 
     taut_settings::duration(text)
         .filter(|time| !time.is_zero())
         .ok_or_else(|| {
-            source.wrong_somewhere(format!("{name}: `{text}` is no time; write 500ms or 60s"))
+            source.wrong_somewhere(format!(
+                "{name}: `{text}` is not a time; write 500ms or 60s"
+            ))
         })
 }

@@ -71,7 +71,7 @@ impl Experiment {
             .unwrap_or(Path::new("."));
         let text = String::from_utf8(text).map_err(|_| ExperimentError::Wrong {
             place: path.display().to_string(),
-            reason: "is no text file: want TOML in UTF-8".to_owned(),
+            reason: "is not a text file: expected TOML in UTF-8".to_owned(),
         })?;
         Self::parse(&text, &path.display().to_string(), folder, changes)
     }
@@ -194,7 +194,7 @@ impl Experiment {
             if !seen.insert(name) {
                 return Err(self
                     .source
-                    .wrong(value.span(), format!("there are two variables `{name}`")));
+                    .wrong(value.span(), format!("duplicate variable `{name}`")));
             }
         }
         let mut globals = Values::new();
@@ -245,7 +245,7 @@ impl Experiment {
         if !good {
             return Err(self.source.wrong(
                 span,
-                format!("`{name}` is no name of a variable: letters, digits and _"),
+                format!("`{name}` is not a valid name of a variable: use letters, digits and _"),
             ));
         }
         if GIVEN.contains(&name) || name == "warm_up" || name == "variant" {
@@ -283,13 +283,13 @@ impl Experiment {
             if secrets.text(&text) != text {
                 return Err(ExperimentError::results(
                     name,
-                    "the value of a secret stands in this file; use the environment variable instead",
+                    "the value of a secret is in this file; use the environment variable instead",
                 ));
             }
         }
         if secrets.text(&self.source.text) != self.source.text {
             return Err(self.source.wrong_somewhere(
-                "the value of a secret stands in the file; use the environment variable instead",
+                "the value of a secret is in the file; use the environment variable instead",
             ));
         }
         Ok(secrets)
@@ -314,7 +314,7 @@ impl Experiment {
             Some(node) => Err(self.source.wrong(
                 node.span(),
                 format!(
-                    "there is no node `{}`{}",
+                    "unknown node `{}`{}",
                     node.get_ref(),
                     suggestion(node.get_ref(), self.nodes.keys().map(String::as_str))
                 ),
@@ -322,7 +322,7 @@ impl Experiment {
             None => match self.nodes.keys().next() {
                 Some(only) if self.nodes.len() == 1 => Ok(only),
                 _ => Err(self.source.wrong_somewhere(
-                    "there are several nodes: say with `node` on which one each step, the traffic and the device are",
+                    "there are several nodes: set `node` for each step, the traffic and the device",
                 )),
             },
         }

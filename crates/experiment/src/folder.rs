@@ -206,7 +206,7 @@ impl Folder {
         if taken {
             return Err(ExperimentError::results(
                 dir,
-                "there is something in this folder already; choose another one with --out, or resume what is there",
+                "this folder is not empty; choose another one with --out, or resume the experiment in it",
             ));
         }
         fs::create_dir_all(dir.join("runs")).map_err(ResultsError::io(dir))?;
@@ -305,14 +305,14 @@ impl Folder {
                 ExperimentError::results(
                     &path,
                     format!(
-                        "line {number} is damaged ({why}); `taut experiment resume` makes the index anew"
+                        "line {number} is damaged ({why}); `taut experiment resume` rebuilds the index"
                     ),
                 )
             };
             let run: IndexedRun = serde_json::from_slice(line).map_err(|e| damaged(&e))?;
             run_folder(&run.id).map_err(|_| damaged(&"no run has such a name"))?;
             if !ids.insert(run.id.clone()) {
-                return Err(damaged(&"the run was there before"));
+                return Err(damaged(&"duplicate run"));
             }
             if runs.len() == MOST_RUNS {
                 return Err(damaged(&format_args!(
@@ -446,7 +446,7 @@ impl Folder {
         match Locked::exclusive(file) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(ExperimentError::results(
                 &self.dir,
-                "another taut experiment makes runs into this folder: wait for it to end",
+                "another taut experiment writes runs into this folder: wait for it to end",
             )),
             // Some file systems do not support locks.
             locked => Ok(locked.ok()),
@@ -497,10 +497,10 @@ impl Folder {
         let record: RunRecord = self.read_json(&name)?;
         let wrong = |reason: &str| Err(ExperimentError::results(name.in_folder(&self.dir), reason));
         if record.id != id {
-            return wrong("damaged: it is the record of another run");
+            return wrong("damaged: this is the record of another run");
         }
         if !record.nodes.keys().all(|role| is_plain_name(role)) {
-            return wrong("damaged: no node can have a name that it has");
+            return wrong("damaged: invalid name of a node");
         }
         Ok(record)
     }
@@ -737,7 +737,7 @@ pub(crate) fn each_line(
             return Err(ExperimentError::results(
                 path,
                 format!(
-                    "line {number}: larger than the {MOST_LINE_BYTES} bytes of a line, {MOST_LIST_BYTES} of all, that there may be"
+                    "line {number}: larger than the maximum of {MOST_LINE_BYTES} bytes per line, {MOST_LIST_BYTES} in total"
                 ),
             ));
         }

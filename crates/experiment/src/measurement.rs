@@ -35,7 +35,7 @@ pub(crate) fn tasks(
         measurements(definition, source, &measure.what, &mut tasks)?;
     } else if definition.device.is_some() || definition.traffic.is_some() {
         return Err(source.wrong_somewhere(
-            "[device] and [traffic] are there and nothing is measured: add [measure] with what = [\"latency\"]",
+            "[device] and [traffic] are given, but nothing is measured: add [measure] with what = [\"latency\"]",
         ));
     }
     for (index, step) in definition.step.iter().enumerate() {
@@ -91,7 +91,7 @@ fn measurements(
             if let Some(ports) = traffic.ports.first() {
                 return Err(source.wrong(
                     ports.span(),
-                    "the measurement sets a device of an id up with its ports: leave traffic.ports out",
+                    "a device with an id is set up with its ports: leave traffic.ports out",
                 ));
             }
             (id.span(), format!("--device {}", quoted(id.get_ref())))

@@ -92,7 +92,7 @@ pub(crate) fn of_pattern(pattern: &str, output: &str) -> Result<f64, String> {
     found
         .as_str()
         .parse()
-        .map_err(|_| format!("`{}` is no number", found.as_str()))
+        .map_err(|_| format!("`{}` is not a number", found.as_str()))
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_named_by_their_path() {
+    fn metrics_are_named_by_their_path_in_json() {
         let output = "starting\n{\"second\":1}\n{\"a\":{\"b\":2.5,\"c\":\"x\"},\"ok\":true,\"l\":[1,{\"d\":4}],\"n\":null}\n";
         let metrics = of_json(output).unwrap();
         let expected = [("a.b", 2.5), ("l.0", 1.0), ("l.1.d", 4.0), ("ok", 1.0)];

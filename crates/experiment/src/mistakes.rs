@@ -31,7 +31,7 @@ impl Experiment {
         let plan = &self.definition.plan;
         let wrong = |reason: &str| Err(self.source.wrong_somewhere(reason));
         if plan.repetitions == 0 || plan.repetitions > 1_000_000 {
-            return wrong("plan.repetitions: want 1 to 1000000");
+            return wrong("plan.repetitions: expected 1 to 1000000");
         }
         if plan.attempts == 0 {
             return wrong("plan.attempts: 1 or more");
@@ -41,9 +41,7 @@ impl Experiment {
                 return wrong("plan.until.within: a share, such as 0.05 for 5 %");
             }
             if until.at_most < plan.repetitions {
-                return wrong(
-                    "plan.until.at_most: no less than plan.repetitions, which are made in any case",
-                );
+                return wrong("plan.until.at_most: must be at least plan.repetitions");
             }
             if plan.order == Order::Sequential && until.at_most > plan.repetitions {
                 return wrong(
@@ -116,7 +114,7 @@ impl Experiment {
             if !seen.insert(name) {
                 return Err(self
                     .source
-                    .wrong_somewhere(format!("there are two {kind}s named `{name}`")));
+                    .wrong_somewhere(format!("duplicate {kind} `{name}`")));
             }
         }
         Ok(())
@@ -147,7 +145,7 @@ impl Experiment {
         match InsidePath::new(from.get_ref()) {
             Err(e) => {
                 return wrong(format!(
-                    "{e}; it lies beside the experiment file or below it, so that both can be handed on together"
+                    "{e}; it must be in the folder of the experiment file or below, so that both can be passed on together"
                 ));
             }
             Ok(name) if is_own(&name) => {
@@ -161,7 +159,7 @@ impl Experiment {
             Err(ExperimentError::Io { path, source })
                 if source.kind() == std::io::ErrorKind::NotFound =>
             {
-                wrong(format!("there is no file {}", path.display()))
+                wrong(format!("file not found: {}", path.display()))
             }
             Err(e) => wrong(e.to_string()),
             Ok(_) => Ok(()),
@@ -314,7 +312,7 @@ impl Experiment {
             } else {
                 Err(self.source.wrong(
                     span,
-                    format!("there is no variable `{name}`: nodes.ROLE.VARIABLE"),
+                    format!("unknown variable `{name}`: nodes.ROLE.VARIABLE"),
                 ))
             };
         }
@@ -385,7 +383,7 @@ impl Experiment {
                 if !text.parse().is_ok_and(|s: f64| (0.0..=1e7).contains(&s)) {
                     return wrong(
                         seconds,
-                        format!("seconds {text:?}: want a number such as 10 or 0.5"),
+                        format!("seconds {text:?}: expected a number such as 10 or 0.5"),
                     );
                 }
             }
@@ -407,7 +405,7 @@ impl Experiment {
             for set in &traffic.set {
                 let text = fill(set)?;
                 let Some((name, value)) = text.split_once('=') else {
-                    return wrong(set, format!("{text:?}: want FIELD=VALUES"));
+                    return wrong(set, format!("{text:?}: expected FIELD=VALUES"));
                 };
                 texts.push((set, name.to_owned(), value.to_owned()));
             }
@@ -568,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_stay_awake_or_not_in_each_combination() {
+    fn the_awake_setting_is_evaluated_for_each_combination() {
         let awake = |setting: &str| {
             parse(&format!("title = 't'\n{setting}\n[[step]]\nrun = 'true'")).map(|experiment| {
                 let variants = experiment.variants.iter();
@@ -585,7 +583,7 @@ mod tests {
             Ok(vec![false, true])
         );
         let message = awake("awake = '{{ a }}'\n[loop]\na = [true, 'yes']").unwrap_err();
-        assert!(message.contains("want true or false"), "{message}");
+        assert!(message.contains("expected true or false"), "{message}");
         let message = awake("awake = '{{ a }}'").unwrap_err();
         assert!(message.contains("e.toml:2"), "{message}");
     }
@@ -596,17 +594,17 @@ mod tests {
             (
                 "title = 3",
                 "e.toml:1:9: ",
-                "title = 3: want a text in quotes: \"3\"",
+                "title = 3: expected a text in quotes: \"3\"",
             ),
             (
                 "title = 't'\n[plan]\nlimit = 60\n[[step]]\nrun = 'a'",
                 "e.toml:3:9: ",
-                "limit: want a time in quotes, such as \"60s\"",
+                "limit: expected a time in quotes, such as \"60s\"",
             ),
             (
                 "title = 't'\n[plan]\nrepetitions = 4000000000\n[[step]]\nrun = 'a'",
                 "e.toml: ",
-                "want 1 to 1000000",
+                "expected 1 to 1000000",
             ),
             (
                 "title = 't'\ntitel = 't'",
@@ -652,7 +650,7 @@ mod tests {
             (
                 "title = 't'\n[variables]\nx = 1\n[loop]\nx = [2]\n[[step]]\nrun = '{{ x }}'",
                 "e.toml:5:5: ",
-                "two variables",
+                "duplicate variable",
             ),
             (
                 "title = 't'\n[variables]\nrun = 1\n[[step]]\nrun = '{{ run }}'",
@@ -702,7 +700,7 @@ mod tests {
             (
                 "title = 't'\n[nodes.a]\n[[link]]\nbetween = ['a:x', 'b:y']\n[[step]]\nrun = 'a'",
                 "e.toml:4:19: ",
-                "no node `b`",
+                "unknown node `b`",
             ),
             (
                 "title = 't'\n[[file]]\nname = '../x'\ntext = ''\n[[step]]\nrun = 'a'",
@@ -712,12 +710,12 @@ mod tests {
             (
                 "title = 't'\n[[file]]\nname = 'x'\nfrom = '/etc/passwd'\n[[step]]\nrun = 'a'",
                 "e.toml:4:8: ",
-                "beside the experiment file",
+                "in the folder of the experiment file",
             ),
             (
                 "title = 't'\n[[file]]\nname = 'x'\nfrom = 'nowhere.toml'\n[[step]]\nrun = 'a'",
                 "e.toml:4:8: ",
-                "no file",
+                "file not found",
             ),
             (
                 "title = 't'\n[device]\nid = 'memif-idle'",
@@ -742,12 +740,12 @@ mod tests {
             (
                 "title = 't'\n[[step]]\nname = 'a'\nrun = 'a'\n[[step]]\nname = 'a'\nrun = 'a'",
                 "e.toml: ",
-                "two steps",
+                "duplicate step",
             ),
             (
                 "title = 't'\n[[step]]\nrun = 'a'\n[[table]]\nname = 't'\nrows = ['x']\nmetrics = ['m']",
                 "e.toml:6:9: ",
-                "no variable `x`",
+                "unknown variable `x`",
             ),
             (
                 "title = 't'\n[device]\nid = 'memif-idle'\n[measure]\nwhat = ['latency']\n[[table]]\nname = 't'\nmetrics = ['latency_ns.p90_ns']",

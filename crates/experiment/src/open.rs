@@ -129,7 +129,7 @@ pub fn renamed(what: &str) -> Option<(&'static str, String)> {
         return None;
     }
     let (then, now, why) = FORMER.iter().find(|(then, ..)| *then == what)?;
-    Some((now, format!("{then} is called {now} now: {why}")))
+    Some((now, format!("{then} was renamed to {now}: {why}")))
 }
 
 /// Finds an experiment: `what` is a file, a results folder, or the name of a reference experiment.
@@ -166,7 +166,7 @@ pub fn open_reference(what: &str, changes: &Changes) -> Result<Experiment, Exper
         );
     }
     Err(ExperimentError::Unknown(format!(
-        "there is no file {what}, and no reference experiment of this name{}{}",
+        "no file {what}, and no reference experiment of this name{}{}",
         suggestion(what, reference()),
         if what.ends_with(".toml") {
             "; taut experiment new writes a first one"
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_nearly_is_one_is_suggested() {
+    fn a_misspelled_experiment_name_gets_a_suggestion() {
         let message = open("stylianopolos-fig2", &Changes::default())
             .unwrap_err()
             .to_string();

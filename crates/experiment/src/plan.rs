@@ -176,7 +176,7 @@ run = "echo {{ a }} {{ b }} {{ seed }}"
     }
 
     #[test]
-    fn interleaved_repetitions_go_through_all_combinations_before_any_comes_again() {
+    fn interleaved_plans_run_every_combination_before_repeating_any() {
         let plan = parse(SMALL).unwrap().plan();
         for (index, round) in plan.chunks(6).enumerate() {
             assert!(round.iter().all(|run| run.repetition == index as u32 + 1));

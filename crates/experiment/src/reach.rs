@@ -64,7 +64,7 @@ impl Experiment {
                         name,
                         Err(ExperimentError::node(
                             name,
-                            format!("no answer within {} s", PATIENCE.as_secs()),
+                            format!("no reply within {} s", PATIENCE.as_secs()),
                         )),
                     ),
                     Ok(Err(e)) => reached(name, Err(ExperimentError::Unknown(e.to_string()))),

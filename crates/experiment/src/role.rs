@@ -86,7 +86,7 @@ pub(crate) fn roles(
                     return Err(source.wrong(
                         end.span(),
                         format!(
-                            "there is no node `{role}`{}",
+                            "unknown node `{role}`{}",
                             suggestion(role, roles.keys().map(String::as_str))
                         ),
                     ));

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_taken_out_however_they_are_split() {
+    fn secrets_are_removed_even_when_split_across_chunks() {
         let secrets = secrets(&["hunter2", "hunter2-and-more", "aab"]);
         let text = "a hunter2 b hunter2-and-more c hunter2-and-mor d aaab hunterhunter2 hunter";
         let clean = "a [secret] b [secret] c [secret]-and-mor d a[secret] hunter[secret] hunter";
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_found_in_json_too() {
+    fn secrets_are_removed_from_json_with_escapes() {
         let secrets = secrets(&["pa\"ss\\word"]);
         let json = serde_json::to_string(&["pa\"ss\\word"]).unwrap();
         assert_eq!(secrets.text(&json), "[\"[secret]\"]");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_scrubbed_and_named() {
+    fn files_with_secrets_are_scrubbed_and_listed() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("below")).unwrap();
         fs::write(folder.path().join("below/a.txt"), "x hunter2").unwrap();

@@ -83,7 +83,7 @@ pub(crate) fn loop_values(
     }
     if let Some(twice) = values.iter().find(|v| !seen.insert(v.to_string())) {
         return Err(wrong(&format!(
-            "{twice} comes twice; use plan.repetitions for repeated runs"
+            "{twice} is listed twice; use plan.repetitions for repeated runs"
         )));
     }
     Ok(values)
@@ -120,7 +120,7 @@ fn range_values(range: &Range) -> Result<Vec<Value>, String> {
     };
     if count > MOST_VALUES {
         return Err(format!(
-            "{count} values are more than the {MOST_VALUES} that one loop may have"
+            "{count} values: the maximum for one loop is {MOST_VALUES}"
         ));
     }
     let at = |index: usize| match (by, scale) {
@@ -171,7 +171,7 @@ pub(crate) fn combinations(
                 return Err(source.wrong(
                     value.span(),
                     format!(
-                        "{} values here, {} before: what changes together has equally many",
+                        "{} values here, {} before: variables that change together need equally many",
                         values.len(),
                         rows.len()
                     ),
@@ -353,7 +353,7 @@ impl Templates {
         if path.len() == DEEPEST {
             return Err(source.wrong(
                 span,
-                format!("`{name}` lies too deep: more than {DEEPEST} variables need each other one after the other"),
+                format!("`{name}` is nested too deeply: more than {DEEPEST} variables refer to each other in sequence"),
             ));
         }
         let Some(value) = values.get(name) else {
@@ -422,7 +422,7 @@ pub(crate) fn unknown<'a>(
 ) -> ExperimentError {
     source.wrong(
         span,
-        format!("there is no variable `{name}`{}", suggestion(name, known)),
+        format!("unknown variable `{name}`{}", suggestion(name, known)),
     )
 }
 
@@ -480,10 +480,10 @@ mod tests {
     }
 
     #[test]
-    fn impossible_loops_are_told_with_line_and_column() {
+    fn invalid_loops_are_reported_with_line_and_column() {
         for (text, part) in [
             ("x = []", "at least one"),
-            ("x = [1, 1]", "1 comes twice"),
+            ("x = [1, 1]", "1 is listed twice"),
             ("x = 3", "takes a list"),
             ("x = { from = 1, to = 9 }", "either"),
             ("x = { from = 1, to = 9, by = 0 }", "must lead"),
@@ -493,7 +493,10 @@ mod tests {
                 "above 0",
             ),
             ("x = { from = 1, to = 9, step = 3 }", "unknown key `step`"),
-            ("x = { from = 1, to = 1e9, by = 1 }", "more than"),
+            (
+                "x = { from = 1, to = 1e9, by = 1 }",
+                "the maximum for one loop",
+            ),
             ("x = [[1]]", "texts, numbers"),
         ] {
             let message = values_of(text).unwrap_err();
@@ -505,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_variables_are_filled_in_whatever_their_order() {
+    fn variables_are_resolved_in_any_order_and_cycles_are_refused() {
         let templates = Templates::new();
         let source = Source {
             name: "e.toml".into(),

@@ -63,7 +63,7 @@ fn refused(place: &Path, folder: &Path, part: &str) {
 }
 
 #[test]
-fn results_that_mean_no_harm_are_shown_compared_and_published() {
+fn valid_results_are_displayed_compared_and_published() {
     let (place, folder) = results(|_| {});
     let told = published::use_all(&folder, place.path());
     assert!(told.is_empty(), "{told:?}");
@@ -75,7 +75,7 @@ fn results_that_mean_no_harm_are_shown_compared_and_published() {
 }
 
 #[test]
-fn ids_of_runs_that_lead_elsewhere_are_refused() {
+fn run_ids_with_paths_or_markup_are_refused() {
     for id in [
         "../../../secret",
         "/etc",
@@ -93,7 +93,7 @@ fn ids_of_runs_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
-fn a_record_is_that_of_its_run() {
+fn a_record_of_another_run_is_refused() {
     let (_place, folder) = results(|_| {});
     fs::copy(folder.join("runs/v2-r1/run.json"), folder.join(RECORD)).unwrap();
     let message = Folder::open(&folder).unwrap().run("v1-r1").unwrap_err();
@@ -101,7 +101,7 @@ fn a_record_is_that_of_its_run() {
 }
 
 #[test]
-fn names_of_files_that_lead_elsewhere_are_refused() {
+fn file_names_that_lead_outside_the_folder_are_refused() {
     for name in [
         "../../../secret",
         "/dev/zero",
@@ -138,7 +138,7 @@ fn names_of_files_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
-fn a_list_of_checksums_reads_nothing_but_its_folder() {
+fn a_checksum_list_names_only_plain_files_of_its_folder() {
     for (line, part) in [
         (
             "00  /dev/zero",
@@ -231,7 +231,7 @@ fn reports_are_written_inside_their_folder_and_never_through_links() {
 }
 
 #[test]
-fn samples_are_looked_for_below_the_run_alone() {
+fn sample_folders_outside_the_run_are_refused() {
     let (place, folder) = results(|files| {
         replace(
             files,
@@ -262,7 +262,7 @@ fn an_experiment_may_not_name_files_of_its_results() {
 }
 
 #[test]
-fn files_too_large_to_be_what_they_say_are_refused() {
+fn oversized_result_files_are_refused() {
     // The files are sparse, so they take no space.
     for name in ["state.json", "runs.jsonl", "experiment.toml", RECORD] {
         let (place, folder) = results(|_| {});
@@ -280,7 +280,7 @@ fn files_too_large_to_be_what_they_say_are_refused() {
 }
 
 #[test]
-fn names_and_values_in_pages_are_text() {
+fn names_and_values_are_escaped_in_html_pages() {
     let evil = "<script>alert(1)</script>\\\"'";
     let (place, folder) = results(|files| {
         for run in ["v1-r1", "v1-r2", "v2-r1", "v2-r2"] {

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn every_moment_is_a_value_of_each_animation() {
+    fn every_frame_has_one_value_in_each_animation() {
         let frames: Vec<Frame> = (0..10)
             .map(|k| Frame {
                 angle: f64::from(k % 3) - 1.0,

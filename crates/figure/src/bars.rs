@@ -102,7 +102,7 @@ mod tests {
     use crate::Style;
 
     #[test]
-    fn a_bar_without_data_says_why() {
+    fn a_bar_without_data_displays_the_reason() {
         let item = |spread| Item {
             series: Series {
                 label: "x".to_string(),

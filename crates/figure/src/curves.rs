@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_without_data_says_so() {
+    fn a_figure_without_data_displays_no_data() {
         assert!(figure(vec![curve("a", &[])]).contains("no data"));
     }
 }

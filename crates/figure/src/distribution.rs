@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latencies_and_sorted_values_tell_the_same() {
+    fn histogram_and_sorted_values_give_equal_statistics() {
         let sorted: Vec<f64> = (1..=400).map(f64::from).collect();
         let mut latency = LatencyHistogram::new();
         (1..=400).for_each(|ns| latency.record(ns));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_neither_ends_nor_mean() {
+    fn an_empty_distribution_has_no_bounds_and_no_mean() {
         let nothing = Distribution::Sorted(&[]);
         assert_eq!((nothing.mean(), nothing.ends().count()), (None, 0));
     }

@@ -290,7 +290,7 @@ fn texts(svg: &str) -> Vec<(f64, f64, f64, String)> {
 
 #[test]
 #[ignore = "writes figures to look at: cargo test -p taut-figure -- --ignored look"]
-fn look_at_made_up_figures() {
+fn synthetic_figures_are_written_to_files_to_look_at() {
     let folder = tempfile::tempdir()
         .expect("the folder for temporary files can be written")
         .keep();
@@ -304,7 +304,7 @@ fn look_at_made_up_figures() {
 }
 
 #[test]
-fn labels_neither_meet_nor_leave_the_figure_at_any_width() {
+fn labels_neither_overlap_nor_leave_the_figure_at_any_width() {
     for width in [400.0, 800.0] {
         for (name, svg) in all(width) {
             let texts = texts(&svg);
@@ -321,7 +321,7 @@ fn labels_neither_meet_nor_leave_the_figure_at_any_width() {
 }
 
 #[test]
-fn every_series_is_drawn_told_and_finite() {
+fn every_series_is_drawn_and_labelled_without_nan() {
     for (name, svg) in all(800.0) {
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{name}");
         assert_eq!(svg.matches("<g").count(), svg.matches("</g>").count());
@@ -357,7 +357,7 @@ fn figures_of_millions_of_packets_stay_small() {
 }
 
 #[test]
-fn no_data_and_senseless_data_are_figures_that_say_so() {
+fn figures_of_empty_or_invalid_data_display_no_data() {
     let chart = Chart::new("e", "t", "d");
     let axis = Axis {
         title: "x",

@@ -120,7 +120,7 @@ mod tests {
     use crate::Style;
 
     #[test]
-    fn gaps_beyond_the_axis_are_told() {
+    fn gaps_beyond_the_axis_are_reported_as_a_percentage() {
         let item = |shares| Item {
             series: Series {
                 label: "x".to_string(),

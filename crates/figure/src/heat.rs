@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_alone_and_none_have_a_colour() {
+    fn colours_are_defined_for_one_value_and_no_values() {
         for values in [vec![], vec![5.0], vec![5.0, 5.0], vec![0.0]] {
             let (fill, _) = Colours::of(VALUE, values.into_iter()).at(5.0);
             assert_eq!(fill.len(), 7);

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn even_values_are_even_bins_though_buckets_are_wider() {
+    fn uniform_values_fill_bins_evenly_despite_wider_buckets() {
         let mut latency = LatencyHistogram::new();
         (100_000..200_000u64).for_each(|ns| latency.record(ns));
         let edges: Vec<f64> = (0..=500)

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_with_room_stay_where_they_are() {
+    fn labels_with_enough_space_are_not_moved() {
         assert_eq!(apart(&[10.0, 50.0], 15.0, 0.0, 100.0), [10.0, 50.0]);
     }
 }

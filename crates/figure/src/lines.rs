@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_area_begins_where_the_one_below_ends() {
+    fn stacked_areas_begin_at_the_top_of_the_area_below() {
         let (x, y) = scales();
         let lines = [line("a", 0, 0.25), line("b", 1, 0.5)];
         let svg = stacked(&Chart::new("s", "t", "d"), (x, "x"), (y, "y"), &lines);

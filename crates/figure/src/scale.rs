@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_labelled_where_they_double() {
+    fn doubling_axes_are_labelled_at_powers_of_two() {
         let scale = Scale::doublings(Quantity::Packets, [64.0, 1.0, 8.0]);
         assert_eq!(labels(&scale, 7), ["1", "2", "4", "8", "16", "32", "64"]);
         let scale = Scale::doublings(Quantity::Bytes, [4096.0, 65536.0]);
@@ -454,7 +454,7 @@ mod tests {
         }
 
         #[test]
-        fn a_place_is_found_back(values in prop::collection::vec(1.0..1e12_f64, 2..9), place in 0.0..=1.0_f64) {
+        fn axis_positions_convert_to_values_and_back(values in prop::collection::vec(1.0..1e12_f64, 2..9), place in 0.0..=1.0_f64) {
             for scale in [
                 Scale::log(Quantity::TimeNs, values.clone()),
                 Scale::linear_around(Quantity::TimeNs, values.clone()),

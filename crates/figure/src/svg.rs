@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_cut_to_the_room_it_has() {
+    fn long_text_is_truncated_to_the_available_width() {
         assert_eq!(shortened("short", 12.0, 100.0), "short");
         let cut = shortened("a very long name of a series", 12.0, 80.0);
         assert!(

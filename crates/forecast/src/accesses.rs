@@ -93,7 +93,7 @@ pub fn accesses(
 ) -> Result<Accesses, ForecastError> {
     let known = machine.hierarchy()?.ok_or_else(|| {
         ForecastError::Wrong(
-            "the caches are unknown: say them in a machine file (--machine)".to_owned(),
+            "the caches are unknown: give them in a machine file (--machine)".to_owned(),
         )
     })?;
     let sizes = sizes(&known, at);

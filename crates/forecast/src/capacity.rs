@@ -1,4 +1,4 @@
-//! The cost of packet inspection on this machine, and the rate at which its ring begins to fill. The function gets
+//! The cost of packet inspection on this machine, and the rate at which the receive ring begins to fill. The function gets
 //! packets from memory, without any port; the overload model gives the rate. (Gallenmüller 2021, section 5.4.4, eq.
 //! 5.10.)
 //!

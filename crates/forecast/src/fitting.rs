@@ -213,7 +213,7 @@ fn runs(
 fn fit_access(runs: &[Run], what: &What) -> Result<AccessFit, ForecastError> {
     let nominal = what.machine.hierarchy()?.ok_or_else(|| {
         ForecastError::Wrong(
-            "the caches are unknown: say them in a machine file (--machine)".to_owned(),
+            "the caches are unknown: give them in a machine file (--machine)".to_owned(),
         )
     })?;
     let point = |run: &Run| {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_do_not_vary_are_no_terms() {
+    fn constant_columns_are_excluded_from_the_model() {
         let mut table = table();
         for row in &mut table.rows {
             row.numbers.insert("batch".to_owned(), 32.0);

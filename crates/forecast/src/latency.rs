@@ -204,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn too_much_fills_the_ring_and_is_lost() {
+    fn overload_fills_the_ring_and_excess_packets_are_lost() {
         let found = asked(20e6).forecast().unwrap();
         assert!((found.loss - 0.5).abs() < 0.02, "{found:?}");
         assert!(found.quantile("p50").unwrap().ns > 1_000.0 * 90.0);
     }
 
     #[test]
-    fn costs_that_cannot_be_are_refused() {
+    fn negative_or_infinite_packet_costs_are_refused() {
         for wrong in [-1.0, f64::NAN, f64::INFINITY] {
             let asked = Asked {
                 packet_cycles: wrong,

@@ -190,19 +190,20 @@ impl Described {
     pub fn machine(&self) -> Result<Machine, ForecastError> {
         let ghz = self.ghz.ok_or_else(|| {
             ForecastError::Wrong(
-                "the clock is unknown: say it with --ghz, or `ghz` in the machine file".to_owned(),
+                "the clock is unknown: give it with --ghz, or `ghz` in the machine file".to_owned(),
             )
         })?;
         let other = self.other.unwrap_or(0.0);
         if !(0.0..1.0).contains(&other) {
             return Err(ForecastError::Wrong(format!(
-                "other = {other}: want the share of a core that goes to other things, at least 0 and below 1"
+                "other = {other}: expected the share of a core that goes to other things, at least 0 and below 1"
             )));
         }
         let rates = |text: &Option<String>, read: fn(&str) -> Option<f64>, wanted: &str| {
             let text = text.as_deref();
             let read = text.map(|text| {
-                read(text).ok_or_else(|| ForecastError::Wrong(format!("\"{text}\": want {wanted}")))
+                read(text)
+                    .ok_or_else(|| ForecastError::Wrong(format!("\"{text}\": expected {wanted}")))
             });
             read.transpose()
         };
@@ -234,7 +235,7 @@ impl Described {
     pub fn io(&self, port: &str) -> Result<(Estimate, String), ForecastError> {
         let Some(io) = &self.io else {
             return Err(ForecastError::Wrong(format!(
-                "--io {port}: want cycles, or with --machine a port of a machine file that taut bench io wrote (machine.toml)"
+                "--io {port}: expected cycles, or with --machine a port of a machine file that taut bench io wrote (machine.toml)"
             )));
         };
         let Some(found) = io.of(port) else {
@@ -396,7 +397,7 @@ mod tests {
             ("ghz = 3.3\nspeed = 1\n", "unknown field `speed`"),
             ("ghz = nan\n", "a clock"),
             ("ghz = 3\nother = 1.5\n", "other = 1.5"),
-            ("ghz = 3\nline = \"fast\"\n", "want a line such as 10G"),
+            ("ghz = 3\nline = \"fast\"\n", "expected a line such as 10G"),
             ("ghz = 3\ncores = 0\n", "cores"),
             ("cores = 2\n", "the clock is unknown"),
             (

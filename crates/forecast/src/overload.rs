@@ -156,10 +156,10 @@ impl Latencies {
         let wrong = |what: &str| ForecastError::Wrong(what.to_owned());
         let medians: Vec<f64> = runs.iter().map(|run| run.median_us.value).collect();
         let interval = median_interval(&medians, CONFIDENCE);
-        let interval = interval.ok_or_else(|| wrong("want a folder at least"))?;
+        let interval = interval.ok_or_else(|| wrong("give at least one folder"))?;
         let transport = runs[0].transport.clone();
         if runs.iter().any(|run| run.transport != transport) {
-            return Err(wrong("runs of one device want the same transport"));
+            return Err(wrong("runs of one device need the same transport"));
         }
         let mut histogram = LatencyHistogram::new();
         runs.iter().for_each(|run| histogram.merge(&run.histogram));
@@ -193,7 +193,7 @@ impl Latencies {
     /// Reads the results folder of a run.
     fn read(folder: &Path) -> Result<Self, ForecastError> {
         let wrong = |what: String| ForecastError::Wrong(format!("{}: {what}", folder.display()));
-        let other = "want a folder of taut generate --out, with latencies of one stream";
+        let other = "expected a folder of taut generate --out, with latencies of one stream";
         let summary: Summary = read_json(folder, "summary.json")
             .ok()
             .filter(|summary: &Summary| summary.event == "summary")
@@ -219,7 +219,7 @@ impl Latencies {
         let median = histogram.quantile(0.5).filter(|_| packets >= FEWEST);
         let Some(median_us) = median.map(|ns| ns as f64 / 1e3) else {
             return Err(wrong(format!(
-                "{packets} packets came back: a median wants {FEWEST} at least"
+                "{packets} packets came back: a median needs at least {FEWEST}"
             )));
         };
         Ok(Self {
@@ -328,7 +328,7 @@ fn by_work(
     let work = bursts.work.filter(|work| work.packet_ns > 0.0);
     let work = work.ok_or_else(|| {
         ForecastError::Wrong(
-            "the device that was given bursts did not note what its worker took: want one that taut set up, of one worker, for a second or more".to_owned(),
+            "the device did not record the time of its worker during bursts: expected one that taut set up, of one worker, for a second or more".to_owned(),
         )
     })?;
     if work.batch < FULL {
@@ -354,7 +354,7 @@ fn by_queue(
 ) -> Result<Busy, ForecastError> {
     if busy.sent_pps <= function.sent_pps {
         return Err(ForecastError::Wrong(format!(
-            "the busy function was given {:.0} packets a second, the lonely one {:.0}: want a higher rate, one that it carries",
+            "the busy function was given {:.0} packets a second, the lonely one {:.0}: expected a higher rate, one that it carries",
             busy.sent_pps, function.sent_pps
         )));
     }
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_is_of_runs_and_one_run_has_none() {
+    fn confidence_intervals_use_runs_and_are_missing_for_one_run() {
         let runs = |medians: &[u64]| {
             let runs = medians.iter().map(|us| read(&[*us], LONELY_PACKETS));
             Latencies::together(&runs.collect::<Result<Vec<_>, _>>().unwrap()).unwrap()
@@ -514,7 +514,12 @@ mod tests {
         assert!(!about_batches(&found.notes));
         let single = of(r#"{"packet_ns": 500.0, "batch": 1.0}"#).unwrap();
         assert!(about_batches(&single.notes));
-        assert!(of("null").unwrap_err().to_string().contains("did not note"));
+        assert!(
+            of("null")
+                .unwrap_err()
+                .to_string()
+                .contains("did not record")
+        );
     }
 
     /// Returns the latencies of a simulated queue at a rate, with a service time in ns.
@@ -561,7 +566,7 @@ mod tests {
         // forwarder's.
         let faster = read(&[1], &LONELY_PACKETS.replace("10000", "20000")).unwrap();
         for (busy, says) in [
-            (measured(5_000.0, 12_000.0), "want a higher rate"),
+            (measured(5_000.0, 12_000.0), "expected a higher rate"),
             (faster, "no queue of the function"),
         ] {
             let error = find(Some(busy)).err().unwrap().to_string();
@@ -600,15 +605,15 @@ mod tests {
     }
 
     #[test]
-    fn folders_of_something_else_are_refused_in_one_line() {
+    fn unsuitable_result_folders_are_refused_in_one_line() {
         let two = LONELY_PACKETS.replace("[{", "[{\"lost_share\": 0.0}, {");
         let lossy = LONELY_PACKETS.replace("\"lost_share\": 0.0", "\"lost_share\": 0.2");
         for (latencies, summary, says) in [
-            (&[3][..], "{}", "want a folder of taut generate --out"),
+            (&[3][..], "{}", "expected a folder of taut generate --out"),
             (
                 &[3],
                 "{\"event\": \"interval\", \"streams\": [], \"device\": null}",
-                "want a folder",
+                "expected a folder",
             ),
             (&[3], two.as_str(), "it has 2"),
             (&[3], lossy.as_str(), "20.0 % of the packets were lost"),

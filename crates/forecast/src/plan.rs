@@ -33,7 +33,7 @@ impl std::str::FromStr for Bound {
         let names = QUANTILES.map(|(name, _)| name);
         let wanted = || {
             format!(
-                "want a quantile and a time, such as p99.9<50us ({})",
+                "expected a quantile and a time, such as p99.9<50us ({})",
                 names.join(", ")
             )
         };

@@ -42,7 +42,7 @@ impl Recorded {
     /// for all of them.
     pub fn read(folder: &Path) -> Result<Self, ForecastError> {
         let wrong = |what: &str| ForecastError::Wrong(format!("{}: {what}", folder.display()));
-        let other = "want a folder of taut generate --out with a device that notes its interruptions, such as --device memif";
+        let other = "expected a folder of taut generate --out with a device that notes its interruptions, such as --device memif";
         let summary: Option<Summary> = read_json(folder, "summary.json").ok();
         let noted: Option<MeasuredInterruptions> = read_json(folder, RECORDED_INTERRUPTIONS).ok();
         let seconds = summary.and_then(|it| Some(it.streams.first()?.tally.seconds));
@@ -52,7 +52,7 @@ impl Recorded {
         let device = noted.device.ok_or_else(|| wrong(other))?;
         if noted.generator.unkept + device.unkept > 0 {
             return Err(wrong(
-                "there was no room for all interruptions: measure for a shorter time",
+                "the log of interruptions overflowed: measure for a shorter time",
             ));
         }
         let span_ns = seconds * 1e9;
@@ -103,16 +103,20 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_do_not_tell_are_refused_in_one_line() {
+    fn recordings_without_complete_interruptions_are_refused_in_one_line() {
         let of = |generator: u64, device: &str| {
             format!(r#"{{"generator": {{"unkept": {generator}, "each": []}}, "device": {device}}}"#)
         };
         let kept = r#"{"unkept": 0, "each": []}"#;
         for (summary, noted, says) in [
-            ("{}", of(0, kept), "want a folder of taut generate --out"),
-            (SUMMARY, "{}".to_owned(), "want a folder"),
+            (
+                "{}",
+                of(0, kept),
+                "expected a folder of taut generate --out",
+            ),
+            (SUMMARY, "{}".to_owned(), "expected a folder"),
             (SUMMARY, of(0, "null"), "that notes its interruptions"),
-            (SUMMARY, of(3, kept), "no room for all"),
+            (SUMMARY, of(3, kept), "overflowed"),
         ] {
             let error = read(summary, &noted).unwrap_err().to_string();
             assert!(

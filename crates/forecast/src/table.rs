@@ -118,7 +118,7 @@ fn read_one(path: &Path) -> Result<(Vec<Row>, Source), ForecastError> {
             // The folder is untrusted input, so no file outside of it is read.
             let name = OF_A_FOLDER.iter().find(|name| has(path, name)).ok_or_else(|| {
                 ForecastError::Wrong(format!(
-                    "{}: no runs.csv or metrics.csv: want a CSV file, the folder of taut bench costs, or that of an experiment after taut experiment show",
+                    "{}: no runs.csv or metrics.csv: expected a CSV file, the folder of taut bench costs, or that of an experiment after taut experiment show",
                     path.display()
                 ))
             })?;
@@ -171,7 +171,7 @@ fn read_one(path: &Path) -> Result<(Vec<Row>, Source), ForecastError> {
         rows = wide(rows);
     }
     if rows.is_empty() {
-        return Err(wrong("no runs in it".to_owned()));
+        return Err(wrong("the table has no runs".to_owned()));
     }
     let source = Source {
         name: file.display().to_string(),

@@ -213,7 +213,7 @@ mod tests {
     const FEW: usize = 8;
 
     #[test]
-    fn changes_arrive_in_order_and_settle_when_they_are_made() {
+    fn changes_arrive_in_order_and_settling_waits_for_all() {
         let (mut sender, mut receiver) = changes::<u64>(FEW).unwrap();
         let count = 3 * RING as u64;
         let reader = std::thread::spawn(move || {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_waits_for_only_a_few_changes() {
+    fn a_worker_applies_a_limited_number_of_changes_per_batch() {
         let (mut sender, mut receiver) = changes::<u64>(FEW).unwrap();
         for key in 0..100 {
             sender.send(&[key]);

@@ -66,7 +66,9 @@ impl Loading {
     /// Reserves space for a file; fails with the reason if there is none.
     pub fn room(&self, bytes: u64) -> Result<Room<'_>, String> {
         if bytes > MOST_FILE_BYTES {
-            return Err(format!("a file has {MOST_FILE_BYTES} bytes at most"));
+            return Err(format!(
+                "the file is too large: the maximum is {MOST_FILE_BYTES} bytes"
+            ));
         }
         let more = |taken: u64| Some(taken + bytes).filter(|taken| *taken <= MOST_FILE_BYTES);
         // Relaxed: only the number is shared.
@@ -79,7 +81,7 @@ impl Loading {
                 bytes,
             }),
             Err(taken) => Err(format!(
-                "{taken} bytes are being loaded by others, and together it may be {MOST_FILE_BYTES}: wait for them"
+                "other clients are loading {taken} bytes, and the maximum in total is {MOST_FILE_BYTES}: wait for them"
             )),
         }
     }
@@ -124,7 +126,8 @@ impl ControlSocket {
     ) -> Result<Self, PortError> {
         let what = || format!("function \"{function}\": control socket {}", path.display());
         if UnixStream::connect(path).is_ok() {
-            let other = std::io::Error::other("another taut listens there: choose another path");
+            let other =
+                std::io::Error::other("another taut listens on this path: choose another one");
             return Err(PortError::system(what(), other));
         }
         // A socket that a killed process has left is removed; any other file is not touched.
@@ -235,7 +238,9 @@ fn serve(
             return output.flush();
         }
         if line.last() != Some(&b'\n') && read as u64 == MOST_LINE_BYTES {
-            let text = format!("a request has {MOST_LINE_BYTES} bytes at most: use load");
+            let text = format!(
+                "the request is too long: the maximum is {MOST_LINE_BYTES} bytes: use load"
+            );
             refuse(&mut output, text)?;
             return output.flush();
         }
@@ -247,7 +252,7 @@ fn serve(
             if let Err(stuck) = control.settle() {
                 // The pending replies report success, but their changes are not in force.
                 let (mut stream, _) = output.into_parts();
-                let text = format!("{stuck}; what was asked is made once it takes some again");
+                let text = format!("{stuck}; the change is made once it accepts changes again");
                 return refuse(&mut stream, text);
             }
             output.flush()?;

@@ -14,7 +14,7 @@ pub struct Count {
     /// A description for people, which may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
-    /// The count since the function began, or since its rules were read.
+    /// The count since the function began or its rules were last read, whichever is later.
     pub count: u64,
 }
 

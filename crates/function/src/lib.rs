@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 pub mod budget;
+mod catalog;
 pub mod changes;
 mod class;
 pub mod control_socket;
@@ -42,6 +43,7 @@ pub mod table_swap;
 pub mod testing;
 pub mod tuple;
 
+pub use catalog::Catalog;
 pub use class::Class;
 pub use counts::{Count, CountKind, Counted, says_dropped};
 pub use in_kernel::{KernelVersion, UpcallError, UpcallMade, UpcallVersion};
@@ -282,6 +284,9 @@ pub struct Entry {
     /// The key of its settings that names ports of the chain. Its value is a number from 0 or a list of them; chain
     /// files may use port names.
     pub ports: Option<&'static str>,
+    /// Returns the names of the files that a function with these settings reads, apart from those under `load` and keys
+    /// that end in `_file`.
+    pub files: fn(&toml::Table) -> Vec<&str>,
     /// The constructor, which reads the keys of its table in the chain file.
     pub build: fn(toml::Table) -> Result<Box<dyn Function>, SettingsError>,
     /// The XDP version of the function.
@@ -299,6 +304,14 @@ impl std::fmt::Debug for Entry {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingsError(pub String);
+
+/// Returns the file names under that key of a function's settings: one text, or a list of them.
+pub fn file_names<'a>(settings: &'a toml::Table, key: &str) -> Vec<&'a str> {
+    match settings.get(key) {
+        Some(toml::Value::Array(several)) => several.iter().filter_map(|it| it.as_str()).collect(),
+        one => one.and_then(|it| it.as_str()).into_iter().collect(),
+    }
+}
 
 /// Reads a function's settings; unknown keys are errors if the type has `deny_unknown_fields`.
 ///

@@ -8,7 +8,7 @@ use taut_wire::ethernet::Mac;
 #[derive(Deserialize)]
 #[serde(
     untagged,
-    expecting = "want a MAC address such as \"02:00:00:00:00:01\", or a list of them"
+    expecting = "expected a MAC address such as \"02:00:00:00:00:01\", or a list of them"
 )]
 pub enum Text {
     /// The address of all packets.
@@ -37,7 +37,7 @@ impl Macs {
         let parse = |text: String| {
             text.parse().map_err(|_| {
                 SettingsError(format!(
-                    "{key} = \"{text}\": want a MAC address such as \"02:00:00:00:00:01\""
+                    "{key} = \"{text}\": expected a MAC address such as \"02:00:00:00:00:01\""
                 ))
             })
         };

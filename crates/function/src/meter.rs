@@ -118,7 +118,7 @@ mod interleavings {
     use loom::thread;
 
     #[test]
-    fn concurrent_charges_of_workers_are_all_counted() {
+    fn concurrent_charges_are_all_counted_in_every_interleaving() {
         loom::model(|| {
             let shared = Arc::new(SharedMeter::default());
             shared.begin(1 << COST_DIGITS);

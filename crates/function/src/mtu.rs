@@ -19,7 +19,7 @@ impl TryFrom<i64> for Mtu {
     fn try_from(bytes: i64) -> Result<Self, String> {
         match usize::try_from(bytes) {
             Ok(bytes @ 576..=65_535) => Ok(Self(bytes)),
-            _ => Err(format!("mtu = {bytes}: want 576 to 65535 bytes")),
+            _ => Err(format!("mtu = {bytes}: expected 576 to 65535 bytes")),
         }
     }
 }

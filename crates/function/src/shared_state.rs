@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_made_once_unless_that_fails() {
+    fn a_shared_value_is_created_once_unless_creation_fails() {
         let first = Shared::default();
         assert_eq!(first.found_or_made::<u8, _>(|| Err("no")), Err("no"));
         assert_eq!(first.found_or_made(|| Ok::<_, &str>(7_u8)), Ok(7));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_ports_are_found_where_they_were_put() {
+    fn port_names_are_found_in_the_shared_state() {
         let names = PortNames(["left".to_string(), "right".to_string()].into());
         let shared = names.shared();
         assert_eq!(PortNames::found_in(&shared.clone()), names);

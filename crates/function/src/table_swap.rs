@@ -190,12 +190,12 @@ mod interleavings {
     }
 
     #[test]
-    fn a_worker_switches_once_and_frees_or_misses_no_table() {
+    fn one_worker_reaches_the_latest_table_in_every_interleaving() {
         model(1, 2);
     }
 
     #[test]
-    fn each_of_two_workers_moves_on_by_itself() {
+    fn two_workers_reach_the_new_table_in_every_interleaving() {
         model(2, 1);
     }
 }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_worker_sees_whole_tables_in_order_and_frees_none() {
+    fn every_worker_reads_complete_tables_in_order_and_frees_none() {
         let rounds = if cfg!(miri) { 20 } else { 2000 };
         let freed: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
         let table = |number: u32| Table {
@@ -243,17 +243,20 @@ mod tests {
                     assert_eq!(in_use.get().entries[0], rounds);
                 });
             }
+            let mut has_settled = true;
             for number in 1..=rounds {
                 swapped.swap(table(number));
                 // A table that is replaced before a worker reads it is skipped.
                 if number % 7 == 0 {
-                    assert!(swapped.settle(Duration::from_secs(60)));
+                    has_settled &= swapped.settle(Duration::from_secs(60));
                 }
             }
-            assert!(swapped.settle(Duration::from_secs(60)));
+            has_settled &= swapped.settle(Duration::from_secs(60));
             let count = freed.lock().map_or(0, |it| it.len());
-            assert_eq!(count, rounds as usize, "all but the last");
+            // A failed assertion before this would leave the threads running.
             stop.store(true, Ordering::Relaxed);
+            assert!(has_settled);
+            assert_eq!(count, rounds as usize, "all but the last");
         });
         drop(swapped);
         let own = std::thread::current().id();
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_has_ended_or_sleeps_holds_nobody_up() {
+    fn an_ended_or_sleeping_worker_does_not_block_table_swaps() {
         let mut swapped = Swapped::new(1);
         let (ended, mut sleeps) = (swapped.worker(), swapped.worker());
         drop(ended);

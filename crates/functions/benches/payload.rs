@@ -5,7 +5,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 use taut_function::{Context, Function};
-use taut_functions::{build, in_kernel};
+use taut_functions::{FUNCTIONS, build};
 use taut_measure::ratio_interval;
 use taut_port::{Batch, PoolHandle};
 use taut_sys::ticks;
@@ -54,7 +54,9 @@ fn fastest(functions: &mut [&mut dyn Function], payload_bytes: usize) -> f64 {
 /// Returns the time of an XDP program with one function, in nanoseconds per frame.
 fn in_the_kernel(name: &str, settings: &str, payload_bytes: usize) -> std::io::Result<u64> {
     let frame = UdpFlow::default().frame(payload_bytes + 42 + 4).unwrap();
-    let function = in_kernel(name, settings.parse().unwrap(), 1).unwrap();
+    let function = FUNCTIONS
+        .in_kernel(name, settings.parse().unwrap(), 1)
+        .unwrap();
     let stages = vec![KernelStage {
         number: 0,
         function,

@@ -17,6 +17,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "appends to UDP payloads when packets were received and handed on, ns of CLOCK_MONOTONIC",
     class: Class::Basic,
     ports: None,
+    files: |_| Vec::new(),
     build: |table| {
         let Settings { mtu } = settings(table)?;
         Ok(Box::new(Ats {

@@ -16,6 +16,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "spreads flows that leave through `port` over the MAC addresses `hops`, by consistent hashing",
     class: Class::Basic,
     ports: Some("port"),
+    files: |_| Vec::new(),
     build: |table| Ok(Box::new(Balance::new(settings(table)?)?) as Box<dyn Function>),
     in_kernel: KernelVersion::Frames(|table, port| {
         Ok(Balance::new(settings(table)?)?.in_kernel(port))
@@ -51,7 +52,7 @@ impl Balance {
         let Settings { port, hops, seed } = settings;
         if !(1..=MOST_HOPS).contains(&hops.len()) {
             return Err(SettingsError(format!(
-                "hops: want 1 to {MOST_HOPS} MAC addresses such as \"02:00:00:00:00:01\", not {}",
+                "hops: expected 1 to {MOST_HOPS} MAC addresses such as \"02:00:00:00:00:01\", not {}",
                 hops.len()
             )));
         }
@@ -60,13 +61,13 @@ impl Balance {
             match hop.parse::<Mac>() {
                 Ok(mac) if mac.is_multicast() || macs.contains(&mac) => {
                     return Err(SettingsError(format!(
-                        "hops: \"{hop}\" is there twice or is no address of one device"
+                        "hops: \"{hop}\" is listed twice or is not a unicast address"
                     )));
                 }
                 Ok(mac) => macs.push(mac),
                 Err(_) => {
                     return Err(SettingsError(format!(
-                        "hops: \"{hop}\": want a MAC address such as \"02:00:00:00:00:01\""
+                        "hops: \"{hop}\": expected a MAC address such as \"02:00:00:00:00:01\""
                     )));
                 }
             }
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn hops_that_cannot_be_are_named() {
+    fn invalid_next_hops_are_refused_with_the_reason() {
         let wrong = |text: &str| (ENTRY.build)(text.parse().unwrap()).err().unwrap().0;
         assert!(wrong("port = 1\nhops = []").contains("1 to 1024"));
         assert!(wrong("port = 1\nhops = [\"x\"]").contains("\"x\""));

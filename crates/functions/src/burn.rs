@@ -24,6 +24,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "spends `cycles` cycles of the time-stamp counter per packet",
     class: Class::Advanced,
     ports: None,
+    files: |_| Vec::new(),
     build: |table| {
         settings(table).and_then(|settings: Settings| {
             Ok(Box::new(Burn::new(settings.check()?.cycles)) as Box<dyn Function>)
@@ -42,7 +43,7 @@ impl Settings {
     fn check(self) -> Result<Self, SettingsError> {
         if self.cycles > MOST_CYCLES {
             return Err(SettingsError(format!(
-                "cycles: want 0 to {MOST_CYCLES} per packet"
+                "cycles: expected 0 to {MOST_CYCLES} per packet"
             )));
         }
         Ok(self)
@@ -460,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn cost_is_read_from_two_lengths() {
+    fn call_and_step_costs_are_derived_from_two_chain_lengths() {
         let cost = cost_of(41.0 + 8.0 * 3.7, 41.0 + 264.0 * 3.7, 2.0, 20.0);
         assert!((cost.step_ticks - 3.7).abs() < 1e-9 && (cost.call_ticks - 41.0).abs() < 1e-9);
         // A disturbed core, on which the long chain looked shorter, still gives a burn that ends.
@@ -469,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_as_long_as_its_steps() {
+    fn a_burn_chain_executes_exactly_its_number_of_steps() {
         let chain = |state, steps| run_chain(state, steps).0;
         let by_hand = (0..100).fold(5, |state, _| chain(state, 1));
         assert_eq!(chain(5, 100), by_hand);
@@ -477,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_three_cycles_below_fifty_and_two_percent_above() {
+    fn burn_errors_are_limited_to_three_cycles_or_two_percent() {
         let of = |cycles, mean_cycles| BurnError {
             cycles,
             batch: 32,
@@ -491,14 +492,14 @@ mod tests {
     }
 
     #[test]
-    fn a_measured_error_counts_its_blocks() {
+    fn a_burn_error_covers_all_measured_blocks() {
         let error = measure_error(100, 8).unwrap();
         assert_eq!((error.cycles, error.batch, error.count), (100, 8, BLOCKS));
         assert!(error.disturbed < error.count && error.mean_cycles.is_finite());
     }
 
     #[test]
-    fn wrong_settings_say_what_is_wanted() {
+    fn invalid_burn_settings_are_refused_with_the_valid_range() {
         let message = |toml: &str| {
             let table: toml::Table = toml.parse().unwrap();
             (ENTRY.build)(table).err().map(|e| e.0).unwrap_or_default()

@@ -16,6 +16,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "accepts or drops IP packets by addresses, protocol and ports; the first rule that fits decides",
     class: Class::Basic,
     ports: None,
+    files: |_| Vec::new(),
     build: |table| {
         Filter::new(settings(table)?).map(|filter| Box::new(filter) as Box<dyn Function>)
     },
@@ -57,7 +58,7 @@ struct RuleText {
 #[derive(Deserialize)]
 #[serde(
     untagged,
-    expecting = "want \"tcp\", \"udp\", \"icmp\", \"icmpv6\" or a number from 0 to 255"
+    expecting = "expected \"tcp\", \"udp\", \"icmp\", \"icmpv6\" or a number from 0 to 255"
 )]
 enum ProtocolText {
     Number(u8),
@@ -67,7 +68,7 @@ enum ProtocolText {
 #[derive(Deserialize)]
 #[serde(
     untagged,
-    expecting = "want a port, such as 53, or a range, such as \"1024-65535\""
+    expecting = "expected a port, such as 53, or a range, such as \"1024-65535\""
 )]
 enum PortText {
     One(u16),
@@ -126,7 +127,7 @@ impl Rule {
             text.map(|text| {
                 Prefix::parse(&text).ok_or_else(|| {
                     SettingsError(format!(
-                        "{key} = \"{text}\": want an address, or a network whose other bits are 0, such as \"10.1.0.0/16\""
+                        "{key} = \"{text}\": expected an address, or a network whose other bits are 0, such as \"10.1.0.0/16\""
                     ))
                 })
             })
@@ -137,7 +138,7 @@ impl Rule {
                 PortText::One(port) => Ok(port..=port),
                 PortText::Range(text) => port_range(&text).ok_or_else(|| {
                     SettingsError(format!(
-                        "{key} = \"{text}\": want a port, such as 53, or a range, such as \"1024-65535\""
+                        "{key} = \"{text}\": expected a port, such as 53, or a range, such as \"1024-65535\""
                     ))
                 }),
             })
@@ -161,12 +162,12 @@ impl Rule {
         if let Some(priority) = rule.priority {
             if priority > HIGHEST_PRIORITY {
                 return Err(SettingsError(format!(
-                    "priority = {priority}: want 0 to {HIGHEST_PRIORITY}, the highest"
+                    "priority = {priority}: expected 0 to {HIGHEST_PRIORITY}, the highest"
                 )));
             }
             if rule.action == Action::Drop {
                 return Err(SettingsError(
-                    "priority: of what is dropped, nothing waits: leave it out".to_string(),
+                    "priority: dropped packets are not queued: leave it out".to_string(),
                 ));
             }
         }
@@ -219,7 +220,7 @@ fn protocol(text: ProtocolText) -> Result<IpProtocol, SettingsError> {
         .map(|(_, protocol)| *protocol)
         .ok_or_else(|| {
             SettingsError(format!(
-                "protocol = \"{name}\": want {}, or a number from 0 to 255",
+                "protocol = \"{name}\": expected {}, or a number from 0 to 255",
                 known.map(|(name, _)| name).join(", ")
             ))
         })
@@ -246,7 +247,7 @@ impl Filter {
         let count = settings.rules.len();
         if count > MOST_RULES {
             return Err(SettingsError(format!(
-                "{count} rules: at most {MOST_RULES}, as they are gone through one by one"
+                "{count} rules: the maximum is {MOST_RULES}, as the search is linear"
             )));
         }
         Ok(Self {
@@ -428,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_gives_what_it_accepts_a_priority() {
+    fn a_rule_sets_the_priority_of_packets_it_accepts() {
         let text = "default = 'accept'\nrules = [{ action = 'accept', destination_port = 42, priority = 6 }]";
         let mut filter = filter(text).unwrap();
         let mut batch = batch_of(&frame("10.0.0.1", "10.0.0.2", (1, 42)), 0);
@@ -488,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_cannot_be_are_named() {
+    fn the_error_for_an_invalid_rule_names_rule_and_key() {
         let wrong = |rule: &str| {
             filter(&format!(
                 "default = 'drop'\nrules = [{{ action = 'drop' }}, {{ action = 'accept', {rule} }}]"
@@ -501,12 +502,12 @@ mod tests {
         assert!(wrong("destination = '10.0.0.0/33'").contains("destination"));
         assert!(wrong("source_port = '5-4'").contains("1024-65535"));
         assert!(wrong("destination_port = '70000'").contains("70000"));
-        assert!(wrong("protocol = 'quic'").contains("want tcp, udp"));
+        assert!(wrong("protocol = 'quic'").contains("expected tcp, udp"));
         assert!(wrong("protocol = 'icmp', source_port = 5").contains("has none"));
         assert!(wrong("protocl = 'udp'").starts_with("rules 2: unknown key `protocl`"));
-        assert!(wrong("priority = 8").contains("want 0 to 7"));
+        assert!(wrong("priority = 8").contains("expected 0 to 7"));
         assert!(wrong("priority = -1").starts_with("rules 2: priority"));
-        assert!(wrong("protocol = 256").starts_with("rules 2: protocol: want \"tcp\""));
+        assert!(wrong("protocol = 256").starts_with("rules 2: protocol: expected \"tcp\""));
         assert!(filter("rules = []").err().unwrap().0.contains("default"));
     }
 }

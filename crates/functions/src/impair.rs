@@ -22,6 +22,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "loses, doubles, reorders, delays or damages packets on purpose, and notes which",
     class: Class::Advanced,
     ports: None,
+    files: |_| Vec::new(),
     build: |table| {
         let settings: Settings = settings(table)?;
         Ok(Box::new(Impair::new(settings)?) as Box<dyn Function>)
@@ -165,25 +166,25 @@ impl Impair {
         let mut end = 0.0;
         for (key, share, _) in shares {
             if !(0.0..=1.0).contains(&share) {
-                let text = format!("{key} = {share}: want a share of the packets, 0 to 1");
+                let text = format!("{key} = {share}: expected a share of the packets, 0 to 1");
                 return Err(SettingsError(text));
             }
             end += share;
         }
         if end > 1.0 + 1e-9 {
             return Err(SettingsError(format!(
-                "loss, duplicate, reorder, delay and corrupt add up to {end}: one packet gets one of them, so 1 at most"
+                "loss, duplicate, reorder, delay and corrupt add up to {end}: each packet gets at most one of them, so the maximum is 1"
             )));
         }
         if settings.distance == 0 {
-            let text = "distance = 0: want how many packets overtake a reordered one, 1 or more";
+            let text = "distance = 0: expected the number of packets that overtake a reordered packet, 1 or more";
             return Err(SettingsError(text.to_string()));
         }
         let delay_time = duration(&settings.delay_time).filter(|time| *time <= LONGEST_DELAY);
         let delay_time = delay_time.ok_or_else(|| {
             let text = &settings.delay_time;
             SettingsError(format!(
-                "delay_time = \"{text}\": want a time up to 1s, such as 500us"
+                "delay_time = \"{text}\": expected a time up to 1s, such as 500us"
             ))
         })?;
         let lists = [
@@ -200,7 +201,7 @@ impl Impair {
         listed.sort_by_key(|(number, _)| *number);
         if let Some(pair) = listed.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(SettingsError(format!(
-                "packet {} is listed twice: one packet gets one of lose_at, duplicate_at, reorder_at, delay_at, corrupt_at",
+                "packet {} is listed twice: a packet can be in only one of lose_at, duplicate_at, reorder_at, delay_at, corrupt_at",
                 pair[0].0
             )));
         }
@@ -415,8 +416,7 @@ impl Log {
     fn create(&mut self) -> Result<(), PortError> {
         let wrong = |e: std::io::Error| {
             let path = self.path.display();
-            let what =
-                format!("function \"impair\": log \"{path}\" is no file that can be written");
+            let what = format!("function \"impair\": log \"{path}\" is not a writable file");
             PortError::system(what, e)
         };
         let file = File::create(&self.path).map_err(wrong)?;
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn listed_packets_and_no_others_are_touched() {
+    fn only_listed_packets_are_lost_duplicated_reordered_or_corrupted() {
         let mut all = impair(
             "lose_at = [1]\nduplicate_at = [4]\nreorder_at = [5]\ncorrupt_at = [9]\ndistance = 2\n",
         );
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_one_bit() {
+    fn corruption_flips_one_bit_after_the_ethernet_header() {
         let mut one = impair("corrupt = 1.0\n");
         let pool = PoolHandle::new(8, false).unwrap();
         for _ in 0..100 {
@@ -588,11 +588,11 @@ mod tests {
         let settings = "log = \"/nowhere/at/all\"\n";
         let mut built = Impair::new(toml::from_str(settings).unwrap()).unwrap();
         let message = built.prepare().unwrap_err().to_string();
-        assert!(message.contains("can be written"), "{message}");
+        assert!(message.contains("a writable file"), "{message}");
     }
 
     #[test]
-    fn marks_of_functions_before_stay_with_their_packets() {
+    fn duplication_preserves_drop_and_punt_marks_of_earlier_functions() {
         let mut none = impair("duplicate_at = [0]\n");
         let pool = PoolHandle::new(8, false).unwrap();
         let mut batch = Batch::new();
@@ -631,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_settings_are_refused_with_the_way_out() {
+    fn invalid_impairment_settings_are_refused_with_the_valid_range() {
         for (settings, part) in [
             ("loss = 1.5\n", "0 to 1"),
             ("loss = 0.6\ncorrupt = 0.6\n", "add up to 1.2"),
@@ -653,7 +653,7 @@ mod tests {
     proptest! {
         /// For all probabilities, only marked packets are lost, and nothing waits forever.
         #[test]
-        fn every_packet_comes_out(
+        fn every_packet_leaves_the_function_or_is_marked_as_dropped(
             seed in any::<u64>(), batches in prop::collection::vec(0_usize..=64, 1..4), distance in 1_u16..9,
             limit in 1_usize..=64,
         ) {

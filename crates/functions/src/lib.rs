@@ -1,7 +1,7 @@
-//! The list of all network functions of taut ([`functions`]), and the code of the small functions.
+//! The catalog of all network functions of taut ([`FUNCTIONS`]), and the code of the small functions.
 //!
 //! A new function needs a file like `forward.rs` or `mac_swap.rs`, with its tests at the bottom, and a line in
-//! [`functions`]. Large functions are crates: `taut-gateway`, `taut-ips`, `taut-router`, `taut-switch`.
+//! [`FUNCTIONS`]. Large functions are crates: `taut-gateway`, `taut-ips`, `taut-router`, `taut-switch`.
 //!
 //! A chain file names functions; [`build`] finds the [`Entry`] and makes each from its settings. Begin with
 //! `mac_swap.rs`, then `filter.rs`; `nat/` is larger. `plugin.rs` and `lua.rs` are for functions that are not part of
@@ -16,6 +16,7 @@ pub mod burn;
 mod filter;
 mod forward;
 mod impair;
+#[cfg(test)]
 mod in_kernel;
 #[cfg(test)]
 mod lose;
@@ -31,58 +32,40 @@ pub mod rlnc;
 mod walk;
 mod xor;
 
-pub use in_kernel::{in_kernel, upcall};
+use taut_function::{Catalog, Function, SettingsError};
 
-use taut_function::{Entry, Function, SettingsError};
-use taut_settings::suggestion;
+/// The functions of taut, in the order of their names.
+pub static FUNCTIONS: Catalog = Catalog(&[
+    aes::ENTRY,
+    ats::ENTRY,
+    balance::ENTRY,
+    burn::ENTRY,
+    filter::ENTRY,
+    forward::ENTRY,
+    taut_gateway::ENTRY,
+    taut_router::host::ENTRY,
+    impair::ENTRY,
+    taut_ips::ENTRY,
+    lua::ENTRY,
+    mac_rewrite::ENTRY,
+    mac_swap::ENTRY,
+    medium::ENTRY,
+    nat::ENTRY,
+    plugin::ENTRY,
+    record::ENTRY,
+    rlnc::ENTRY,
+    taut_router::ENTRY,
+    taut_switch::ENTRY,
+    walk::ENTRY,
+    xor::ENTRY,
+]);
 
-/// Returns every function of this build.
-pub fn functions() -> &'static [Entry] {
-    &[
-        aes::ENTRY,
-        ats::ENTRY,
-        balance::ENTRY,
-        burn::ENTRY,
-        filter::ENTRY,
-        forward::ENTRY,
-        taut_gateway::ENTRY,
-        taut_router::host::ENTRY,
-        impair::ENTRY,
-        taut_ips::ENTRY,
-        lua::ENTRY,
-        mac_rewrite::ENTRY,
-        mac_swap::ENTRY,
-        medium::ENTRY,
-        nat::ENTRY,
-        plugin::ENTRY,
-        record::ENTRY,
-        rlnc::ENTRY,
-        taut_router::ENTRY,
-        taut_switch::ENTRY,
-        walk::ENTRY,
-        xor::ENTRY,
-    ]
-}
-
-/// Returns the function of that name, made from its settings.
+/// Returns the function of that name of [`FUNCTIONS`], made from its settings.
 ///
 /// # Errors
-/// Fails if there is none of that name, or if the settings are wrong.
+/// Fails as [`Catalog::build`] does.
 pub fn build(name: &str, table: toml::Table) -> Result<Box<dyn Function>, SettingsError> {
-    (entry(name)?.build)(table)
-}
-
-/// Returns the entry of the function of that name; the error lists the known names.
-fn entry(name: &str) -> Result<&'static Entry, SettingsError> {
-    let found = functions().iter().find(|entry| entry.name == name);
-    found.ok_or_else(|| {
-        let known: Vec<_> = functions().iter().map(|f| f.name).collect();
-        let meant = suggestion(name, known.iter().copied());
-        SettingsError(format!(
-            "no function \"{name}\"; there are {}{meant}",
-            known.join(", ")
-        ))
-    })
+    FUNCTIONS.build(name, table)
 }
 
 #[cfg(test)]

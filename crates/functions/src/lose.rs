@@ -10,6 +10,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "drops one packet in `one_in`, evenly",
     class: Class::Elementary,
     ports: None,
+    files: |_| Vec::new(),
     build: |table| {
         settings(table).map(|settings| Box::new(Lose::new(settings)) as Box<dyn Function>)
     },
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_no_share() {
+    fn a_loss_of_one_in_zero_is_refused() {
         let wrong = (ENTRY.build)("one_in = 0".parse().unwrap()).err().unwrap();
         assert!(wrong.0.starts_with("one_in"), "{wrong}");
     }

@@ -17,6 +17,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "a function of yours in Lua",
     class: Class::Advanced,
     ports: None,
+    files: |settings| taut_function::file_names(settings, "file"),
     build: |table| {
         let settings: Settings = settings(table)?;
         FunctionScript::check(&settings.file).map_err(|e| SettingsError(format!("file: {e}")))?;
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_is_read_started_and_counted() {
+    fn a_script_processes_packets_and_invalid_scripts_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
             let path = folder.path().join(name);

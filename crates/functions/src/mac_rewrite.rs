@@ -15,6 +15,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "sets `source` and `destination` MAC address, one for all or one per outgoing port",
     class: Class::Basic,
     ports: None,
+    files: |_| Vec::new(),
     build: |table| {
         MacRewrite::new(settings(table)?).map(|rewrite| Box::new(rewrite) as Box<dyn Function>)
     },
@@ -166,18 +167,18 @@ mod tests {
     }
 
     #[test]
-    fn wrong_settings_say_what_would_be_right() {
+    fn invalid_mac_rewrite_settings_are_refused_with_a_remedy() {
         for (text, part) in [
             ("", "needs `source`, `destination` or both"),
             (
                 "source = \"02:00\"",
-                "source = \"02:00\": want a MAC address",
+                "source = \"02:00\": expected a MAC address",
             ),
-            ("source = 7", "want a MAC address such as"),
+            ("source = 7", "expected a MAC address such as"),
             ("destination = [\"x\"]", "destination = \"x\""),
             (
                 "sorce = \"02:00:00:00:00:aa\"",
-                "unknown key `sorce`: want `source` or `destination`; did you mean `source`?",
+                "unknown key `sorce`: expected `source` or `destination`; did you mean `source`?",
             ),
         ] {
             let error = made(text).err().unwrap().0;

@@ -21,6 +21,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "has both directions share a channel: 802.11, slots of 5G, gates of Ethernet, as a file says",
     class: Class::Advanced,
     ports: None,
+    files: |settings| taut_function::file_names(settings, "file"),
     build: |table| Ok(Box::new(Medium::new(&read(table)?)?) as Box<dyn Function>),
     in_kernel: KernelVersion::No("it keeps packets back, which an XDP program cannot"),
 };

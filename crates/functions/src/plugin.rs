@@ -17,6 +17,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "a function of yours in a shared library, by an interface of C",
     class: Class::Advanced,
     ports: None,
+    files: |settings| taut_function::file_names(settings, "file"),
     build: |table| {
         let settings: Settings = settings(table)?;
         Library::check(&settings.file).map_err(|e| SettingsError(format!("file: {e}")))?;
@@ -132,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn wrong_settings_say_what_is_wanted() {
+    fn invalid_plugin_settings_are_refused_with_the_reason() {
         for (settings, said) in [
             ("", "`file`"),
             ("file = \"/none.so\"", "file: cannot read /none.so: "),
             (
                 "file = \"/proc/self/status\"",
-                "file: /proc/self/status is no shared library",
+                "file: /proc/self/status is not a shared library",
             ),
             ("file = \"x.so\"\nsetings = \"\"", "setings"),
             ("file = \"x.so\"\nsettings = 7", "settings"),

@@ -26,6 +26,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "takes `steps` steps per packet through a list of `bytes`, for a set number of cache misses",
     class: Class::Advanced,
     ports: None,
+    files: |_| Vec::new(),
     build: |table| {
         settings(table).and_then(|settings: Settings| {
             Ok(Box::new(Walk::new(settings.check()?)) as Box<dyn Function>)
@@ -51,11 +52,11 @@ impl Settings {
     fn check(self) -> Result<Self, SettingsError> {
         if self.steps > MOST_STEPS {
             return Err(SettingsError(format!(
-                "steps: want 0 to {MOST_STEPS} per packet"
+                "steps: expected 0 to {MOST_STEPS} per packet"
             )));
         }
         if !(LEAST_BYTES..=MOST_BYTES).contains(&self.bytes.bytes) {
-            return Err(SettingsError("bytes: want 4 kB to 8 GB".to_string()));
+            return Err(SettingsError("bytes: expected 4 kB to 8 GB".to_string()));
         }
         Ok(self)
     }
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_goes_on_where_the_last_packet_left_it() {
+    fn a_walk_continues_where_the_last_packet_ended() {
         let mut walk = Walk::new(Settings {
             steps: 3,
             bytes: Size { bytes: 4096 },
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_out_of_range_say_what_is_in_it() {
+    fn settings_out_of_range_are_refused_with_the_valid_range() {
         let message = |toml: &str| {
             let table: toml::Table = toml.parse().unwrap();
             (ENTRY.build)(table).err().map(|e| e.0).unwrap_or_default()

@@ -14,6 +14,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "every byte of UDP payloads exclusive or `key`; drops what is cut short",
     class: Class::Basic,
     ports: None,
+    files: |_| Vec::new(),
     build: |table| {
         Ok(Box::new(Xor {
             key: key(table)?,
@@ -33,7 +34,7 @@ struct Settings {
 
 fn key(table: toml::Table) -> Result<u8, SettingsError> {
     let Settings { key } = settings(table)?;
-    u8::try_from(key).map_err(|_| SettingsError(format!("key = {key}: want 0 to 255")))
+    u8::try_from(key).map_err(|_| SettingsError(format!("key = {key}: expected 0 to 255")))
 }
 
 /// Returns the XDP version for frames.
@@ -121,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn xor_keeps_checksums_valid_and_twice_restores_the_payload(
+        fn xor_preserves_checksum_validity_and_two_passes_restore_the_payload(
             key: u8, size in 64_usize..1500, noise: u64
         ) {
             let mut frame = UdpFlow::default().frame(size).unwrap();
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn other_packets_pass_broken_ones_drop_and_all_are_counted() {
+    fn non_udp_packets_pass_and_truncated_packets_are_dropped() {
         let mut function = xor(0x5A);
         let frame = UdpFlow::default().frame(64).unwrap();
         let mut tcp = frame.clone();

@@ -8,7 +8,7 @@ use frames::{FRAMES, STAMPS, frames, without_stamps};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::BTreeMap;
 use taut_function::{Context, Function};
-use taut_functions::{build, in_kernel};
+use taut_functions::{FUNCTIONS, build};
 use taut_port::{Batch, PoolHandle};
 use taut_wire::{Ethernet, IpProtocol, Ipv4, Ipv4Repr, UdpFlow};
 use taut_xdp::functions::{DryRun, KernelFunctions, KernelStage};
@@ -31,7 +31,7 @@ impl Both {
         let table = |text: &str| text.parse::<toml::Table>().unwrap();
         let stage = |port, (number, (name, text)): (usize, &(&str, &str))| KernelStage {
             number,
-            function: in_kernel(name, table(text), port).unwrap(),
+            function: FUNCTIONS.in_kernel(name, table(text), port).unwrap(),
         };
         let directions = [0, 1].map(|port| {
             let numbered = chain.iter().enumerate();
@@ -147,7 +147,7 @@ rules = [
 const BALANCE: &str = "port = 1\nseed = 3\nhops = [\"02:00:00:00:00:01\", \"02:00:00:00:00:02\", \"02:00:00:00:00:03\"]";
 
 #[test]
-fn xor_is_the_same_in_the_kernel() {
+fn xor_behaves_equally_in_the_kernel() {
     for key in [0x5a, 0, 255] {
         let key = format!("key = {key}");
         let Some(mut both) = Both::new(&[("xor", &key)]) else {
@@ -227,7 +227,7 @@ fn filter_behaves_equally_in_the_kernel_even_with_maximum_rules() {
 }
 
 #[test]
-fn balance_is_the_same_in_the_kernel_in_both_directions() {
+fn balance_agrees_in_kernel_and_user_space_in_both_directions() {
     for to in [0, 1] {
         let Some(mut both) = Both::new(&[("balance", BALANCE)]) else {
             return;
@@ -478,7 +478,7 @@ fn cpus_that_create_mappings_concurrently_agree_and_leak_none() {
 /// Measures the program's time for each new flow that finds the table full.
 #[test]
 #[ignore = "a measurement: cargo test --release -p taut-functions --test in_kernel flood -- --ignored --nocapture"]
-fn flood_of_new_flows() {
+fn the_program_time_during_a_flood_is_measured() {
     for (what, more) in [
         ("full table", "mappings = 16384\n"),
         ("ports taken", "mappings = 1000000\nports = \"1024-5119\"\n"),
@@ -542,17 +542,19 @@ fn chains_of_functions_behave_equally_in_the_kernel() {
 fn more_functions_than_fit_are_refused() {
     let stage = |number| KernelStage {
         number,
-        function: in_kernel("xor", "key = 1".parse().unwrap(), 1).unwrap(),
+        function: FUNCTIONS
+            .in_kernel("xor", "key = 1".parse().unwrap(), 1)
+            .unwrap(),
     };
     let error = KernelFunctions::new(vec![(0..17).map(stage).collect()]).unwrap_err();
     assert!(
-        error.to_string().contains("16 functions at most"),
+        error.to_string().contains("at most 16 functions"),
         "{error}"
     );
 }
 
 #[test]
-fn the_frames_are_of_every_kind() {
+fn test_frames_produce_every_xor_outcome_over_1000_times() {
     let mut kinds = BTreeMap::new();
     let mut xor = build("xor", "key = 1".parse().unwrap()).unwrap();
     let frames = frames();

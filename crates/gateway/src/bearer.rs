@@ -20,24 +20,24 @@ pub enum Match {
     /// Packets to the user at this address. Only the first 64 bits of an IPv6 address count, which are the user's own
     /// (TS 23.501 section 5.8.2.2).
     User(IpAddr),
-    /// Packets that rule `place` of sorting `number` matches; `number` is below 2^24. No packet has this match on
-    /// arrival: only the sorting step assigns it.
+    /// Packets that rule `place` of classifier `number` matches; `number` is below 2^24. No packet has this match on
+    /// arrival: only classification assigns it.
     Rule {
-        /// The number of the sorting.
+        /// The index of the packet classifier.
         number: u32,
-        /// The position of the rule in the sorting.
+        /// The position of the rule in the classifier.
         place: u8,
     },
 }
 
 /// The first key of IPv4 addresses: above every TEID and below every IPv6 prefix in use.
 const V4_KEYS: u64 = 1 << 32;
-/// The first key of rules of a sorting: above every IPv4 address.
+/// The first key of rules of a classifier: above every IPv4 address.
 const RULE_KEYS: u64 = V4_KEYS << 1;
 /// The first key of IPv6; lower prefixes have only special addresses (::/30).
 const V6_KEYS: u64 = RULE_KEYS << 1;
 
-/// Returns true if a key belongs to a rule of a sorting.
+/// Returns true if a key belongs to a rule of a classifier.
 #[inline]
 pub(super) fn is_of_rule(key: u64) -> bool {
     (RULE_KEYS..V6_KEYS).contains(&key)
@@ -101,7 +101,9 @@ impl FromStr for Match {
             None => address.parse().ok().map(Self::User),
         };
         matched.filter(|matched| matched.key() != 0).ok_or_else(|| {
-            format!("match \"{text}\": want a TEID from 1 on, such as 0x10, or a user's IP address")
+            format!(
+                "match \"{text}\": expected a TEID from 1 on, such as 0x10, or a user's IP address"
+            )
         })
     }
 }
@@ -143,9 +145,9 @@ pub enum Action {
     /// Packets are dropped although the control plane requested buffering until the user is reached. The control plane
     /// is notified if it supports that, and the packets are counted separately.
     Hold,
-    /// Packets are sorted by rules, each of which has a bearer of its own.
-    Sort {
-        /// The number of the sorting.
+    /// Packets are classified by rules, each of which has a bearer of its own.
+    Classify {
+        /// The index of the packet classifier.
         number: u32,
     },
 }
@@ -156,7 +158,7 @@ const DECAPSULATE: u8 = 3;
 const DROP: u8 = 4;
 const HOLD: u8 = 5;
 const BLOCK: u8 = 6;
-const SORT: u8 = 7;
+const CLASSIFY: u8 = 7;
 /// The bit that is set in the kind of every bearer with meters.
 const METERED: u8 = 0x80;
 
@@ -169,7 +171,7 @@ pub(super) enum Kind {
     Drop,
     Hold,
     Block,
-    Sort,
+    Classify,
 }
 
 impl Slot {
@@ -181,7 +183,7 @@ impl Slot {
             DECAPSULATE => Kind::Decapsulate,
             HOLD => Kind::Hold,
             BLOCK => Kind::Block,
-            SORT => Kind::Sort,
+            CLASSIFY => Kind::Classify,
             _ => Kind::Drop,
         }
     }
@@ -223,7 +225,7 @@ impl Bearer {
             Action::Drop => (DROP, 0, None),
             Action::Hold => (HOLD, 0, None),
             Action::Block => (BLOCK, 0, None),
-            Action::Sort { number } => (SORT, number, None),
+            Action::Classify { number } => (CLASSIFY, number, None),
         };
         Slot {
             key: self.matched.key(),
@@ -244,7 +246,7 @@ impl Bearer {
             (Kind::Decapsulate, _) => Action::Decapsulate,
             (Kind::Hold, _) => Action::Hold,
             (Kind::Block, _) => Action::Block,
-            (Kind::Sort, _) => Action::Sort { number: teid },
+            (Kind::Classify, _) => Action::Classify { number: teid },
             _ => Action::Drop,
         };
         Self {
@@ -294,17 +296,19 @@ impl FromStr for BearerText {
     fn from_str(line: &str) -> Result<Self, String> {
         if line.chars().all(|c| c == ',' || c.is_whitespace()) {
             let example = "10.45.0.2,encapsulate,0x20,192.0.2.9";
-            return Err(format!("want a bearer such as \"{example}\""));
+            return Err(format!("expected a bearer such as \"{example}\""));
         }
         let mut fields = line.split(',').map(str::trim);
         let mut next = || fields.next().filter(|field| !field.is_empty());
         let (matched, action) = (next(), next());
         let (teid, remote, qfi, local) = (next(), next(), next(), next());
         if let Some(more) = fields.next() {
-            return Err(format!("\"{more}\": want six fields at most: {CSV_HEADER}"));
+            return Err(format!(
+                "\"{more}\": expected six fields at most: {CSV_HEADER}"
+            ));
         }
         let address = |name: &str, text: Option<&str>| {
-            let wrong = |text: &str| format!("{name} \"{text}\": want an IP address");
+            let wrong = |text: &str| format!("{name} \"{text}\": expected an IP address");
             text.map(|text| text.parse().map_err(|_| wrong(text)))
                 .transpose()
         };
@@ -317,15 +321,15 @@ impl FromStr for BearerText {
             "block" => Word::Block,
             other => {
                 return Err(format!(
-                    "action \"{other}\": want relay, encapsulate, decapsulate, drop, hold or block"
+                    "action \"{other}\": expected relay, encapsulate, decapsulate, drop, hold or block"
                 ));
             }
         };
         let teid = teid.map(|text| {
-            number(text).ok_or_else(|| format!("teid \"{text}\": want a number of 32 bits"))
+            number(text).ok_or_else(|| format!("teid \"{text}\": expected a number of 32 bits"))
         });
         let qfi = qfi.map(|text| {
-            let wrong = || format!("qfi \"{text}\": want 0 to {MOST_QFI}");
+            let wrong = || format!("qfi \"{text}\": expected 0 to {MOST_QFI}");
             text.parse().map_err(|_| wrong())
         });
         Ok(Self {
@@ -358,7 +362,7 @@ impl BearerText {
                 Some(local) if same(&local) => local,
                 Some(local) => {
                     return Err(format!(
-                        "local {local} and remote {remote}: want addresses of one IP version"
+                        "local {local} and remote {remote}: expected addresses of one IP version"
                     ));
                 }
                 None => *own.iter().find(|local| same(local)).ok_or_else(|| {
@@ -368,7 +372,7 @@ impl BearerText {
             Ok((teid, Path { local, remote }))
         };
         if self.qfi.is_some_and(|qfi| qfi > MOST_QFI) {
-            return Err(format!("qfi: want 0 to {MOST_QFI}"));
+            return Err(format!("qfi: expected 0 to {MOST_QFI}"));
         }
         let bare = self.teid.is_none() && self.remote.is_none() && self.local.is_none();
         let action = match (self.action, is_user) {
@@ -402,7 +406,7 @@ impl BearerText {
             (Word::Hold, _) => Action::Hold,
             (Word::Block, _) => Action::Block,
             (Word::Rules, _) => {
-                return Err("rules come by PFCP only: want another action".to_string());
+                return Err("rules are set over PFCP only: expected another action".to_string());
             }
         };
         Ok(Bearer { matched, action })
@@ -418,7 +422,7 @@ impl From<Bearer> for BearerText {
             Action::Drop => (Word::Drop, None, None),
             Action::Hold => (Word::Hold, None, None),
             Action::Block => (Word::Block, None, None),
-            Action::Sort { .. } => (Word::Rules, None, None),
+            Action::Classify { .. } => (Word::Rules, None, None),
         };
         Self {
             matched: bearer.matched.to_string(),
@@ -485,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read_and_written_the_same() {
+    fn a_printed_bearer_parses_to_the_same_bearer() {
         for line in [
             "0x10,relay,0x20,192.0.2.9,,192.0.2.1",
             "10.45.0.2,encapsulate,0x20,192.0.2.9,9,192.0.2.1",
@@ -515,18 +519,18 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_is_named_with_what_would_be_right() {
+    fn the_error_for_an_invalid_bearer_line_names_a_remedy() {
         for (line, part) in [
             (
                 "",
-                "want a bearer such as \"10.45.0.2,encapsulate,0x20,192.0.2.9\"",
+                "expected a bearer such as \"10.45.0.2,encapsulate,0x20,192.0.2.9\"",
             ),
-            ("1", "action \"\": want relay,"),
-            ("0,decapsulate", "want a TEID from 1 on"),
-            ("4294967296,decapsulate", "want a TEID from 1 on"),
+            ("1", "action \"\": expected relay,"),
+            ("0,decapsulate", "expected a TEID from 1 on"),
+            ("4294967296,decapsulate", "expected a TEID from 1 on"),
             ("::1,drop", "or a user's IP address"),
             ("x,drop", "match \"x\""),
-            ("1,nat", "action \"nat\": want relay,"),
+            ("1,nat", "action \"nat\": expected relay,"),
             ("1,relay,2", "needs teid (not 0) and remote"),
             ("1,relay,0,192.0.2.9", "needs teid (not 0) and remote"),
             ("1,relay,z,192.0.2.9", "teid \"z\""),
@@ -539,7 +543,10 @@ mod tests {
                 "match 0x1: packets in a tunnel",
             ),
             ("10.45.0.2,decapsulate", "packets to a user"),
-            ("10.45.0.2,encapsulate,1,192.0.2.9,64", "qfi: want 0 to 63"),
+            (
+                "10.45.0.2,encapsulate,1,192.0.2.9,64",
+                "qfi: expected 0 to 63",
+            ),
             ("10.45.0.2,encapsulate,1,192.0.2.9,256", "qfi \"256\""),
             ("1,drop,,,,,x", "six fields at most"),
         ] {

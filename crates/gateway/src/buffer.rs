@@ -303,7 +303,7 @@ mod tests {
     proptest! {
         /// Under random operations, each key's packets leave in order, all are counted, none is lost.
         #[test]
-        fn each_key_keeps_its_order_and_every_packet_is_somewhere(
+        fn packets_of_each_key_leave_in_order_and_are_counted(
             steps in proptest::collection::vec((0u8..5, 0u64..3, 0usize..2), 1..200),
         ) {
             let mut packets = kept(16);

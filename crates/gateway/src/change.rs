@@ -2,12 +2,12 @@
 //! programs.
 
 use super::Path;
+use super::classifier::Classifier;
 use super::event::{self, Event};
 use super::kernel::Kernel;
 use super::outcome::Published;
 use super::policing::{Meters, SharedMeters};
 use super::slot::Slot;
-use super::sorting::Sorting;
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::fmt::Debug;
 use std::io;
@@ -36,11 +36,11 @@ pub(super) enum Change {
     EndMarker { path: u16, teid: u32 },
     /// Sends an echo request on a path.
     Echo { path: u16, sequence: u16 },
-    /// Stores a sorting under a number before any entry refers to it, or removes the sorting when no entry refers to
+    /// Stores a classifier under a number before any entry refers to it, or removes the classifier when no entry refers to
     /// it.
-    Sorting {
+    Classifier {
         number: u32,
-        sorting: Option<Arc<Sorting>>,
+        classifier: Option<Arc<Classifier>>,
     },
     /// Drops the packets that are buffered for the bearer of this key.
     Forget(u64),

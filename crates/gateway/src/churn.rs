@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_that_ends_is_the_end_of_the_changes() {
+    fn churn_stops_when_the_gateway_closes_the_connection() {
         let bearers = bearers_of("0x1,relay,0x2,192.0.2.9").unwrap();
         let (here, there) = UnixStream::pair().unwrap();
         drop(there);

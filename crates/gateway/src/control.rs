@@ -4,6 +4,7 @@
 use super::bearer::{Bearer, MOST_PATHS, Match, Path};
 use super::buffer::HeldInAll;
 use super::change::{Change, Sender, Senders};
+use super::classifier::Classifier;
 use super::event::Event;
 use super::limit::{Limited, Limits, Taken};
 use super::peers::Peers;
@@ -11,7 +12,6 @@ use super::pfcp::Counts;
 use super::policing::{Meters, SharedMeters, UNMETERED};
 use super::refusal::Refused;
 use super::slot::Slot;
-use super::sorting::Sorting;
 use super::state::Together;
 use super::table::{Matching, Table};
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ pub struct Control {
     table: Table,
     paths: Paths,
     limited: Limited,
-    sortings: Sortings,
+    classifiers: Classifiers,
     /// The packets that all workers buffer.
     pub(super) held: HeldInAll,
     /// The ports and MAC addresses of tunnel peers, shared with the workers.
@@ -55,8 +55,8 @@ pub enum Wish {
         /// The outer addresses of the tunnel.
         path: Path,
     },
-    /// Sets the rules of the sorting with that number, or removes the sorting.
-    Sorting(u32, Option<Arc<Sorting>>),
+    /// Sets the rules of the classifier with that number, or removes the classifier.
+    Classifier(u32, Option<Arc<Classifier>>),
     /// Drops the packets that are buffered for the bearer of this match.
     Forget(Match),
 }
@@ -79,7 +79,7 @@ impl Control {
             table: Table::new(Matching::Hash, room),
             paths: Paths::default(),
             limited: Limited::new(room),
-            sortings: Sortings::new(room),
+            classifiers: Classifiers::new(room),
             held,
             peers,
             senders: Senders::new(sender, meters),
@@ -96,9 +96,9 @@ impl Control {
                 make(Change::Path(number, *path));
             }
         }
-        for (number, sorting) in self.sortings.all() {
-            let sorting = Some(Arc::clone(sorting));
-            make(Change::Sorting { number, sorting });
+        for (number, classifier) in self.classifiers.all() {
+            let classifier = Some(Arc::clone(classifier));
+            make(Change::Classifier { number, classifier });
         }
         self.table.entries().map(Change::Set).for_each(&mut make);
         for (key, meters) in self.limited.bearers() {
@@ -177,19 +177,19 @@ impl Control {
         }
     }
 
-    /// Returns an unused number for a sorting, other than those in `taken`; none if all are in use.
-    pub(super) fn sorting_number(&mut self, taken: &[u32]) -> Option<u32> {
-        self.sortings.number(taken)
+    /// Returns an unused number for a classifier, other than those in `taken`; none if all are in use.
+    pub(super) fn classifier_number(&mut self, taken: &[u32]) -> Option<u32> {
+        self.classifiers.number(taken)
     }
 
-    /// Returns the numbers of all sortings.
-    pub(super) fn sortings(&self) -> Vec<u32> {
-        self.sortings.all().map(|(number, _)| number).collect()
+    /// Returns the numbers of all classifiers.
+    pub(super) fn classifiers(&self) -> Vec<u32> {
+        self.classifiers.all().map(|(number, _)| number).collect()
     }
 
-    /// Returns the sorting of that number.
-    pub(super) fn sorting(&self, number: u32) -> Option<&Arc<Sorting>> {
-        self.sortings.get(number)
+    /// Returns the classifier of that number.
+    pub(super) fn classifier(&self, number: u32) -> Option<&Arc<Classifier>> {
+        self.classifiers.get(number)
     }
 
     /// Returns the numbers of the meters of the bearer with that key.
@@ -216,7 +216,7 @@ impl Control {
             paths_let_go: Vec::new(),
             meters_let_go: Vec::new(),
         };
-        self.sortings.drop_retired();
+        self.classifiers.drop_retired();
         for (number, wish) in wishes.iter().enumerate() {
             if let Err(refused) = self.decide(wish, &mut plan) {
                 self.undo(plan);
@@ -239,8 +239,8 @@ impl Control {
             self.limited.release(meter);
         }
         for step in plan.undo {
-            if let Undo::Sorting(_, Some(before)) = step {
-                self.sortings.retire(before);
+            if let Undo::Classifier(_, Some(before)) = step {
+                self.classifiers.retire(before);
             }
         }
         self.senders.send(&plan.changes);
@@ -282,7 +282,7 @@ impl Control {
                 Change::Path(..)
                 | Change::EndMarker { .. }
                 | Change::Echo { .. }
-                | Change::Sorting { .. }
+                | Change::Classifier { .. }
                 | Change::Forget(_) => return false,
             };
             self.senders.mirror(&[now]).is_err()
@@ -312,7 +312,7 @@ impl Control {
                     self.mark(key);
                 }
                 Undo::Taken(taken) => self.limited.give_back(taken),
-                Undo::Sorting(number, before) => drop(self.sortings.set(number, before)),
+                Undo::Classifier(number, before) => drop(self.classifiers.set(number, before)),
             }
         }
     }
@@ -371,14 +371,14 @@ impl Control {
                 plan.paths_let_go.push(path);
                 plan.changes.push(Change::EndMarker { path, teid });
             }
-            Wish::Sorting(number, ref sorting) => {
-                if !self.sortings.can_be(number) {
-                    return Err(Refused::TooManySortings);
+            Wish::Classifier(number, ref classifier) => {
+                if !self.classifiers.can_be(number) {
+                    return Err(Refused::TooManyClassifiers);
                 }
-                let before = self.sortings.set(number, sorting.clone());
-                plan.undo.push(Undo::Sorting(number, before));
-                let sorting = sorting.clone();
-                plan.changes.push(Change::Sorting { number, sorting });
+                let before = self.classifiers.set(number, classifier.clone());
+                plan.undo.push(Undo::Classifier(number, before));
+                let classifier = classifier.clone();
+                plan.changes.push(Change::Classifier { number, classifier });
             }
             Wish::Forget(matched) => plan.changes.push(Change::Forget(matched.key())),
         }
@@ -423,23 +423,23 @@ enum Undo {
     /// The earlier meters of this key's bearer.
     Meters(u64, Meters),
     Taken(Taken),
-    /// The earlier sorting of this number.
-    Sorting(u32, Option<Arc<Sorting>>),
+    /// The earlier classifier of this number.
+    Classifier(u32, Option<Arc<Classifier>>),
 }
 
-/// The sortings by number, from 1.
+/// The classifiers by number, from 1.
 #[derive(Debug)]
-struct Sortings {
+struct Classifiers {
     most: usize,
-    all: Vec<Option<Arc<Sorting>>>,
+    all: Vec<Option<Arc<Classifier>>>,
     /// The number that was tried last: the search for an unused number starts after it.
     next: usize,
-    /// The replaced sortings that workers may still use. They are freed here, so that a worker never frees memory.
-    retired: Vec<Arc<Sorting>>,
+    /// The replaced classifiers that workers may still use. They are freed here, so that a worker never frees memory.
+    retired: Vec<Arc<Classifier>>,
 }
 
-impl Sortings {
-    /// Creates numbers for as many sortings as there may be bearers.
+impl Classifiers {
+    /// Creates numbers for as many classifiers as there may be bearers.
     fn new(most: usize) -> Self {
         Self {
             most,
@@ -449,12 +449,12 @@ impl Sortings {
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = (u32, &Arc<Sorting>)> {
+    fn all(&self) -> impl Iterator<Item = (u32, &Arc<Classifier>)> {
         let numbered = (1..).zip(&self.all);
-        numbered.filter_map(|(number, sorting)| Some((number, sorting.as_ref()?)))
+        numbered.filter_map(|(number, classifier)| Some((number, classifier.as_ref()?)))
     }
 
-    fn get(&self, number: u32) -> Option<&Arc<Sorting>> {
+    fn get(&self, number: u32) -> Option<&Arc<Classifier>> {
         let place = (number as usize).checked_sub(1)?;
         self.all.get(place)?.as_ref()
     }
@@ -464,7 +464,7 @@ impl Sortings {
     }
 
     /// Returns an unused number. Numbers are tried round robin, so that the returned number has been unused for long.
-    /// There are as many numbers as bearers, and each sorting has one, so the search is short.
+    /// There are as many numbers as bearers, and each classifier has one, so the search is short.
     fn number(&mut self, taken: &[u32]) -> Option<u32> {
         for _ in 0..self.most {
             self.next = self.next % self.most + 1;
@@ -476,17 +476,17 @@ impl Sortings {
         None
     }
 
-    /// Assigns a sorting to a valid number; returns the earlier one.
-    fn set(&mut self, number: u32, sorting: Option<Arc<Sorting>>) -> Option<Arc<Sorting>> {
+    /// Assigns a classifier to a valid number; returns the earlier one.
+    fn set(&mut self, number: u32, classifier: Option<Arc<Classifier>>) -> Option<Arc<Classifier>> {
         let place = (number as usize).wrapping_sub(1);
         if place >= self.all.len() {
             self.all.resize(place + 1, None);
         }
-        std::mem::replace(&mut self.all[place], sorting)
+        std::mem::replace(&mut self.all[place], classifier)
     }
 
-    fn retire(&mut self, sorting: Arc<Sorting>) {
-        self.retired.push(sorting);
+    fn retire(&mut self, classifier: Arc<Classifier>) {
+        self.retired.push(classifier);
     }
 
     fn drop_retired(&mut self) {
@@ -718,7 +718,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_set_of_wishes_leaves_everything_as_it_was() {
+    fn a_refused_request_leaves_bearers_and_paths_unchanged() {
         let (mut control, mut receiver) = control(3);
         control
             .grant(&[Wish::Add(relay(1, 7)), Wish::Add(relay(2, 8))])
@@ -879,7 +879,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_shared_and_their_numbers_come_back() {
+    fn paths_are_shared_and_released_with_their_last_bearer() {
         let (mut control, mut receiver) = control(10);
         for round in 0..3 {
             let wishes = [relay(1, 7), relay(2, 7), relay(3, 8)].map(Wish::Add);

@@ -53,7 +53,7 @@ impl FlowFilter {
     /// Returns the part that is not allowed.
     pub fn described(text: &str) -> Result<Self, String> {
         if text.len() > MOST_TEXT_BYTES {
-            return Err(format!("want {MOST_TEXT_BYTES} bytes at most"));
+            return Err(format!("expected at most {MOST_TEXT_BYTES} bytes"));
         }
         let mut words = text.split_ascii_whitespace().peekable();
         want("permit", &mut words)?;
@@ -69,7 +69,7 @@ impl FlowFilter {
         let user = End::read(words.next(), words.next())?;
         match words.next() {
             // Options are not allowed.
-            Some(more) => Err(format!("{more}: want nothing behind the user's end")),
+            Some(more) => Err(format!("{more}: expected nothing after the user's end")),
             None => Ok(Self {
                 protocol,
                 remote,
@@ -139,8 +139,8 @@ impl FlowFilter {
 fn want<'a>(wanted: &str, words: &mut impl Iterator<Item = &'a str>) -> Result<(), String> {
     match words.next() {
         Some(word) if word == wanted => Ok(()),
-        Some(other) => Err(format!("want \"{wanted}\", not \"{other}\"")),
-        None => Err(format!("want \"{wanted}\"")),
+        Some(other) => Err(format!("expected \"{wanted}\", not \"{other}\"")),
+        None => Err(format!("expected \"{wanted}\"")),
     }
 }
 
@@ -319,12 +319,12 @@ mod tests {
     #[test]
     fn invalid_flow_descriptions_are_refused_with_the_wrong_part() {
         for (text, part) in [
-            ("", "want \"permit\""),
-            ("deny out ip from any to any", "want \"permit\""),
-            ("permit in ip from any to any", "want \"out\""),
+            ("", "expected \"permit\""),
+            ("deny out ip from any to any", "expected \"permit\""),
+            ("permit in ip from any to any", "expected \"out\""),
             ("permit out tcp from any to any", "protocol tcp"),
             ("permit out 256 from any to any", "protocol 256"),
-            ("permit out ip any to any", "want \"from\""),
+            ("permit out ip any to any", "expected \"from\""),
             (
                 "permit out ip from !10.0.0.0/8 to any",
                 "address !10.0.0.0/8",
@@ -334,7 +334,7 @@ mod tests {
                 "address 10.0.0.0/33",
             ),
             ("permit out ip from any to", "no address"),
-            ("permit out ip from any", "want \"to\""),
+            ("permit out ip from any", "expected \"to\""),
             ("permit out 17 from any 9-8 to any", "ports 9-8"),
             ("permit out 17 from any 65536 to any", "ports 65536"),
             ("permit out 17 from any , to any", "ports ,"),
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_beside_the_description_have_to_fit_as_well() {
+    fn traffic_class_spi_and_flow_label_must_match_too() {
         let mut esp = frame(("198.51.100.7", 1), ("10.45.0.2", 2));
         (esp[15], esp[23]) = (0xb9, 50);
         esp[34..38].copy_from_slice(&[0, 0, 1, 2]);
@@ -418,7 +418,7 @@ mod tests {
         }
 
         #[test]
-        fn noise_is_no_description_and_no_trouble(text in ".{0,80}", words in proptest::collection::vec(
+        fn random_flow_descriptions_are_parsed_without_a_panic(text in ".{0,80}", words in proptest::collection::vec(
             prop_oneof![
                 Just("permit"), Just("out"), Just("ip"), Just("from"), Just("any"), Just("to"), Just("1-2"),
             ],

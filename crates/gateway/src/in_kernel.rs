@@ -22,10 +22,10 @@ pub(super) const UPCALL: UpcallVersion = UpcallVersion {
     },
 };
 
-/// Returns the programs' part of these settings.
+/// Returns the settings that the XDP programs need.
 ///
 /// # Errors
-/// Returns the error in them, or the part that the kernel does not support.
+/// Fails if a setting is wrong, or if the kernel version of the function does not support it.
 fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, SettingsError> {
     let settings: Settings = settings(table)?;
     let answers_neighbours = settings.mac.is_some();
@@ -37,7 +37,7 @@ fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, SettingsError
     } = settings.check()?;
     let wrong = |text: &str| Err(SettingsError(text.to_string()));
     if settings.matching != Matching::Hash {
-        return wrong("matching: in the kernel there is hash only: leave it out");
+        return wrong("matching: the kernel supports only hash: leave it out");
     }
     let v4 = own.iter().filter(|address| address.is_ipv4()).count();
     if v4.max(own.len() - v4) > MOST_OWN {
@@ -60,7 +60,7 @@ fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, SettingsError
 impl Mirror for Arc<KernelGateway> {
     fn make(&self, change: &Change) -> io::Result<()> {
         match *change {
-            // Packets that need a sorting cause an upcall.
+            // Packets that need a classifier cause an upcall.
             Change::Set(Slot { key, .. }) | Change::Remove(key) | Change::Police { key, .. }
                 if is_of_rule(key) =>
             {
@@ -78,7 +78,7 @@ impl Mirror for Arc<KernelGateway> {
             // The worker sends these.
             Change::EndMarker { .. }
             | Change::Echo { .. }
-            | Change::Sorting { .. }
+            | Change::Classifier { .. }
             | Change::Forget(_) => Ok(()),
         }
     }

@@ -4,11 +4,11 @@
 //! Each batch goes through three passes: read the headers, look all of them up, act (`plane`). The bearers change
 //! between batches, by a few changes at a time that come through a ring (`change`).
 //!
-//! A session of a 5G core may also need flow filters, usage reports, buffering and QFI marks. A **sorting** implements
-//! these for the packets of one tunnel or user. The bearer names its sorting. The first matching rule of the sorting
+//! A session of a 5G core may also need flow filters, usage reports, buffering and QFI marks. A **classifier** implements
+//! these for the packets of one tunnel or user. The bearer names its classifier. The first matching rule of the classifier
 //! names a bearer, so every rule has a path, an action and rates like any bearer. A bearer without rules is looked up
-//! and applied as if sortings did not exist. A packet with a sorting leaves the fast path at the point where
-//! undeliverable packets are dropped (`left_out`), gets a second lookup, and returns to the fast path. Sortings are
+//! and applied as if classifiers did not exist. A packet with a classifier leaves the fast path at the point where
+//! undeliverable packets are dropped (`left_out`), gets a second lookup, and returns to the fast path. Classifiers are
 //! immutable. The control plane makes them and sends them to the workers through the ring of changes. All workers share
 //! the usage counters (`usage`) and the buffered packets (`buffer`). Workers notify the control plane through a ring
 //! (`event`), from which PFCP's thread makes reports (`pfcp`).
@@ -33,6 +33,7 @@ mod bearer;
 mod buffer;
 mod change;
 mod churn;
+mod classifier;
 mod control;
 mod event;
 mod flow;
@@ -54,7 +55,6 @@ mod scapy;
 mod server;
 mod settings;
 mod slot;
-mod sorting;
 mod standalone;
 mod state;
 mod table;
@@ -62,6 +62,7 @@ mod usage;
 
 pub use bearer::{Action, Bearer, BearerText, CSV_HEADER, Match, Path, read_csv};
 pub use churn::{Churned, bearers_of, churn};
+pub use classifier::Classifier;
 pub use control::{Control, Wish};
 pub use flow::FlowFilter;
 pub use limit::{Limit, Limits, MeterName};
@@ -69,7 +70,6 @@ pub use outcome::{OUTCOMES, Outcome};
 pub use policing::METERS_PER_BEARER;
 pub use refusal::Refused;
 pub use server::{Answer, Request};
-pub use sorting::Sorting;
 pub use standalone::Detached;
 pub use table::{BYTES_PER_BEARER, Matching};
 pub use taut_function::control_socket::MOST_FILE_BYTES;
@@ -101,6 +101,7 @@ pub const ENTRY: Entry = Entry {
     summary: "a mobile gateway: relays between GTP-U tunnels and is the end of them",
     class: Class::Basic,
     ports: Some("tunnels"),
+    files: |_| Vec::new(),
     build: |table| {
         let settings: Settings = settings(table)?;
         Ok(Box::new(Gateway::new(settings.check()?)) as Box<dyn Function>)

@@ -285,7 +285,7 @@ mod tests {
         /// For frames with exchanged bytes, truncated or extended, the short parser gives the result of the long one,
         /// if it gives any.
         #[test]
-        fn the_short_way_reads_what_the_long_one_reads(
+        fn the_fast_parser_agrees_with_the_complete_parser(
             to_gateway: bool, tunnelled: bool, len in 0usize..130,
             changes in proptest::collection::vec((12usize..60, any::<u8>()), 0..4), repaired: bool,
         ) {

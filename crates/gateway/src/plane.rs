@@ -2,13 +2,14 @@
 //! Batches pass through it in `plane/pass.rs`.
 
 mod act;
+mod classify;
 mod pass;
-mod sort;
 
 use super::answer::{Messages, Way};
 use super::bearer::{Bearer, Kind, is_of_rule};
 use super::buffer::HeldPackets;
 use super::change::{Change, Receiver};
+use super::classifier::Classifier;
 use super::control::{Control, Wish};
 use super::kernel::Kernel;
 use super::known_paths::KnownPaths;
@@ -16,7 +17,6 @@ use super::outcome::{Counts, OUTCOMES, Outcome};
 use super::parser::Own;
 use super::policing::Policing;
 use super::settings::{Checked, Others};
-use super::sorting::Sorting;
 use super::state::Together;
 use super::table::Table;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ pub(super) struct Plane {
     pub(super) receiver: Receiver,
     pub(super) counts: Counts,
     kernel: Kernel,
-    /// The sortings, indexed by number minus 1.
-    pub(super) sortings: Vec<Option<Arc<Sorting>>>,
+    /// The classifiers, indexed by number minus 1.
+    pub(super) classifiers: Vec<Option<Arc<Classifier>>>,
     pub(super) held: HeldPackets,
     /// True while released packets pass, which must not be buffered again.
     is_draining: bool,
@@ -71,7 +71,7 @@ impl Plane {
         let settings = &checked.settings;
         let own = Own::new(&checked.own);
         Ok(Self {
-            sortings: vec![None; settings.metered_bearers()],
+            classifiers: vec![None; settings.metered_bearers()],
             held: HeldPackets::new(held)?,
             is_draining: false,
             aside: Batch::new(),
@@ -116,7 +116,9 @@ impl Plane {
             Change::Set(slot) => drop(self.table.set(slot)),
             Change::Path(number, path) => self.paths.set(number, path),
             Change::Police { key, meters } => self.policing.assign(key, meters),
-            Change::Sorting { number, sorting } => set_sorting(&mut self.sortings, number, sorting),
+            Change::Classifier { number, classifier } => {
+                set_classifier(&mut self.classifiers, number, classifier)
+            }
             // These changes are no part of a table's state.
             Change::Remove(_)
             | Change::Meter { .. }
@@ -139,7 +141,7 @@ impl Plane {
         let policing = &mut self.policing;
         let (messages, pool) = (&mut self.messages, &self.pool);
         let (kernel, tunnels) = (&self.kernel, self.tunnels.as_deref());
-        let (sortings, held) = (&mut self.sortings, &mut self.held);
+        let (classifiers, held) = (&mut self.classifiers, &mut self.held);
         let mut in_vain = 0;
         self.receiver.ring.take(|change| {
             any = true;
@@ -164,7 +166,9 @@ impl Plane {
                     }
                 }
                 Change::Forget(key) => in_vain += held.forget(key),
-                Change::Sorting { number, sorting } => set_sorting(sortings, number, sorting),
+                Change::Classifier { number, classifier } => {
+                    set_classifier(classifiers, number, classifier)
+                }
                 Change::Echo { path, sequence } => {
                     paths.peers.ask(path, sequence);
                     if let Some(way) = way_to(path, paths, kernel, tunnels) {
@@ -220,9 +224,13 @@ fn way_to(
     })
 }
 
-/// Stores a sorting under its number, or removes it.
-fn set_sorting(sortings: &mut [Option<Arc<Sorting>>], number: u32, sorting: Option<Arc<Sorting>>) {
-    if let Some(place) = sortings.get_mut((number as usize).wrapping_sub(1)) {
-        *place = sorting;
+/// Stores a classifier under its number, or removes it.
+fn set_classifier(
+    classifiers: &mut [Option<Arc<Classifier>>],
+    number: u32,
+    classifier: Option<Arc<Classifier>>,
+) {
+    if let Some(place) = classifiers.get_mut((number as usize).wrapping_sub(1)) {
+        *place = classifier;
     }
 }

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_those_of_the_clock() {
+    fn policing_times_are_derived_from_the_calibrated_clock() {
         let policing = Policing::new(1, SharedMeters::new(1));
         let clock = Clock::calibrate(CALIBRATION);
         let second = policing.meters.begun_ticks + clock.to_ticks(1e9) as u64;
@@ -221,14 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn meters_of_a_bearer_occupy_the_size_of_one_bearer() {
+    fn meters_of_a_bearer_take_the_documented_bytes() {
         let meters = METERS_PER_BEARER * size_of::<SharedMeter>();
         assert_eq!(meters, super::super::BYTES_PER_BEARER);
     }
 
     proptest! {
         #[test]
-        fn entries_hold_two_numbers(key in 1u64.., first: u32, second: u32) {
+        fn an_entry_stores_two_meter_indices(key in 1u64.., first: u32, second: u32) {
             prop_assert_eq!(meters(&entry(key, [first, second])), [first, second]);
         }
     }

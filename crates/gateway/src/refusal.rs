@@ -14,24 +14,24 @@ pub enum Refused {
     #[error("match {0} has no bearer")]
     Unknown(Match),
     /// The table is full; the number is its capacity in bearers.
-    #[error("the table is full: it has room for {0} bearers (setting `bearers`)")]
+    #[error("the table is full: it holds at most {0} bearers (setting `bearers`)")]
     Full(usize),
     /// There are too many pairs of addresses.
-    #[error("too many different peers: {MOST_PATHS} at most")]
+    #[error("too many different peers: the maximum is {MOST_PATHS}")]
     TooManyPaths,
-    /// The sorting does not exist, or there is no free number for another one.
-    #[error("no number is left to sort packets by")]
-    TooManySortings,
+    /// The classifier does not exist, or there is no free number for another one.
+    #[error("no free number for another set of packet filters")]
+    TooManyClassifiers,
     /// There are too many rate limits.
     #[error(
-        "too many rates: {0} at most, {METERS_PER_BEARER} for each bearer of the table (setting `bearers`)"
+        "too many rates: the maximum is {0}, {METERS_PER_BEARER} for each bearer of the table (setting `bearers`)"
     )]
     TooManyMeters(usize),
     /// The worker applies no changes.
-    #[error("the data path takes no changes: it has ended, or hangs")]
+    #[error("the data path does not accept changes: it exited or hangs")]
     Stuck,
     /// The programs in the kernel accept no changes.
-    #[error("the kernel takes no changes: {0}")]
+    #[error("the kernel does not accept changes: {0}")]
     Kernel(String),
 }
 

@@ -203,7 +203,7 @@ fn load(text: &str, replace: bool, control: &mut Control) -> Answer {
         Err((line, error)) => return at(line, error),
     };
     if bearers.is_empty() {
-        return Answer::wrong("there is no bearer in it");
+        return Answer::wrong("the file has no bearers");
     }
     let wishes: Vec<_> = bearers.iter().map(|(_, b)| wish(*b, replace)).collect();
     granted(&wishes, control)

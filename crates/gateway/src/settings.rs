@@ -16,7 +16,7 @@ const LEAST_MTU: usize = 1280;
 #[derive(Deserialize)]
 #[serde(
     untagged,
-    expecting = "want an IP address such as \"192.0.2.1\", or a list of them"
+    expecting = "expected an IP address such as \"192.0.2.1\", or a list of them"
 )]
 enum Addresses {
     One(IpAddr),
@@ -78,19 +78,19 @@ impl Settings {
         };
         let wrong = |text: String| Err(SettingsError(text));
         if own.is_empty() || own.iter().any(|a| a.is_unspecified() || a.is_multicast()) {
-            return wrong("address: want the gateway's own address, or several".to_string());
+            return wrong("address: expected the gateway's own address, or several".to_string());
         }
         if !(1..=MOST_BEARERS).contains(&self.bearers) {
-            return wrong(format!("bearers: want 1 to {MOST_BEARERS}"));
+            return wrong(format!("bearers: expected 1 to {MOST_BEARERS}"));
         }
         if !(LEAST_MTU..=65_535).contains(&self.mtu) {
-            return wrong(format!("mtu: want {LEAST_MTU} to 65535 bytes"));
+            return wrong(format!("mtu: expected {LEAST_MTU} to 65535 bytes"));
         }
         if let Some(tunnels) = &self.tunnels {
             let is_twice = |(place, port)| tunnels[..place].contains(port);
             if tunnels.is_empty() || tunnels.iter().enumerate().any(is_twice) {
                 return wrong(format!(
-                    "tunnels = {tunnels:?}: want the numbers of the ports that tunnels come in by, each once, such as [0]; \
+                    "tunnels = {tunnels:?}: expected the numbers of the ports that tunnels come in by, each once, such as [0]; \
                      without, they come in by all"
                 ));
             }

@@ -54,11 +54,11 @@ impl Detached {
     pub fn restart(&mut self, now: Instant) -> Result<(), String> {
         let all: Vec<_> = self.control.bearers().collect();
         let mut all: Vec<_> = all.iter().map(|b| Wish::Remove(b.matched)).collect();
-        let sortings = self.control.sortings();
+        let classifiers = self.control.classifiers();
         all.extend(
-            sortings
+            classifiers
                 .into_iter()
-                .map(|number| Wish::Sorting(number, None)),
+                .map(|number| Wish::Classifier(number, None)),
         );
         self.control.grant(&all).map_err(|e| e.1.to_string())?;
         self.take_changes();
@@ -160,10 +160,10 @@ impl Detached {
             let key = bearer.matched.key();
             let slot = table.get(key).ok_or(format!("no {bearer:?}"))?;
             let path = paths.get(slot.path).filter(|_| slot.path != 0);
-            if let super::Action::Sort { number } = bearer.action {
+            if let super::Action::Classify { number } = bearer.action {
                 let place = (number as usize).wrapping_sub(1);
-                let found = self.plane.sortings.get(place).and_then(Option::as_ref);
-                let wanted = self.control.sorting(number);
+                let found = self.plane.classifiers.get(place).and_then(Option::as_ref);
+                let wanted = self.control.classifier(number);
                 let is_same = |(a, b)| Arc::ptr_eq(a, b);
                 if !found.zip(wanted).is_some_and(is_same) {
                     return Err(format!("{found:?} for {wanted:?}"));
@@ -191,13 +191,13 @@ impl Detached {
         };
         let matches: Vec<Match> = node.check(&self.control)?;
         let (len, _) = self.control.occupancy();
-        let sorted = self.control.bearers();
-        let sorted = sorted
-            .filter(|it| matches!(it.action, super::Action::Sort { .. }))
+        let classified = self.control.bearers();
+        let classified = classified
+            .filter(|it| matches!(it.action, super::Action::Classify { .. }))
             .count();
-        if sorted != self.control.sortings().len() {
+        if classified != self.control.classifiers().len() {
             return Err(format!(
-                "{sorted} tunnels and users are sorted, by other sortings"
+                "{classified} tunnels and users are classified, by other classifiers"
             ));
         }
         if matches.len() != len {

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_without_room_finds_nothing() {
+    fn a_table_of_zero_capacity_finds_nothing() {
         for matching in [Matching::Hash, Matching::Linear, Matching::Rules] {
             let mut table = Table::new(matching, 0);
             assert!(!table.set(slot(1, 1)));

@@ -298,7 +298,7 @@ fn decorated(message: MessageType, kind: u8) -> Vec<u8> {
 }
 
 #[test]
-fn sequence_numbers_and_extension_headers_are_relayed_as_they_came() {
+fn sequence_numbers_and_optional_extension_headers_are_relayed_unchanged() {
     let mut gateway = Bench::with("0x10,relay,0x20,192.0.2.9");
     for message in [MessageType::G_PDU, MessageType::END_MARKER] {
         // A relay ignores headers that only a tunnel endpoint has to understand.
@@ -435,7 +435,7 @@ fn users_do_not_reach_the_gateway_itself_through_their_tunnels() {
 }
 
 #[test]
-fn tunnels_at_ports_other_than_theirs_are_dropped() {
+fn gtp_packets_on_ports_not_configured_for_tunnels_are_dropped() {
     let mut gateway = Bench::new("tunnels = [0]");
     gateway
         .add("0x10,relay,0x20,192.0.2.9\n0x11,decapsulate\n10.45.0.2,encapsulate,0x30,192.0.2.9");
@@ -515,7 +515,7 @@ fn echo_requests_are_answered_where_they_came_from() {
 }
 
 #[test]
-fn whoever_sends_through_an_unknown_tunnel_is_told() {
+fn packets_of_an_unknown_tunnel_trigger_an_error_indication() {
     let mut gateway = Bench::with("0x10,relay,0x20,192.0.2.9");
     for outer_v4 in [true, false] {
         for teid in [0, 0x11] {
@@ -692,7 +692,7 @@ fn every_packet_has_one_outcome_even_when_truncated_or_corrupted() {
 }
 
 #[test]
-fn a_packet_of_no_hops_left_goes_no_further() {
+fn packets_with_an_expired_ttl_are_dropped() {
     let mut gateway = Bench::with("0x10,relay,0x20,192.0.2.9");
     for (ttl, passes) in [(2, 1), (1, 0), (0, 0)] {
         let mut frame = tunnelled(true, true, 0x10, 100);
@@ -793,7 +793,7 @@ fn user_packets_above_the_rate_are_dropped_and_counted_separately() {
 }
 
 #[test]
-fn all_bearers_of_a_meter_together_keep_to_its_rate() {
+fn bearers_that_share_a_meter_together_obey_its_rate() {
     let mut gateway = limiting("0x10,decapsulate\n0x11,decapsulate\n0x12,decapsulate");
     hold_to(&mut gateway, 8000, 1, &[0x10, 0x11].map(Match::Teid));
     let frame = |teid, bytes: usize| tunnelled(true, true, teid, 50 + bytes);
@@ -820,7 +820,7 @@ fn all_bearers_of_a_meter_together_keep_to_its_rate() {
 }
 
 #[test]
-fn other_frames_pass_only_if_told_so() {
+fn unmatched_frames_are_forwarded_only_if_configured() {
     let arp = UdpFlow::default().frame(64).unwrap();
     let arp = [&arp[..12], &[8, 6], &arp[14..]].concat();
     let user = flow("198.19.0.1", "10.45.0.9").frame(64).unwrap();
@@ -999,20 +999,20 @@ fn bearers_change_between_batches_and_no_packet_is_lost() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused() {
+fn invalid_settings_are_refused_with_the_reason() {
     for (text, part) in [
         ("", "the key `address` is missing"),
-        ("address = []", "address: want"),
-        ("address = \"0.0.0.0\"", "address: want"),
-        ("address = \"here\"", "want an IP address such as"),
+        ("address = []", "address: expected"),
+        ("address = \"0.0.0.0\"", "address: expected"),
+        ("address = \"here\"", "expected an IP address such as"),
         (
             "address = \"192.0.2.1\"\nbearers = 0",
-            "bearers: want 1 to 4000000",
+            "bearers: expected 1 to 4000000",
         ),
-        ("address = \"192.0.2.1\"\nmtu = 1279", "mtu: want 1280"),
+        ("address = \"192.0.2.1\"\nmtu = 1279", "mtu: expected 1280"),
         (
             "address = \"192.0.2.1\"\nmatching = \"tree\"",
-            "matching = \"tree\": want \"hash\", \"linear\" or \"rules\"",
+            "matching = \"tree\": expected \"hash\", \"linear\" or \"rules\"",
         ),
         ("address = \"192.0.2.1\"\nsped = 1", "unknown key `sped`"),
     ] {
@@ -1123,7 +1123,7 @@ impl Drop for Served {
 }
 
 #[test]
-fn the_control_socket_adds_lists_and_removes() {
+fn bearers_are_added_listed_and_removed_over_the_control_socket() {
     let served = Served::start(3);
     let add = r#"{"op":"add","bearers":[{"match":"0x10","action":"relay","teid":32,"remote":"192.0.2.9"},{"match":"10.45.0.2","action":"encapsulate","teid":33,"remote":"192.0.2.9","qfi":9}]}"#;
     let answers = served.ask(&format!("{add}\n{add}\n"), 2);
@@ -1160,7 +1160,7 @@ fn the_control_socket_adds_lists_and_removes() {
         full["error"]
             .as_str()
             .unwrap()
-            .contains("room for 3 bearers")
+            .contains("at most 3 bearers")
     );
     let remove = "{\"op\":\"remove\",\"matches\":[\"16\",\"10.45.0.2\"]}\n";
     let answers = served.ask(&format!("{remove}{remove}{load}"), 3);
@@ -1183,12 +1183,12 @@ fn errors_name_the_wrong_bearer_or_an_empty_file() {
     assert_eq!(error(bare), said);
     let nothing = "# no bearer\n\n";
     let load = |csv: &str| format!("{{\"op\":\"load\",\"bytes\":{}}}\n{csv}", csv.len());
-    assert_eq!(error(&load(nothing)), "there is no bearer in it");
-    assert_eq!(error(&load("")), "there is no bearer in it");
+    assert_eq!(error(&load(nothing)), "the file has no bearers");
+    assert_eq!(error(&load("")), "the file has no bearers");
 }
 
 #[test]
-fn nonsense_on_the_control_socket_is_answered_and_harms_nobody() {
+fn invalid_control_requests_get_an_error_and_change_nothing() {
     let served = Served::start(3);
     for request in [
         "hello\n",
@@ -1214,13 +1214,16 @@ fn nonsense_on_the_control_socket_is_answered_and_harms_nobody() {
 }
 
 #[test]
-fn files_that_are_loaded_at_one_time_are_limited_together() {
+fn concurrently_loaded_files_share_one_memory_limit() {
     let served = Served::start(3);
     let whole = "{\"op\":\"load\",\"bytes\":1073741824}\n";
     let small = "{\"op\":\"load\",\"bytes\":6,\"replace\":true}\n1,drop";
     let more = "{\"op\":\"load\",\"bytes\":1073741825}\n";
     let refused = &served.ask(more, 1)[0];
-    assert_eq!(refused["error"], "a file has 1073741824 bytes at most");
+    assert_eq!(
+        refused["error"],
+        "the file is too large: the maximum is 1073741824 bytes"
+    );
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     let ask = || {
         let answer = served.ask(small, 1).remove(0);
@@ -1246,7 +1249,7 @@ fn files_that_are_loaded_at_one_time_are_limited_together() {
     };
     let error = refused["error"].as_str().unwrap();
     assert!(
-        error.starts_with("1073741824 bytes are being loaded by others"),
+        error.starts_with("other clients are loading 1073741824 bytes"),
         "{error}"
     );
     // Its share of the memory for files is free again when it disconnects.
@@ -1265,7 +1268,10 @@ fn gateways_refuse_sockets_in_use_and_replace_stale_ones() {
         .map_err(|e| e.0)
         .unwrap();
     let error = second.prepare().unwrap_err().to_string();
-    assert!(error.contains("another taut listens there"), "{error}");
+    assert!(
+        error.contains("another taut listens on this path"),
+        "{error}"
+    );
     assert!(served.path().exists());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("left.sock");
@@ -1332,7 +1338,7 @@ proptest! {
     /// Under random changes of bearers and random frames, including damaged frames, the rules give the same frames and
     /// counts as the hash table.
     #[test]
-    fn rules_say_what_the_hash_table_says(
+    fn rules_and_hash_table_produce_equal_frames_and_counts(
         bearers in proptest::collection::vec((any::<bool>(), 1u32..6, 0u8..4), 1..16),
         frames in proptest::collection::vec(
             (any::<bool>(), any::<bool>(), 1u32..7, any::<bool>(), 0usize..4, (12usize..60, any::<u8>())), 1..16,
@@ -1380,7 +1386,7 @@ proptest! {
 }
 
 #[test]
-fn containers_name_the_downlink() {
+fn downlink_packets_have_a_pdu_session_container_with_their_qfi() {
     let mut gateway = Bench::with("10.45.0.2,encapsulate,1,192.0.2.9,7");
     let out = gateway.pass(&[flow("198.19.0.1", "10.45.0.2").frame(64).unwrap()], 1);
     let gtpu = Gtpu::new(&out[0][42..]).unwrap();
@@ -1423,7 +1429,7 @@ fn take(gateway: &mut Gateway) -> &mut Plane {
 }
 
 #[test]
-fn workers_have_the_same_bearers_whenever_they_start() {
+fn a_worker_that_starts_later_has_all_earlier_bearers() {
     let line = |n: u32| format!("{n:#x},relay,{n:#x},198.18.0.{}\n", n % 200 + 1);
     let lines = |numbers: std::ops::Range<u32>| numbers.map(line).collect::<String>();
     let mut next = of_two_workers("bearers = 5000");

@@ -578,7 +578,7 @@ fn from_user(teid: u32, port: u16, qfi: Option<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn a_session_of_open5gs_keeps_tells_passes_counts_and_reports() {
+fn an_open5gs_session_buffers_notifies_forwards_counts_and_reports() {
     let mut upf = Upf::new("");
     let made = upf.establish(&open5gs(1000)).accepted();
     assert_eq!(made.seid, Some(0x77));
@@ -787,7 +787,7 @@ fn a_free5gc_session_reports_usage_and_stops_at_its_quota() {
 }
 
 #[test]
-fn a_flow_has_its_own_tunnel_gate_and_mark() {
+fn a_flow_has_its_own_tunnel_gate_and_qfi() {
     let mut upf = Upf::new("");
     let made = upf.establish(&free5gc()).accepted();
     let (seid, teid) = (made.seid(), made.teid(1));
@@ -889,7 +889,7 @@ fn a_flow_keeps_its_own_rate_and_usage_excludes_drops() {
 }
 
 #[test]
-fn buffering_keeps_its_delay_and_limits_and_ends_cleanly() {
+fn buffering_obeys_the_limit_and_notification_delay_of_the_smf() {
     let mut upf = Upf::new(", held = 3, session_held = 100");
     let seid = upf.establish(&free5gc()).accepted().seid();
     let bar = |rest: &[Element]| {
@@ -1160,7 +1160,7 @@ fn a_non_forwarding_far_may_have_a_zero_tunnel() {
 }
 
 #[test]
-fn a_qer_without_a_flow_leaves_the_mark_to_another() {
+fn the_first_nonzero_qfi_of_the_qers_marks_the_packets() {
     let mut upf = Upf::new("");
     let forwards = || {
         far(

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn realtime_shows_in_the_kernels_own_account() {
+    fn the_kernel_reports_the_realtime_priority_of_the_thread() {
         if !has_capability(Capability::SysNice) {
             println!("skipped: needs CAP_SYS_NICE");
             return;

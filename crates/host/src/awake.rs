@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_holds_until_it_is_dropped() {
+    fn cores_stay_awake_until_the_request_is_dropped() {
         if let Some(why) = Awake::why_not() {
             println!("skipped: needs cores that can be kept awake: {why}");
             return;

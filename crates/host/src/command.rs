@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_of_a_program_comes_back() {
+    fn the_output_of_a_program_is_returned() {
         assert_eq!(run("echo", &["two", "words"]).unwrap(), "two words\n");
     }
 
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn want_of_privilege_is_told_apart() {
+    fn missing_privileges_are_distinguished_from_other_failures() {
         let error = run(
             "sh",
             &[

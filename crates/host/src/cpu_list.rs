@@ -75,7 +75,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_ranges_and_single_cpus() {
+    fn ranges_and_single_cpus_are_parsed() {
         assert_eq!(
             parse_cpu_list("0-2,8\n"),
             Some(BTreeSet::from([0, 1, 2, 8]))
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_list() {
+    fn invalid_cpu_lists_are_refused() {
         for text in ["a", "3-1", "1-", "0-99999999999", "-"] {
             assert_eq!(parse_cpu_list(text), None, "{text}");
         }
@@ -100,7 +100,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_list_of_single_cpus_reads_back(cpus in proptest::collection::btree_set(0_usize..1024, 0..20)) {
+        fn cpu_lists_and_masks_survive_a_round_trip(cpus in proptest::collection::btree_set(0_usize..1024, 0..20)) {
             let text = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
             prop_assert_eq!(parse_cpu_list(&text), Some(cpus.clone()));
             prop_assert_eq!(parse_cpu_list(&format_cpu_list(&cpus)), Some(cpus.clone()));

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_moment_of_this_machine_shows() {
+    fn the_cpu_time_of_a_busy_loop_is_measured() {
         let before = CpuReading::take().unwrap();
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(200) {

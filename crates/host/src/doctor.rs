@@ -416,7 +416,7 @@ mod tests {
     const ALL: &[Capability] = &Capability::ALL;
 
     #[test]
-    fn rights_that_lack_are_named_with_what_gives_them() {
+    fn missing_capabilities_are_reported_with_the_granting_command() {
         let unlimited = u64::MAX;
         let well = |held, limit| rights_of(held, limit, (false, false), "taut").verdict;
         assert_eq!(well(ALL, 0), Verdict::Well);
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_user_namespace_some_rights_do_not_count() {
+    fn bpf_and_memory_lock_rights_are_missing_in_user_namespaces() {
         let check = rights_of(ALL, 8 << 20, (true, true), "taut");
         assert_eq!(check.verdict, Verdict::Missing);
         assert!(!check.found.contains("CAP_NET_RAW"), "{check:?}");
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_to_be_free() {
+    fn the_huge_page_check_requires_free_pages() {
         let with = |total, free| {
             huge_pages(&Machine {
                 huge_pages: vec![HugePages {
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_are_ranked_are_settings() {
+    fn every_ranked_setting_exists_among_the_tune_settings() {
         for name in BY_VALUE.iter().chain(NOT_AMONG_SETTINGS) {
             assert!(tune::settings().any(|it| it.name == *name), "{name}");
         }
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn the_settings_that_gain_most_come_first_and_say_how() {
+    fn the_most_effective_settings_are_listed_first_with_their_commands() {
         let audit = Audit {
             profile: Profile::Latency,
             cpus: "1".to_owned(),
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_examined() {
+    fn every_failed_check_of_this_machine_has_a_remedy() {
         let checks = examine(Path::new("taut"), &AtomicBool::new(false)).unwrap();
         let names: Vec<&str> = checks.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(

@@ -25,7 +25,7 @@ const MOST_WATTS: f64 = 500.0;
 /// A meter's command cannot be used; the text is the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "meter `{command}`: {reason}; want a command that prints the joules counted so far, as one number"
+    "meter `{command}`: {reason}; expected a command that prints the joules counted so far, as one number"
 )]
 pub struct MeterError {
     command: String,
@@ -207,7 +207,7 @@ fn ask(line: &str) -> Result<f64, MeterError> {
         // The process may have ended just now; the kill then fails, which does no harm.
         let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
         let _ = child.wait();
-        return Err(error(format!("no answer within {METER_PATIENCE:?}")));
+        return Err(error(format!("no reply within {METER_PATIENCE:?}")));
     };
     if !status.success() {
         return Err(error(format!("it failed ({status})")));
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_counter_there_is_no_figure_but_the_reason() {
+    fn the_reason_is_reported_when_no_energy_counter_exists() {
         let root = tempfile::tempdir().unwrap();
         let meter = Meter::rapl_under(root.path());
         let used = used_with(root.path(), &meter, || (), 1.0);
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_is_asked_before_and_after() {
+    fn the_energy_is_the_difference_of_two_meter_readings() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("joules");
         fs::write(&file, "100.5\n").unwrap();
@@ -546,7 +546,7 @@ mod tests {
     fn an_unusable_energy_meter_is_refused_with_the_expected_format() {
         for (command, part) in [
             ("exit 3", "it failed (exit status: 3)"),
-            ("sleep 1000", "no answer within 5s"),
+            ("sleep 1000", "no reply within 5s"),
             ("echo 12 W", "it printed \"12 W\""),
             ("echo NaN", "it printed \"NaN\""),
             ("echo -1", "it printed \"-1\""),
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_works_is_seen_on_this_machine() {
+    fn cpu_time_of_a_busy_child_process_is_counted() {
         let meter = Meter::Nothing("none".to_owned());
         let mut child = Command::new("sh")
             .args(["-c", "while :; do :; done"])

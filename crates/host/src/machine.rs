@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_remember_their_file() {
+    fn each_fact_names_its_source_file() {
         let root = tree(&[
             ("proc/cpuinfo", CPU_INFO),
             ("proc/meminfo", "MemTotal:       2048 kB\nMemFree: 1 kB\n"),

@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn steal_and_switches_are_differences() {
+    fn steal_time_and_context_switches_are_counted_between_two_snapshots() {
         let stat = |steal: u64, switches: u64| {
             format!("cpu  0 0\ncpu1 1 2 3 4 5 6 7 {steal} 0 0\nctxt {switches}\n")
         };
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_tuned_machine_has_no_standing_source() {
+    fn a_tuned_machine_has_no_permanent_noise_source() {
         let machine = Machine {
             online_cpus: fact(BTreeSet::from([0, 1, 2, 3])),
             isolated_cpus: fact(BTreeSet::from([2, 3])),

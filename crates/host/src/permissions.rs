@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_namespace_is_told_by_whom_it_maps() {
+    fn a_user_namespace_is_recognised_by_its_uid_map() {
         assert!(maps_everybody("         0          0 4294967295\n"));
         for map in ["         0      65534          1\n", ""] {
             assert!(!maps_everybody(map), "{map}");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_without_mask_holds_nothing() {
+    fn a_status_file_without_valid_mask_yields_no_capabilities() {
         assert_eq!(effective_capabilities("Name:\tx\n"), None);
         assert_eq!(effective_capabilities("CapEff:\tzz\n"), None);
     }

@@ -118,7 +118,7 @@ pub fn check(path: &Path) -> io::Result<()> {
         .filter(|parent| !parent.as_os_str().is_empty());
     let parent = fs::metadata(parent.unwrap_or(Path::new(".")))?;
     if can_be_replaced(&parent, own) {
-        return Err(not_ours("lies where other users can replace it"));
+        return Err(not_ours("is where other users can replace it"));
     }
     Ok(())
 }
@@ -175,7 +175,7 @@ pub struct Lock {
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process has the lock.
-    #[error("held by {}", by.map_or("another process".to_owned(), |by| format!("process {by}")))]
+    #[error("in use by {}", by.map_or("another process".to_owned(), |by| format!("process {by}")))]
     Held {
         /// The process number of the holder, if the holder has written it yet.
         by: Option<u32>,
@@ -441,13 +441,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_says_who_holds_it_and_follows_no_link() {
+    fn a_lock_names_its_process_and_follows_no_symbolic_link() {
         let parent = own_folder();
         let path = parent.path().join("lock");
         let held = Lock::take(&path).unwrap();
         assert!(held.is_at(&path));
         let said = Lock::take(&path).unwrap_err().to_string();
-        assert_eq!(said, format!("held by process {}", std::process::id()));
+        assert_eq!(said, format!("in use by process {}", std::process::id()));
         fs::remove_file(&path).unwrap();
         assert!(!held.is_at(&path));
         let target = parent.path().join("target");

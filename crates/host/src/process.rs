@@ -70,7 +70,7 @@ pub enum DeviceError {
         source: io::Error,
     },
     /// The device exited by itself.
-    #[error("{name} died unexpectedly ({status}); its last words:\n{last_lines}")]
+    #[error("{name} exited unexpectedly ({status}); last output:\n{last_lines}")]
     Died {
         /// The device's name.
         name: String,
@@ -81,7 +81,7 @@ pub enum DeviceError {
     },
     /// The device runs but did not print the expected line.
     #[error(
-        "{name} said nothing of what was expected within {waited:?}; its last words:\n{last_lines}"
+        "{name} did not print the expected output within {waited:?}; last output:\n{last_lines}"
     )]
     Silent {
         /// The device's name.
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_heeds_signals_ends_in_its_own_way() {
+    fn a_device_that_handles_signals_exits_with_success() {
         let (mut device, _folder) =
             shell("trap 'exit 0' INT TERM; echo ready; while :; do sleep 0.01; done");
         device
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ignores_interrupts_is_known_by_a_bit() {
+    fn ignored_interrupts_are_detected_in_the_process_status() {
         let status = "Name:\ttaut\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000001006\n";
         assert!(ignores_interrupts(status));
         assert!(!ignores_interrupts("SigIgn:\t0000000000001004\n"));
@@ -540,12 +540,12 @@ mod tests {
     }
 
     #[test]
-    fn unexpected_death_tells_the_status_and_the_last_lines() {
+    fn an_unexpected_exit_is_reported_with_status_and_last_lines() {
         let (mut device, _folder) =
             shell("echo started; for i in $(seq 20); do echo trouble $i >&2; done; exit 7");
         wait_until_dead(&mut device);
         let message = device.check().unwrap_err().to_string();
-        assert!(message.starts_with("shell died unexpectedly (exit status: 7)"));
+        assert!(message.starts_with("shell exited unexpectedly (exit status: 7)"));
         assert!(
             message.ends_with("trouble 19\ntrouble 20"),
             "the end is quoted: {message}"
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_told_apart_from_death() {
+    fn a_silent_device_is_distinguished_from_a_dead_device() {
         let (mut device, _folder) = shell("printf 'half a line'; sleep 1000");
         let error = device
             .wait_for_line(|_| true, Duration::from_millis(20))
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn its_input_stays_open_and_closes_with_the_owner() {
+    fn the_device_input_stays_open_until_its_owner_exits() {
         // `cat` exits at the end of its input, like a device that watches its owner.
         let (mut device, _folder) = shell("cat; echo owner gone");
         drop(device.child.stdin.take());
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deaf_program_is_killed_when_its_owner_is_gone() {
+    fn a_program_ignoring_signals_is_killed_when_its_owner_exits() {
         let line = [
             "sh",
             "-c",
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn it_runs_on_its_cpu_alone() {
+    fn a_device_process_runs_only_on_its_cpu() {
         let (mut device, _folder) = shell("grep Cpus_allowed_list /proc/self/status; sleep 1000");
         let line = device.wait_for_line(|_| true, PATIENCE).unwrap();
         let cpu = crate::choose_cores().device.to_string();
@@ -614,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_it_ends_its_whole_process_group() {
+    fn dropping_a_device_ends_its_whole_process_group() {
         let (mut device, _folder) = shell("sleep 1000 & echo $!; wait");
         let grandchild = device.wait_for_line(|_| true, PATIENCE).unwrap();
         drop(device);
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_does_not_exist_is_named() {
+    fn the_error_names_the_missing_output_folder() {
         let command = Command::new("true");
         let error = DeviceProcess::start("x", command, 0, Path::new("/no/such/run")).unwrap_err();
         assert!(

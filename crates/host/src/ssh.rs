@@ -19,10 +19,12 @@ impl FromStr for SshAddress {
     fn from_str(text: &str) -> Result<Self, String> {
         let rest = text
             .strip_prefix("ssh://")
-            .ok_or("want ssh://user@host:port")?;
+            .ok_or("expected ssh://user@host:port")?;
         let (destination, port) = match rest.rsplit_once(':') {
             Some((host, port)) if !port.contains(']') => {
-                let port = port.parse().map_err(|_| format!("`{port}` is no port"))?;
+                let port = port
+                    .parse()
+                    .map_err(|_| format!("`{port}` is not a port number"))?;
                 (host, Some(port))
             }
             _ => (rest, None),
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn words_survive_a_shell() {
+    fn quoted_words_pass_a_shell_unchanged() {
         for word in [
             "plain",
             "",

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn testpmd_gets_devices_before_the_dashes_and_its_mode_after() {
+    fn devices_precede_the_double_dash_and_the_mode_follows() {
         let line = Testpmd {
             cpu: 3,
             memory: Memory::Shared,

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cpu_is_shared_and_called_meaningless() {
+    fn measurements_on_a_single_cpu_are_reported_as_not_meaningful() {
         let plan = Topology { cpus: vec![cpu(3)] }.choose_cores();
         assert_eq!((plan.generator, plan.device), (3, 3));
         assert!(plan.is_shared());
@@ -332,7 +332,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn choice_is_always_among_the_cpus(ids in proptest::collection::btree_set(0_usize..64, 1..12)) {
+        fn chosen_cpus_are_always_available_cpus(ids in proptest::collection::btree_set(0_usize..64, 1..12)) {
             let (generator, device) = pair(ids.iter().map(|&id| cpu(id)).collect());
             prop_assert!(ids.contains(&generator) && ids.contains(&device));
             prop_assert_eq!(generator == device, ids.len() == 1);

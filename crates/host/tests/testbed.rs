@@ -124,7 +124,7 @@ fn receive_softirqs() -> BTreeMap<usize, u64> {
 }
 
 #[test]
-fn a_frame_crosses_the_bridge_and_nothing_stays_behind() {
+fn frames_cross_the_bridge_and_teardown_removes_every_link() {
     let Some(_alone) = alone_and_root() else {
         return;
     };
@@ -141,7 +141,7 @@ fn a_frame_crosses_the_bridge_and_nothing_stays_behind() {
 }
 
 #[test]
-fn without_a_device_nothing_crosses_and_the_wires_are_silent() {
+fn interfaces_without_a_device_receive_nothing_and_have_offloads_disabled() {
     let Some(_alone) = alone_and_root() else {
         return;
     };
@@ -236,7 +236,7 @@ fn a_device_process_runs_in_its_namespace_with_its_pid() {
 }
 
 #[test]
-fn the_guard_goes_back_to_where_it_came_from() {
+fn the_guard_returns_to_the_previous_network_namespace() {
     let Some(_alone) = alone_and_root() else {
         return;
     };

@@ -711,7 +711,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_gives_back_what_was_put_in() {
+    fn a_buffer_set_contains_exactly_the_inserted_buffers() {
         let all: BufferSet = Buffer::ALL.into_iter().collect();
         assert!(all.iter().eq(Buffer::ALL));
         let one: BufferSet = [Buffer::TlsSni].into_iter().collect();
@@ -720,7 +720,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_places() {
+    fn the_value_of_each_buffer_is_its_list_index() {
         for (number, buffer) in Buffer::ALL.into_iter().enumerate() {
             assert_eq!(buffer as usize, number);
         }

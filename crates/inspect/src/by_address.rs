@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn only_short_lists_are_told_apart() {
+    fn only_lists_of_small_networks_count_as_narrow() {
         for (text, narrow) in [
             ("192.0.2.1 198.51.100.0/24 2001:db8::/48", true),
             ("10.0.0.0/12", true),
@@ -130,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_address_finds_the_rules_that_are_about_it(
+        fn lookup_by_address_finds_exactly_the_matching_rules(
             lists in prop::collection::vec(prop::collection::vec((0u128..60, 0u128..9), 0..4), 0..8),
             top in any::<bool>(),
         ) {

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_number_are_those_of_the_certificate() {
+    fn subject_issuer_and_serial_number_are_parsed() {
         let country = attribute(&[0x55, 4, 6], 0x13, b"FR");
         let name = attribute(&[0x55, 4, 3], 0x0c, b"example.org");
         let mail = attribute(KINDS[16].0, 0x16, b"a@example.org");
@@ -304,7 +304,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0usize..80, byte in any::<u8>()) {
+        fn arbitrary_bytes_cause_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0usize..80, byte in any::<u8>()) {
             let mut read = Certificate::default();
             let _ = read.read(&bytes);
             let name = attribute(&[0x55, 4, 3], 0x0c, b"example.org");

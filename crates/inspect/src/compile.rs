@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_means_what_its_language_says() {
+    fn a_rule_matches_according_to_its_dialect() {
         let fits = |dialect, options: &str, payload: &[u8]| {
             let mut reading = Reading::default();
             let options = format!("alert udp any any -> any any ({options}; sid:1;)");
@@ -719,7 +719,7 @@ mod tests {
         alert http any any -> any any (http.uri; content:\"/very\"; sid:6;)\n";
 
     #[test]
-    fn rules_about_head_and_body_fit_however_the_message_comes() {
+    fn head_and_body_rules_match_at_any_message_split() {
         let head: &[u8] = b"POST /very HTTP/1.1\r\nContent-Length: 13\r\n\r\n";
         let body: &[u8] = b"a&cmd=ls&last";
         let whole = [head, body].concat();
@@ -755,7 +755,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_there_is_no_time_for_are_not_asked() {
+    fn rules_beyond_the_time_limit_are_not_evaluated() {
         let set = set("drop udp any any -> any any (content:\"evil\"; sid:1;)\n\
                        alert udp any any -> any 53 (msg:\"any\"; sid:2;)\n");
         let mut inspector = Inspector::new(&set, 16);

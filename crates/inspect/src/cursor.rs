@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_read_as_long_as_there_are_bytes() {
+    fn reads_beyond_the_remaining_bytes_return_nothing() {
         let mut cursor = Cursor(b"\x01\x02\x00\x03abcd");
         assert_eq!(cursor.number(2), Some(0x0102));
         assert_eq!(cursor.string(2), Some(&b"abc"[..]));

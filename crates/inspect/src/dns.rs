@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_the_same_whatever_was_in_their_place_before() {
+    fn names_compare_equal_regardless_of_earlier_contents() {
         let (mut used, mut fresh) = (Name::default(), Name::default());
         assert!(used.extend(b"long.example"));
         used.clear();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_read_in_dots() {
+    fn a_query_name_is_parsed_into_dotted_text() {
         let mut name = Name::default();
         let asked = message(1, b"\x03wWw\x07example\x03com\x00\x00\x01\x00\x01");
         let question = query(&asked, &mut name).unwrap();
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_with_a_hole_is_given_up() {
+    fn a_stream_with_missing_bytes_is_parsed_no_further() {
         let mut framing = Framing::default();
         framing.lose();
         let bytes = [&[0, 17][..], &message(1, b"\x00\x00\x01\x00\x01")].concat();
@@ -392,7 +392,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_cause_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let mut name = Name::default();
             let _ = query(&bytes, &mut name);
             let _ = over_tcp(&bytes);

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_servers_numbers_are_written_down() {
+    fn a_server_fingerprint_contains_version_cipher_and_extensions() {
         let mut read = Fingerprint::default();
         let server = hello("00 c02f 00 0009 ff01 0001 00 0023 0000");
         read.of_server(&server).unwrap();
@@ -284,7 +284,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..300), from in 0usize..40) {
+        fn arbitrary_bytes_cause_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), from in 0usize..40) {
             let mut read = Fingerprint::default();
             let _ = read.of_client(&bytes);
             let _ = read.of_server(&bytes);

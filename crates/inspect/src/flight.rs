@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_whole_however_records_and_segments_cut_them() {
+    fn messages_are_reassembled_from_any_records_and_segments() {
         let list = [&[0, 0, 9][..], &[0, 0, 2, 8, 8], &[0, 0, 1, 9]].concat();
         let messages = [
             message(2, b"hello"),
@@ -255,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_it(
+        fn arbitrary_bytes_cause_no_panic(
             parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..8),
             in_records in any::<bool>(),
         ) {

@@ -121,7 +121,7 @@ pub(crate) fn check(options: &[WrittenOption<'_>]) -> Placed<()> {
     for (number, option) in options.iter().enumerate() {
         let is_again = || options[..number].iter().any(|it| it.name == option.name);
         let reason = if ONCE.contains(&option.name) && is_again() {
-            Some("it is there twice")
+            Some("it is given twice")
         } else {
             wrong_with(option)
         };
@@ -136,17 +136,19 @@ pub(crate) fn check(options: &[WrittenOption<'_>]) -> Placed<()> {
 fn wrong_with(option: &WrittenOption<'_>) -> Option<&'static str> {
     let is_of_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     match (option.name, option.value) {
-        (_, Some("")) => Some("want a value behind the colon"),
-        (name, None) if WITH_VALUE.contains(&name) => Some("want a value"),
-        (name, Some(_)) if WITHOUT_VALUE.contains(&name) => Some("want no value"),
+        (_, Some("")) => Some("expected a value after the colon"),
+        (name, None) if WITH_VALUE.contains(&name) => Some("expected a value"),
+        (name, Some(_)) if WITHOUT_VALUE.contains(&name) => Some("expected no value"),
         ("msg", Some(value))
             if value.len() < 2 || !value.starts_with('"') || !value.ends_with('"') =>
         {
-            Some("want a text in quotes")
+            Some("expected a text in quotes")
         }
-        ("classtype", Some(value)) if value.contains(|c| !is_of_word(c)) => Some("want one word"),
+        ("classtype", Some(value)) if value.contains(|c| !is_of_word(c)) => {
+            Some("expected one word")
+        }
         ("reference", Some(value)) if value.split(',').any(|part| part.trim().is_empty()) => {
-            Some("want a kind and a place, such as url,example.org")
+            Some("expected a kind and a place, such as url,example.org")
         }
         _ => None,
     }
@@ -157,8 +159,8 @@ pub(crate) fn up_to(most: i64, asked: Within) -> Read<Within> {
     let can_be = |end: i64, open: i64| end == open || (0..=most).contains(&end);
     if !can_be(asked.least, i64::MIN) || !can_be(asked.most, i64::MAX) {
         return match most {
-            i64::MAX => wrong("want a number of 0 at least"),
-            most => wrong(format!("want numbers from 0 to {most}")),
+            i64::MAX => wrong("expected a number of at least 0"),
+            most => wrong(format!("expected numbers from 0 to {most}")),
         };
     }
     if asked.least > asked.most {
@@ -194,26 +196,29 @@ mod tests {
     const HEADER: &str = "drop icmp any any -> any any ";
 
     #[test]
-    fn options_that_cannot_be_so_are_mistakes_at_their_place() {
+    fn invalid_rule_options_are_errors_with_their_position() {
         for (option, reason) in [
-            ("itype:999", "itype: want numbers from 0 to 255"),
-            ("itype:-1", "itype: want numbers from 0 to 255"),
-            ("itype:>255", "itype: want numbers from 0 to 255"),
-            ("icode:256", "icode: want numbers from 0 to 255"),
-            ("icode:0<>300", "icode: want numbers from 0 to 255"),
-            ("ttl:<257", "ttl: want numbers from 0 to 255"),
+            ("itype:999", "itype: expected numbers from 0 to 255"),
+            ("itype:-1", "itype: expected numbers from 0 to 255"),
+            ("itype:>255", "itype: expected numbers from 0 to 255"),
+            ("icode:256", "icode: expected numbers from 0 to 255"),
+            ("icode:0<>300", "icode: expected numbers from 0 to 255"),
+            ("ttl:<257", "ttl: expected numbers from 0 to 255"),
             ("ttl:9-3", "ttl: there is no such number"),
-            ("tos:!256", "tos: want numbers from 0 to 255"),
-            ("id:65536", "id: want numbers from 0 to 65535"),
-            ("window:65536", "window: want numbers from 0 to 65535"),
-            ("vlan.id:4096", "vlan.id: want numbers from 0 to 4095"),
-            ("vlan.id:1,3", "vlan.id: tag 3: want -3 to 2"),
-            ("vlan.layers:4", "vlan.layers: want numbers from 0 to 3"),
-            ("fragoffset:8192", "fragoffset: want numbers from 0 to 8191"),
-            ("ip_proto:256", "ip_proto: want numbers from 0 to 255"),
+            ("tos:!256", "tos: expected numbers from 0 to 255"),
+            ("id:65536", "id: expected numbers from 0 to 65535"),
+            ("window:65536", "window: expected numbers from 0 to 65535"),
+            ("vlan.id:4096", "vlan.id: expected numbers from 0 to 4095"),
+            ("vlan.id:1,3", "vlan.id: tag 3: expected -3 to 2"),
+            ("vlan.layers:4", "vlan.layers: expected numbers from 0 to 3"),
+            (
+                "fragoffset:8192",
+                "fragoffset: expected numbers from 0 to 8191",
+            ),
+            ("ip_proto:256", "ip_proto: expected numbers from 0 to 255"),
             ("icmp_id:65536", "icmp_id: 65536 is too much"),
-            ("dsize:65536", "dsize: want numbers from 0 to 65535"),
-            ("dsize:<0", "dsize: want numbers from 0 to 65535"),
+            ("dsize:65536", "dsize: expected numbers from 0 to 65535"),
+            ("dsize:<0", "dsize: expected numbers from 0 to 65535"),
             ("dsize:5<>6", "dsize: there is no such number"),
             (
                 "dsize:>9223372036854775807",
@@ -223,21 +228,21 @@ mod tests {
                 "urilen:>9223372036854775807",
                 "urilen: 9223372036854775807 is too much",
             ),
-            ("bsize:<0", "bsize: want a number of 0 at least"),
-            ("content:", "content: want a value behind the colon"),
-            ("nocase:", "nocase: want a value behind the colon"),
-            ("nocase:1", "nocase: want no value"),
-            ("flags", "flags: want a value"),
-            ("msg", "msg: want a value"),
-            ("msg:a", "msg: want a text in quotes"),
+            ("bsize:<0", "bsize: expected a number of at least 0"),
+            ("content:", "content: expected a value after the colon"),
+            ("nocase:", "nocase: expected a value after the colon"),
+            ("nocase:1", "nocase: expected no value"),
+            ("flags", "flags: expected a value"),
+            ("msg", "msg: expected a value"),
+            ("msg:a", "msg: expected a text in quotes"),
             ("msg:\"", "a quote that is not closed"),
-            ("classtype:a b", "classtype: want one word"),
-            ("reference:url,", "reference: want a kind and a place"),
+            ("classtype:a b", "classtype: expected one word"),
+            ("reference:url,", "reference: expected a kind and a place"),
             ("flowbits:isset,a|", "flowbits: a bit without a name"),
             ("xbits:set,,track ip_src", "xbits: a bit without a name"),
             ("content:\"\"", "content: no bytes"),
-            ("sid:3", "sid: it is there twice"),
-            ("rev:2", "rev: it is there twice"),
+            ("sid:3", "sid: it is given twice"),
+            ("rev:2", "rev: it is given twice"),
         ] {
             let said = mistake(&format!("{HEADER}(sid:2; rev:1; {option};)"));
             let column = if option == "msg:\"" { 49 } else { 45 };
@@ -260,39 +265,43 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_cannot_be_so_are_mistakes_at_their_place() {
+    fn invalid_rule_headers_are_errors_with_their_position() {
         for (header, column, reason) in [
             (
                 "drop udp $HOME_NET any -> any any",
                 10,
-                "$HOME_NET stands for nothing",
+                "$HOME_NET is not defined",
             ),
             (
                 "drop udp any any -> any $HTTP_PORTS",
                 25,
-                "$HTTP_PORTS stands for nothing",
+                "$HTTP_PORTS is not defined",
             ),
             (
                 "drop udp any any -> any 65536",
                 25,
-                "\"65536\": want a port",
+                "\"65536\": expected a port",
             ),
-            ("drop udp any any -> any +80", 25, "\"+80\": want a port"),
-            ("drop udp any !any -> any 80", 14, "!any: nothing is left"),
-            ("drop udp any any -> !any 80", 21, "!any: nothing is left"),
+            (
+                "drop udp any any -> any +80",
+                25,
+                "\"+80\": expected a port",
+            ),
+            ("drop udp any !any -> any 80", 14, "!any: it is empty"),
+            ("drop udp any any -> !any 80", 21, "!any: it is empty"),
             (
                 "drop udp any any -> 10.0.0.256 80",
                 21,
-                "\"10.0.0.256\": want an address",
+                "\"10.0.0.256\": expected an address",
             ),
-            ("drop udp any any -> any", 6, "want addresses and ports"),
+            ("drop udp any any -> any", 6, "expected addresses and ports"),
             (
                 "drop udp any any ~> any any",
                 18,
-                "\"~>\": want ->, <> or =>",
+                "\"~>\": expected ->, <> or =>",
             ),
-            ("drop upd any any -> any any", 6, "\"upd\" is no protocol"),
-            ("dorp udp any any -> any any", 1, "\"dorp\": want alert"),
+            ("drop upd any any -> any any", 6, "unknown protocol \"upd\""),
+            ("dorp udp any any -> any any", 1, "\"dorp\": expected alert"),
         ] {
             let said = mistake(&format!("{header} (content:\"a\"; sid:2;)"));
             assert!(
@@ -303,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn protocols_and_hooks_of_others_leave_their_rules_out() {
+    fn rules_with_unsupported_protocols_or_hooks_are_skipped() {
         for (protocol, why) in [
             ("snmp", "snmp: not a protocol that taut reads"),
             ("krb5", "krb5: not a protocol that taut reads"),
@@ -316,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn actions_of_firewalls_leave_their_rules_out() {
+    fn rules_with_firewall_actions_are_skipped() {
         for action in ["accept:hook", "drop:flow"] {
             let reading = read(&format!("{action} tcp any any -> any any (sid:5;)"));
             assert_eq!((reading.left_out, reading.mistaken), (1, 0), "{action}");

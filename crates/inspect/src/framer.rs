@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn long_messages_are_cut_and_those_behind_them_found() {
+    fn long_messages_are_truncated_and_later_messages_still_found() {
         let stream = [message(3), message(50_000), message(0), message(4)].concat();
         let (found, fault) = messages(&stream, &[]);
         assert!(!fault);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_behind_a_fault_or_a_hole() {
+    fn parsing_stops_after_a_fault_or_missing_bytes() {
         let stream = [message(3), vec![0xff, 0xff], message(3)].concat();
         assert_eq!(messages(&stream, &[]), (vec![(message(3), true)], true));
         let mut framer = Framer::default();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_cut_and_those_behind_them_found() {
+    fn long_lines_are_truncated_and_later_lines_still_found() {
         let line = |bytes: &[u8]| match memchr::memchr(b'\n', bytes) {
             Some(end) => Length::Bytes(end as u64 + 1),
             None => Length::Open,
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn directions_do_not_know_of_each_other() {
+    fn the_two_directions_are_framed_independently() {
         let (mut framers, mut found) = (Framers::default(), 0);
         framers.push(true, &[0], length, |_| unreachable!());
         framers.push(false, &message(3), length, |_| found += 1);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_never_comes_is_a_fault() {
+    fn a_message_without_a_length_within_the_limit_faults() {
         let mut framer = Framer::default();
         let unknown = |_: &[u8]| Length::Unknown;
         let faults = (0..MOST_MESSAGE).filter(|_| framer.push(b"x", unknown, |_| {}));
@@ -278,7 +278,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cuts_do_not_matter(
+        fn messages_are_the_same_at_any_split_of_the_stream(
             lens in prop::collection::vec(0usize..60, 0..20),
             cuts in prop::collection::vec(1usize..50, 1..10),
         ) {
@@ -288,7 +288,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_break_it(
+        fn arbitrary_bytes_are_framed_equally_at_any_split(
             stream in prop::collection::vec(any::<u8>(), 0..300),
             cuts in prop::collection::vec(1usize..50, 1..10),
         ) {

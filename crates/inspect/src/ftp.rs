@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_told_to_each_direction_once() {
+    fn each_data_port_is_reported_once_per_direction() {
         let found = session(&[
             (true, "PORT 192,168,0,13,234,10\r\n"),
             (false, "200 Right.\r\n"),
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_none_is_not_told() {
+    fn invalid_port_commands_and_replies_yield_no_data_port() {
         for (command, reply) in [
             ("PORT 1,2,3,4,5", "200 x"),
             ("PORT 1,2,3,4,0,0", "200 x"),
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_encryption_nothing_is_read() {
+    fn nothing_is_parsed_after_the_switch_to_tls() {
         let found = session(&[
             (true, "AUTH TLS\r\n"),
             (false, "234 Go on.\r\nUSER a\r\n"),
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_long_or_no_commands_are_passed_over() {
+    fn invalid_lines_are_skipped_and_long_lines_truncated() {
         let long = [b"STOR ", &[b'x'; 100_000][..], b"\r\nDELE y\r\n"].concat();
         let pieces = [
             (true, [&b"\r\n\xff\xf4 1\r\nA1 b\r\n"[..], &long].concat()),
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn between_commands_nothing_is_kept() {
+    fn the_parser_is_idle_between_commands() {
         let mut parser = Parser::Ftp(Ftp::default());
         let mut rest = |to_server, text: &str| {
             parser.push(to_server, text.as_bytes(), |_, _| {});

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bit_is_one_hosts_for_its_time() {
+    fn a_bit_is_set_for_one_host_until_its_expiry() {
         let mut bits = HostBits::new(64);
         assert!(!bits.has(0, 7, 5));
         bits.set(0, 7, 5, 10);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_collide_in_one_table_do_not_in_another() {
+    fn hosts_rarely_collide_in_two_tables_with_different_keys() {
         let (one, other) = (HostBits::new(1 << 13), HostBits::new(1 << 13));
         let meets = |bits: &HostBits, host| bits.ways_of(1, host) == bits.ways_of(1, 0);
         let chosen: Vec<u128> = (1..100_000).filter(|host| meets(&one, *host)).collect();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn many_hosts_need_bounded_memory_and_the_newest_stays() {
+    fn memory_is_bounded_and_the_newest_host_is_always_stored() {
         let mut bits = HostBits::new(1024);
         for host in 0..100_000 {
             bits.set(3, host, 5, 10);

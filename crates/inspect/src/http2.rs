@@ -648,7 +648,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_target_is_decoded_as_one_of_http_1() {
+    fn http2_targets_are_decoded_like_http1_targets() {
         let mut client = Encoder::new();
         let mut request = |path| {
             let fields = [(":method", "GET"), (":path", path)];
@@ -740,7 +740,7 @@ mod tests {
     }
 
     #[test]
-    fn other_frames_have_their_numbers() {
+    fn values_of_settings_window_and_error_frames_are_parsed() {
         let settings = b"\x00\x01\x00\x00\x10\x01\x00\x04\x00\x00\xff\xff";
         let frames = [
             frame(SETTINGS, 0, 0, settings),
@@ -783,7 +783,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_the_table_are_found() {
+    fn size_updates_of_the_header_table_are_reported() {
         let (found, counts) = read(&[frame(HEADERS, END_HEADERS, 1, b"\x20\x3f\xe1\x1f\x82")]);
         assert_eq!(counts.faults, 0);
         assert_eq!(numbers(&found[0], Buffer::Http2SizeUpdate), [0, 4096]);
@@ -841,7 +841,7 @@ mod tests {
     proptest! {
         /// The counted fields are those that the library decodes.
         #[test]
-        fn fields_are_counted_as_they_are_read(
+        fn the_field_count_equals_the_number_of_decoded_fields(
             block in prop::collection::vec(prop_oneof![any::<u8>(), 0u8..4, 0x80u8..0xbe], 0..60),
         ) {
             let (mut rest, mut count) = (Cursor(&block), 0);
@@ -865,7 +865,7 @@ mod tests {
     /// The worst possible block copies the longest name of the table as often as possible.
     #[test]
     #[ignore = "a measurement, for a build with optimisation"]
-    fn time_of_the_worst_block() {
+    fn the_time_of_the_worst_header_block_is_printed() {
         let name = "x".repeat(12_000);
         // A table of 64 KiB.
         let mut long = b"\x3f\xe1\xff\x03".to_vec();

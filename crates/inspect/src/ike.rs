@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cut_of_a_message_breaks_it() {
+    fn a_message_truncated_at_any_length_is_a_fault() {
         let association = [
             &[0, 0, 0, 1, 0, 0, 0, 1][..],
             &chain(&[proposal_of(&[vec![0; 9]])]),

@@ -234,7 +234,7 @@ pub(crate) fn steps_of(keyword: &str, value: &str) -> Read<Option<Vec<Step>>> {
             Some((_, number)) => Test::Number(vec![exactly(*number, false)]),
             None => {
                 let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-                return wrong(format!("{value:?}: want one of {}", words.join(", ")));
+                return wrong(format!("{value:?}: expected one of {}", words.join(", ")));
             }
         },
         Written::Setting => Test::Number(vec![of_setting(value)?]),
@@ -280,7 +280,7 @@ fn name_or_number(value: &str, names: &[&str], first: i64) -> Read<Within> {
         // The text after a comma is the index of the number to test.
         None if name.starts_with(|it: char| it.is_ascii_alphabetic()) && !name.contains(',') => {
             wrong(format!(
-                "{name:?}: want a number or one of {}",
+                "{name:?}: expected a number or one of {}",
                 names.join(", ")
             ))
         }
@@ -303,7 +303,7 @@ fn bits(value: &str, flags: &[(&str, u64)]) -> Read<Test> {
             }
             None => {
                 let names: Vec<_> = flags.iter().map(|(name, _)| *name).collect();
-                return wrong(format!("{name:?}: want one of {}", names.join(", ")));
+                return wrong(format!("{name:?}: expected one of {}", names.join(", ")));
             }
         }
     }
@@ -317,7 +317,7 @@ fn of_setting(value: &str) -> Read<Within> {
     let (name, rest) = (&value[..end], value[end..].trim());
     let Some(place) = SETTINGS_NAMES.iter().position(|it| *it == name) else {
         return wrong(format!(
-            "{name:?}: want one of {}",
+            "{name:?}: expected one of {}",
             SETTINGS_NAMES.join(", ")
         ));
     };
@@ -343,7 +343,7 @@ fn of_attribute(value: &str) -> Read<Content> {
     let name = name.trim();
     if !ike::ATTRIBUTES.iter().any(|it| it.0 == name) {
         let names = ike::ATTRIBUTES.map(|it| it.0);
-        return wrong(format!("{name:?}: want one of {}", names.join(", ")));
+        return wrong(format!("{name:?}: expected one of {}", names.join(", ")));
     }
     let mut bytes = Vec::new();
     // The buffer always has enough space.
@@ -367,7 +367,11 @@ fn interface(value: &str) -> Read<Vec<Step>> {
             Some('>') => (Comparison::Greater, false),
             Some('=') => (Comparison::Equal, false),
             Some('!') => (Comparison::Equal, true),
-            _ => return wrong(format!("{part:?}: want a version such as =1, or any_frag")),
+            _ => {
+                return wrong(format!(
+                    "{part:?}: expected a version such as =1, or any_frag"
+                ));
+            }
         };
         let version = number(&part[1..])?;
         steps.push(interface_byte(16, 2, how, version));
@@ -408,7 +412,7 @@ fn uuid(name: &str) -> Read<Content> {
         .collect();
     if lens != [8, 4, 4, 4, 12] || digits.len() != 32 {
         return wrong(format!(
-            "{name:?}: want a name such as 12345778-1234-abcd-ef00-0123456789ac"
+            "{name:?}: expected a name such as 12345778-1234-abcd-ef00-0123456789ac"
         ));
     }
     let bytes: Vec<_> = digits.chunks(2).map(|two| two[0] << 4 | two[1]).collect();
@@ -498,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_names_and_flags_are_compared() {
+    fn mqtt_rules_match_types_flags_and_qos() {
         let rules = [
             "mqtt mqtt.type:SUBSCRIBE;",
             "mqtt mqtt.type:8;",
@@ -554,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_http_are_asked_about_http2() {
+    fn http_rules_also_match_http2_requests() {
         let rules = [
             "http http.uri; content:\"/\"; http.method; content:\"GET\";",
             "http1 http.uri; content:\"/\";",
@@ -566,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_none_are_mistakes_or_not_understood() {
+    fn invalid_keyword_values_are_errors_or_unsupported() {
         let wrong = [
             "mqtt.type:NOTHING",
             "mqtt.type:",
@@ -615,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_ssh_are_known_by_their_versions_and_algorithms() {
+    fn ssh_rules_match_versions_software_and_algorithms() {
         let rules = [
             "ssh ssh.proto; content:\"2.0\"; bsize:3;",
             "ssh ssh_software; content:\"Soft\"; startswith;",
@@ -635,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_of_ntp_are_asked_about_their_numbers() {
+    fn ntp_rules_match_version_mode_stratum_and_reference_id() {
         let rules = [
             "ntp ntp.version:4;",
             "ntp ntp.version:<4; ntp.stratum:>=2;",
@@ -652,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_of_ike_are_asked_about_their_payloads() {
+    fn ike_rules_match_header_fields_and_payloads() {
         let rules = [
             "ike ike.init_spi; content:\"0000000000000007\"; ike.exchtype:2;",
             "ikev2 ike.exchtype:>2;",
@@ -667,7 +671,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_that_ike_chooses_are_asked_of_the_server() {
+    fn chosen_ike_attributes_are_matched_only_from_the_server() {
         let all =
             "ike.chosen_sa_attribute:alg_hash=2; ike.chosen_sa_attribute: sa_key_length = 128";
         for (option, left_out, mistakes) in [
@@ -689,7 +693,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_of_ftp_are_of_the_other_direction_and_come() {
+    fn ftp_rules_with_contradicting_directions_are_skipped() {
         for (option, left_out) in [
             ("flow:to_client; ftp.command; content:\"USER\"", 1),
             ("ftp.reply; content:\"a\"; ftp.command; content:\"b\"", 1),

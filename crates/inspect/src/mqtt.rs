@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_connects_says_who_it_is() {
+    fn a_connect_message_yields_client_id_will_and_credentials() {
         for version in [4, 5] {
             let (found, counts) = whole_as_cut(Application::Mqtt, &[(true, connect(version))]);
             assert_eq!((found.len(), counts.faults), (1, 0));

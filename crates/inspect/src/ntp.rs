@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_are_messages_of_versions_3_and_4() {
+    fn only_ntp_messages_of_versions_3_and_4_are_parsed() {
         let good = [0x1b, 0xe4, 0x26].map(message);
         let (found, counts) = read_datagrams(Application::Ntp, true, &good);
         assert_eq!((found.len(), counts.faults), (3, 0));

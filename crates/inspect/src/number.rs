@@ -24,7 +24,7 @@ pub(crate) fn signed(text: &str) -> Read<i64> {
     };
     match read {
         Ok(number) if !digits.starts_with(['-', '+']) => Ok(minus * number),
-        _ => wrong(format!("{text:?}: want a number")),
+        _ => wrong(format!("{text:?}: expected a number")),
     }
 }
 

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_counts_as_it_says() {
+    fn filter_limit_every_and_once_rates_count_different_packets() {
         use Rated::{Counts, NotYet, Silent};
         for (kind, want) in [
             (RateKind::Filter, [NotYet, NotYet, Counts, Counts, NotYet]),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn senders_that_collide_in_one_table_do_not_in_another() {
+    fn senders_rarely_collide_in_two_tables_with_different_keys() {
         let (one, other) = (Rates::new(1 << 13), Rates::new(1 << 13));
         let meets = |rates: &Rates, sender| rates.ways_of(1, sender) == rates.ways_of(1, 0);
         let chosen: Vec<u128> = (1..100_000).filter(|sender| meets(&one, *sender)).collect();

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_every_example_gives_the_same_answer() {
+    fn every_prefix_of_every_example_gives_a_consistent_result() {
         for (to_server, bytes, answer) in examples() {
             let mut is_decided = false;
             for len in 0..=bytes.len() {
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_may_be_of_sip() {
+    fn sip_datagrams_are_recognised() {
         let sip = b"REGISTER sip:a SIP/2.0\r\n";
         let of = |to_server, bytes: &[u8]| of_datagram(to_server, [5060, 123], bytes);
         assert_eq!(of(true, sip), Some(Application::Sip));
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn one_end_tells_for_both() {
+    fn bytes_of_one_direction_decide_the_protocol_of_both() {
         let mut recognition = Recognition::new(None);
         assert_eq!(recognition.push(false, b"220 mail\r\n"), Answer::More);
         assert!(recognition.needs(true) && !recognition.needs(false));
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_tell_where_bytes_do_not() {
+    fn ports_decide_the_protocol_when_bytes_are_ambiguous() {
         let mut recognition = Recognition::new(Some(Application::Dns));
         assert_eq!(recognition.push(true, b"\0\x1d"), Answer::More);
         assert_eq!(
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_bytes_is_said() {
+    fn recognition_stops_at_the_byte_limit() {
         let mut recognition = Recognition::new(None);
         let lines = [b'\n'; MOST_BYTES];
         assert_eq!(recognition.push(true, &lines[1..]), Answer::More);

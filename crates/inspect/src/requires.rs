@@ -46,12 +46,12 @@ fn has_version(ranges: &str) -> Read<bool> {
                 ">" => VERSION > version,
                 "<=" => VERSION <= version,
                 "<" => VERSION < version,
-                _ => return wrong(format!("{how:?}: want >=, >, <= or <, and a version")),
+                _ => return wrong(format!("{how:?}: expected >=, >, <= or <, and a version")),
             };
             has_any = true;
         }
         if !has_any {
-            return wrong("want a version, such as >= 8.0.0");
+            return wrong("expected a version, such as >= 8.0.0");
         }
         if is_in {
             return Ok(true);
@@ -64,7 +64,7 @@ fn version_of(text: &str) -> Read<[u32; 3]> {
     let mut version = [0; 3];
     for (place, part) in text.split('.').enumerate() {
         let Some(here) = version.get_mut(place) else {
-            return wrong(format!("{text:?}: want a version, such as 8.0.0"));
+            return wrong(format!("{text:?}: expected a version, such as 8.0.0"));
         };
         *here = number(part)?;
     }
@@ -77,7 +77,7 @@ mod tests {
     use crate::refusal::Refusal;
 
     #[test]
-    fn versions_and_features_are_met_or_not() {
+    fn unmet_version_and_feature_requirements_are_detected() {
         for (value, is_met) in [
             ("version >= 8.0.0", true),
             ("version >= 8.0.7", false),

@@ -76,7 +76,7 @@ mod tests {
     use crate::read::{Options, Reading};
 
     #[test]
-    fn all_rules_are_understood_whole_and_made_ready() {
+    fn all_sample_rules_are_parsed_and_compiled_without_errors() {
         let mut reading = Reading::default();
         reading.read(&rules(), &Options::default());
         assert_eq!(reading.mistakes, []);

@@ -216,7 +216,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_find_the_same_patterns_at_the_same_ends(
+        fn both_matchers_find_the_same_patterns_at_equal_offsets(
             patterns in vec(bytes(6), 1..12),
             data in vec(bytes(40), 0..4),
         ) {

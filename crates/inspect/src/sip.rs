@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_is_a_message() {
+    fn each_sip_datagram_is_parsed_as_one_message() {
         let mut parsers = Datagrams::default();
         let mut methods = Vec::new();
         let mut read = |datagram: &[u8]| {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_is_none_is_a_fault() {
+    fn an_invalid_content_length_is_a_fault() {
         for length in ["-1", "99999999999999999999", "x", ""] {
             let head = format!("BYE sip:b SIP/2.0\r\nContent-Length: {length}\r\n\r\n");
             let (found, counts) = whole_as_cut(Application::Sip, &[(true, head.into_bytes())]);

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_version_of_the_protocol_has_a_version_only() {
+    fn only_the_version_is_parsed_in_ssh_1() {
         let sent = b"SSH-1.5-old\n\0\0\0\x07whatever".to_vec();
         let (found, counts) = whole_as_cut(Application::Ssh, &[(true, sent)]);
         assert_eq!((found.len(), counts.faults), (1, 0));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_over_when_both_ends_have_listed_their_algorithms() {
+    fn parsing_ends_when_both_ends_have_sent_their_algorithms() {
         let mut parser = Parser::Ssh(Ssh::default());
         let end = [b"SSH-2.0-x\r\n", &kexinit(LISTED)[..]].concat();
         parser.push(true, &end, |_, _| {});

@@ -751,7 +751,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_memory_stays_within_its_limit(seed in any::<u64>(), chunks in 1usize..40, in_line in any::<bool>()) {
+        fn stored_bytes_stay_within_the_limit_for_any_segments(seed in any::<u64>(), chunks in 1usize..40, in_line in any::<bool>()) {
             let mut rng = fastrand(seed);
             let bytes = original(4000);
             let mut arena = Arena::new(chunks * CHUNK_BYTES);
@@ -836,7 +836,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_is_fixed_until_its_receiver_has_it() {
+    fn a_retransmitted_byte_cannot_change_before_its_acknowledgement() {
         let mut arena = Arena::new(1 << 16);
         let mut stream = Stream::default();
         stream.start(u32::MAX - 3000);
@@ -956,7 +956,7 @@ mod tests {
 
     /// A sender whose acknowledgement is lost retransmits until one arrives.
     #[test]
-    fn in_line_what_comes_again_needs_no_room() {
+    fn inline_retransmissions_need_no_buffer_space() {
         let (mut arena, mut stream) = begun();
         let limits = StreamLimits {
             kept: 4 * CHUNK_BYTES,
@@ -1035,7 +1035,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_without_room_is_handed_on_in_its_place() {
+    fn a_segment_without_buffer_space_is_still_passed_in_order() {
         let (mut arena, mut stream) = begun();
         let limits = StreamLimits {
             window: 16,

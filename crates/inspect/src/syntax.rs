@@ -179,7 +179,7 @@ enum Seen {
     Behind(usize),
     /// The name of another option within an option that is not in quotes.
     Unended(usize),
-    /// The name of another option after a semicolon in quotes.
+    /// A quoted value has a semicolon and the name of another option in it, so its closing quote is probably missing.
     Unquoted(usize),
 }
 
@@ -339,7 +339,7 @@ pub fn split(rule: &Joined) -> Result<Written<'_>, Mistake> {
         return Err(rule.mistake(0, reason));
     }
     let Some(open) = text.find('(') else {
-        let reason = "want options in parentheses, such as (msg:\"...\"; sid:1;)";
+        let reason = "expected options in parentheses, such as (msg:\"...\"; sid:1;)";
         return Err(rule.mistake(0, reason));
     };
     let mut options = Vec::new();
@@ -349,16 +349,17 @@ pub fn split(rule: &Joined) -> Result<Written<'_>, Mistake> {
             Seen::Option(from, to) => options.push(option(rule, from, to)?),
             Seen::End => break,
             Seen::Behind(at) => {
-                let reason = "text behind a closed quote: want ; in front of it, or \\\" in quotes";
+                let reason =
+                    "text behind a closed quote: expected ; in front of it, or \\\" in quotes";
                 return Err(rule.mistake(at, reason));
             }
             Seen::Unended(at) => {
-                let reason = "an option within another one: want ; in front of it";
+                let reason = "an option within another one: expected ; in front of it";
                 return Err(rule.mistake(at, reason));
             }
             Seen::Unquoted(at) => {
                 let reason =
-                    "an option within quotes: want a quote in front of the ; or \\; in quotes";
+                    "an option within quotes: expected a quote before the ; or \\; in quotes";
                 return Err(rule.mistake(at, reason));
             }
         }
@@ -369,13 +370,13 @@ pub fn split(rule: &Joined) -> Result<Written<'_>, Mistake> {
     let end = text.trim_end().len();
     if scan.is_open() {
         return Err(match text[..end].ends_with(')') && end > open + 1 {
-            true => rule.mistake(end - 1, "want ; behind the last option"),
-            false => rule.mistake(end, "want ) at the end of the rule"),
+            true => rule.mistake(end - 1, "expected ; after the last option"),
+            false => rule.mistake(end, "expected ) at the end of the rule"),
         });
     }
     let behind = text[scan.at..end].trim_start().len();
     if behind > 0 {
-        return Err(rule.mistake(end - behind, "text behind the ) that ends the rule"));
+        return Err(rule.mistake(end - behind, "text after the ) that ends the rule"));
     }
     Ok(Written {
         line: rule.lines.first().map_or(1, |line| line.1),
@@ -397,7 +398,10 @@ fn option(rule: &Joined, from: usize, to: usize) -> Result<WrittenOption<'_>, Mi
     }
     if let Some(other) = name.find(|c| !is_of_name(c)) {
         let gap = name[other..].len() - name[other..].trim_start().len();
-        return Err(rule.mistake(at + other + gap, "want : or ; behind the name of an option"));
+        return Err(rule.mistake(
+            at + other + gap,
+            "expected : or ; after the name of an option",
+        ));
     }
     Ok(WrittenOption { name, value, at })
 }
@@ -487,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_split_where_no_quotes_are() {
+    fn options_are_split_only_outside_of_quotes() {
         let rule = one(
             r#"alert tcp [10.0.0.0/8, 1.2.3.4] any -> $HOME_NET [80,8080] (msg:"a; \"b\""; content:"|3b 22|",nocase ; nocase; sid:7;)"#,
         );
@@ -521,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_have_quotes_of_their_own() {
+    fn quotes_within_regular_expressions_do_not_end_the_option() {
         let text = r#"alert tcp any any -> any any (pcre:"/^["']?x;"(y)/Ri"; sid:8;)"#;
         let rules = rules(&format!("{text}\n{text}"));
         assert_eq!(rules.len(), 2);
@@ -533,16 +537,16 @@ mod tests {
     #[test]
     fn an_unterminated_rule_is_reported_with_line_and_column() {
         let said = |rule: &str| split(&one(rule)).unwrap_err().to_string();
-        assert!(said("\nalert tcp any any").starts_with("2:1: want options"));
+        assert!(said("\nalert tcp any any").starts_with("2:1: expected options"));
         let header = "alert tcp any any -> any any ";
         for (options, place, reason) in [
-            ("(sid:1;", "1:37", "want ) at the end"),
-            ("(sid:1)", "1:36", "want ; behind the last"),
-            (r#"(sid:1; msg:"a")"#, "1:45", "want ; behind the last"),
+            ("(sid:1;", "1:37", "expected ) at the end"),
+            ("(sid:1)", "1:36", "expected ; after the last"),
+            (r#"(sid:1; msg:"a")"#, "1:45", "expected ; after the last"),
             (r#"(msg:"a; x:1;)"#, "1:35", "a quote that is not closed"),
             (r#"(msg:"a\"; sid:1;)"#, "1:41", "an option within quotes"),
             ("(;)", "1:31", "an option without a name"),
-            ("(sid:1;) x", "1:39", "text behind the )"),
+            ("(sid:1;) x", "1:39", "text after the )"),
             (
                 r#"(msg:"a" content:"b"; sid:1;)"#,
                 "1:39",
@@ -591,7 +595,7 @@ mod tests {
             (
                 r#"(nocase content:"b"; sid:1;)"#,
                 "1:38",
-                "want : or ; behind the name",
+                "expected : or ; after the name",
             ),
             (
                 r#"(reference:url,x content:"b"; sid:1;)"#,
@@ -615,7 +619,7 @@ mod tests {
                 "{options}: {found}"
             );
         }
-        assert!(said(")(").contains("want )"));
+        assert!(said(")(").contains("expected )"));
     }
 
     #[test]
@@ -623,11 +627,11 @@ mod tests {
         let text = "alert tcp any any \\\n  -> any any (msg:\"a\"; \\\n\n";
         assert_eq!(
             said(text),
-            [Err("2:23: want ) at the end of the rule".into())]
+            [Err("2:23: expected ) at the end of the rule".into())]
         );
         let text =
             "\n alert tcp any any -> any any (msg:\"ä\"; \\\n # no\n\tmsg:\"b\" x; \\\nsid:1;)\n";
-        let behind = "text behind a closed quote: want ; in front of it, or \\\" in quotes";
+        let behind = "text behind a closed quote: expected ; in front of it, or \\\" in quotes";
         assert_eq!(said(text), [Err(format!("4:10: {behind}"))]);
         let text = "alert http (\n  msg:\"a\";\n  content: \"b;\n  sid:1;\n)\n";
         assert_eq!(
@@ -639,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_leaves_its_neighbours_alone() {
+    fn a_syntax_error_does_not_affect_adjacent_rules() {
         let good = "alert tcp any any -> any any (msg:\"good\"; sid:1;)";
         for bad in [
             "drop tcp any any -> any any (msg:\"a; sid:1;)",

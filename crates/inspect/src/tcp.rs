@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_agrees_on_numbers_and_windows() {
+    fn a_handshake_sets_sequence_numbers_and_window_scaling() {
         let mut it = open();
         let data = |at, len| head(ACK, at, 501, len);
         assert!(it.segment(CLIENT, &data(101, 500), STRICT).is_ok());
@@ -598,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn the_acknowledged_one_of_two_syns_opens_the_connection() {
+    fn the_syn_acknowledged_by_the_server_opens_the_connection() {
         for answered in [100u32, 9000] {
             let mut it = Connection::default();
             it.segment(CLIENT, &head(SYN, 100, 0, 0), STRICT).unwrap();
@@ -694,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_acknowledges_what_was_never_sent() {
+    fn segments_that_acknowledge_unsent_bytes_are_refused() {
         let mut it = open();
         let much = head(ACK, 101, 502, 10);
         assert_eq!(
@@ -810,7 +810,7 @@ mod tests {
     }
 
     #[test]
-    fn shifts_of_windows_are_found_among_options() {
+    fn the_window_scale_option_is_parsed() {
         assert_eq!(scale_of(&[2, 4, 5, 0xb4, 1, 3, 3, 7]), Some(7));
         assert_eq!(scale_of(&[3, 3, 200]), Some(14));
         for none in [
@@ -827,7 +827,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn two_honest_ends_are_never_refused(seed in any::<u64>(), first in any::<(u32, u32)>()) {
+        fn segments_of_two_correct_endpoints_are_never_refused(seed in any::<u64>(), first in any::<(u32, u32)>()) {
             let mut rng = fastrand::Rng::with_seed(seed);
             let mut it = Connection::default();
             let segment = |from, flags, sequence, ack, len, it: &mut Connection| {

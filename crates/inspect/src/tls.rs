@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_are_faults() {
+    fn invalid_lengths_and_other_messages_are_faults() {
         let mut read = ClientHello::default();
         let mut bytes = hello(b"a.b", 16_000);
         assert_eq!(
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn records_say_what_a_packet_has() {
+    fn record_types_and_version_of_a_packet_are_parsed() {
         let both = [hello(b"a", 16_000), vec![23, 3, 3, 0, 2, 1, 2]].concat();
         assert_eq!(
             records(&both),
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn several_hellos_are_found_one_after_the_other() {
+    fn several_client_hellos_in_a_stream_are_found_in_order() {
         let other = [22, 3, 3, 0, 6, 24, 0, 0, 2, 7, 7];
         let cipher = [20, 3, 3, 0, 1, 1];
         let parts = [
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn all_messages_of_a_record_say_what_a_packet_has() {
+    fn all_handshake_messages_of_a_record_set_their_states() {
         // A ServerHello, its key exchange and its end, in one record and split into three.
         let messages = [2, 0, 0, 2, 1, 1, 12, 0, 0, 3, 1, 1, 1, 14, 0, 0, 0];
         let with_len = |bytes: &[u8]| [&[22, 3, 3, 0, bytes.len() as u8][..], bytes].concat();
@@ -473,7 +473,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0usize..200, byte in any::<u8>()) {
+        fn arbitrary_bytes_cause_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0usize..200, byte in any::<u8>()) {
             let mut read = ClientHello::default();
             let _ = client_hello(&bytes, &mut read);
             let mut damaged = hello(b"example.com", 50);

@@ -342,7 +342,7 @@ mod tests {
     use etherparse::{SlicedPacket, TransportSlice};
 
     #[test]
-    fn another_parser_takes_every_frame_and_finds_its_checksums_right() {
+    fn etherparse_parses_every_frame_and_confirms_its_checksums() {
         let frames = [mixed().unwrap(), counters(64, 3).unwrap()].concat();
         assert!(frames.len() > 800, "{}", frames.len());
         for frame in frames {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn inspectors_read_what_is_in_it() {
+    fn dns_tls_and_http_of_the_trace_are_parsed() {
         let mut name = Name::default();
         let asked = dns(7).unwrap();
         query(&asked[0][42..], &mut name).unwrap();
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_counters_have_the_size_that_was_asked_for() {
+    fn counter_frames_have_the_requested_size() {
         for size in [64, 512, 1518] {
             let frames = counters(size, 2).unwrap();
             assert_eq!(frames[1].len() + CHECK_SEQUENCE_BYTES, size);

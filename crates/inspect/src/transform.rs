@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn each_change_does_what_its_name_says() {
+    fn each_transform_changes_its_input_as_documented() {
         let key = Transform::Xor(Box::new([1, 2]));
         for (transform, before, after) in [
             (Transform::Dot, &b"a.b"[..], &b".a.b"[..]),
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_come_one_after_the_other_and_need_room() {
+    fn transforms_are_applied_in_order_and_fail_without_memory() {
         let transforms = [Transform::DecodeUrl, Transform::Lower, Transform::Dot];
         assert_eq!(of(&transforms, b"%41B"), b".ab");
         let mut memory = [0; 4];
@@ -402,7 +402,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_a_change(
+        fn no_transform_fails_on_arbitrary_bytes(
             data in prop::collection::vec(prop_oneof![any::<u8>(), Just(b'%'), Just(b' '), Just(b'\n'), Just(b':'), Just(b'Y')], 0..64),
             offset in 0usize..80,
         ) {

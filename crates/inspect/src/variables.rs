@@ -25,7 +25,7 @@ impl Variables {
         for (name, text) in all {
             let name = name.trim().trim_start_matches('$');
             if name.is_empty() || name.contains(|c| !is_of_name(c)) {
-                return Err(format!("{name:?}: want a name such as HOME_NET"));
+                return Err(format!("{name:?}: expected a name such as HOME_NET"));
             }
             let kind = if name.ends_with("_PORTS") || name.ends_with("_PORT") {
                 &mut variables.ports
@@ -52,7 +52,9 @@ impl Variables {
     pub fn addresses(&self, text: &str) -> Result<Ranges, String> {
         let one = |text: &str| {
             Ranges::addresses(text).ok_or_else(|| {
-                format!("{text:?}: want an address, a network, a list or a name such as $HOME_NET")
+                format!(
+                    "{text:?}: expected an address, a network, a list or a name such as $HOME_NET"
+                )
             })
         };
         read(text, &self.addresses, &one, DEEPEST)
@@ -65,7 +67,7 @@ impl Variables {
     pub fn ports(&self, text: &str) -> Result<Ranges, String> {
         let one = |text: &str| {
             Ranges::ports(text)
-                .ok_or_else(|| format!("{text:?}: want a port, a range such as 1024:, a list or a name such as $HTTP_PORTS"))
+                .ok_or_else(|| format!("{text:?}: expected a port, a range such as 1024:, a list or a name such as $HTTP_PORTS"))
         };
         read(text, &self.ports, &one, DEEPEST)
     }
@@ -85,7 +87,7 @@ fn read(
     let text = text.trim();
     let Some(deeper) = deep.checked_sub(1) else {
         return Err(format!(
-            "{text}: a name that stands for itself, or lists within too many lists"
+            "{text}: a variable that refers to itself, or too deeply nested lists"
         ));
     };
     if let Some(other) = text.strip_prefix('!') {
@@ -96,7 +98,7 @@ fn read(
     }
     if let Some(name) = text.strip_prefix('$') {
         let meaning = names.get(name).ok_or_else(|| {
-            format!("${name} stands for nothing: say what it is in `variables` or with --variable")
+            format!("${name} is not defined: set it in `variables` or with --variable")
         })?;
         return read(meaning, names, one, deeper);
     }
@@ -105,7 +107,7 @@ fn read(
     };
     let list = list
         .strip_suffix(']')
-        .ok_or_else(|| format!("{text}: want ] at the end of the list"))?;
+        .ok_or_else(|| format!("{text}: expected ] at the end of the list"))?;
     // The set has numbers that are in one of the list, and in none of those after a `!`. If all have a `!`: all others.
     let (mut within, mut but) = (None::<Ranges>, Ranges::default());
     for part in parts(list) {
@@ -126,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_and_names_are_put_together() {
+    fn nested_variables_and_negated_lists_are_resolved() {
         let variables = Variables::new([
             ("EXTERNAL_NET", "!$HOME_NET"),
             ("DNS_SERVERS", "$HOME_NET"),
@@ -156,27 +158,27 @@ mod tests {
             "$",
         ] {
             let said = none.addresses(text).unwrap_err();
-            assert!(said.contains("stands for nothing"), "{said}");
+            assert!(said.contains("is not defined"), "{said}");
         }
         for text in ["$HTTP_PORTS", "[22,$SSH_PORTS]"] {
             let said = none.ports(text).unwrap_err();
-            assert!(said.contains("stands for nothing"), "{said}");
+            assert!(said.contains("is not defined"), "{said}");
         }
         let said = none.addresses("[10.0.0.0/8").unwrap_err();
-        assert!(said.contains("want ]"), "{said}");
+        assert!(said.contains("expected ]"), "{said}");
         for text in ["[80,http]", "65536", "[80,]", "[]", "!", "", "+80", "9:8"] {
             let said = none.ports(text).unwrap_err();
-            assert!(said.contains("want a port"), "{said}");
+            assert!(said.contains("expected a port"), "{said}");
         }
         let wrong = |name, text| Variables::new([("HOME_NET", "any"), (name, text)]).unwrap_err();
         assert!(
             wrong("HOME_NET", "$HOME_NET")
-                .contains("HOME_NET: $HOME_NET: a name that stands for itself")
+                .contains("HOME_NET: $HOME_NET: a variable that refers to itself")
         );
         assert!(
-            wrong("SIP_PORTS", "$HTTP_PORTS").contains("SIP_PORTS: $HTTP_PORTS stands for nothing")
+            wrong("SIP_PORTS", "$HTTP_PORTS").contains("SIP_PORTS: $HTTP_PORTS is not defined")
         );
         assert!(wrong("DNS_SERVERS", "10.0.0.300").contains("DNS_SERVERS: \"10.0.0.300\""));
-        assert!(wrong("A B", "any").contains("want a name"));
+        assert!(wrong("A B", "any").contains("expected a name"));
     }
 }

@@ -133,7 +133,7 @@ fn fragments(frame: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_request_in_fragments_is_of_its_flow() {
+fn a_fragmented_request_is_assigned_to_its_flow() {
     // D2: the request is whole, in two, and in three fragments, and the second half of a stream.
     for cuts in [&[24][..], &[24, 40]] {
         let mut line = open();
@@ -177,7 +177,7 @@ fn a_request_in_fragments_is_of_its_flow() {
 }
 
 #[test]
-fn segments_that_their_receiver_ignores_move_nothing() {
+fn segments_that_the_receiver_ignores_do_not_affect_the_stream() {
     let wrong = |mut frame: Vec<u8>| {
         frame[50] ^= 1;
         frame
@@ -241,7 +241,7 @@ fn retransmissions_cannot_replace_unacknowledged_bytes() {
 }
 
 #[test]
-fn a_drop_holds_until_its_server_has_another_connection() {
+fn a_drop_lasts_until_the_server_accepts_a_new_connection() {
     let mut line = open();
     assert!(!line.client(ACK, (100, 500), REQUEST));
     // D6: a reset, then silence, then more data; or new openings without a reply.
@@ -263,7 +263,7 @@ fn a_drop_holds_until_its_server_has_another_connection() {
 }
 
 #[test]
-fn nothing_comes_behind_a_reset() {
+fn data_after_a_reset_is_dropped() {
     let mut line = open();
     assert!(line.client(ACK, (100, 500), b"EVIL"));
     assert!(line.client(RST, (104, 0), b""));
@@ -299,7 +299,7 @@ fn the_syn_that_the_server_acknowledges_starts_the_stream() {
 }
 
 #[test]
-fn data_of_an_opening_is_of_its_stream() {
+fn data_in_a_syn_is_part_of_the_stream() {
     // W5, D29: the opening has all of the request, and a part.
     let mut line = Line::new("");
     assert!(!line.client(SYN, (99, 0), REQUEST));
@@ -328,7 +328,7 @@ fn data_of_an_opening_is_of_its_stream() {
 }
 
 #[test]
-fn an_answer_that_the_client_forges_first_moves_nothing() {
+fn a_forged_syn_ack_does_not_shift_the_stream() {
     for (more, as_client) in [
         ("", false),
         ("", true),
@@ -359,7 +359,7 @@ fn an_answer_that_the_client_forges_first_moves_nothing() {
 }
 
 #[test]
-fn a_protocol_is_known_however_its_first_bytes_come() {
+fn http_is_recognised_at_any_split_of_the_first_bytes() {
     // W2, W4: the request comes byte by byte, after empty lines, with a long header.
     let empty = [b"\r\n\r\n", REQUEST].concat();
     let long = [
@@ -386,7 +386,7 @@ fn a_protocol_is_known_however_its_first_bytes_come() {
 }
 
 #[test]
-fn urgent_bytes_are_read_where_rules_read_them() {
+fn urgent_flags_are_cleared_or_packets_dropped_as_configured() {
     for (more, passes, flags) in [
         ("", true, ACK),
         ("urgent = \"pass\"", true, ACK | URG),
@@ -415,7 +415,7 @@ fn urgent_bytes_are_read_where_rules_read_them() {
 }
 
 #[test]
-fn connections_not_seen_to_begin_are_treated_as_is_said() {
+fn connections_without_handshake_follow_the_midstream_setting() {
     let going_on = segment(true, ACK, (100, 500), REQUEST);
     for (more, passes, outcome) in [
         ("", false, "dropped_by_rule"),
@@ -433,7 +433,7 @@ fn connections_not_seen_to_begin_are_treated_as_is_said() {
 }
 
 #[test]
-fn flows_of_other_networks_are_others() {
+fn flows_in_different_vlans_or_port_pairs_are_separate() {
     // D30: the same addresses are in another VLAN, and at another pair of ports.
     let mut line = open();
     assert!(!line.client(ACK, (100, 500), REQUEST));
@@ -456,7 +456,7 @@ fn flows_of_other_networks_are_others() {
 }
 
 #[test]
-fn packets_leave_with_the_hops_that_are_wanted() {
+fn packets_leave_with_at_least_the_configured_ttl() {
     let mut line = Line::new("min_ttl = 9");
     let mut frame = udp(7, b"low");
     frame[22] = 1;
@@ -502,7 +502,7 @@ fn partial_message_floods_hide_no_attack_and_harm_no_client() {
 }
 
 #[test]
-fn connections_that_rest_take_no_parser_from_others() {
+fn idle_connections_occupy_no_parser() {
     let mut line = Line::new("flows = 65536");
     let lists = [&[0, 0, 0, 0x3c, 4, 20][..], &[0; 58]].concat();
     let ssh = [b"SSH-2.0-fine\r\n", &lists[..]].concat();

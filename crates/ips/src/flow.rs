@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flows_that_meet_under_one_key_do_not_under_another() {
+    fn flows_that_collide_rarely_collide_with_a_second_key() {
         let (one, other) = (HashKey::default(), HashKey::default());
         // The addresses include those with halves that cancel each other out.
         let flow = |number: u128| {

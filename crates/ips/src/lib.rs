@@ -74,6 +74,7 @@ pub const ENTRY: Entry = Entry {
     summary: "inspects packets by rules of Snort and Suricata, and drops, rejects or reports what fits",
     class: Class::Advanced,
     ports: None,
+    files: |settings| taut_function::file_names(settings, "rules"),
     build: |table| {
         let checked = settings::<Settings>(table)?.check()?;
         // Errors in rules are reported when the chain is read.
@@ -140,7 +141,7 @@ fn warning(read: &Read) -> Option<String> {
         "rules are"
     };
     Some(format!(
-        "{} {rules} left out for mistakes: {first}",
+        "{} {rules} skipped because of errors: {first}",
         read.mistaken
     ))
 }

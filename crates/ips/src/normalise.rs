@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bit_of_a_packet_can_be_turned_without_notice() {
+    fn every_flipped_bit_of_a_packet_is_detected() {
         for protocol in [Protocol::Udp, Protocol::Tcp] {
             let frame = UdpFlow::default().frame_as(protocol, None, 100).unwrap();
             assert_eq!(outcome(&frame, true), None);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_are_told_apart_by_tags_and_ports() {
+    fn networks_are_distinguished_by_vlan_tags_and_port_pairs() {
         let plain = UdpFlow::default()
             .frame_as(Protocol::Udp, None, 64)
             .unwrap();

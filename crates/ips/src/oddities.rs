@@ -48,7 +48,7 @@ fn checksum_rules_match_packets_that_are_dropped_for_their_checksum() {
 }
 
 #[test]
-fn rules_about_fragments_that_overlap_are_asked() {
+fn rules_match_overlapping_fragments() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert udp any any -> any any (decode-event:ipv4.frag_overlap; sid:1;)\n\
         alert ip any any -> any any (decode-event:ipv6.frag_overlap; sid:2;)\n\
@@ -130,7 +130,7 @@ fn stream_event_rules_match_segments_that_the_stream_drops() {
 }
 
 #[test]
-fn a_segment_with_an_old_timestamp_is_dropped_and_told() {
+fn segments_with_old_timestamps_are_dropped_with_an_alert() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert tcp any any -> any any (stream-event:pkt_invalid_timestamp; content:\"x\"; sid:1;)\n";
     let mut function = ips(folder.path(), rules, "");

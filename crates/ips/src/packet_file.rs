@@ -50,7 +50,7 @@ impl PacketFile {
             let mut beginning = [0; 4];
             let is_ours = file.read_exact(&mut beginning).is_ok() && beginning == BEGINNING;
             if !is_ours {
-                let what = "it is there and no pcapng file: choose another name, or take it away";
+                let what = "it exists and is not a pcapng file: choose another name, or remove it";
                 return Err(io::Error::other(what));
             }
             // A full disk or a power failure may leave a truncated block, after which readers could not parse further
@@ -287,14 +287,17 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_something_else_is_not_touched() {
+    fn a_file_that_is_no_pcapng_stays_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes");
         std::fs::write(&path, "mine").unwrap();
         let refused = PacketFile::open(path.to_str().unwrap(), 4000)
             .err()
             .unwrap();
-        assert!(refused.to_string().contains("no pcapng file"), "{refused}");
+        assert!(
+            refused.to_string().contains("not a pcapng file"),
+            "{refused}"
+        );
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(folder.path().join("new"), &link).unwrap();

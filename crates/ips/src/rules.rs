@@ -373,11 +373,11 @@ pub fn read_files<P: AsRef<Path>>(files: &[P], options: &Options) -> Result<Read
         let size = std::fs::metadata(file).map_err(cannot)?;
         let wrong = |what: &str| Err(format!("{}: {what}", file.display()));
         if !size.is_file() {
-            return wrong("want a file of rules, not a folder or a device");
+            return wrong("expected a file of rules, not a folder or a device");
         }
         if size.len() > MOST_FILE_BYTES {
             return wrong(&format!(
-                "{} bytes of rules, and {MOST_FILE_BYTES} are read at most: take several files",
+                "{} bytes of rules: the maximum is {MOST_FILE_BYTES}: use several files",
                 size.len()
             ));
         }
@@ -425,8 +425,8 @@ fn first_mistake(files: &[PathBuf], reading: &Reading) -> Option<String> {
     let (file, mistake) = reading.mistakes.first()?;
     let more = match reading.mistaken - 1 {
         0 => String::new(),
-        1 => " (and 1 mistake more; `taut ips check` lists both)".to_string(),
-        n => format!(" (and {n} mistakes more; `taut ips check` lists them)"),
+        1 => " (and 1 more error; `taut ips check` lists both)".to_string(),
+        n => format!(" (and {n} more errors; `taut ips check` lists them)"),
     };
     Some(format!("{}:{mistake}{more}", files[*file].display()))
 }

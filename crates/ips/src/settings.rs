@@ -242,11 +242,11 @@ impl Settings {
             .map_err(|reason| SettingsError(format!("variables: {reason}")))?;
         let flows = self.flows.unwrap_or(FLOWS);
         if !(1024..=MOST_FLOWS).contains(&flows) {
-            return error(format!("flows = {flows}: want 1024 to {MOST_FLOWS}"));
+            return error(format!("flows = {flows}: expected 1024 to {MOST_FLOWS}"));
         }
         let time = |name: &str, text: Option<String>, such: &str| {
             let read = text.map(|text| {
-                let wrong = || format!("{name} = \"{text}\": want a time such as \"{such}\"");
+                let wrong = || format!("{name} = \"{text}\": expected a time such as \"{such}\"");
                 duration(&text).ok_or_else(|| SettingsError(wrong()))
             });
             read.transpose()
@@ -254,15 +254,15 @@ impl Settings {
         let bound = time("bound", self.bound, "500us")?.unwrap_or(BOUND);
         let max_time = time("max_time", self.max_time, "50us")?.unwrap_or(MAX_TIME);
         if !(LEAST_TIME..=MOST_TIME).contains(&max_time) {
-            return error("max_time: want 1us to 1s".to_string());
+            return error("max_time: expected 1us to 1s".to_string());
         }
         let http = http_limits(self.head_limit, self.body_limit)?;
         let alerts_bytes = self.alerts_size.map(|it| it.bytes);
         if alerts_bytes.is_some_and(|it| it < LEAST_ALERTS_BYTES) {
-            return error("alerts_size: want \"64 kB\" at least".to_string());
+            return error("alerts_size: expected \"64 kB\" at least".to_string());
         }
         if alerts_bytes.is_some() && self.alerts.is_none() {
-            return error("alerts_size: say alerts, too".to_string());
+            return error("alerts_size: needs alerts".to_string());
         }
         if self.rules.len() > 4096 {
             return error("rules: more than 4096 files".to_string());
@@ -323,14 +323,16 @@ fn http_limits(head: Option<Size>, body: Option<Size>) -> Result<HttpLimits, Set
     let mut limits = HttpLimits::default();
     if let Some(Size { bytes }) = head {
         if !HEAD.contains(&bytes) {
-            return Err(SettingsError("head_limit: want 1 KiB to 1 MiB".to_string()));
+            return Err(SettingsError(
+                "head_limit: expected 1 KiB to 1 MiB".to_string(),
+            ));
         }
         limits.head = bytes as usize;
     }
     if let Some(Size { bytes }) = body {
         if !BODY.contains(&bytes) {
             return Err(SettingsError(
-                "body_limit: want 1 KiB to 16 MiB".to_string(),
+                "body_limit: expected 1 KiB to 16 MiB".to_string(),
             ));
         }
         (limits.request_body, limits.response_body) = (bytes as usize, bytes as usize);

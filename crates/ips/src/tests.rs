@@ -378,7 +378,7 @@ fn a_new_connection_on_the_same_ports_is_still_identified() {
 }
 
 #[test]
-fn http2_is_read_where_a_connection_goes_on_with_it() {
+fn http2_is_parsed_after_an_upgrade_of_the_connection() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert http any any -> any any (http.uri; content:\"/evil\"; sid:1;)\n\
         alert http any any -> any any (http.stat_code; content:\"404\"; sid:2;)\n\
@@ -459,7 +459,7 @@ fn a_dns_request_in_tiny_segments_does_not_pass() {
 }
 
 #[test]
-fn all_messages_of_a_segment_are_looked_at() {
+fn all_messages_of_a_segment_are_inspected() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert dns any any -> any any (dns.query; content:\"bad\"; sid:1;)\n\
                  alert tls any any -> any any (tls.sni; content:\"bad\"; sid:2;)\n\
@@ -530,13 +530,14 @@ fn records(messages: &[u8], size: usize) -> Vec<u8> {
     messages.chunks(size).flat_map(record).collect()
 }
 
-/// A certificate for `CN=a.example`, signed by `CN=b`, with number 1a2b, up to the parsed fields, and some bytes.
+/// The start of a certificate for `CN=a.example`, signed by `CN=b`, with serial number 1a2b: up to the last parsed field,
+/// then filler bytes.
 const CERTIFICATE: &[u8] =
     b"\x30\x39\x30\x37\x02\x02\x1a\x2b\x30\x00\x30\x0c\x31\x0a\x30\x08\x06\x03\x55\x04\x03\x0c\x01b\x30\x00\
       \x30\x14\x31\x12\x30\x10\x06\x03\x55\x04\x03\x0c\x09a.example\x04\x09some more";
 
 #[test]
-fn certificates_and_fingerprints_of_tls_are_found_over_segments() {
+fn tls_certificates_and_fingerprints_match_across_segments() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert tls any any -> any any (flow:to_client; tls.cert_subject; content:\"CN=a.example\"; bsize:12; \
                  tls.cert_issuer; content:\"CN=b\"; endswith; sid:1;)\n\
@@ -625,7 +626,7 @@ fn protocols_are_known_by_their_first_bytes() {
 }
 
 #[test]
-fn commands_of_ftp_are_found_and_so_are_raw_contents() {
+fn ftp_command_and_raw_content_rules_match_across_segments() {
     let rules = "drop ftp any any -> any any (ftp.command; content:\"DELE\"; sid:1;)\n\
                  alert tcp any any -> any any (content:\"DELE x\"; sid:2;)\n\
                  alert ftp any any -> any any (ftp.completion_code; content:\"331\"; sid:3;)\n";
@@ -649,7 +650,7 @@ fn commands_of_ftp_are_found_and_so_are_raw_contents() {
 }
 
 #[test]
-fn datagrams_of_ntp_and_ike_are_known_at_their_ports() {
+fn ntp_and_ike_are_recognised_at_their_ports_only() {
     let rules = "drop ntp any any -> any any (ntp.mode:client; sid:1;)\n\
                  drop ike any any -> any any (ike.init_spi; content:\"01\"; endswith; sid:2;)\n";
     let folder = tempfile::tempdir().unwrap();
@@ -752,7 +753,7 @@ fn the_alert_file_has_the_packets_with_their_rules() {
 }
 
 #[test]
-fn packets_in_tunnels_are_looked_at_on_request() {
+fn gtp_tunnelled_packets_are_inspected_only_if_configured() {
     use taut_wire::{Protocol, Tunnel, UdpFlow};
     let rules = "drop udp 198.18.0.0/16 any -> any 5000 (content:\"evil\"; sid:1;)\n\
                  alert udp any any -> any 2152 (content:\"evil\"; sid:2;)\n";
@@ -875,7 +876,7 @@ fn fragments_in_tunnels_are_put_together_before_they_pass() {
 }
 
 #[test]
-fn others_read_what_is_counted_and_which_rules_fit() {
+fn packets_are_counted_by_outcome_and_by_matching_rule() {
     let folder = tempfile::tempdir().unwrap();
     let mut rules = String::new();
     for sid in 1..=300 {
@@ -922,7 +923,7 @@ fn others_read_what_is_counted_and_which_rules_fit() {
 }
 
 #[test]
-fn packets_of_alerts_are_left_out_rather_than_waited_for() {
+fn alert_packets_are_skipped_when_the_file_writer_lags() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert udp any any -> any any (content:\"evil\"; sid:2;)\n";
     let file = folder.path().join("alerts.pcapng");
@@ -950,19 +951,19 @@ fn packets_of_alerts_are_left_out_rather_than_waited_for() {
 }
 
 #[test]
-fn bounds_that_are_none_are_said() {
+fn invalid_limits_are_refused_with_the_reason() {
     let said = |text: &str| (ENTRY.build)(text.parse().unwrap()).err().unwrap().0;
     for (text, part) in [
         (
             "max_time = \"50\"",
-            "max_time = \"50\": want a time such as \"50us\"",
+            "max_time = \"50\": expected a time such as \"50us\"",
         ),
-        ("max_time = \"2s\"", "max_time: want 1us to 1s"),
-        ("max_time = \"0us\"", "max_time: want 1us to 1s"),
-        ("alerts_size = \"1 MB\"", "alerts_size: say alerts, too"),
+        ("max_time = \"2s\"", "max_time: expected 1us to 1s"),
+        ("max_time = \"0us\"", "max_time: expected 1us to 1s"),
+        ("alerts_size = \"1 MB\"", "alerts_size: needs alerts"),
         (
             "alerts = \"x\"\nalerts_size = \"1 kB\"",
-            "want \"64 kB\" at least",
+            "expected \"64 kB\" at least",
         ),
         ("max_time = \"1us\"\nover_time = \"reject\"", "reject"),
     ] {
@@ -971,7 +972,7 @@ fn bounds_that_are_none_are_said() {
 }
 
 #[test]
-fn bits_of_a_flow_and_rates_hold_rules_back() {
+fn flow_bits_and_rate_filters_restrict_alerts() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert udp any any -> any any (content:\"one\"; flowbits:set,seen; flowbits:noalert; sid:1;)\n\
                  alert udp any any -> any any (content:\"two\"; flowbits:isset,seen; sid:2;)\n\
@@ -1028,7 +1029,7 @@ fn host_bits_span_flows_and_stream_sizes_are_per_direction() {
 }
 
 #[test]
-fn mistakes_in_rules_are_said_with_their_places() {
+fn errors_in_rules_are_reported_with_line_and_column() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rules");
     let mut text = String::from("alert udp any any -> any any (sid:1;)\n");
@@ -1042,8 +1043,7 @@ fn mistakes_in_rules_are_said_with_their_places() {
     let strict = format!("{rules}\nstrict = true").parse().unwrap();
     let said = (ENTRY.build)(strict).err().unwrap().0;
     assert!(
-        said.contains("rules:2:11: $HOME stands for nothing")
-            && said.contains("and 1 mistake more"),
+        said.contains("rules:2:11: $HOME is not defined") && said.contains("and 1 more error"),
         "{said}"
     );
     // By default errors skip their rules.
@@ -1051,8 +1051,8 @@ fn mistakes_in_rules_are_said_with_their_places() {
     assert_eq!((read.rules, read.mistaken), (1, 2));
     let warned = warning(&read).unwrap();
     assert!(
-        warned.starts_with("2 rules are left out for mistakes: ")
-            && warned.contains("rules:2:11: $HOME stands for nothing"),
+        warned.starts_with("2 rules are skipped because of errors: ")
+            && warned.contains("rules:2:11: $HOME is not defined"),
         "{warned}"
     );
     assert_eq!(warning(&Read::default()), None);
@@ -1171,7 +1171,7 @@ fn a_flood_of_flows_stays_within_the_table_memory() {
 }
 
 #[test]
-fn rules_that_only_alert_say_allowed_beside_one_that_drops() {
+fn alert_rules_log_allowed_while_drop_rules_log_blocked() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert udp any any -> any any (content:\"evil\"; sid:1;)\n\
                  reject udp any any -> any any (content:\"evil\"; sid:2;)\n\
@@ -1292,7 +1292,7 @@ fn alerts_contain_the_fields_of_their_http_message() {
 }
 
 #[test]
-fn a_reader_that_comes_and_goes_keeps_nothing_from_passing() {
+fn packets_pass_while_event_readers_connect_and_disconnect() {
     use std::io::{BufRead, BufReader};
     use std::os::unix::net::UnixListener;
     use std::time::Instant;
@@ -1341,7 +1341,7 @@ fn a_reader_that_comes_and_goes_keeps_nothing_from_passing() {
 }
 
 #[test]
-fn packets_in_tunnels_are_what_rules_are_asked_about() {
+fn vxlan_tunnelled_packets_are_inspected_only_if_configured() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "drop udp any any -> any 5000 (content:\"evil\"; sid:1;)";
     for (inner, passed) in [("inner = true", false), ("", true)] {

@@ -83,7 +83,7 @@ fn alerts_of(texts: &[&str]) -> Vec<u64> {
 }
 
 #[test]
-fn both_messages_of_a_transaction_have_to_fit() {
+fn a_transaction_rule_matches_only_request_and_response_together() {
     let secret = "GET /secret HTTP/1.1\r\nHost: a\r\n\r\n";
     let other = "GET /other HTTP/1.1\r\nHost: a\r\n\r\n";
     let (found, refused) = (answer(200, "", ""), answer(403, "", ""));

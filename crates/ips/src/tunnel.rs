@@ -214,7 +214,7 @@ mod tests {
     use taut_wire::{Protocol, Tunnel, UdpFlow};
 
     #[test]
-    fn only_whole_packets_of_users_are_looked_into() {
+    fn only_complete_unfragmented_gtp_user_packets_are_inspected() {
         let flow = UdpFlow::default();
         let tunnel = Tunnel {
             teid: 9,
@@ -342,7 +342,7 @@ mod tests {
     proptest! {
         /// For any nesting of tunnels, the innermost packet is found complete.
         #[test]
-        fn packets_are_found_in_any_three_tunnels(
+        fn the_innermost_packet_of_up_to_three_tunnels_is_found(
             tunnels in proptest::collection::vec((0..10_usize, prop_oneof![Just(4_u8), Just(6)]), 1..=3),
             version in prop_oneof![Just(4_u8), Just(6)],
             payload in proptest::collection::vec(any::<u8>(), 0..40),
@@ -371,7 +371,7 @@ mod tests {
 
         /// With arbitrary bytes in place of tunnel headers, a packet that is found ends within the frame.
         #[test]
-        fn any_bytes_are_a_packet_within_the_frame_or_none(
+        fn a_packet_found_in_arbitrary_bytes_ends_within_the_frame(
             kind in 0..10_usize,
             bytes in proptest::collection::vec(any::<u8>(), 0..80),
             places in proptest::collection::vec((34..140_usize, any::<u8>()), 0..6),

@@ -158,7 +158,7 @@ fn trusted(report: &TapReport) -> Option<String> {
     let missed = report.missed.ring_full + report.missed.unseen;
     (missed > 0).then(|| {
         format!(
-            "{} packets were missed by the taps themselves: losses are not to be trusted.",
+            "The taps themselves missed {} packets: the loss counts are unreliable.",
             count(missed)
         )
     })
@@ -318,7 +318,7 @@ mod tests {
     use taut_xdp::wire_tap::Missed;
 
     #[test]
-    fn a_folder_gets_a_page_and_the_same_one_again() {
+    fn a_capture_folder_yields_the_same_page_twice() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out");
         let folder = TapFolder::create(&out, Some(PacketFormat::Csv)).unwrap();
@@ -345,7 +345,7 @@ mod tests {
         let first = std::fs::read_to_string(page).unwrap();
         for part in [
             "A to B",
-            "not to be trusted",
+            "unreliable",
             "1700000000000990000",
             "599 ns",
             "lost",

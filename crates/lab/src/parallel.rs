@@ -85,7 +85,7 @@ pub enum ParallelError {
     #[error("{0}")]
     Function(String),
     /// A frame cannot have this size.
-    #[error("{0} bytes of payload: want 18 to 9170")]
+    #[error("{0} bytes of payload: expected 18 to 9170")]
     Size(usize),
 }
 
@@ -310,12 +310,16 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::time::Duration;
+    use taut_functions::FUNCTIONS;
 
     static NEVER: AtomicBool = AtomicBool::new(false);
 
     fn plan(functions: &[&str], instances: usize) -> Plan {
         Plan {
-            functions: functions.iter().map(|f| f.parse().unwrap()).collect(),
+            functions: functions
+                .iter()
+                .map(|f| Stage::parse(f, FUNCTIONS).unwrap())
+                .collect(),
             instances,
             size_bytes: 256,
             packets: 300,
@@ -324,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn every_packet_of_every_thread_counts() {
+    fn processing_times_of_all_threads_are_measured() {
         let clock = Clock::calibrate(Duration::from_millis(5));
         let measured = measure(&plan(&["xor(key=90)", "forward"], 3), &clock, &NEVER).unwrap();
         let summary = measured.processing_ns.unwrap();

@@ -88,9 +88,9 @@ fn draw_numbers(frame: &mut Frame<'_>, area: Rect, view: &CaptureView<'_>) {
         bad(view.lost_at_ports),
         " at ports, ".into(),
         bad(status.lost.packets),
-        " for want of memory; ".into(),
+        " for lack of memory; ".into(),
         bad(status.not_looked_at),
-        " not looked at".into(),
+        " missed by triggers".into(),
     ];
     if let Some(disk) = &status.disk {
         lost.extend(["; on disk ".into(), quantity::count(disk.packets).into()]);
@@ -271,7 +271,7 @@ mod tests {
         for part in [
             "eth0  3 s",
             "2.00 Mpkt/s, 8Mbit/s; looks back 2.5 s in 1 GB",
-            "lost: 4 at ports, 2 for want of memory; 7 not looked at",
+            "lost: 4 at ports, 2 for lack of memory; 7 missed by triggers",
             "up to 2M",
             "by-hand",
             "41            42",

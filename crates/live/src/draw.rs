@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_matters_is_on_the_screen() {
+    fn rates_latencies_packets_and_problems_are_on_the_screen() {
         let problems = ["the disk is full".to_string()];
         let text = text(110, 32, &[stream()], &problems);
         for part in [
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_selected_stream_is_the_one_whose_distributions_are_shown() {
+    fn the_distributions_of_the_selected_stream_are_displayed() {
         let (_live, idle) = taut_traffic::live("idle", 1.0, None);
         let streams = [stream(), idle];
         for (selected, name) in [
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_between_the_ends_has_its_column() {
+    fn every_histogram_value_is_drawn_in_its_column() {
         let mut histogram = LatencyHistogram::new();
         for ns in [100, 1000, 10_000] {
             histogram.record(ns);

@@ -24,7 +24,7 @@ const CLIENTS: usize = 4;
 pub enum EndpointError {
     /// The text is not an address.
     #[error(
-        "{what} address {text:?}: want an IP address and a port, such as 127.0.0.1:9100 or [::1]:9100"
+        "{what} address {text:?}: expected an IP address and a port, such as 127.0.0.1:9100 or [::1]:9100"
     )]
     Address {
         /// Purpose of the address.
@@ -33,7 +33,7 @@ pub enum EndpointError {
         text: String,
     },
     /// Listening at the address fails.
-    #[error("{what} address {address}: {source}; choose another port (0 takes one that is free)")]
+    #[error("{what} address {address}: {source}; choose another port (0 selects a free one)")]
     Listen {
         /// Name of the listener.
         what: &'static str,
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_told_apart_and_its_body_forgotten() {
+    fn method_path_and_header_are_parsed_and_bodies_ignored() {
         let server = echo();
         for (request, reply) in [
             ("GET /a?b=c HTTP/1.1\r\n\r\n", "GET /a none\n"),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_no_names() {
+    fn ip_addresses_and_localhost_are_not_host_names() {
         for host in [
             "127.0.0.1",
             "127.0.0.1:80",
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_panics_costs_no_thread() {
+    fn a_handler_that_panics_leaves_the_server_running() {
         let server = Server::start("test", "127.0.0.1:0", |request| {
             assert_ne!(request.path, "/panic");
             Reply::text("200 OK", "well")
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_comes_also_while_clients_are_there() {
+    fn the_server_stops_while_clients_are_connected() {
         let server = echo();
         let address = server.address();
         let clients: Vec<_> = (0..CLIENTS)

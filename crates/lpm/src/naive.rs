@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_decides_and_behind_it_the_next_longest() {
+    fn the_next_shorter_prefix_matches_after_the_longest_is_removed() {
         let prefix = |text: &str| text.parse::<PrefixV6>().unwrap();
         let mut rib = Rib::new();
         assert_eq!(rib.insert(prefix("::/0"), hop(1)), None);
@@ -135,7 +135,7 @@ mod tests {
     proptest! {
         /// Only a few bits vary, so that many prefixes are within others.
         #[test]
-        fn all_routes_looked_at_one_by_one_say_the_same(
+        fn lookups_agree_with_a_linear_scan_of_all_routes(
             routes in proptest::collection::vec((0_u32..256, 0_u8..=8, 1_u32..9), 0..40), address in 0_u32..256,
         ) {
             let prefix = |address: u32, length| PrefixV4::of(address << 24, length);

@@ -35,7 +35,7 @@ pub enum WrongPrefix {
         length: u8,
     },
     /// Bits of the address after the prefix length are set.
-    #[error("bits behind the length must be 0: write {meant}, not {given}")]
+    #[error("bits beyond the prefix length must be 0: write {meant}, not {given}")]
     HostBits {
         /// The given prefix.
         given: String,
@@ -229,7 +229,7 @@ mod tests {
         let message = |text: &str| text.parse::<PrefixV4>().unwrap_err().to_string();
         assert_eq!(
             message("10.0.0.1/8"),
-            "bits behind the length must be 0: write 10.0.0.0/8, not 10.0.0.1/8"
+            "bits beyond the prefix length must be 0: write 10.0.0.0/8, not 10.0.0.1/8"
         );
         assert_eq!(
             message("10.0.0.0/33"),

@@ -34,7 +34,7 @@ end
 
 local function trigger(name, cause)
     if type(name) ~= "string" then
-        error("trigger: want the name of a trigger", 0)
+        error("trigger: expected the name of a trigger", 0)
     end
     if not current then
         error("trigger: only while a packet is looked at", 0)
@@ -72,7 +72,7 @@ local function ready(names, get_number, set_number)
     function meta.__newindex(self, key, value)
         local at = place(self, key)
         if type(value) ~= "number" then
-            error(format("flow.%s: want a number, got %s", tostring(key), type(value)), 0)
+            error(format("flow.%s: expected a number, got %s", tostring(key), type(value)), 0)
         end
         set(at, value)
     end

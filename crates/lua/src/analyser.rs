@@ -254,9 +254,9 @@ fn prepare(
             let name = name.to_string_lossy();
             let Some(trigger) = known.iter().position(|it| *it == *name) else {
                 return Err(wrong(match known.is_empty() {
-                    true => format!("trigger: there is no trigger {name}, and no other one"),
+                    true => format!("trigger: no trigger {name}: none is configured"),
                     false => format!(
-                        "trigger: there is no trigger {name}: there are {}",
+                        "trigger: no trigger {name}: the triggers are {}",
                         known.join(", ")
                     ),
                 }));
@@ -294,9 +294,9 @@ fn remembered(table: Option<Table>) -> Result<Vec<String>, String> {
         return Ok(Vec::new());
     };
     let names: mlua::Result<Vec<String>> = table.sequence_values().collect();
-    let names = names.map_err(|_| "want a list of names".to_string())?;
+    let names = names.map_err(|_| "expected a list of names".to_string())?;
     if names.len() > MOST_NUMBERS {
-        return Err(format!("want {MOST_NUMBERS} names at most"));
+        return Err(format!("expected at most {MOST_NUMBERS} names"));
     }
     for (at, name) in names.iter().enumerate() {
         let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
@@ -304,10 +304,12 @@ fn remembered(table: Option<Table>) -> Result<Vec<String>, String> {
             || name.starts_with(|it: char| it.is_ascii_digit())
             || !name.chars().all(is_name)
         {
-            return Err(format!("\"{name}\": want names of letters, digits and _"));
+            return Err(format!(
+                "\"{name}\": expected names of letters, digits and _"
+            ));
         }
         if names[..at].contains(name) {
-            return Err(format!("\"{name}\" is there twice"));
+            return Err(format!("\"{name}\" is listed twice"));
         }
     }
     Ok(names)
@@ -346,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_remembers_of_flows_and_has_triggers_fire() {
+    fn a_script_stores_numbers_per_flow_and_fires_triggers() {
         let source = "flow = { 'packets', 'ports' }\n\
             local strays = taut.counter('strays')\n\
             function analyse(packet, flow)\n\
@@ -386,15 +388,15 @@ mod tests {
             ),
             (
                 "flow = { 1, {} } function analyse() end",
-                "flow: want a list of names",
+                "flow: expected a list of names",
             ),
             (
                 "flow = { 'a b' } function analyse() end",
-                "flow: \"a b\": want names",
+                "flow: \"a b\": expected names",
             ),
             (
                 "flow = { 'a', 'a' } function analyse() end",
-                "\"a\" is there twice",
+                "\"a\" is listed twice",
             ),
             (
                 "trigger('ttl') function analyse() end",
@@ -412,13 +414,13 @@ mod tests {
         for (body, said) in [
             (
                 "trigger('ttll')",
-                "there is no trigger ttll: there are ttl, other",
+                "no trigger ttll: the triggers are ttl, other",
             ),
-            ("trigger(1)", "want the name of a trigger"),
+            ("trigger(1)", "expected the name of a trigger"),
             ("flow.bytes = 1", "a flow has no bytes"),
             (
                 "flow.packets = 'many'",
-                "flow.packets: want a number, got string",
+                "flow.packets: expected a number, got string",
             ),
             (
                 "for _ = 1, 2000 do trigger('ttl') end",
@@ -450,10 +452,7 @@ mod tests {
     fn a_script_that_loops_is_ended() {
         let limit = Duration::from_millis(20);
         let wrong = start_within("while true do end", limit).err().unwrap();
-        assert!(
-            wrong.contains("did not come to an end within 0.02 s"),
-            "{wrong}"
-        );
+        assert!(wrong.contains("did not finish within 0.02 s"), "{wrong}");
         let source = "flow = { 'n' } function analyse(_, flow) flow.n = 3 while true do end end";
         let mut script = start_within(source, limit).unwrap();
         let pool = PoolHandle::new(64, false).unwrap();

@@ -12,7 +12,7 @@ end
 
 return function(name)
     if type(name) ~= "string" then
-        error(format("taut.counter: want a string, got %s", type(name)), 0)
+        error(format("taut.counter: expected a string, got %s", type(name)), 0)
     end
     if counters[name] then
         return counters[name]

@@ -105,12 +105,12 @@ mod tests {
             "dir/a.lua:3: attempt to index nil (in function 'craft')"
         );
         let hosts = mlua::Error::RuntimeError(
-            "udp.ttl: want a number\nstack traceback:\n\t[C]: in function 'error'\n\ttaut:9: in function <taut:4>\n\ta.lua:12: in main chunk\n"
+            "udp.ttl: expected a number\nstack traceback:\n\t[C]: in function 'error'\n\ttaut:9: in function <taut:4>\n\ta.lua:12: in main chunk\n"
                 .into(),
         );
         assert_eq!(
             explain(&hosts, "a.lua", "a.lua", ""),
-            "a.lua:12: udp.ttl: want a number (in main chunk)"
+            "a.lua:12: udp.ttl: expected a number (in main chunk)"
         );
         let memory = mlua::Error::MemoryError("not enough memory".into());
         let said = explain(&memory, "a.lua", "a.lua", "no memory is left");

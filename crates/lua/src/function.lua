@@ -25,7 +25,7 @@ function methods.send_to(self, port)
         error("send_to: the chain file has to say so: sends = true", 0)
     end
     if type(port) ~= "number" or not (port >= 0 and port < ports and port % 1 == 0) then
-        error(format("send_to: want a port of the chain, 0 to %d, got %s", ports - 1, tostring(port)), 0)
+        error(format("send_to: expected a port of the chain, 0 to %d, got %s", ports - 1, tostring(port)), 0)
     end
     send(self[1], port)
 end

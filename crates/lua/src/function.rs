@@ -131,7 +131,7 @@ impl Names {
         let said = self.explain(error);
         let place = said.split(": stopped").next().unwrap_or(&said);
         format!(
-            "{place}: did not come to an end within {} s",
+            "{place}: did not finish within {} s",
             self.limit.as_secs_f64()
         )
     }
@@ -339,12 +339,12 @@ pub(crate) fn counter(state: &Rc<LuaState>, counters: &Counters) -> mlua::Result
         let length = name.chars().count();
         if !(1..=LONGEST_NAME).contains(&length) || name.contains(char::is_control) {
             return Err(wrong(format!(
-                "taut.counter: want a name of 1 to {LONGEST_NAME} printable characters"
+                "taut.counter: expected a name of 1 to {LONGEST_NAME} printable characters"
             )));
         }
         if counters.borrow().len() == MOST_COUNTERS {
             return Err(wrong(format!(
-                "taut.counter: a function has {MOST_COUNTERS} at most"
+                "taut.counter: the maximum per function is {MOST_COUNTERS}"
             )));
         }
         let state = weak.upgrade().ok_or_else(|| wrong("the chain has ended"))?;

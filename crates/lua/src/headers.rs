@@ -97,7 +97,7 @@ mod tests {
     use taut_wire::{Protocol, Tunnel, UdpFlow, VlanTag};
 
     #[test]
-    fn headers_lie_where_the_frame_has_them() {
+    fn headers_are_located_in_tagged_and_tunnelled_frames() {
         let tagged = UdpFlow {
             vlan: Some(VlanTag::new(5).unwrap()),
             ..UdpFlow::default()

@@ -40,7 +40,7 @@ local function place(slot, offset, width)
     slot = tonumber(band(slot, 63))
     offset = tonumber(offset)
     if not offset then
-        error("want an offset in bytes, counted from 0", 0)
+        error("expected an offset in bytes, counted from 0", 0)
     end
     if not (offset >= 0 and offset + width <= len[slot]) then
         out_of_range(slot, offset, width)
@@ -157,7 +157,7 @@ end
 function memory.bytes(slot, offset, n)
     n = tonumber(n)
     if not (n and n >= 0) then
-        error("want a number of bytes", 0)
+        error("expected a number of bytes", 0)
     end
     slot, offset = place(slot, offset, n)
     return string_of(data[slot] + offset, floor(n))
@@ -165,7 +165,7 @@ end
 
 function memory.copy(slot, offset, bytes)
     if type(bytes) ~= "string" then
-        error("want a string of bytes", 0)
+        error("expected a string of bytes", 0)
     end
     slot, offset = place(slot, offset, #bytes)
     copy(data[slot] + offset, bytes, #bytes)

@@ -14,7 +14,7 @@ function ip4_number(text)
     local a, b, c, d = text:match("^(%d+)%.(%d+)%.(%d+)%.(%d+)$")
     a, b, c, d = tonumber(a), tonumber(b), tonumber(c), tonumber(d)
     if not a or a > 255 or b > 255 or c > 255 or d > 255 then
-        error(format('"%s": want an IPv4 address such as 10.0.0.1', text), 0)
+        error(format('"%s": expected an IPv4 address such as 10.0.0.1', text), 0)
     end
     return ((a * 256 + b) * 256 + c) * 256 + d
 end
@@ -35,7 +35,7 @@ function mac_number(text)
         number, groups = number * 256 + byte, groups + 1
     end
     if groups ~= 6 then
-        error(format('"%s": want a MAC address such as 02:00:00:00:00:01', text), 0)
+        error(format('"%s": expected a MAC address such as 02:00:00:00:00:01', text), 0)
     end
     return number
 end
@@ -104,7 +104,7 @@ end, function(self, value)
 end]]
 
 local function wrong(name, most, value)
-    error(format("%s: want a number from 0 to %.0f, got %s", name, most, tostring(value)), 0)
+    error(format("%s: expected a number from 0 to %.0f, got %s", name, most, tostring(value)), 0)
 end
 
 local function converter(name, kind)
@@ -114,7 +114,7 @@ local function converter(name, kind)
         elseif type(value) == "string" and kind == "mac" then
             return mac_number(value)
         end
-        error(format("%s: want a number, got %s", name, type(value)), 0)
+        error(format("%s: expected a number, got %s", name, type(value)), 0)
     end
 end
 

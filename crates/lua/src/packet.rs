@@ -19,7 +19,7 @@ impl LuaState {
                 match address {
                     Some(address) => lua.create_string(address.octets()),
                     None => Err(Error::runtime(format!(
-                        "\"{}\": want an IPv6 address such as 2001:db8::1",
+                        "\"{}\": expected an IPv6 address such as 2001:db8::1",
                         text.to_string_lossy()
                     ))),
                 }

@@ -13,7 +13,7 @@ end
 
 function _G.loadstring(chunk, name)
     if type(chunk) ~= "string" then
-        error("loadstring: want a string", 2)
+        error("loadstring: expected a string", 2)
     end
     return load(chunk, name, "t")
 end

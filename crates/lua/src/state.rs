@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sandbox_has_no_way_out() {
+    fn the_sandbox_offers_no_access_to_the_system() {
         let state = LuaState::new(false).unwrap();
         for way in [
             "io",
@@ -656,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_was_ended_may_go_on() {
+    fn a_stopped_script_runs_again_after_the_stop_is_undone() {
         let state = LuaState::new(false).unwrap();
         let ends = state.ends();
         let run = |text: &str| state.lua().load(text).exec();
@@ -704,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_arrive_in_order_and_none_is_kept_back() {
+    fn samples_arrive_in_order_and_a_flush_delivers_the_rest() {
         let state = LuaState::new(false).unwrap();
         let taken = Rc::new(Cell::new((0_u64, 0.0)));
         let told = Rc::clone(&taken);

@@ -4,7 +4,7 @@
 mod lua_function;
 
 #[test]
-fn functions_of_seeded_words_lose_no_count_of_a_packet() {
+fn random_lua_functions_count_every_packet() {
     let mut random = fastrand::Rng::with_seed(0xF0);
     for _ in 0..500 {
         let mut bytes = vec![0; random.usize(1..12)];

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_failure_nothing_is_said_of_a_buffer() {
+    fn a_search_without_a_failure_reports_an_unlimited_buffer() {
         let found = search(64, 5_000, |_| true);
         assert_eq!((found.length(), found.is_unlimited()), (5_000, true));
         assert_eq!(search(64, 5_000, |_| false).length(), 0);

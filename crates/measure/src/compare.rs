@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_leave_out_what_the_rank_sum_table_says() {
+    fn interval_ranks_agree_with_the_rank_sum_table() {
         // Conover, Practical Nonparametric Statistics, table A7: of ten and ten, 23 may be excluded if both have equal
         // scatter.
         let alike = Claims::of(10, 10).up_to;
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn four_runs_claim_what_four_values_can() {
+    fn four_runs_per_group_yield_an_interval_with_reduced_confidence() {
         let found = compare(&[1.0, 2.0, 3.0, 4.0], &[11.0, 12.0, 13.0, 14.0], 0.95).unwrap();
         let difference = found.difference.unwrap();
         assert_eq!(
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn large_groups_claim_what_exact_ones_do() {
+    fn approximate_and_exact_confidence_agree_for_large_groups() {
         let (exact, near) = (
             Claims::of(20, 20),
             Claims {
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn effect_is_the_share_of_pairs_that_are_greater() {
+    fn superiority_is_the_fraction_of_pairs_with_greater_second_value() {
         let found = compare(&[1.0, 2.0], &[2.0, 3.0], 0.95).unwrap();
         assert_eq!((found.superiority, found.cliffs_delta), (0.875, 0.75));
         let found = compare(&A, &A, 0.95).unwrap();
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn three_runs_are_too_few_to_tell_however_far_apart() {
+    fn three_runs_are_too_few_to_show_any_difference() {
         let found = compare(&[1.0, 1.1, 1.2], &[9.0, 9.1, 9.2, 9.3, 9.4], 0.95).unwrap();
         assert_eq!((found.p_value, found.difference), (None, None));
         let judged = judge(&[found], 0.05);
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn four_runs_tell_one_difference_but_not_one_of_many() {
+    fn four_runs_suffice_for_one_comparison_but_not_for_ten() {
         let apart = compare(&[1.0, 1.1, 1.2, 1.3], &[9.0, 9.1, 9.2, 9.3], 0.95).unwrap();
         let alone = judge(std::slice::from_ref(&apart), 0.05);
         assert_eq!(alone[0].finding, Finding::Differs);
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_enough_and_nothing_seen_is_not_shown() {
+    fn equal_groups_with_enough_runs_show_no_difference() {
         let same = compare(&A, &A, 0.95).unwrap();
         let apart = compare(&A, &A.map(|value| value + 10.0), 0.95).unwrap();
         let judged = judge(&[same, apart], 0.05);
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn holm_multiplies_by_what_is_left_and_never_falls() {
+    fn holm_correction_multiplies_by_remaining_comparisons_and_never_decreases() {
         // By hand: sorted 0.005, 0.01, 0.03, 0.04 times 4, 3, 2, 1.
         let corrected = holm(&[0.01, 0.04, 0.03, 0.005]);
         for (found, expected) in corrected.iter().zip([0.03, 0.06, 0.06, 0.02]) {
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_groups_are_not_compared_and_zeros_have_no_ratio() {
+    fn invalid_groups_are_not_compared_and_zeros_have_no_ratio() {
         assert_eq!(compare(&[], &A, 0.95), None);
         assert_eq!(compare(&A, &[f64::NAN; 5], 0.95), None);
         assert_eq!(mann_whitney(&A, &[]), None);
@@ -478,7 +478,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn comparing_the_other_way_round_mirrors_it(
+        fn swapping_the_two_samples_mirrors_the_comparison(
             a in prop::collection::vec(0i32..30, 1..30),
             b in prop::collection::vec(0i32..30, 1..30),
         ) {

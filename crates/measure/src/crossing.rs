@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends_and_what_leaves_later_is_counted_apart() {
+    fn packets_that_leave_after_the_timeout_are_counted_separately() {
         let mut crossings = Crossings::new(1_000);
         crossings.entered(0, 1, 1, 0);
         crossings.entered(0, 1, 2, 500);

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn fraction_of_a_nanosecond_in_the_asked_gap_counts() {
+    fn gap_errors_use_the_fractional_nanoseconds_of_the_configured_gap() {
         let summary = GapRecorder::from_timestamps(67.2, &[0, 67, 134])
             .summary()
             .unwrap();

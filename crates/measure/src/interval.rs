@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn coverage_is_what_the_binomial_distribution_says() {
+    fn median_interval_coverage_equals_the_binomial_probability() {
         // 1 - 2/2^6, 1 - 2(1 + 10)/2^10, 1 - 2(1 + 20 + 190 + 1140 + 4845 + 15504)/2^20.
         for (count, coverage) in [(6, 0.96875), (10, 0.978515625), (20, 0.958610534667969)] {
             let found = quantile_interval_ranks(count, 0.5, 0.95).unwrap();
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn words_claim_no_more_than_holds() {
+    fn printed_intervals_state_their_actual_confidence_and_sample_size() {
         let words = |values: &[f64]| {
             median_interval(values, 0.95)
                 .unwrap()

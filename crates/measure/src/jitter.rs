@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_the_number_range_do_no_harm() {
+    fn extreme_sequence_numbers_and_latencies_neither_panic_nor_overflow() {
         let summary = streamed(&[(u64::MAX - 1, u64::MAX), (u64::MAX, 0), (0, 5)]).summary();
         assert_eq!(summary.unwrap().max_ns, u64::MAX);
     }

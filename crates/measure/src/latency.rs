@@ -281,10 +281,10 @@ fn claims_too_much(encoded: &[u8]) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HlogReadError {
     /// The text contains no interval, or an invalid line.
-    #[error("no HdrHistogram log")]
+    #[error("not an HdrHistogram log")]
     NotALog,
     /// An interval cannot be decoded.
-    #[error("a damaged HdrHistogram log")]
+    #[error("the HdrHistogram log is damaged")]
     Damaged,
 }
 
@@ -292,7 +292,7 @@ pub enum HlogReadError {
 #[derive(Debug, thiserror::Error)]
 pub enum HlogError {
     /// The tag has a character that separates fields or lines of the log.
-    #[error("histogram log tag {0:?} has a comma, space or line end: choose one without")]
+    #[error("histogram log tag {0:?} has a comma, space or line end: choose a tag without")]
     BadTag(String),
     /// The start is before 1970, from which the log counts seconds.
     #[error("histogram log starts before 1970: set the machine's clock")]
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_histogram_knows_nothing() {
+    fn an_empty_histogram_has_no_quantiles_extremes_or_mean() {
         let latency = LatencyHistogram::new();
         assert_eq!(latency.quantile(0.5), None);
         assert_eq!(latency.min_ns(), None);
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn merging_keeps_the_saturated_apart() {
+    fn merging_adds_up_the_counts_of_saturated_values() {
         let mut latency = of(&[u64::MAX, 1]);
         latency.merge(&of(&[u64::MAX, u64::MAX]));
         assert_eq!((latency.saturated(), latency.count()), (3, 4));
@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_comes_back_as_precise_as_it_is() {
+    fn hlog_quantiles_read_back_within_the_precision_of_the_format() {
         let mut latency = LatencyHistogram::new();
         (0..5_000_u64).for_each(|i| latency.record(50 + i * i));
         let mut log = Vec::new();

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_recorded_has_no_mean() {
+    fn empty_moments_have_no_mean_or_variance() {
         assert_eq!(Moments::EMPTY.mean(), None);
         assert_eq!(Moments::EMPTY.variance(), None);
     }

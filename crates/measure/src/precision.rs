@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_precision() {
+    fn missing_gaps_and_invalid_configured_gaps_yield_no_precision() {
         assert_eq!(Precision::of(&mut [], 1_000.0), None);
         assert_eq!(Precision::of(&mut [1.0], 0.0), None);
         assert_eq!(Precision::of(&mut [1.0], f64::NAN), None);

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_and_shares_are_short() {
+    fn rates_and_ratios_are_rounded_and_counts_are_grouped() {
         assert_eq!(rate(100_000.0), "100 kpkt/s");
         assert_eq!(rate(14_880_000.0), "14.9 Mpkt/s");
         assert_eq!(share(0.0), "0 %");
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn every_quantity_has_words_with_its_unit() {
+    fn every_quantity_is_printed_with_its_unit() {
         assert_eq!(Quantity::TimeNs.text(5_700.0), "5.70 µs");
         assert_eq!(Quantity::Share.text(0.123), "12.3 %");
         assert_eq!(Quantity::Quantile.text(0.999), "p99.9");
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_as_a_person_would() {
+    fn numbers_are_printed_with_up_to_three_significant_digits() {
         for (value, text) in [
             (0.0505, "0.0505"),
             (0.05, "0.05"),
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_have_no_more_digits_than_they_need() {
+    fn axis_ticks_have_no_superfluous_digits() {
         assert_eq!(Quantity::TimeNs.tick(2_000.0), "2 µs");
         assert_eq!(Quantity::TimeNs.tick(1_000_000.0), "1 ms");
         assert_eq!(Quantity::RatePps.tick(200_000.0), "200k");

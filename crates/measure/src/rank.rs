@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_are_the_first_and_last_value() {
+    fn quantiles_0_and_1_are_the_first_and_last_value() {
         assert_eq!(nearest_rank(7, 0.0), Some(0));
         assert_eq!(nearest_rank(7, 1.0), Some(6));
         assert_eq!(nearest_rank(u64::MAX, 1.0), Some(u64::MAX - 1));

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn known_capacity_is_bracketed_to_the_asked_precision() {
+    fn known_capacity_is_bracketed_to_the_configured_precision() {
         for limit_pps in [1e5, 1.234e5, 9.9e5, 1e6, 7.7e6] {
             let result = search(settings(), capacity(limit_pps));
             let (found, lossy) = (
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn overload_is_shown_by_the_asked_number_of_rungs() {
+    fn the_climb_ends_after_the_configured_number_of_lossy_rungs() {
         let result = search(settings(), capacity(5e5));
         let mut rungs: Vec<f64> = result
             .trials
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn single_hiccup_at_every_rate_changes_nothing() {
+    fn one_loss_at_every_rate_does_not_change_the_result() {
         let steady = search(settings(), capacity(1e6));
         let mut hiccuped: Option<f64> = None;
         let result = search(settings(), |rate_pps| {
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn one_loss_beside_a_late_generator_is_not_two() {
+    fn one_loss_between_late_generator_trials_is_not_an_overload() {
         // At the second rung: late, then a loss, then late again.
         let mut at = 0;
         let result = search(settings(), |rate_pps| {
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_found_is_the_one_offered() {
+    fn the_result_is_the_offered_instead_of_the_requested_rate() {
         let mut search = LadderSearch::new(settings()).unwrap();
         while let Some(asked_pps) = search.next_rate_pps() {
             // A generator that reaches 1 Mpkt/s, and sends its last packets within the grace time.
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn hole_in_the_middle_of_the_range_is_reported() {
+    fn a_lossy_range_below_a_loss_free_rate_is_reported() {
         let result = search(settings(), |rate_pps| match rate_pps {
             rate_pps if (3e5..6e5).contains(&rate_pps) => Verdict::Lossy,
             rate_pps => capacity(2e6)(rate_pps),
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_short_it_gives_what_it_has() {
+    fn a_search_stopped_early_returns_an_incomplete_result() {
         let mut search = LadderSearch::new(settings()).unwrap();
         search.report(outcome(1e5, Verdict::LossFree));
         let result = search.result();
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn report_after_the_end_is_ignored() {
+    fn trials_reported_after_the_search_ends_are_ignored() {
         let mut search = LadderSearch::new(SearchSettings {
             max_pps: 1e5,
             ..settings()
@@ -675,7 +675,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn always_ends_whatever_the_outcomes(
+        fn a_search_ends_for_any_sequence_of_verdicts(
             seed: u64,
             start_pps in 1e-3..1e9f64,
             reach in 1.0..1e6f64,

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn untouched_flow_is_clean() {
+    fn a_complete_flow_in_order_reports_no_loss_or_reordering() {
         let arrivals: Vec<u64> = (0..1000).collect();
         let report = tracked(64, &arrivals).finish(1000);
         assert_eq!(report, naive(&arrivals, 1000));
@@ -249,13 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn loss_at_both_ends_is_seen() {
+    fn losses_before_first_and_after_last_arrival_are_counted() {
         let report = tracked(64, &[2, 3, 4]).finish(8);
         assert_eq!((report.lost, report.reordered), (5, 0));
     }
 
     #[test]
-    fn nothing_received_is_all_lost() {
+    fn all_packets_count_as_lost_when_none_is_received() {
         let report = SequenceTracker::new().finish(10);
         assert_eq!((report.lost, report.received_unique), (10, 0));
         assert!(report.exact);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn jump_beyond_the_window_forgets_all_of_it() {
+    fn a_jump_beyond_the_window_clears_the_window() {
         let mut tracker = SequenceTracker::with_window(64);
         (0..64).for_each(|sequence| assert_eq!(tracker.record(sequence), Arrival::InOrder));
         tracker.record(10_000);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_numbers_and_windows_do_no_harm() {
+    fn extreme_sequence_numbers_and_an_empty_window_do_not_panic() {
         let mut tracker = SequenceTracker::with_window(0);
         for sequence in [u64::MAX, u64::MAX, u64::MAX - 1, 0, 1] {
             tracker.record(sequence);
@@ -326,7 +326,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_unbounded_memory_inside_the_window(
+        fn reports_are_exact_if_reordering_stays_inside_the_window(
             seed: u64, sent in 0u64..3000, loss in 0.0..0.9f64, copies in 0.0..0.5f64, reach in 0.0..250.0f64,
         ) {
             let arrivals = disturbed(seed, sent, loss, copies, reach);
@@ -335,7 +335,7 @@ mod tests {
         }
 
         #[test]
-        fn bounds_the_truth_outside_the_window(
+        fn reported_bounds_contain_the_true_loss_outside_the_window(
             seed: u64, sent in 0u64..3000, loss in 0.0..0.5f64, copies in 0.0..0.5f64,
         ) {
             let arrivals = disturbed(seed, sent, loss, copies, 1000.0);

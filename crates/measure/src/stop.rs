@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn one_outlier_does_not_keep_it_from_stopping() {
+    fn one_outlier_does_not_prevent_the_stop() {
         let mut values = vec![100.0; 12];
         values[3] = 9e9;
         assert!(matches!(RULE.judge(&values), Progress::Reached(_)));

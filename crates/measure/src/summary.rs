@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn survives_a_trip_through_json() {
+    fn a_summary_survives_a_round_trip_through_json() {
         let summary = Summary::from_samples(&[1u64, 2, 4]).unwrap();
         let json = serde_json::to_string(&summary).unwrap();
         assert!(json.contains("\"p99_ns\":null"));

@@ -44,9 +44,9 @@ impl std::str::FromStr for Method {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = METHODS.iter().find(|(name, _)| *name == text);
-        found
-            .map(|(_, method)| *method)
-            .ok_or_else(|| format!("no search method \"{text}\"; want binary, tst009 or mlr"))
+        found.map(|(_, method)| *method).ok_or_else(|| {
+            format!("unknown search method \"{text}\"; expected binary, tst009 or mlr")
+        })
     }
 }
 
@@ -75,16 +75,18 @@ pub struct ThroughputSettings {
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum ThroughputSettingsError {
     /// The range of rates is empty or invalid.
-    #[error("rates from {0} to {1} packets per second: want a range above 0")]
+    #[error(
+        "rates from {0} to {1} packets per second: both must be above 0, the first below the second"
+    )]
     Range(f64, f64),
     /// A fraction is invalid.
-    #[error("{0} is {1}: want a fraction of at least {2} and less than 1")]
+    #[error("{0} is {1}: must be a fraction of at least {2} and less than 1")]
     Share(&'static str, f64, f64),
     /// The length of a trial is invalid.
-    #[error("trials of {0} s: want a time above 0")]
+    #[error("trial duration {0} s: must be above 0")]
     Trial(f64),
     /// The number of votes is 0.
-    #[error("no votes: want 1 or more")]
+    #[error("0 votes: must be 1 or more")]
     Votes,
 }
 
@@ -691,7 +693,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_found_is_the_one_offered() {
+    fn the_result_is_the_offered_instead_of_the_requested_rate() {
         for method in ALL {
             // A generator that reaches 1 Mpkt/s; up to 1 % more it still sends within the grace time.
             let found = search(settings(method), |w| TrialOutcome {
@@ -797,7 +799,7 @@ mod tests {
     }
 
     #[test]
-    fn accidents_mislead_single_trials_most_and_votes_least() {
+    fn random_losses_distort_single_trials_most_and_votes_least() {
         let [binary, verified, votes] = ALL.map(|method| typical(method, 5));
         assert!(votes > 0.97e6, "{votes}");
         assert!(
@@ -859,7 +861,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_are_classified_as_the_draft_says() {
+    fn loads_are_classified_as_the_mlrsearch_draft_defines() {
         // With a goal of 5 s, half of which may be bad, three good or three bad seconds decide.
         assert_eq!(classify(5.0, [2.0, 2.0], [0.0, 0.0]), Class::Undecided);
         assert_eq!(classify(5.0, [3.0, 2.0], [0.0, 0.0]), Class::Holds);
@@ -918,7 +920,7 @@ mod tests {
             "fast"
                 .parse::<Method>()
                 .unwrap_err()
-                .contains("want binary")
+                .contains("expected binary")
         );
         assert_eq!("tst009".parse(), Ok(Method::Tst009));
     }

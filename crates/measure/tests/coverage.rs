@@ -95,7 +95,7 @@ fn holds(what: &str, (covered, claimed): (f64, f64)) {
 }
 
 #[test]
-fn medians_and_what_stands_beside_means_cover_what_they_claim() {
+fn median_intervals_cover_the_median_as_often_as_claimed() {
     for law in LAWS {
         for count in REPETITIONS {
             let median = covered(law.median(), |random| {
@@ -237,7 +237,7 @@ fn differences_cover_the_truth(law: Law) {
 }
 
 #[test]
-fn ratios_of_groups_cover_what_they_claim() {
+fn ratio_intervals_of_groups_cover_as_often_as_claimed() {
     for runs in [5, 8, 12] {
         for scatter in [0.1, 1.0] {
             let found = covered(3.0, |random| {
@@ -258,7 +258,7 @@ fn ratios_of_groups_cover_what_they_claim() {
 /// A limit of the intervals: they assume independent repetitions. If neighbours are correlated, the intervals of one
 /// device alone claim too much, as docs/explanation/what-a-difference-is.md states.
 #[test]
-fn repetitions_that_are_like_their_neighbours_are_covered_less() {
+fn intervals_of_correlated_repetitions_cover_less_often_than_claimed() {
     for (count, documented) in [(6, 0.84), (10, 0.87), (30, 0.81)] {
         let (covered, claimed) = covered(0.0, |random| {
             let mut value = normal(random);

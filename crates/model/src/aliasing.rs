@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_in_step_hit_every_time_or_never() {
+    fn timers_in_phase_with_packets_always_or_never_delay_packets() {
         // 10 kpkt/s, 250 interrupts a second: each 40th packet, always at the same phase.
         let mut scene = scene(10_000.0, &[(250.0, 6_000.0)]);
         let waits =

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spike_belongs_to_the_core_that_was_away() {
+    fn a_latency_spike_is_attributed_to_the_interrupted_core() {
         let generator = vec![gap(50_000.0, 9_000.0, false)];
         let device = vec![gap(10_000.0, 8_000.0, true), gap(90_000.0, 5_000.0, false)];
         let mut found = Attribution::new(generator, device, 2_000.0);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn both_cores_away_at_once_says_nothing_of_the_device() {
+    fn simultaneous_gaps_on_both_cores_are_attributed_to_the_generator() {
         let both = || vec![gap(0.0, 9_000.0, false)];
         let mut found = Attribution::new(both(), both(), 1_000.0);
         assert_eq!(found.cause(0.0, 10_000.0), Some(Cause::GeneratorOther));

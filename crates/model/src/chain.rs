@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn published_costs_give_the_same_rates_as_before() {
+    fn published_costs_give_the_recorded_rates() {
         // Results of this model with the costs of section 5.2.2, at 3.2 GHz; the section prints none of these rates.
         const CLOCK_MHZ: f64 = 3.2e3;
         let memory = published_memory();

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_claims_no_more_than_its_parts_together() {
+    fn the_confidence_of_a_sum_follows_the_bonferroni_bound() {
         let a = Estimate::new(10.0, 9.0, 12.0, 0.95).unwrap();
         let sum = a.plus(a).plus(Estimate::given(1.0).unwrap());
         assert_eq!((sum.value, sum.low, sum.high), (21.0, 19.0, 25.0));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_falling_function_swaps_the_ends() {
+    fn a_decreasing_function_swaps_the_limits_of_the_interval() {
         let rate = Estimate::new(100.0, 50.0, 200.0, 0.95)
             .unwrap()
             .map(|c| 1000.0 / c);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_ranks_and_of_nothing_there_are_none() {
+    fn error_percentiles_are_order_statistics_and_absent_without_valid_pairs() {
         let pairs = (1..=20).map(|i| (100.0 + f64::from(i), 100.0));
         let errors = Errors::of(ErrorBasis::HeldOut, pairs).unwrap();
         assert!((errors.median - 0.10).abs() < 1e-12);

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_to_tell_is_no_line() {
+    fn too_few_or_constant_points_yield_no_line() {
         assert!(Hops::of(&[]).is_err());
         assert!(Hops::of(&[(0.0, 1.0), (1.0, 2.0)]).is_err());
         assert!(Hops::of(&[(1.0, 1.0), (1.0, 2.0), (1.0, 3.0)]).is_err());

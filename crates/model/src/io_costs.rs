@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_has_the_costs_that_its_spec_begins_with() {
+    fn port_costs_are_found_by_the_prefix_of_the_spec() {
         let costs = costs();
         let of = |spec| costs.of(spec).map(|found| found.batch.cycles);
         assert_eq!(of("af_packet:eth0"), Some(4000.0));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_cannot_be_are_refused() {
+    fn invalid_cycle_costs_are_refused() {
         assert!(costs().check().is_ok());
         for wrong in [f64::NAN, -1.0, 0.0] {
             let mut costs = costs();

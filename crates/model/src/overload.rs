@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn interruptions_that_leave_nothing_are_refused() {
+    fn interruptions_that_leave_no_processing_time_are_refused() {
         let always = |rate_hz, duration_us| Interruption {
             name: "timer".to_owned(),
             rate_hz,

@@ -158,7 +158,7 @@ mod tests {
 
     const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 
-    /// Demand of a country's bearers, with 128 B and 2 packets a second each.
+    /// Demand of a country's bearers: each has 128 B of state and gets 2 packets a second.
     const COUNTRY: Demand = Demand {
         entries: 1e8,
         entry_bytes: 128.0,
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_country_s_bearers_need_so_many_machines_and_cores() {
+    fn ten_machines_with_six_cores_each_carry_a_countrys_bearers() {
         let rows = table(
             &COUNTRY,
             &machine(),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fewest_machines_carry_and_one_less_does_not() {
+    fn the_fewest_machines_carry_the_demand_and_fewer_do_not() {
         let fewest = fewest(&COUNTRY, &machine(), 8.0 * GIB, &packets(), cycles)
             .unwrap()
             .unwrap();

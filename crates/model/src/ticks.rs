@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_at_any_time_are_no_timer() {
+    fn gaps_at_random_times_are_not_taken_for_timer_ticks() {
         for count in [0, 50, 700, 5_000] {
             let mut random = fastrand::Rng::with_seed(count as u64);
             let mut gaps = noise(&mut random, count);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn too_short_a_time_says_nothing() {
+    fn a_too_short_recording_yields_no_timer_ticks() {
         let mut gaps: Vec<Gap> = (0..15).map(|n| gap(f64::from(n) * 4e6, 5_000.0)).collect();
         assert_eq!(find_ticks(&mut gaps, 15.0 * 4e6), None);
     }

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_has_the_same_numbers() {
+    fn the_c_header_defines_the_same_constants_as_the_crate() {
         let header = include_str!("../include/taut_function.h");
         for line in [
             format!("#define TAUT_FUNCTION_ABI {ABI}u"),

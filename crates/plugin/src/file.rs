@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_what_it_is_for() {
+    fn the_elf_header_identifies_libraries_for_other_processors() {
         let ours = OURS.unwrap_or(62);
         assert_eq!(kind_of(&header(2, 1, 3, ours)), Kind::Ours);
         for (file, said) in [

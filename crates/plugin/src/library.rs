@@ -20,7 +20,7 @@ pub enum LibraryError {
         source: io::Error,
     },
     /// The file is not a library.
-    #[error("{} is no shared library: cc -shared -fPIC -o FILE.so makes one", .0.display())]
+    #[error("{} is not a shared library: build one with cc -shared -fPIC -o FILE.so", .0.display())]
     NoLibrary(PathBuf),
     /// The library is for another machine.
     #[error("{} is for {theirs}, this taut for {ours}: build it for this machine", path.display())]
@@ -41,7 +41,7 @@ pub enum LibraryError {
         reason: String,
     },
     /// The library lacks a function.
-    #[error("{} has no function {function}: taut_function.h says which ones it needs", path.display())]
+    #[error("{} has no function {function}: taut_function.h lists the functions needed", path.display())]
     NoFunction {
         /// Path of the file.
         path: PathBuf,
@@ -50,7 +50,7 @@ pub enum LibraryError {
     },
     /// The library has another version of the interface.
     #[error(
-        "{} speaks version {theirs} of the interface, this taut version {ABI}: build it with the taut_function.h of this \
+        "{} uses version {theirs} of the interface, but this taut uses {ABI}: rebuild it with the taut_function.h of this \
          taut",
         path.display()
     )]
@@ -176,8 +176,8 @@ mod tests {
         for (path, said) in [
             (folder.path().join("none.so"), "cannot read "),
             (folder.path().to_path_buf(), "cannot read "),
-            (file("text.so", b"text"), "is no shared library"),
-            (file("empty.so", b""), "is no shared library"),
+            (file("text.so", b"text"), "is not a shared library"),
+            (file("empty.so", b""), "is not a shared library"),
             (file("other.so", &other), "is for RISC-V, this taut for "),
             (file("broken.so", &broken), "cannot load "),
         ] {

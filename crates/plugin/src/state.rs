@@ -68,7 +68,9 @@ impl Library {
             reason,
         };
         let settings = CString::new(settings).map_err(|_| {
-            not_made("settings: a text for a function in C has no character 0 in it".to_string())
+            not_made(
+                "settings: a text for a function in C must not contain the character 0".to_string(),
+            )
         })?;
         State::make(self.calls, &settings, (worker, workers), ticks_per_second).map_err(not_made)
     }
@@ -119,7 +121,9 @@ impl State {
         match (state, failure) {
             (Some(state), None) => Ok(state),
             (_, Some(reason)) => Err(reason),
-            (None, None) => Err("taut_function_make made nothing, and gave no reason".to_string()),
+            (None, None) => {
+                Err("taut_function_make returned nothing and gave no reason".to_string())
+            }
         }
     }
 
@@ -277,12 +281,12 @@ impl Making {
         let length = name.chars().count();
         let refused = if !(1..=LONGEST_NAME).contains(&length) || name.contains(char::is_control) {
             Some(format!(
-                "counter \"{}\": want 1 to {LONGEST_NAME} printable characters",
+                "counter \"{}\": expected 1 to {LONGEST_NAME} printable characters",
                 in_one_line(name)
             ))
         } else if at == MOST_COUNTERS {
             Some(format!(
-                "counter \"{name}\": a function has {MOST_COUNTERS} at most"
+                "counter \"{name}\": the maximum per function is {MOST_COUNTERS}"
             ))
         } else {
             None

@@ -68,6 +68,46 @@ pub struct Backend {
     pub open: OpenPort,
     /// The way in which several workers share one port.
     pub split: Split,
+    /// The peer that ports of this kind exchange packets with.
+    pub attachment: Attachment,
+    /// Typical cycles of receiving and sending a packet, for estimates where ports cannot be measured; none if they can
+    /// be measured anywhere. Measured once, on virtual Ethernet and a virtual machine
+    /// (docs/runs/measured/io-costs.toml); the value for DPDK is published.
+    pub typical_cycles: Option<f64>,
+    /// Function that returns the specs of two connected ports of one process, for measurements. Its arguments are a
+    /// name and a frame size in bytes. None if there are no such ports.
+    pub loop_back: Option<fn(&str, usize) -> [String; 2]>,
+}
+
+/// The peer that ports of a backend exchange packets with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attachment {
+    /// No peer: packets are generated and discarded.
+    Nothing,
+    /// An existing network interface of the namespace.
+    Interface,
+    /// A network interface of the namespace, which the port creates.
+    NewInterface,
+    /// A device that the port takes from the kernel.
+    Device,
+    /// One end of a veth pair, which a chain creates.
+    Veth,
+    /// Another process, over a socket and shared memory.
+    Process,
+    /// Another port of the same process, or files.
+    Inside,
+}
+
+impl Attachment {
+    /// Returns true if XDP programs can pass frames to the peer, or if there is no peer yet.
+    pub fn may_be_interface(self) -> bool {
+        !matches!(self, Self::Process | Self::Inside)
+    }
+
+    /// Returns true if the port opens an interface or device that exists only in the current network namespace.
+    pub fn is_of_namespace(self) -> bool {
+        matches!(self, Self::Interface | Self::NewInterface | Self::Device)
+    }
 }
 
 impl Backend {
@@ -166,6 +206,30 @@ impl PortSpec {
         self.backend.name
     }
 
+    /// Returns the kind of port.
+    pub fn kind(&self) -> &Backend {
+        &self.backend
+    }
+
+    /// Returns the resource that only one port can use at a time, in words; none if the port can be shared.
+    pub fn exclusive(&self) -> Option<String> {
+        let target = &self.target;
+        match self.backend.attachment {
+            Attachment::Nothing => None,
+            Attachment::Interface | Attachment::NewInterface => Some(format!("interface {target}")),
+            Attachment::Device | Attachment::Inside => Some(format!("{} {target}", self.backend())),
+            Attachment::Veth => Some(match self.option("netns") {
+                Some(namespace) => format!("interface {target} in namespace {namespace}"),
+                None => format!("interface {target}"),
+            }),
+            Attachment::Process => Some(format!(
+                "{} socket {target}, id {}",
+                self.backend(),
+                self.option("id").unwrap_or("0")
+            )),
+        }
+    }
+
     /// Returns true if the spec's port can wake a sleeping worker.
     pub fn wakes(&self) -> bool {
         self.backend.wakes
@@ -212,7 +276,7 @@ impl PortSpec {
         match u64::from_str(value) {
             Ok(number) if range.contains(&number) => Ok(Some(number)),
             _ => Err(self.error(format!(
-                "{key}={value}: want a number from {} to {}",
+                "{key}={value}: expected a number from {} to {}",
                 range.start(),
                 range.end()
             ))),

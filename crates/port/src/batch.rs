@@ -734,7 +734,7 @@ mod tests {
     use crate::PoolHandle;
 
     #[test]
-    fn causes_are_told_apart_by_20_bits() {
+    fn punt_causes_survive_encoding_in_20_bits() {
         let causes = [
             Punt::Neighbour,
             Punt::Local,
@@ -777,7 +777,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_of_arrivals_are_those_of_the_packets_or_none() {
+    fn arrival_timestamps_belong_to_the_packets_or_are_discarded() {
         let pool = PoolHandle::new(64, false).unwrap();
         let mut batch = numbered(&pool, 3);
         assert!(batch.arrivals().is_empty());
@@ -923,7 +923,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_read_anew_where_packets_change_leave_or_move() {
+    fn headers_are_parsed_again_after_packets_change_leave_or_move() {
         let pool = PoolHandle::new(8, false).unwrap();
         let (mut batch, mut other) = (Batch::new(), Batch::new());
         let push = |batch: &mut Batch, src_port: u16| {
@@ -966,7 +966,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_of_copies() {
+    fn copies_of_a_packet_beyond_the_maximum_are_refused() {
         let pool = PoolHandle::new(64, false).unwrap();
         let mut batch = numbered(&pool, 1);
         assert!((0..MOST_COPIES).all(|_| batch.copy_to(0, 1)));

@@ -296,7 +296,10 @@ pub(crate) fn a_full_receive_ring_counts_what_it_loses(backend: &str, options: &
 }
 
 /// A thread that sleeps on `port` wakes up when `other` sends, and only then.
-pub(crate) fn an_owner_that_sleeps_is_woken(port: &mut Opened, other: &mut Opened) {
+pub(crate) fn a_sleeping_port_owner_is_woken_for_every_frame(
+    port: &mut Opened,
+    other: &mut Opened,
+) {
     let mut alarm = Alarm::default();
     for number in 0..20 {
         let (quiet, mut slept) = (Duration::from_millis(2), false);
@@ -368,7 +371,10 @@ pub(crate) fn traffic_resumes_after_the_link_was_down(backend: &str, options: &s
 
 /// If the interface is deleted under traffic, the port reports that and stays usable. It continues on a new interface
 /// of the same name.
-pub(crate) fn an_interface_that_vanishes_is_told_and_may_return(backend: &str, options: &str) {
+pub(crate) fn a_deleted_interface_is_reported_and_its_replacement_is_used(
+    backend: &str,
+    options: &str,
+) {
     let Some(bed) = Testbed::new(1) else { return };
     let (mut left, mut right) = both_ends(&bed, backend, options);
     let mut batch = Batch::new();
@@ -392,7 +398,10 @@ pub(crate) fn an_interface_that_vanishes_is_told_and_may_return(backend: &str, o
     bed.right_ip("link del right0");
     traffic(&mut left, &mut right, 1000);
     for (port, name) in [(&mut left.port, "left0"), (&mut right.port, "right0")] {
-        assert_eq!(port.link(), Link::Down(format!("interface {name} is gone")));
+        assert_eq!(
+            port.link(),
+            Link::Down(format!("interface {name} was deleted"))
+        );
         port.counters();
     }
     held.clear();

@@ -80,7 +80,7 @@ pub mod pair;
 pub mod pcap;
 pub mod tap;
 
-pub use backend::{Backend, Joinable, Part, PortSpec, Resources, Split};
+pub use backend::{Attachment, Backend, Joinable, Part, PortSpec, Resources, Split};
 pub use batch::{BATCH_CAPACITY, Batch, Mark, Marks, NO_PRIORITY, Punt};
 pub use copies::{Copies, copies};
 pub use error::PortError;

@@ -1,6 +1,8 @@
 //! The port `null`, which discards sent packets and optionally generates packets. It shows the minimum cost of a port.
 
-use crate::{Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec};
+use crate::{
+    Attachment, Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec,
+};
 use crate::{Joinable, Part, Receives, Resources, Sends, Split, Supply, pcap};
 
 /// `null:[source=N][,size=BYTES | ,frames=FILE]`.
@@ -34,6 +36,9 @@ pub(crate) const BACKEND: Backend = Backend {
     probe: || Ok("always there".to_string()),
     open,
     split: Split::Joinable(joinable),
+    attachment: Attachment::Nothing,
+    typical_cycles: None,
+    loop_back: Some(|_, size| ["null:".to_string(), format!("null:source={size}")]),
 };
 
 /// The range of frame lengths that a source can have, in bytes with frame check sequence.
@@ -88,7 +93,7 @@ impl Frames {
             }
         }
         if ends.is_empty() {
-            return Err(spec.error(format!("frames={file}: no frame in it")));
+            return Err(spec.error(format!("frames={file}: the file has no frames")));
         }
         let next = (0, 0);
         Ok(Self { bytes, ends, next })
@@ -132,7 +137,7 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
     let room = pool.room();
     if frames.is_some() && len_bytes > room {
         return Err(spec.error(format!(
-            "a frame of {len_bytes} bytes; {room} fit into a packet"
+            "a frame of {len_bytes} bytes is too long: a packet buffer holds {room}"
         )));
     }
     Ok(Box::new(NullPort {
@@ -258,7 +263,7 @@ mod tests {
         );
         capture(&path, &[]);
         assert!(
-            refused(&text).contains("no frame in it"),
+            refused(&text).contains("the file has no frames"),
             "{}",
             refused(&text)
         );

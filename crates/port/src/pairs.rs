@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_port_has_one_partner_whose_partner_it_is() {
+    fn the_partner_of_a_ports_partner_is_the_port_itself() {
         for ports in 1..9 {
             let pairs = Pairs::of(ports);
             for port in 0..ports {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_back_meets_functions_in_reverse() {
+    fn packets_of_the_reverse_direction_traverse_functions_in_reverse_order() {
         let met = |from| {
             let direction = Direction::from_port(from);
             [0, 1, 2].map(|step| direction.place(step, 3))

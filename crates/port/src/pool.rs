@@ -327,7 +327,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_dropped_packet_is_the_next_one_taken() {
+    fn the_slot_of_a_dropped_packet_is_reused_next() {
         let pool = PoolHandle::new(8, false).unwrap();
         let first = pool.take(60).unwrap();
         let slot = first.slot();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_pool_says_none_and_recovers() {
+    fn an_empty_pool_returns_no_packet_until_packets_are_released() {
         let pool = PoolHandle::new(2, false).unwrap();
         let held = (pool.take(1).unwrap(), pool.take(1).unwrap());
         assert!(pool.take(1).is_none());
@@ -416,7 +416,7 @@ mod tests {
     proptest! {
         /// For any order of takes and drops, no two existing packets share a slot or a byte, and no slot is lost.
         #[test]
-        fn slots_are_held_once(steps in proptest::collection::vec((any::<bool>(), any::<u8>()), 1..400)) {
+        fn no_two_packets_share_a_slot(steps in proptest::collection::vec((any::<bool>(), any::<u8>()), 1..400)) {
             let pool = PoolHandle::new(16, false).unwrap();
             let mut held: Vec<(Packet, u8)> = Vec::new();
             for (take, value) in steps {

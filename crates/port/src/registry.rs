@@ -83,7 +83,7 @@ impl PortSpec {
             .map(|it| it.name);
         let names: Vec<_> = names.collect();
         Err(self.error(format!(
-            "no worker can join it while it is open ({} let one join)",
+            "no worker can join it while it is open (only {} allow that)",
             names.join(", ")
         )))
     }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_specs_say_what_would_be_right() {
+    fn errors_of_invalid_port_specs_explain_the_valid_form() {
         for (text, part) in [
             ("eth0", "BACKEND:TARGET"),
             ("nfp:eth0", "no backend \"nfp\""),
@@ -146,7 +146,7 @@ mod tests {
                 2,
                 "2 workers cannot share it: the packets of a file",
             ),
-            ("memif:/x", 9, "9 workers: it has 8 rings"),
+            ("memif:/x", 9, "9 workers: the maximum is 8 rings"),
         ] {
             let spec = PortSpec::parse(text).unwrap();
             let message = spec.parts(workers).err().unwrap().to_string();

@@ -1,7 +1,7 @@
 //! The spec of a veth pair as the first or last port of a chain; `taut chain up` makes the pair and replaces the spec
 //! by a port on it.
 
-use crate::{Backend, PortError, PortSpec, Split};
+use crate::{Attachment, Backend, PortError, PortSpec, Split};
 
 /// `veth:INTERFACE[,netns=NAME][,address=A/LEN]`. No port of its own: not among [`crate::backends`].
 pub(crate) const BACKEND: Backend = Backend {
@@ -26,10 +26,13 @@ pub(crate) const BACKEND: Backend = Backend {
     probe: || Err(nobody("veth")),
     open: |spec, _| Err(nobody(spec.text())),
     split: Split::Joinable(|spec| Err(nobody(spec.text()))),
+    attachment: Attachment::Veth,
+    typical_cycles: Some(5_900.0),
+    loop_back: None,
 };
 
 fn nobody(what: &str) -> PortError {
-    PortError::missing(what, "somebody who makes the wire: `taut chain up FILE`")
+    PortError::missing(what, "a chain that creates the wire: `taut chain up FILE`")
 }
 
 impl PortSpec {

@@ -154,7 +154,7 @@ fn captures_survive_seeded_damage() {
 }
 
 #[test]
-fn rings_survive_a_peer_that_does_anything() {
+fn memif_rings_survive_random_actions_of_the_peer() {
     let mut random = fastrand::Rng::with_seed(SEED);
     for _ in 0..10_000 {
         let noise: Vec<u8> = (0..random.usize(..200)).map(|_| random.u8(..)).collect();

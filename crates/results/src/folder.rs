@@ -171,7 +171,7 @@ pub fn read_each<T: DeserializeOwned>(
     let below = inside(dir, below)?;
     let path = below.in_folder(dir);
     if !below.is_folder(dir) && path.exists() {
-        let why = io::Error::other("no folder, or a link: put the folder itself there");
+        let why = io::Error::other("not a folder, or a link: put the folder itself there");
         return Err(ResultsError::io(path)(why));
     }
     let mut names: Vec<String> = fs::read_dir(&path)

@@ -246,7 +246,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn names_lead_inside_or_are_none() {
+    fn names_that_leave_the_folder_or_are_malformed_are_refused() {
         for name in ["a", "a/b.json", "...", "-x", "a b", "ä/ö"] {
             assert_eq!(InsidePath::new(name).unwrap().as_str(), name);
         }
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn files_below_a_name_are_told_from_the_folder() {
+    fn files_below_a_name_are_listed_relative_to_the_folder() {
         let place = tempfile::tempdir().unwrap();
         fs::create_dir_all(place.path().join("a/b")).unwrap();
         for name in ["a/b/one", "a/two", "a/odd\u{1}name"] {

@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn parquet_comes_back_as_written_across_blocks() {
+    fn parquet_rows_of_several_blocks_read_back_as_written() {
         let dir = tempfile::tempdir().unwrap();
         let rows = BLOCK as u64 + 17;
         let writer = write(dir.path(), PacketFormat::Parquet, rows);
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_whole_block_there_is_no_file() {
+    fn an_interruption_before_the_first_complete_block_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let writer = write(dir.path(), PacketFormat::Parquet, 100);
         assert_eq!(writer.finish(true).unwrap(), 0);

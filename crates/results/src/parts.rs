@@ -59,7 +59,7 @@ mod tests {
     use crate::read_each;
 
     #[test]
-    fn results_of_any_command_are_left_alone() {
+    fn folders_with_results_of_any_command_are_not_overwritten() {
         for taken in [
             "experiment.json",
             "io.json",

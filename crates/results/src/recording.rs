@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_have_folders_of_their_own_whatever_they_are_called() {
+    fn streams_with_similar_names_have_separate_folders() {
         let dir = tempfile::tempdir().unwrap();
         let names = ["a/b", "a b"].map(String::from);
         let recording = Recording::create(dir.path(), &names).unwrap();

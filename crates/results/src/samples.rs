@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_file_is_an_error_that_names_it() {
+    fn the_error_for_a_truncated_file_names_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = write(dir.path(), 100);
         let whole = std::fs::read(&path).unwrap();

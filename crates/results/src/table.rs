@@ -90,7 +90,7 @@ mod tests {
     use parquet::record::RowAccessor;
 
     #[test]
-    fn a_table_comes_back_as_it_was() {
+    fn a_written_table_reads_back_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.parquet");
         let columns = [

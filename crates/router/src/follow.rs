@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn own_addresses_come_before_whatever_a_daemon_says_of_them() {
+    fn own_addresses_take_precedence_over_routes_of_a_daemon() {
         let mut pair = Pair::new();
         let local = KernelRoute {
             table: LOCAL_TABLE,
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_neighbours_are_believed_and_addresses_used() {
+    fn fixed_kernel_neighbours_never_expire_and_interface_addresses_are_used() {
         let mut pair = Pair::new();
         let mac = Mac([2, 0, 0, 0, 0, 7]);
         let neighbour = |mac: Option<Mac>| KernelFact::Neighbour {

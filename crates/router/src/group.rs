@@ -168,13 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn one_who_is_there_has_all() {
+    fn the_only_available_next_hop_receives_all_buckets() {
         let group = Group::new([(false, 1), (true, 1), (false, 1)].into_iter());
         assert_eq!(shares(&group), [0, BUCKETS, 0]);
     }
 
     #[test]
-    fn shares_are_as_the_weights_and_the_lightest_has_one() {
+    fn buckets_are_proportional_to_weights_with_at_least_one_each() {
         let mut group = Group::new([(true, 3), (true, 1)].into_iter());
         assert_eq!(shares(&group), [48, 16]);
         group.set(0, false);

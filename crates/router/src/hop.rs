@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_holds_every_hop() {
+    fn every_next_hop_survives_encoding_in_one_word() {
         let hops = Hops::new();
         let mac = Mac([0xfe, 1, 2, 3, 4, 0xff]);
         let all = [

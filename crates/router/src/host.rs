@@ -24,6 +24,7 @@ pub const ENTRY: Entry = Entry {
     summary: "gives a port addresses of its own, which answer ARP, neighbour discovery and echo; other packets pass",
     class: Class::Basic,
     ports: Some("port"),
+    files: |_| Vec::new(),
     build: |table| Ok(Box::new(Host::new(settings(table)?)?) as Box<dyn Function>),
     in_kernel: KernelVersion::No("it has no version there"),
 };
@@ -138,26 +139,26 @@ impl Host {
             Ok(mac) => mac,
             Err(_) => {
                 return wrong(format!(
-                    "mac: want an address such as 02:00:00:00:00:01, not \"{mac}\""
+                    "mac: expected an address such as 02:00:00:00:00:01, not \"{mac}\""
                 ));
             }
         };
         if mac.is_multicast() || mac == Mac::default() {
-            return wrong(format!("mac: {mac} is no address of one host"));
+            return wrong(format!("mac: {mac} is not a unicast address"));
         }
         if !(1..=MOST_ADDRESSES).contains(&addresses.len()) {
             let count = addresses.len();
             return wrong(format!(
-                "addresses: want 1 to {MOST_ADDRESSES}, not {count}"
+                "addresses: expected 1 to {MOST_ADDRESSES}, not {count}"
             ));
         }
         let no_host = |address: &&IpAddr| address.is_multicast() || address.is_unspecified();
         if let Some(address) = addresses.iter().find(no_host) {
-            return wrong(format!("addresses: {address} is no address of one host"));
+            return wrong(format!("addresses: {address} is not a unicast address"));
         }
         if let Some(name) = tap.as_ref().filter(|name| !is_name(name)) {
             return wrong(format!(
-                "tap: want the name of an interface to be made, of 1 to 15 letters and digits, not \"{name}\""
+                "tap: expected the name of an interface to be made, of 1 to 15 letters and digits, not \"{name}\""
             ));
         }
         Ok(Self {
@@ -584,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_for_the_port_leaves_the_fast_path() {
+    fn only_packets_for_the_port_itself_leave_the_fast_path() {
         let mut host = host();
         for v6 in [false, true] {
             let own = if v6 { "2001:db8::1" } else { "192.0.2.1" };
@@ -726,18 +727,18 @@ mod tests {
     #[test]
     fn wrong_settings_are_refused_in_one_line() {
         for (text, part) in [
-            ("mac = \"x\"\naddresses = [\"192.0.2.1\"]", "mac: want"),
+            ("mac = \"x\"\naddresses = [\"192.0.2.1\"]", "mac: expected"),
             (
                 "mac = \"ff:ff:ff:ff:ff:ff\"\naddresses = [\"192.0.2.1\"]",
-                "one host",
+                "unicast address",
             ),
             (
                 "mac = \"02:00:00:00:00:01\"\naddresses = []",
-                "want 1 to 64",
+                "expected 1 to 64",
             ),
             (
                 "mac = \"02:00:00:00:00:01\"\naddresses = [\"224.0.0.1\"]",
-                "one host",
+                "unicast address",
             ),
         ] {
             let wrong = Host::new(toml::from_str(text).unwrap()).err().unwrap();

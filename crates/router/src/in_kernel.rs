@@ -44,7 +44,7 @@ pub(super) fn router_settings(mut table: toml::Table) -> Result<RouterSettings, 
     };
     if !checked.interfaces.iter().enumerate().all(is_plain) {
         return Err(SettingsError(
-            "interface: in the kernel there are no `vlan`, no `table` and no other order of ports; leave `place` out".to_string(),
+            "interface: the kernel supports no `vlan`, no `table` and no other order of ports; leave `place` out".to_string(),
         ));
     }
     let interfaces = checked.interfaces.iter().map(|it| RouterInterface {

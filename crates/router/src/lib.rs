@@ -78,6 +78,7 @@ pub const ENTRY: Entry = Entry {
     summary: "a router: sends IPv4 and IPv6 packets where routes lead, asks for neighbours, tells senders what is wrong",
     class: Class::Basic,
     ports: None,
+    files: settings::route_files,
     build: |table| {
         let checked = settings::<Settings>(table)?.check()?;
         Ok(Box::new(Router::new(checked)) as Box<dyn Function>)

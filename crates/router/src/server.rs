@@ -159,12 +159,12 @@ fn show(address: IpAddr, table: u32, control: &Control) -> Answer {
     let Some(at) = ids.iter().position(|id| *id == table) else {
         let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
         return Answer::wrong(format!(
-            "there is no table {table}; there are {}",
+            "unknown table {table}; the tables are {}",
             ids.join(", ")
         ));
     };
     match control.show(at as u8, address) {
-        None => Answer::wrong(format!("there is no route to {address}")),
+        None => Answer::wrong(format!("no route to {address}")),
         Some((route, neighbours)) => Answer {
             ok: true,
             route: Some(route),
@@ -199,7 +199,7 @@ pub(super) fn add(text: &str, replace: bool, control: &Mutex<Control>) -> Answer
         }
     };
     if routes.is_empty() {
-        return Answer::wrong("there is no route in it");
+        return Answer::wrong("the file has no routes");
     }
     let count = routes.len();
     // The lock is released between routes: the slow path and other requests wait for it.

@@ -29,6 +29,13 @@ const USUAL_MTU: u16 = 1500;
 /// The value of setting `routes` that means routes from the kernel, in place of a file.
 pub(super) const KERNEL: &str = "kernel";
 
+/// Returns the files of routes that these settings name.
+pub(super) fn route_files(settings: &toml::Table) -> Vec<&str> {
+    let mut files = taut_function::file_names(settings, "routes");
+    files.retain(|file| *file != KERNEL);
+    files
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Settings {
@@ -74,7 +81,7 @@ impl Settings {
         let count = self.interface.len();
         if !(1..=MOST_INTERFACES).contains(&count) {
             return Err(SettingsError(format!(
-                "interface: want a [[function.interface]] for each port of the chain or VLAN on it, 1 to {MOST_INTERFACES}, not {count}"
+                "interface: expected a [[function.interface]] for each port of the chain or VLAN on it, 1 to {MOST_INTERFACES}, not {count}"
             )));
         }
         let are_kernels = self.routes.as_deref() == Some(Path::new(KERNEL));
@@ -89,7 +96,7 @@ impl Settings {
             && (name.is_empty() || name.contains('/'))
         {
             return Err(SettingsError(format!(
-                "netns: want the name of a network namespace (see: ip netns), not \"{name}\""
+                "netns: expected the name of a network namespace (see: ip netns), not \"{name}\""
             )));
         }
         let routes = match &self.routes {
@@ -132,17 +139,17 @@ fn interface(
     let table = table(written.table.unwrap_or(MAIN_TABLE), tables)?;
     let name = written.name.unwrap_or_else(|| number.to_string());
     if name.is_empty() || name.contains(char::is_whitespace) {
-        return Err(format!("name: want a word, not \"{name}\""));
+        return Err(format!("name: expected a word, not \"{name}\""));
     }
     if before.iter().any(|other| other.name == name) {
-        return Err(format!("name: \"{name}\" is there twice"));
+        return Err(format!("name: \"{name}\" is used twice"));
     }
     let text = &written.mac;
-    let mac: Mac = text
-        .parse()
-        .map_err(|_| format!("mac: want an address such as 02:00:00:00:00:01, not \"{text}\""))?;
+    let mac: Mac = text.parse().map_err(|_| {
+        format!("mac: expected an address such as 02:00:00:00:00:01, not \"{text}\"")
+    })?;
     if mac.is_multicast() || mac == Mac::default() {
-        return Err(format!("mac: {mac} is no address of one station"));
+        return Err(format!("mac: {mac} is not a unicast address"));
     }
     // The kernel's interface has the name of the router's by default.
     let tap = written.tap.or_else(|| is_kernels.then(|| name.clone()));
@@ -158,7 +165,7 @@ fn interface(
     let mtu = written.mtu.unwrap_or(USUAL_MTU);
     if !MTU.contains(&mtu) {
         let (least, most) = (MTU.start(), MTU.end());
-        return Err(format!("mtu = {mtu}: want {least} to {most} bytes"));
+        return Err(format!("mtu = {mtu}: expected {least} to {most} bytes"));
     }
     Ok(Interface {
         name,
@@ -182,14 +189,16 @@ fn check_place(port: u8, vlan: Option<u16>, before: &[Interface]) -> Result<(), 
     }
     if let Some(vlan) = vlan.filter(|vlan| !VLANS.contains(vlan)) {
         let (least, most) = (VLANS.start(), VLANS.end());
-        return Err(format!("vlan = {vlan}: want {least} to {most}"));
+        return Err(format!("vlan = {vlan}: expected {least} to {most}"));
     }
     if let Some(other) = before.iter().find(|it| (it.port, it.vlan) == (port, vlan)) {
         let other = &other.name;
         return Err(match vlan {
             Some(vlan) => format!("vlan {vlan} of port {port} is interface {other} already"),
             None => {
-                format!("port {port} is interface {other} already; another one there takes `vlan`")
+                format!(
+                    "port {port} is interface {other} already; another interface on it needs `vlan`"
+                )
             }
         });
     }
@@ -200,7 +209,7 @@ fn check_place(port: u8, vlan: Option<u16>, before: &[Interface]) -> Result<(), 
 fn table(id: u32, tables: &mut Vec<u32>) -> Result<u8, String> {
     if id == 0 || id == LOCAL_TABLE {
         return Err(format!(
-            "table = {id}: want a number other than 0 and {LOCAL_TABLE}"
+            "table = {id}: expected a number other than 0 and {LOCAL_TABLE}"
         ));
     }
     let table = tables
@@ -212,7 +221,7 @@ fn table(id: u32, tables: &mut Vec<u32>) -> Result<u8, String> {
         });
     if table >= MOST_TABLES {
         return Err(format!(
-            "table: there can be {MOST_TABLES}, with the main one"
+            "table: the maximum is {MOST_TABLES}, including main"
         ));
     }
     Ok(table as u8)
@@ -222,11 +231,11 @@ fn table(id: u32, tables: &mut Vec<u32>) -> Result<u8, String> {
 fn check_tap(tap: &str, before: &[Interface]) -> Result<(), String> {
     if !is_name(tap) {
         return Err(format!(
-            "tap: want the name of an interface to be made, of 1 to 15 letters and digits, not \"{tap}\""
+            "tap: expected the name of an interface to be made, of 1 to 15 letters and digits, not \"{tap}\""
         ));
     }
     if before.iter().any(|it| it.tap.as_deref() == Some(tap)) {
-        return Err(format!("tap: \"{tap}\" is there twice"));
+        return Err(format!("tap: \"{tap}\" is used twice"));
     }
     Ok(())
 }
@@ -242,20 +251,21 @@ fn addresses(
     let count = written.len();
     if !(least..=MOST_ADDRESSES).contains(&count) {
         return Err(format!(
-            "addresses: want {least} to {MOST_ADDRESSES}, not {count}"
+            "addresses: expected {least} to {MOST_ADDRESSES}, not {count}"
         ));
     }
     let mut own = Addresses::default();
     for text in written {
-        let (address, length) = text::address_and_length(text)
-            .ok_or_else(|| format!("addresses: want one such as 192.0.2.1/24, not \"{text}\""))?;
+        let (address, length) = text::address_and_length(text).ok_or_else(|| {
+            format!("addresses: expected an address such as 192.0.2.1/24, not \"{text}\"")
+        })?;
         if address.is_multicast() || address.is_unspecified() || address.is_loopback() {
-            return Err(format!("addresses: {address} is no address of one station"));
+            return Err(format!("addresses: {address} is not a unicast address"));
         }
         // In another table it belongs to another host.
         let is_there = |it: &Interface| it.table == table && it.addresses.contains(address);
         if own.contains(address) || before.iter().any(is_there) {
-            return Err(format!("addresses: {address} is there twice"));
+            return Err(format!("addresses: {address} is listed twice"));
         }
         let network = Prefix::of(address, length);
         let has = |it: &&Interface| {
@@ -263,7 +273,7 @@ fn addresses(
         };
         if let Some(other) = before.iter().find(has) {
             return Err(format!(
-                "addresses: {network} is behind interface {} already",
+                "addresses: {network} is on interface {} already",
                 other.name
             ));
         }

@@ -206,7 +206,7 @@ fn causes_of_slow_path_drops_are_among_the_outcomes() {
 }
 
 #[test]
-fn a_packet_that_the_worker_refuses_has_one_outcome() {
+fn a_waiting_packet_dropped_for_lack_of_space_counts_once() {
     let mut bench = Bench::new("");
     let frame = datagram(0, "10.0.0.7", "10.0.1.9", 100);
     assert!(matches!(bench.pass(0, &frame), Fate::Slow(..)));
@@ -731,37 +731,40 @@ fn routes_change_while_packets_pass_and_memory_is_used_again() {
 }
 
 #[test]
-fn settings_and_routes_that_cannot_be_are_named() {
+fn errors_quote_the_invalid_setting_or_route() {
     let read = |text: &str| {
         let settings: Settings = toml::from_str(text).unwrap();
         settings.check().map(drop).unwrap_err().to_string()
     };
     let interface = |more: &str| format!("[[interface]]\nmac = \"02:00:00:00:00:01\"\n{more}");
     for (text, part) in [
-        (String::new(), "want a [[function.interface]] for each port"),
+        (
+            String::new(),
+            "expected a [[function.interface]] for each port",
+        ),
         (
             interface("addresses = []"),
-            "interface 0: addresses: want 1 to 64, not 0",
+            "interface 0: addresses: expected 1 to 64, not 0",
         ),
         (
             interface("addresses = [\"10.0.0.1/33\"]"),
-            "want one such as 192.0.2.1/24, not \"10.0.0.1/33\"",
+            "expected an address such as 192.0.2.1/24, not \"10.0.0.1/33\"",
         ),
         (
             interface("addresses = [\"224.0.0.1/4\"]"),
-            "no address of one station",
+            "not a unicast address",
         ),
         (
             interface("addresses = [\"10.0.0.1/24\", \"10.0.0.1/25\"]"),
-            "10.0.0.1 is there twice",
+            "10.0.0.1 is listed twice",
         ),
         (
             interface("addresses = [\"10.0.0.1/24\"]\nmtu = 100"),
-            "mtu = 100: want 1280 to 9000",
+            "mtu = 100: expected 1280 to 9000",
         ),
         (
             "[[interface]]\nmac = \"ff:ff:ff:ff:ff:ff\"\naddresses = [\"10.0.0.1/24\"]".to_string(),
-            "no address of one station",
+            "not a unicast address",
         ),
         (
             format!(
@@ -782,9 +785,12 @@ fn settings_and_routes_that_cannot_be_are_named() {
             "10.0.0.1/8 via 10.0.1.2",
             "write 10.0.0.0/8, not 10.0.0.1/8",
         ),
-        ("10.0.0.0/33 via 10.0.1.2", "want a prefix such as"),
-        ("banana", "want a prefix such as 192.0.2.0/24, not 'banana'"),
-        ("10.0.0.0/8", "want `via ADDRESS`"),
+        ("10.0.0.0/33 via 10.0.1.2", "expected a prefix such as"),
+        (
+            "banana",
+            "expected a prefix such as 192.0.2.0/24, not 'banana'",
+        ),
+        ("10.0.0.0/8", "expected `via ADDRESS`"),
         (
             "10.0.0.0/8 via 10.9.9.9",
             "10.9.9.9 is in no network of an interface",
@@ -792,7 +798,7 @@ fn settings_and_routes_that_cannot_be_are_named() {
         ("10.0.0.0/8 via 10.0.1.1", "10.0.1.1 is the router's own"),
         (
             "10.0.0.0/8 via 10.0.1.2 dev eth7",
-            "there is no interface 'eth7'; there are lan, wan, 2",
+            "unknown interface 'eth7'; the interfaces are lan, wan, 2",
         ),
         ("10.0.0.0/8 via 2001:db8::2", "of another family"),
         (
@@ -801,15 +807,15 @@ fn settings_and_routes_that_cannot_be_are_named() {
         ),
         (
             "10.0.0.0/8 via 10.0.1.2 weight 257",
-            "weight: want 1 to 256, not '257'",
+            "weight: expected 1 to 256, not '257'",
         ),
         (
             "10.0.0.0/8 via 10.0.1.2 weight",
-            "weight: want 1 to 256, not ''",
+            "weight: expected 1 to 256, not ''",
         ),
         (
             "\tnexthop via 10.0.1.2",
-            "there is no route that this next hop is of",
+            "next hop without a route before it",
         ),
     ] {
         let (number, reason) =
@@ -832,7 +838,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn a_hop_taken_off_leaves_a_right_checksum(ttl in 2_u8.., identification: u16, source: [u8; 4], v6: bool) {
+    fn decrementing_the_ttl_leaves_a_correct_checksum(ttl in 2_u8.., identification: u16, source: [u8; 4], v6: bool) {
         let mut frame = match v6 {
             false => datagram(0, "10.0.0.7", "10.9.3.4", 100),
             true => datagram(0, "2001:db8::7", "2001:db8:1::9", 100),
@@ -854,7 +860,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(port in 0_usize..4, mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0_usize..4) {
+    fn no_packet_bytes_make_the_router_panic(port in 0_usize..4, mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0_usize..4) {
         let mut bench = BENCH.with(|bench| bench.borrow_mut().take()).unwrap_or_else(|| Bench::new("default via 10.0.1.254\n"));
         if bytes.len() >= 14 {
             bytes[..6].copy_from_slice(&OWN[port.min(2)].0);
@@ -871,7 +877,7 @@ thread_local! {
 }
 
 #[test]
-fn arp_of_others_teaches_nothing_new() {
+fn arp_requests_for_other_hosts_add_no_neighbour() {
     let mut bench = Bench::new("");
     let mut frame = question(0, ip("10.0.0.50"), mac(50));
     // It requests another host.

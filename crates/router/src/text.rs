@@ -75,10 +75,7 @@ pub(super) fn parse(
             // `ip route` writes each of several next hops on a line of its own.
             Some(&"nexthop") if is_continued => {
                 let Some((_, route)) = routes.last_mut() else {
-                    return Err((
-                        number,
-                        "there is no route that this next hop is of".to_string(),
-                    ));
+                    return Err((number, "next hop without a route before it".to_string()));
                 };
                 let neighbours = neighbours(words, interfaces, route.network);
                 let more = neighbours.map_err(|reason| (number, reason))?;
@@ -100,7 +97,7 @@ pub(super) fn parse(
             return Err((
                 *number,
                 format!(
-                    "{}: want `via ADDRESS` or `dev INTERFACE`",
+                    "{}: expected `via ADDRESS` or `dev INTERFACE`",
                     route.network.prefix
                 ),
             ));
@@ -170,7 +167,7 @@ fn table<'a>(mut words: impl Iterator<Item = &'a str>, tables: &[u32]) -> Result
     at.map(|at| at as u8).ok_or_else(|| {
         let names: Vec<_> = tables.iter().map(ToString::to_string).collect();
         format!(
-            "table: there is no table '{text}'; there are {}",
+            "table: unknown table '{text}'; the tables are {}",
             names.join(", ")
         )
     })
@@ -198,7 +195,7 @@ pub(super) fn prefix<'a>(
         };
         return Ok(Prefix::of(zero, 0));
     }
-    let wrong = || format!("want a prefix such as 192.0.2.0/24, not '{text}'");
+    let wrong = || format!("expected a prefix such as 192.0.2.0/24, not '{text}'");
     let (address, length) = address_and_length(text).ok_or_else(wrong)?;
     let prefix = Prefix::of(address, length);
     let first = match prefix {
@@ -207,7 +204,7 @@ pub(super) fn prefix<'a>(
     };
     if first != address {
         return Err(format!(
-            "bits behind the length must be 0: write {prefix}, not {text}"
+            "bits beyond the prefix length must be 0: write {prefix}, not {text}"
         ));
     }
     Ok(prefix)
@@ -230,7 +227,8 @@ fn neighbours<'a>(
                     text = words.next().unwrap_or_default();
                 }
                 let address = text.parse::<IpAddr>();
-                let address = address.map_err(|_| format!("via: want an address, not '{text}'"))?;
+                let address =
+                    address.map_err(|_| format!("via: expected an address, not '{text}'"))?;
                 if address.is_ipv4() != matches!(prefix, Prefix::V4(_)) {
                     return Err(format!("via: {address} is of another family than {prefix}"));
                 }
@@ -241,7 +239,7 @@ fn neighbours<'a>(
                 let port = port(name, interfaces)?;
                 match found.last_mut() {
                     Some(last) => last.0 = Some(port),
-                    None => return Err("want `via ADDRESS` before `dev`".to_string()),
+                    None => return Err("expected `via ADDRESS` before `dev`".to_string()),
                 }
             }
             "weight" => {
@@ -249,10 +247,10 @@ fn neighbours<'a>(
                 let weight = text.parse().ok();
                 let weight = weight.filter(|weight| (1..=MOST_WEIGHT).contains(weight));
                 let weight = weight
-                    .ok_or_else(|| format!("weight: want 1 to {MOST_WEIGHT}, not '{text}'"))?;
+                    .ok_or_else(|| format!("weight: expected 1 to {MOST_WEIGHT}, not '{text}'"))?;
                 match found.last_mut() {
                     Some(last) => last.2 = weight,
-                    None => return Err("want `via ADDRESS` before `weight`".to_string()),
+                    None => return Err("expected `via ADDRESS` before `weight`".to_string()),
                 }
             }
             word if SKIPPED.contains(&word) => {
@@ -303,7 +301,7 @@ fn device<'a>(
             }
         }
     }
-    found.ok_or_else(|| "want `dev INTERFACE`".to_string())
+    found.ok_or_else(|| "expected `dev INTERFACE`".to_string())
 }
 
 /// Returns a route as a line that [`parse`] reads; one to the router itself begins with `local`.
@@ -353,7 +351,7 @@ fn port(name: &str, interfaces: &[Interface]) -> Result<u8, String> {
     at.map(|at| at as u8).ok_or_else(|| {
         let names: Vec<_> = interfaces.iter().map(|it| it.name.as_str()).collect();
         format!(
-            "dev: there is no interface '{name}'; there are {}",
+            "dev: unknown interface '{name}'; the interfaces are {}",
             names.join(", ")
         )
     })

@@ -176,7 +176,7 @@ impl Core {
                     .iter()
                     .map(|port| self.shared.script.ports.get(*port).cloned())
                     .collect::<Option<_>>()
-                    .ok_or_else(|| wrong("taut.run: want ports from taut.port"))?;
+                    .ok_or_else(|| wrong("taut.run: expected ports from taut.port"))?;
                 self.open_ports(&specs, traffic)
                     .map_err(|error| self.trial_error(error))
             }
@@ -231,7 +231,7 @@ fn host(core: &Rc<Core>) -> mlua::Result<Table> {
         "unknown_key",
         lua.create_function(|_, (what, key, known): (String, String, Vec<String>)| {
             Ok(format!(
-                "{what}: unknown key `{key}`: want one of `{}`{}",
+                "{what}: unknown key `{key}`: expected one of `{}`{}",
                 known.join("`, `"),
                 suggestion(&key, known.iter().map(String::as_str))
             ))
@@ -393,7 +393,7 @@ fn stream(settings: &Table, index: usize, trusted: bool) -> mlua::Result<Stream>
         let (Value::String(key), Some(value)) = (&key, text_of(&value)) else {
             let key = text_of(&key).unwrap_or_else(|| key.type_name().to_string());
             return Err(wrong(format!(
-                "taut.stream: {key}: want a text or a number, as in traffic files"
+                "taut.stream: {key}: expected a text or a number, as in traffic files"
             )));
         };
         let key = key.to_string_lossy();
@@ -437,7 +437,7 @@ fn with_options(error: Error, beside: &[String]) -> Error {
         .map(String::as_str)
         .chain(of_stream.iter().copied());
     wrong(format!(
-        "taut.send: unknown key `{key}`: want `{}`, or, of the stream, {}{}",
+        "taut.send: unknown key `{key}`: expected `{}`, or, of the stream, {}{}",
         beside.join("`, `"),
         of_stream
             .iter()
@@ -455,11 +455,11 @@ fn port_of(options: &Table, key: &str, otherwise: usize) -> mlua::Result<usize> 
         Value::Table(port) => match port.get::<Option<usize>>("index")? {
             Some(index) if index > 0 => Ok(index - 1),
             _ => Err(wrong(format!(
-                "taut.run: {key}: want a port from taut.port"
+                "taut.run: {key}: expected a port from taut.port"
             ))),
         },
         _ => Err(wrong(format!(
-            "taut.run: {key}: want a port from taut.port"
+            "taut.run: {key}: expected a port from taut.port"
         ))),
     }
 }
@@ -468,7 +468,7 @@ fn seconds(options: &Table, key: &str, otherwise: f64) -> mlua::Result<Duration>
     let value = options.get::<Option<f64>>(key)?.unwrap_or(otherwise);
     if !(0.0..=LONGEST_SECONDS).contains(&value) {
         return Err(wrong(format!(
-            "taut.run: {key} = {value}: want seconds, such as 10 or 0.5"
+            "taut.run: {key} = {value}: expected seconds, such as 10 or 0.5"
         )));
     }
     Ok(Duration::from_secs_f64(value))
@@ -597,8 +597,8 @@ fn trial_of(options: &Table, traffic: &Traffic) -> mlua::Result<Trial> {
     let rate_pps = match options.get::<Value>("rate")? {
         Value::Nil => 100_000.0,
         value => {
-            let text =
-                text_of(&value).ok_or_else(|| wrong("taut.run: rate: want a rate such as 1M"))?;
+            let text = text_of(&value)
+                .ok_or_else(|| wrong("taut.run: rate: expected a rate such as 1M"))?;
             let rate: Rate = text.parse().map_err(|e| wrong(format!("taut.run: {e}")))?;
             rate.packets_per_second(traffic.average_bytes())
                 .map_err(|e| wrong(format!("taut.run: {e}")))?
@@ -609,7 +609,7 @@ fn trial_of(options: &Table, traffic: &Traffic) -> mlua::Result<Trial> {
         duration: seconds(options, "seconds", 1.0)?,
     };
     if trial.duration.is_zero() {
-        return Err(wrong("taut.run: seconds: want more than 0"));
+        return Err(wrong("taut.run: seconds: expected more than 0"));
     }
     Ok(trial)
 }

@@ -89,7 +89,7 @@ impl Script {
 /// Returns the outcome of a script as shown to the user. `outcome` is none if the script is stuck.
 fn said(shared: &Shared, outcome: Option<Result<(), String>>) -> Result<(), ScriptError> {
     let path = shared.script.path.display();
-    let stuck = || format!("{path}: stopped in a call that does not come back");
+    let stuck = || format!("{path}: stopped in a call that does not return");
     let outcome = outcome.unwrap_or_else(|| Err(stuck()));
     let outcome = outcome.map_err(|text| shared.first_failure().unwrap_or(text));
     if shared.was_stopped_for(Reason::Limit) {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_would_start_itself_again_is_refused() {
+    fn starting_a_task_outside_the_function_main_is_refused() {
         let text = failure_of("function f() end\ntaut.task(nil, 'f')\ntaut.sleep(10)");
         assert!(text.starts_with("x.lua:2: taut.task: "), "{text}");
         assert!(text.contains("move it into the function main"), "{text}");
@@ -205,19 +205,19 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_key_is_told_with_all_that_were_possible() {
+    fn an_unknown_key_is_reported_with_all_valid_keys() {
         for (source, parts) in [
             (
                 "taut.run { secnds = 0.1 }",
                 [
-                    "taut.run: unknown key `secnds`: want one of `rate`, ",
+                    "taut.run: unknown key `secnds`: expected one of `rate`, ",
                     "; did you mean `seconds`?",
                 ],
             ),
             (
                 "taut.send(taut.port(1), function() end, { secnds = 0.1 })",
                 [
-                    "taut.send: unknown key `secnds`: want `seconds`, ",
+                    "taut.send: unknown key `secnds`: expected `seconds`, ",
                     "; did you mean `seconds`?",
                 ],
             ),
@@ -231,14 +231,14 @@ mod tests {
             (
                 "taut.receive(taut.port(1), function() end, { secnds = 0.1 })",
                 [
-                    "taut.receive: unknown key `secnds`: want one of `seconds`, `wait`",
+                    "taut.receive: unknown key `secnds`: expected one of `seconds`, `wait`",
                     "`seconds`?",
                 ],
             ),
             (
                 "taut.stream { siz = 64 }",
                 [
-                    "taut.stream: unknown key `siz`: want one of `name`",
+                    "taut.stream: unknown key `siz`: expected one of `name`",
                     "; did you mean `size`?",
                 ],
             ),

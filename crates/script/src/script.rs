@@ -33,7 +33,7 @@ pub struct Script {
     pub last_words: Duration,
     /// Memory limit of each Lua state, bytes.
     pub memory_bytes: usize,
-    /// Timeout for the peer of a port.
+    /// Longest time to wait until the peer of a port connects.
     pub wait: Duration,
     /// Core of the main state.
     pub core: Option<usize>,

@@ -28,7 +28,7 @@ impl Tasks {
         let mut tasks = lock(&self.0);
         if tasks.iter().flatten().count() >= MOST {
             return Err(format!(
-                "taut.task: {MOST} tasks that nobody waited for; wait for some first"
+                "taut.task: {MOST} tasks have not been waited for; wait for some first"
             ));
         }
         let handle = std::thread::Builder::new()

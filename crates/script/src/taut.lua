@@ -41,7 +41,7 @@ local taut = {
 
 local function check(value, want, what)
     if type(value) ~= want then
-        error(format("%s: want a %s, got %s", what, want, type(value)), 0)
+        error(format("%s: expected a %s, got %s", what, want, type(value)), 0)
     end
     return value
 end
@@ -149,7 +149,7 @@ end } }
 
 function taut.task(core, name, ...)
     if type(name) ~= "string" or type(_G[name]) ~= "function" then
-        error("taut.task: want a core (or nil) and the name of a global function", 0)
+        error("taut.task: expected a core (or nil) and the name of a global function", 0)
     end
     return setmetatable({ number = host.task(core, name, ...) }, task_meta)
 end
@@ -169,7 +169,7 @@ function taut.histogram(name)
     local histogram = { name = name }
     function histogram.record(_, value)
         if type(value) ~= "number" or not (value >= 0) then
-            error("histogram:record: want a number from 0 on", 0)
+            error("histogram:record: expected a number from 0 on", 0)
         end
         keep(value)
     end

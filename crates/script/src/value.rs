@@ -37,7 +37,7 @@ impl Plain {
         *taken += size_of::<Self>() + value.as_string().map_or(0, |text| text.as_bytes().len());
         if *taken > MOST_BYTES {
             return Err(mlua::Error::runtime(format!(
-                "what passes from task to task takes {} MB at most; a table counts as often as it is in others",
+                "values passed between tasks: the maximum is {} MB; a table counts each time that it occurs",
                 MOST_BYTES >> 20
             )));
         }
@@ -60,7 +60,7 @@ impl Plain {
             }
             other => {
                 return Err(mlua::Error::runtime(format!(
-                    "a {} cannot be passed from task to task: want numbers, texts, or tables of these",
+                    "a {} cannot be passed between tasks: expected numbers, texts, or tables of these",
                     other.type_name()
                 )));
             }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_cross_as_copies_and_functions_do_not() {
+    fn values_are_copied_between_lua_states_but_functions_are_refused() {
         let (from, to) = (Lua::new(), Lua::new());
         let value: Value = from.load("return {1, 'x', {deep = true}}").eval().unwrap();
         let copy = Plain::of(&value).unwrap().in_state(&to).unwrap();

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_take_a_unit() {
+    fn durations_are_parsed_only_with_a_unit() {
         for (text, ns) in [
             ("100us", Some(100_000)),
             (" 1.5 ms ", Some(1_500_000)),

@@ -36,7 +36,7 @@ impl SettingsFileError {
         std::fs::read_to_string(path).map_err(|source| match source.kind() {
             std::io::ErrorKind::InvalidData => Self::Wrong {
                 place: path.display().to_string(),
-                reason: "is no text file: want TOML in UTF-8".to_string(),
+                reason: "is not a text file: expected TOML in UTF-8".to_string(),
             },
             _ => Self::Unreadable {
                 path: path.to_path_buf(),
@@ -131,8 +131,8 @@ pub fn in_words(error: &toml::de::Error) -> String {
             .strip_prefix(name)
             .and_then(|w| w.strip_prefix("`, expected "));
         let want = expected.map_or_else(
-            || ": there are none here".to_string(),
-            |expected| format!(": want {expected}"),
+            || ": none are allowed here".to_string(),
+            |expected| format!(": expected {expected}"),
         );
         return format!(
             "{}unknown key `{name}`{want}{}",
@@ -154,8 +154,8 @@ pub fn in_words(error: &toml::de::Error) -> String {
         // A type of ours has named its key itself.
         _ if !key.is_empty() && want.starts_with(key) => format!("{before}{want}"),
         ("", None) => want,
-        ("", Some(value)) => format!("{value}: want {want}"),
-        (_, Some(value)) => format!("{before}{key} = {value}: want {want}"),
+        ("", Some(value)) => format!("{value}: expected {want}"),
+        (_, Some(value)) => format!("{before}{key} = {value}: expected {want}"),
         // The value is that in the message of a type of ours.
         (_, None) if want.starts_with('"') => format!("{before}{key} = {want}"),
         (_, None) => format!("{before}{key}: {want}"),
@@ -182,14 +182,14 @@ fn value_and_want(message: &str, key: &str, ticked: &[&str]) -> (Option<String>,
         .and_then(|rest| rest.rsplit_once(", expected "))
     else {
         let want = match message {
-            "invalid IP address syntax" => "want an IP address such as \"192.0.2.1\"",
-            "invalid IPv4 address syntax" => "want an IPv4 address such as \"192.0.2.1\"",
-            "invalid IPv6 address syntax" => "want an IPv6 address such as \"2001:db8::1\"",
+            "invalid IP address syntax" => "expected an IP address such as \"192.0.2.1\"",
+            "invalid IPv4 address syntax" => "expected an IPv4 address such as \"192.0.2.1\"",
+            "invalid IPv6 address syntax" => "expected an IPv6 address such as \"2001:db8::1\"",
             "invalid socket address syntax" | "invalid IPv4 socket address syntax" => {
-                "want an address with a port, such as \"192.0.2.1:80\""
+                "expected an address with a port, such as \"192.0.2.1:80\""
             }
             _ if message.starts_with("data did not match any variant") => {
-                "want a value of another kind"
+                "expected a value of another kind"
             }
             _ => message,
         };
@@ -235,7 +235,7 @@ fn value_and_want(message: &str, key: &str, ticked: &[&str]) -> (Option<String>,
                 _ => "",
             };
             let given = if want.contains("write `") { "" } else { given };
-            (None, format!("want {want}{given}"))
+            (None, format!("expected {want}{given}"))
         }
     }
 }
@@ -292,7 +292,7 @@ mod tests {
     use serde::Deserialize;
 
     #[test]
-    fn a_mistake_is_told_in_one_line_with_its_place() {
+    fn an_error_is_one_line_with_file_line_and_column() {
         let wrong =
             |at| SettingsFileError::wrong("a\nbä c\nd", "x.toml", at, "two\nlines").to_string();
         assert_eq!(wrong(Some(6)), "x.toml:2:4: two lines");
@@ -307,7 +307,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            message.ends_with("is no text file: want TOML in UTF-8"),
+            message.ends_with("is not a text file: expected TOML in UTF-8"),
             "{message}"
         );
     }
@@ -360,38 +360,44 @@ mod tests {
     #[test]
     fn parser_errors_are_reported_in_terms_of_the_file() {
         for (text, in_file) in [
-            ("burst = -1", "burst = -1: want a whole number, 0 or more"),
+            (
+                "burst = -1",
+                "burst = -1: expected a whole number, 0 or more",
+            ),
             (
                 "priority = 256",
-                "priority = 256: want a whole number from 0 to 255",
+                "priority = 256: expected a whole number from 0 to 255",
             ),
             (
                 "priority = \"7\"",
-                "priority = \"7\": want a whole number from 0 to 255",
+                "priority = \"7\": expected a whole number from 0 to 255",
             ),
-            ("share = \"a\"", "share = \"a\": want a number"),
-            ("fast = 1", "fast = 1: want true or false"),
+            ("share = \"a\"", "share = \"a\": expected a number"),
+            ("fast = 1", "fast = 1: expected true or false"),
             (
                 "rate = 50000",
-                "rate = 50000: want a text in quotes: \"50000\"",
+                "rate = 50000: expected a text in quotes: \"50000\"",
             ),
-            ("rate = [1]", "rate: want a text in quotes, not a list"),
-            ("path = 5", "path = 5: want a text in quotes: \"5\""),
-            ("ports = 1", "ports = 1: want a list: [1]"),
+            ("rate = [1]", "rate: expected a text in quotes, not a list"),
+            ("path = 5", "path = 5: expected a text in quotes: \"5\""),
+            ("ports = 1", "ports = 1: expected a list: [1]"),
             (
                 "[function]\ndepth = 1",
-                "function: want a list: write `[[function]]`, with two brackets, or `function = [...]`",
+                "function: expected a list: write `[[function]]`, with two brackets, or `function = [...]`",
             ),
             (
                 "colour = \"rod\"",
-                "colour = \"rod\": want \"red\" or \"dark-blue\"; did you mean `red`?",
+                "colour = \"rod\": expected \"red\" or \"dark-blue\"; did you mean `red`?",
             ),
-            ("either = \"a\"", "either: want a value of another kind"),
+            ("either = \"a\"", "either: expected a value of another kind"),
             (
                 "ip = \"here\"",
-                "ip: want an IP address such as \"192.0.2.1\"",
+                "ip: expected an IP address such as \"192.0.2.1\"",
             ),
-            ("inner = 5", "inner = 5: want a table of keys and values"),
+            (
+                "inner = 5",
+                "inner = 5: expected a table of keys and values",
+            ),
         ] {
             let error = toml::from_str::<Settings>(text).unwrap_err();
             assert_eq!(in_words(&error), in_file, "{text}");
@@ -401,10 +407,10 @@ mod tests {
         }
         let nested: toml::Table = "inner = { depth = -1 }".parse().unwrap();
         let error = nested.try_into::<Settings>().unwrap_err();
-        let said = "inner: depth = -1: want a whole number from 0 to 4294967295";
+        let said = "inner: depth = -1: expected a whole number from 0 to 4294967295";
         assert_eq!(in_words(&error), said);
         let error = toml::from_str::<Settings>("[inner]\ndepht = 1").unwrap_err();
-        let said = "unknown key `depht`: want `depth`; did you mean `depth`?";
+        let said = "unknown key `depht`: expected `depth`; did you mean `depth`?";
         assert_eq!(in_words(&error), said);
         #[derive(Debug, Deserialize)]
         struct Needs {
@@ -416,30 +422,30 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_found_in_its_table() {
+    fn an_error_is_located_at_the_value_in_its_table() {
         let text =
             "[[f]]\na = 1\n[[f]]\nlong = { deep = 2 }\nrules = [\n  { p = 1 },\n  { p = 2 },\n]\n";
         let place = |number, reason: &str| {
             place_in(text, "f", number, reason).map(|at| text[at..].lines().next().unwrap())
         };
-        assert_eq!(place(0, "a = 1: want 2"), Some("1"));
-        assert_eq!(place(1, "long: deep = 2: want 3"), Some("2 }"));
+        assert_eq!(place(0, "a = 1: expected 2"), Some("1"));
+        assert_eq!(place(1, "long: deep = 2: expected 3"), Some("2 }"));
         assert_eq!(
-            place(1, "unknown key `long`: want a"),
+            place(1, "unknown key `long`: expected a"),
             Some("long = { deep = 2 }")
         );
-        assert_eq!(place(1, "rules 2: p = 2: want 3"), Some("2 },"));
+        assert_eq!(place(1, "rules 2: p = 2: expected 3"), Some("2 },"));
         assert_eq!(
-            place(1, "rules 2: unknown key `p`: want q"),
+            place(1, "rules 2: unknown key `p`: expected q"),
             Some("p = 2 },")
         );
-        assert_eq!(place(1, "rules 9: p = 2: want 3"), Some("["));
+        assert_eq!(place(1, "rules 9: p = 2: expected 3"), Some("["));
         assert_eq!(place(1, "something else"), None);
         assert_eq!(place(7, "a = 1"), None);
     }
 
     #[test]
-    fn a_word_is_meant_if_most_of_it_is_right() {
+    fn a_suggestion_is_made_only_for_similar_words() {
         let meant = |word| suggestion(word, ["aes", "flush", "repetitions", "xor"]);
         assert_eq!(meant("flsh"), "; did you mean `flush`?");
         assert_eq!(meant("repetition"), "; did you mean `repetitions`?");

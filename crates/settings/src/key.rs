@@ -13,7 +13,7 @@ pub fn shared_key(path: &Path) -> Result<Vec<u8>, String> {
     let cannot = |e: std::io::Error| format!("cannot read {shown}: {e}");
     let about = std::fs::metadata(path).map_err(cannot)?;
     if !about.is_file() || about.len() > 4096 {
-        return Err(format!("{shown} holds no key"));
+        return Err(format!("{shown} contains no key"));
     }
     if about.permissions().mode() & 0o077 != 0 {
         return Err(format!("others may read {shown}: chmod 600 {shown}"));
@@ -25,7 +25,7 @@ pub fn shared_key(path: &Path) -> Result<Vec<u8>, String> {
         // Digits with one missing are no key of bytes.
         None if matches!(bytes.len(), 16 | 32) && !is_text(&bytes) => Ok(bytes),
         None => Err(format!(
-            "{shown} holds neither 32 or 64 hexadecimal digits nor 16 or 32 bytes"
+            "{shown} contains neither 32 or 64 hexadecimal digits nor 16 or 32 bytes"
         )),
     }
 }

@@ -13,7 +13,7 @@ pub struct Size {
 #[derive(Deserialize)]
 #[serde(
     untagged,
-    expecting = "want a size such as \"32 kB\", or a number of bytes"
+    expecting = "expected a size such as \"32 kB\", or a number of bytes"
 )]
 enum Written {
     Bytes(u64),
@@ -35,7 +35,8 @@ impl std::str::FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("\"{text}\": want a size such as \"32 kB\", \"8 MB\" or \"2 GB\"");
+        let wrong =
+            || format!("\"{text}\": expected a size such as \"32 kB\", \"8 MB\" or \"2 GB\"");
         let text_only = text.trim();
         let at = text_only
             .find(|c: char| !c.is_ascii_digit())

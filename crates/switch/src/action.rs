@@ -132,15 +132,17 @@ impl Instructions {
 /// The reasons why a list of actions is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ActionsError {
-    #[error("what changes a packet must stand before what sends it: copies are made last")]
+    #[error(
+        "actions that modify a packet must come before actions that send it: copies are made last"
+    )]
     ChangedAfterSent,
-    #[error("a table must have a higher number than the one that leads to it")]
+    #[error("goto must lead to a table with a higher number")]
     GoesBack,
     #[error("goto must be the last action")]
     BehindGoto,
     #[error("this field cannot be set")]
     NotSettable,
-    #[error("a list has {MOST_ACTIONS} actions at most")]
+    #[error("an action list has at most {MOST_ACTIONS} actions")]
     TooMany,
 }
 
@@ -598,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_packets_are_changed_that_an_action_is_about() {
+    fn a_set_action_changes_only_packets_that_have_its_field() {
         let protocol = |mut frame: Vec<u8>, number: u8| {
             let headers = Headers::of(&frame);
             let at = headers.ip()
@@ -688,7 +690,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_have_hops_until_there_are_none_left() {
+    fn decrementing_the_ttl_fails_once_the_ttl_expires() {
         let mut frame = frame("198.18.0.1", "198.18.0.2");
         let headers = Headers::of(&frame);
         set(&mut frame, headers, Field::Ttl, Of::Ip, 2);
@@ -718,7 +720,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_cannot_be_carried_out_are_refused() {
+    fn action_lists_that_cannot_be_executed_are_refused() {
         let mac = Action::Set(Field::EthDestination, Of::Any, 1);
         for (actions, table, why) in [
             (

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_collide_in_one_table_do_not_in_another() {
+    fn addresses_colliding_in_one_table_rarely_collide_in_other_tables() {
         let first = Learned::new(4096);
         let victim = mac(1);
         let numbers = (0..100_000_u32).map(|number| {

@@ -67,7 +67,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     #[test]
-    fn only_a_batch_that_has_begun_is_waited_for() {
+    fn settling_waits_only_for_batches_already_begun() {
         let at_work = AtWork::default();
         assert!(at_work.settle(Duration::ZERO));
         let worker = at_work.worker();
@@ -85,14 +85,16 @@ mod tests {
                 });
             });
             begun.wait();
-            assert!(!at_work.settle(Duration::ZERO));
+            let has_settled = at_work.settle(Duration::ZERO);
+            // A failed assertion before this would leave the thread running.
             ends.store(true, Ordering::Relaxed);
+            assert!(!has_settled);
             assert!(at_work.settle(Duration::from_secs(60)));
         });
     }
 
     #[test]
-    fn a_worker_that_has_ended_holds_nobody_up() {
+    fn settling_does_not_wait_for_a_terminated_worker() {
         let at_work = AtWork::default();
         let worker = at_work.worker();
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

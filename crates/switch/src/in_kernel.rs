@@ -37,20 +37,22 @@ pub(super) fn rules(
     let no = |text: &str| Err(SettingsError(text.to_string()));
     if read.openflow.is_some() || read.controller.is_some() {
         return no(
-            "openflow: in the kernel rules stand in the file; leave `openflow` and `controller` out",
+            "openflow: in the kernel, rules come from the file; leave `openflow` and `controller` out",
         );
     }
     let Checked { control, miss, .. } = read.check()?;
     let Some(control) = control else {
-        return no("rule: in the kernel there is no learning; want a rule");
+        return no("rule: the kernel does not learn addresses; give a rule");
     };
     if control.is_timed() {
-        return no("idle_timeout: in the kernel rules stay; leave it and `hard_timeout` out");
+        return no(
+            "idle_timeout: in the kernel, rules do not expire; leave it and `hard_timeout` out",
+        );
     }
     let rules = in_order(&control, miss, ports);
     if rules.len() > MOST_RULES {
         return Err(SettingsError(format!(
-            "rule: in the kernel there are {} at most",
+            "rule: the maximum in the kernel is {}",
             MOST_RULES - 1
         )));
     }

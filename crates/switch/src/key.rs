@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_those_of_the_frame() {
+    fn key_fields_equal_the_header_fields_of_the_frame() {
         let flow = UdpFlow {
             src_ip: "198.18.0.1".parse().unwrap(),
             dst_ip: "198.18.0.2".parse().unwrap(),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usual_frame_has_the_same_key_by_either_way() {
+    fn the_fast_and_general_parsers_yield_the_same_key() {
         let mut random = fastrand::Rng::with_seed(11);
         let whole = UdpFlow::default().frame(64).unwrap();
         let mut usual = 0;
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arp_request_has_its_operation_and_addresses() {
+    fn the_key_of_an_arp_request_contains_operation_and_addresses() {
         let mut frame = vec![0xff; 6];
         frame.extend([2, 0, 0, 0, 0, 1, 0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1]);
         frame.extend([2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);

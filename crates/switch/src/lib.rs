@@ -66,6 +66,7 @@ pub const ENTRY: Entry = Entry {
     summary: "a learning bridge, or by rules: sends, floods, changes, tags, meters and shares out frames as OpenFlow does",
     class: Class::Basic,
     ports: None,
+    files: |_| Vec::new(),
     build: |table| Ok(Box::new(Switch::new(settings(table)?)?) as Box<dyn Function>),
     in_kernel: KernelVersion::Upcall(in_kernel::UPCALL),
 };
@@ -94,7 +95,7 @@ struct Plane {
 struct Switch {
     age: Duration,
     bridge: Bridge,
-    /// The control plane, with the initial rules, until it is ready; none for a bridge.
+    /// The control plane with the initial rules; taken out once it is ready. A bridge has none.
     control: Option<Control>,
     miss: Miss,
     controllers: Controllers,

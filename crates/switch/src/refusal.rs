@@ -6,26 +6,26 @@ use super::table::{Full, MOST_TUPLES, TABLES};
 /// The reasons why a change is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
-    #[error("there is no room for more rules")]
+    #[error("the rule table is full")]
     TableFull,
-    #[error("rules ask in more than {MOST_TUPLES} ways")]
+    #[error("the rules use more than {MOST_TUPLES} different masks")]
     TooManyMasks,
-    #[error("another rule of this priority asks for the same")]
+    #[error("another rule has this match and priority")]
     Duplicate,
-    #[error("there are tables 0 to {}", TABLES - 1)]
+    #[error("tables are numbered 0 to {}", TABLES - 1)]
     NoSuchTable,
     #[error(transparent)]
     Actions(#[from] ActionsError),
-    #[error("there is no group of that number")]
+    #[error("no group has this number")]
     NoSuchGroup,
-    #[error("there is no meter of that number")]
+    #[error("no meter has this number")]
     NoSuchMeter,
-    #[error("it is there already")]
+    #[error("it exists already")]
     Exists,
-    #[error("there is no room for more of them")]
+    #[error("the maximum number is reached")]
     TooMany,
     #[error(
-        "buckets of an all group may only send packets; no bucket may lead to another table, a meter or a bridge"
+        "buckets of a group of type \"all\" may only output packets; no bucket of any group may go to a table, a meter or a bridge"
     )]
     BadBucket,
     #[error("a bucket must not lead to another group")]

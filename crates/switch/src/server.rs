@@ -117,7 +117,7 @@ impl Server {
             }
         })?;
         let died = |_| {
-            let dead = std::io::Error::other("its thread died while it started");
+            let dead = std::io::Error::other("its thread exited while starting");
             PortError::system("function \"switch\"", dead)
         };
         started.recv().map_err(died)??;

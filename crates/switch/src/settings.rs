@@ -81,7 +81,7 @@ impl Settings {
         let addresses = self.addresses;
         if !(WAYS..=MOST_ADDRESSES).contains(&addresses) {
             return Err(SettingsError(format!(
-                "addresses: want {WAYS} to {MOST_ADDRESSES}, not {addresses}"
+                "addresses: expected {WAYS} to {MOST_ADDRESSES}, not {addresses}"
             )));
         }
         let age = match self.age {
@@ -89,7 +89,7 @@ impl Settings {
             Some(text) => duration(&text)
                 .filter(|age| !age.is_zero())
                 .ok_or_else(|| {
-                    SettingsError(format!("age: want a time such as 300s, not \"{text}\""))
+                    SettingsError(format!("age: expected a time such as 300s, not \"{text}\""))
                 })?,
         };
         let mut file = File {
@@ -100,7 +100,7 @@ impl Settings {
         if let Some(path) = &self.rules {
             if !file.rule.is_empty() || !file.group.is_empty() || !file.meter.is_empty() {
                 return Err(SettingsError(
-                    "rules: they stand in the file or here, not in both".to_string(),
+                    "rules: give them in the file or here, not in both".to_string(),
                 ));
             }
             file = read_file(path)?;
@@ -113,7 +113,7 @@ impl Settings {
         let is_controlled = controllers.listen.is_some() || controllers.call.is_some();
         if self.miss == Some(Miss::Controller) && !is_controlled {
             return Err(SettingsError(
-                "miss = \"controller\": there is none; set openflow or controller".to_string(),
+                "miss = \"controller\": none is configured; set openflow or controller".to_string(),
             ));
         }
         let has_rules = is_controlled || self.rules.is_some() || !file.rule.is_empty();
@@ -128,7 +128,7 @@ impl Settings {
             .unwrap_or_else(|| DEFAULT_ROOM.max(2 * rules.rules.len()));
         if !(1..=MOST_RULES).contains(&room) {
             return Err(SettingsError(format!(
-                "most_rules: want 1 to {MOST_RULES}, not {room}"
+                "most_rules: expected 1 to {MOST_RULES}, not {room}"
             )));
         }
         Ok(Checked {

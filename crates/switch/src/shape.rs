@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn meters_pass_what_they_say_and_the_burst() {
+    fn meters_pass_the_configured_rate_and_burst() {
         let packets = passed(Limit::Pps(1000), Some(10), 100_000, 10, 60);
         assert!((10_000..=10_012).contains(&packets), "{packets}");
         let packets = passed(Limit::Kbps(8000), Some(80), 100_000, 10, 1000);

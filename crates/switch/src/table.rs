@@ -656,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_one_flow_and_no_other_find_its_entry() {
+    fn lookups_find_an_entry_only_for_packets_of_its_flow() {
         let memory = Memory::new(64);
         // The key uses all words: half of them are in the second line.
         let all = Key([u64::MAX; WORDS]);
@@ -696,7 +696,7 @@ mod tests {
     }
 
     #[test]
-    fn many_steps_go_on_in_further_slots() {
+    fn long_step_lists_continue_in_further_slots() {
         let memory = Memory::new(64);
         let any = Tuple::new(0, Key::default(), 1);
         for many in [0, 1, 2, 6, 7, 21, 22, 36, 37] {

@@ -509,7 +509,7 @@ fn the_rule_of_highest_priority_says_where_a_packet_goes() {
 }
 
 #[test]
-fn tables_follow_one_another_and_see_what_was_changed() {
+fn later_tables_match_fields_changed_by_earlier_tables() {
     let switch = &mut switch(
         "[[rule]]\nudp_dst = 42\nactions = [\"set:port_dst=43\", \"set:ip_dst=10.0.0.1\", \"dec_ttl\", \"goto:3\"]\n\
          [[rule]]\npriority = 1\nactions = [\"goto:5\"]\n\
@@ -558,7 +558,7 @@ fn frames_of_any_length_are_changed_or_dropped_and_counted() {
 }
 
 #[test]
-fn groups_share_packets_out_and_move_when_a_port_dies() {
+fn groups_copy_packets_or_fail_over_when_a_port_dies() {
     let switch = &mut switch(
         "[[group]]\nid = 1\ntype = \"all\"\nbuckets = [{ actions = [\"output:1\"] }, { actions = [\"output:3\"] }]\n\
          [[group]]\nid = 2\ntype = \"fast-failover\"\nbuckets = [{ watch_port = 2, actions = [\"output:2\"] }, \
@@ -591,25 +591,19 @@ fn a_meter_passes_a_burst_and_packets_of_other_flows() {
 }
 
 #[test]
-fn rules_that_do_not_go_together_are_refused() {
+fn duplicate_rules_and_invalid_references_are_refused() {
     for (text, want) in [
         (
             "[[rule]]\nactions = [\"output:1\"]\n[[rule]]\nactions = [\"output:2\"]\n",
-            "rule 2: another rule of this priority asks for the same",
+            "rule 2: another rule has this match and priority",
         ),
-        (
-            "[[rule]]\nactions = [\"group:1\"]\n",
-            "rule 1: there is no group",
-        ),
-        (
-            "[[rule]]\nactions = [\"meter:1\"]\n",
-            "rule 1: there is no meter",
-        ),
+        ("[[rule]]\nactions = [\"group:1\"]\n", "rule 1: no group"),
+        ("[[rule]]\nactions = [\"meter:1\"]\n", "rule 1: no meter"),
         (
             "[[rule]]\nactions = [\"goto:200\"]\n",
-            "there are tables 0 to 63",
+            "tables are numbered 0 to 63",
         ),
-        ("most_rules = 0\n", "most_rules: want 1 to"),
+        ("most_rules = 0\n", "most_rules: expected 1 to"),
         (
             "rules = \"/nowhere/rules.toml\"\n",
             "rules: /nowhere/rules.toml: ",
@@ -807,7 +801,10 @@ fn the_kernel_acts_like_the_worker_or_passes_frames_up() {
 fn settings_that_the_kernel_does_not_support_are_reported() {
     for (text, want) in [
         ("openflow = \"127.0.0.1:6653\"", "openflow: in the kernel"),
-        ("addresses = 64", "rule: in the kernel there is no learning"),
+        (
+            "addresses = 64",
+            "rule: the kernel does not learn addresses",
+        ),
         (
             "rule = [{ idle_timeout = \"5s\", actions = [] }]",
             "idle_timeout: in the kernel",
@@ -952,7 +949,7 @@ fn a_flood_reaches_every_port_of_the_largest_chain() {
 }
 
 #[test]
-fn all_rules_that_are_over_go_however_many_there_are() {
+fn all_expired_rules_are_deleted_in_bounded_batches() {
     let mut control = Control::new(20_000);
     for number in 0..20_000 {
         let mut rule = control::Rule {

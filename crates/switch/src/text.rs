@@ -48,7 +48,7 @@ impl File {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "want a number or a name")]
+#[serde(untagged, expecting = "expected a number or a name")]
 enum Value {
     Number(u32),
     Name(String),
@@ -129,14 +129,14 @@ impl Asked {
     ) -> Result<(), SettingsError> {
         if value & !field.whole() != 0 {
             return Err(SettingsError(format!(
-                "{key} = {value}: want 0 to {}",
+                "{key} = {value}: expected 0 to {}",
                 field.whole()
             )));
         }
         let (own_mask, own) = (self.mask.get(field), self.value.get(field));
         if own_mask != 0 && (own_mask, own) != (mask, value) {
             return Err(SettingsError(format!(
-                "{key}: the rule asks for something else by another key: no packet fits both"
+                "{key}: contradicts another key of the rule: no packet matches both"
             )));
         }
         self.mask.set(field, mask);
@@ -199,7 +199,7 @@ impl RuleText {
             };
             let number = number.filter(|it| *it <= 0xffff).ok_or_else(|| {
                 SettingsError(format!(
-                    "eth_type = {kind}: want ipv4, ipv6, arp or a number such as \"0x88cc\""
+                    "eth_type = {kind}: expected ipv4, ipv6, arp or a number such as \"0x88cc\""
                 ))
             })?;
             asked.whole("eth_type", Field::EthType, u128::from(number))?;
@@ -217,7 +217,7 @@ impl RuleText {
                     }
                     _ => {
                         return Err(SettingsError(format!(
-                            "vlan = {vlan}: want 0 to {}, \"any\" or \"none\"",
+                            "vlan = {vlan}: expected 0 to {}, \"any\" or \"none\"",
                             VlanTag::MAX_ID
                         )));
                     }
@@ -243,7 +243,7 @@ impl RuleText {
             let Some(text) = text else { continue };
             let (kind, value, mask) = prefix(text).ok_or_else(|| {
                 SettingsError(format!(
-                    "{key} = \"{text}\": want an address, or a network whose other bits are 0, such as \"10.1.0.0/16\""
+                    "{key} = \"{text}\": expected an address, or a network whose other bits are 0, such as \"10.1.0.0/16\""
                 ))
             })?;
             // ARP has IPv4 addresses, too.
@@ -269,7 +269,7 @@ impl RuleText {
             };
             let number = number.filter(|it| *it <= 0xff).ok_or_else(|| {
                 SettingsError(format!(
-                    "ip_proto = {protocol}: want tcp, udp, sctp, icmp, icmpv6 or a number from 0 to 255"
+                    "ip_proto = {protocol}: expected tcp, udp, sctp, icmp, icmpv6 or a number from 0 to 255"
                 ))
             })?;
             asked.whole("ip_proto", Field::IpProtocol, u128::from(number))?;
@@ -301,7 +301,7 @@ impl RuleText {
                 asked.whole(key, Field::IpProtocol, u128::from(protocol.0))?;
             } else if asked.mask.get(Field::IpProtocol) == 0 {
                 return Err(SettingsError(format!(
-                    "{key}: say of which protocol the port is (ip_proto), or write udp{0} or tcp{0}",
+                    "{key}: give the protocol of the port (ip_proto), or write udp{0} or tcp{0}",
                     &key[4..]
                 )));
             }
@@ -315,7 +315,7 @@ impl RuleText {
             let protocol = IpProtocol(asked.value.get(Field::IpProtocol) as u8);
             if !matches!(protocol, IpProtocol::ICMP | IpProtocol::ICMPV6) {
                 return Err(SettingsError(format!(
-                    "{key}: wants ip_proto = \"icmp\" or \"icmpv6\""
+                    "{key}: needs ip_proto = \"icmp\" or \"icmpv6\""
                 )));
             }
             asked.whole(key, field, u128::from(value))?;
@@ -384,7 +384,7 @@ impl MeterText {
         let rate = match (self.kbps, self.pps) {
             (Some(kbps), None) => Limit::Kbps(kbps),
             (None, Some(pps)) => Limit::Pps(pps),
-            _ => return Err(SettingsError("want kbps or pps, one of them".to_string())),
+            _ => return Err(SettingsError("give either kbps or pps".to_string())),
         };
         let meter = Meter {
             id: self.id,
@@ -398,7 +398,7 @@ impl MeterText {
 
 /// Parses an action; none for "drop", which is no action.
 fn action(text: &str) -> Result<Option<Action>, SettingsError> {
-    let wrong = |want: &str| SettingsError(format!("action \"{text}\": want {want}"));
+    let wrong = |want: &str| SettingsError(format!("action \"{text}\": expected {want}"));
     let (name, argument) = match text.split_once(':') {
         Some((name, argument)) => (name.trim(), Some(argument.trim())),
         None => (text.trim(), None),
@@ -491,7 +491,7 @@ fn seconds(key: &str, text: Option<&str>) -> Result<u16, SettingsError> {
     let whole = whole.and_then(|it| u16::try_from(it.as_secs()).ok());
     whole.ok_or_else(|| {
         SettingsError(format!(
-            "{key}: want whole seconds, \"1s\" to \"65535s\", not \"{text}\""
+            "{key}: expected whole seconds, \"1s\" to \"65535s\", not \"{text}\""
         ))
     })
 }
@@ -521,12 +521,12 @@ fn masked_mac(key: &str, text: &str) -> Result<(u128, u128), SettingsError> {
     match (Mac::from_str(mac), Mac::from_str(mask)) {
         (Ok(mac), Ok(mask)) => Ok((mac_number(mac), mac_number(mask))),
         _ => Err(SettingsError(format!(
-            "{key} = \"{text}\": want a MAC address, such as \"02:00:00:00:00:01\", or one with a mask behind a slash"
+            "{key} = \"{text}\": expected a MAC address, such as \"02:00:00:00:00:01\", or one with a mask after a slash"
         ))),
     }
 }
 
-/// Returns the EtherType of a network's addresses, the network's address bits, and its mask.
+/// Parses a network: returns the EtherType of its IP version, its address bits, and its mask.
 fn prefix(text: &str) -> Option<(EtherType, u128, u128)> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length.parse::<u32>().ok()?)),
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_asks_for_what_its_keys_say() {
+    fn keys_of_a_rule_are_parsed_into_match_and_actions() {
         let rules = read(
             "[[rule]]\npriority = 7\nin_port = 2\nudp_dst = 42\nip_dst = \"10.1.0.0/16\"\nvlan = 5\n\
              idle_timeout = \"10s\"\nactions = [\"set:eth_dst=02:00:00:00:00:09\", \"queue:7\", \"output:1\", \"output:3\"]\n",
@@ -590,13 +590,13 @@ mod tests {
         for (text, want) in [
             (
                 "[[rule]]\nactions = [\"fly\"]",
-                "rule 1: action \"fly\": want output:N",
+                "rule 1: action \"fly\": expected output:N",
             ),
-            ("[[rule]]\nactions = [\"output:300\"]", "want output:N"),
+            ("[[rule]]\nactions = [\"output:300\"]", "expected output:N"),
             ("[[rule]]\nport_dst = 5\nactions = []", "udp_dst or tcp_dst"),
             (
                 "[[rule]]\nudp_dst = 5\ntcp_dst = 5\nactions = []",
-                "tcp_dst: the rule asks for something else",
+                "tcp_dst: contradicts another key of the rule",
             ),
             (
                 "[[rule]]\nip_dst = \"10.1.0.1/16\"\nactions = []",
@@ -604,23 +604,23 @@ mod tests {
             ),
             (
                 "[[rule]]\neth_type = \"ipv6\"\nip_dst = \"10.1.0.1\"\nactions = []",
-                "ip_dst: the rule asks",
+                "ip_dst: contradicts another key",
             ),
-            ("[[rule]]\nvlan = 4095\nactions = []", "want 0 to 4094"),
+            ("[[rule]]\nvlan = 4095\nactions = []", "expected 0 to 4094"),
             (
                 "[[rule]]\ndscp = 64\nactions = []",
-                "dscp = 64: want 0 to 63",
+                "dscp = 64: expected 0 to 63",
             ),
             (
                 "[[rule]]\nactions = [\"output:1\", \"pop_vlan\"]",
-                "actions: what changes a packet",
+                "actions: actions that modify a packet",
             ),
             (
                 "[[rule]]\nidle_timeout = \"1ms\"\nactions = []",
                 "whole seconds",
             ),
             ("[[rule]]\ncolour = 1\nactions = []", "colour"),
-            ("[[meter]]\nid = 1\n", "want kbps or pps"),
+            ("[[meter]]\nid = 1\n", "either kbps or pps"),
             (
                 "[[group]]\nid = 1\ntype = \"all\"\nbuckets = [{ actions = [\"dec_ttl\"] }]",
                 "group 1",

@@ -94,7 +94,7 @@ fn note(name: String, panic: &(dyn Any + Send)) {
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     // The message is reduced to one line.
     let message = text
-        .unwrap_or("it said nothing")
+        .unwrap_or("it printed nothing")
         .lines()
         .collect::<Vec<_>>();
     let mut deaths = deaths();

@@ -543,7 +543,7 @@ mod interleavings {
     }
 
     #[test]
-    fn a_bucket_that_is_held_is_not_written_over() {
+    fn a_bucket_in_use_by_a_reader_is_not_overwritten() {
         let mut all = loom::model::Builder::new();
         all.preemption_bound = Some(3);
         all.check(|| {
@@ -568,7 +568,7 @@ mod interleavings {
     }
 
     #[test]
-    fn who_writes_and_who_takes_do_not_meet() {
+    fn a_bucket_is_never_written_and_taken_at_once() {
         let mut all = loom::model::Builder::new();
         all.preemption_bound = Some(3);
         all.check(|| {
@@ -702,7 +702,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_wrap_around_while_others_read() {
+    fn readers_see_consistent_buckets_while_writers_wrap_around() {
         let rounds = if cfg!(miri) { 20 } else { 20_000 };
         let buckets = Buckets::new(6, 240);
         buckets.resize(6, |_| ());

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_clocks_agree_with_the_ticks_over_a_while() {
+    fn elapsed_time_by_kernel_clocks_agrees_with_the_tick_counter() {
         let clock = Clock::calibrate(Duration::from_millis(20));
         for kernel in [StampClock::Realtime { unit_ns: 1 }, StampClock::Monotonic] {
             let reading = ClockReading::now(kernel).unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_in_microseconds_are_taken_as_such() {
+    fn kernel_timestamps_in_microseconds_are_converted_correctly() {
         let clock = Clock::calibrate(Duration::from_millis(20));
         let reading = ClockReading::now(StampClock::Realtime { unit_ns: 1000 }).unwrap();
         let elapsed = reading.elapsed_ns(&clock, reading.ticks, reading.ns / 1000 + 5);

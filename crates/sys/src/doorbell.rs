@@ -104,7 +104,7 @@ mod interleavings {
     /// Only one frame and one sleep are tested. Loom does not know that a swap directly follows the value it replaces.
     /// With a second request it reports sleeping receivers that cannot occur.
     #[test]
-    fn nobody_sleeps_on_a_frame() {
+    fn no_receiver_sleeps_while_a_frame_is_pending() {
         loom::model(|| {
             let bell = Arc::new(Doorbell::new().unwrap());
             let published = Arc::new(AtomicBool::new(false));
@@ -166,7 +166,7 @@ mod tests {
     /// processor could let the check overtake the store before it. Run under Miri this also checks the memory
     /// orderings.
     #[test]
-    fn whoever_asked_and_then_saw_nothing_is_rung() {
+    fn an_armed_receiver_that_missed_a_frame_is_woken() {
         let (most, longest) = match cfg!(miri) {
             true => (100, Duration::MAX),
             false => (300_000, Duration::from_secs(2)),

@@ -166,13 +166,19 @@ impl EventCounters {
             return Err(Error::system(what, io::Error::last_os_error()));
         }
         let [count, enabled_ns, running_ns, values @ ..] = words.as_slice() else {
-            return Err(Error::missing(what, "a kernel that answers whole"));
+            return Err(Error::missing(
+                what,
+                "a kernel that returns complete counters",
+            ));
         };
         if n as usize != bytes || *count as usize != values.len() {
-            return Err(Error::missing(what, "a kernel that answers whole"));
+            return Err(Error::missing(
+                what,
+                "a kernel that returns complete counters",
+            ));
         }
         if *running_ns == 0 && *enabled_ns > 0 {
-            let needs = "counters that nobody else has taken (perf, the kernel's watchdog)";
+            let needs = "counters that are not in use (perf, the kernel's watchdog)";
             return Err(Error::missing(what, needs));
         }
         let scale = *enabled_ns as f64 / (*running_ns).max(1) as f64;
@@ -247,7 +253,7 @@ fn explain(events: &[Event], e: &io::Error) -> Error {
     };
     let needs = match e.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => {
-            "a processor that shows its counters, which most virtual machines hide".to_string()
+            "a processor with accessible counters, which most virtual machines hide".to_string()
         }
         Some(libc::EACCES | libc::EPERM) => {
             "root, CAP_PERFMON, or sysctl kernel.perf_event_paranoid=2 or less".to_string()
@@ -285,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_counts_its_own_events_together() {
+    fn a_thread_counts_its_own_context_switches_and_page_faults() {
         let Some(counters) = counters(None) else {
             return;
         };
@@ -302,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_is_counted_by_its_id_and_nobody_else() {
+    fn events_of_another_thread_are_counted_by_its_id() {
         let (tell, told) = mpsc::channel();
         let (go, gone) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
@@ -326,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn hardware_is_counted_or_its_absence_said_in_a_line() {
+    fn hardware_events_are_counted_or_reported_as_unavailable() {
         match EventCounters::open(None, &Event::HARDWARE) {
             Ok(counters) => {
                 let sum: u64 = (0..100_000_u64).map(std::hint::black_box).sum();
@@ -360,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_is_not_there_is_an_error() {
+    fn counting_a_thread_that_does_not_exist_fails() {
         let e = EventCounters::open(Some(i32::MAX as u32), &SOFTWARE).unwrap_err();
         assert!(e.is_missing(), "{e}");
     }

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_ends_although_copies_of_the_file_stay_open() {
+    fn a_lock_is_released_although_duplicated_descriptors_stay_open() {
         let folder = tempfile::tempdir().unwrap();
         let open = || File::open(folder.path()).unwrap();
         let held = Locked::exclusive(open()).unwrap();

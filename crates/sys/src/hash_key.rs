@@ -58,7 +58,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn all_of_the_numbers_and_the_key_count() {
+    fn the_hash_depends_on_every_number_and_on_the_key() {
         let (one, other) = (HashKey::default(), HashKey::default());
         let of = |a, b, c| one.hash([(a, b), (c, 0)]);
         assert_eq!(of(1, 2, 3), of(1, 2, 3));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_differ_little_fall_onto_places_evenly() {
+    fn hashes_of_similar_numbers_are_spread_evenly_over_slots() {
         let key = HashKey::default();
         for shift in [0, 8, 32, 48] {
             for bits in [0, 16, 48] {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_collide_under_one_key_do_not_under_another() {
+    fn numbers_colliding_under_one_key_rarely_collide_under_other_keys() {
         let (one, other) = (HashKey::default(), HashKey::default());
         let place = |key: &HashKey, it: u64| key.hash([(it, 0)]) & 0xfff;
         let wanted = place(&one, 0);

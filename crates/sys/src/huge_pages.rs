@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_what_is_written_to_it() {
+    fn memory_on_huge_pages_returns_the_values_written() {
         for len in [0, 1, 511, 3 << 20] {
             let mut memory = filled_on_huge_pages(len, || 7_u64);
             assert!(

@@ -156,7 +156,7 @@ pub fn driver(socket: impl AsFd, name: &str) -> io::Result<String> {
 /// Returns the error text for an open port whose interface cannot be looked up any more.
 pub fn lost(name: &str, error: &io::Error) -> String {
     if error.raw_os_error() == Some(libc::ENODEV) {
-        format!("interface {name} is gone")
+        format!("interface {name} was deleted")
     } else {
         format!("interface {name}: {error}")
     }
@@ -220,9 +220,9 @@ mod tests {
     }
 
     #[test]
-    fn a_name_longer_than_the_kernel_has_is_no_interface() {
+    fn interface_names_longer_than_the_kernel_limit_are_not_found() {
         let (socket, _) = std::os::unix::net::UnixStream::pair().expect("a socket pair");
         let error = Interface::find(&socket, &"x".repeat(40)).expect_err("too long");
-        assert_eq!(lost("x", &error), "interface x is gone");
+        assert_eq!(lost("x", &error), "interface x was deleted");
     }
 }

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_with_work_are_not_judged_before_any_is_known() {
+    fn no_interruption_is_detected_before_the_work_cost_is_known() {
         let mut watch = watch();
         assert!(!watch.is_interrupted(true, 1_000_000));
         // There was no work yet, so the limit is still unknown.
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_came_since_the_last_time_counts() {
+    fn limits_adapt_only_to_rounds_since_the_last_adaptation() {
         let mut watch = watch();
         watch.adapt([0, 100], [0, 1_000_000]);
         assert!(!watch.is_interrupted(true, 40_000));

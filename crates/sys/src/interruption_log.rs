@@ -185,7 +185,7 @@ fn read_words(path: &Path, most: usize) -> Result<Vec<u64>, Error> {
 }
 
 fn other(path: &Path) -> Error {
-    let text = "not a file of interruptions; taut forward --interruptions writes one";
+    let text = "not a log of interruptions; taut forward --interruptions writes one";
     Error::system(path.display().to_string(), std::io::Error::other(text))
 }
 
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_make_room_and_are_counted() {
+    fn the_oldest_interruptions_are_overwritten_and_counted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("gaps");
         let mut log = InterruptionLog::create(&path, 1e9).unwrap();
@@ -247,13 +247,13 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_refused() {
+    fn files_other_than_interruption_logs_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("gaps");
         for bytes in [Vec::new(), vec![7; 100], vec![0; WORDS * 8]] {
             fs::write(&path, bytes).unwrap();
             let error = LoggedInterruptions::read(&path).unwrap_err().to_string();
-            assert!(error.contains("not a file of interruptions"), "{error}");
+            assert!(error.contains("not a log of interruptions"), "{error}");
         }
         assert!(LoggedInterruptions::read(&folder.path().join("none")).is_err());
         assert!(InterruptionLog::create(&folder.path().join("no/gaps"), 1e9).is_err());

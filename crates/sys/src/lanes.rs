@@ -242,7 +242,7 @@ mod tests {
     const COUNTING: [u32; LANES] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
     #[test]
-    fn lanes_do_what_numbers_do() {
+    fn vector_operations_equal_scalar_operations_in_every_lane() {
         on_lanes(|wide| {
             let numbers = COUNTING.map(|i| i.wrapping_mul(0x9e37_79b9));
             let (a, b) = (wide.lanes(&numbers), wide.lanes(&COUNTING));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_of_a_table_is_loaded_also_the_last() {
+    fn every_entry_of_a_table_is_loaded_including_the_last() {
         on_lanes(|wide| {
             let wider: Vec<AtomicU32> = (100..133).map(AtomicU32::new).collect();
             let narrow: [AtomicU16; 32] = std::array::from_fn(|it| AtomicU16::new(100 + it as u16));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_beyond_the_table_is_not_loaded() {
+    fn an_index_beyond_the_table_panics_instead_of_loading() {
         on_lanes(|wide| {
             let table: Vec<AtomicU32> = (0..4).map(AtomicU32::new).collect();
             // Lanes that do not load may have any place.

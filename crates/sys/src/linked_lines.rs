@@ -71,7 +71,7 @@ impl LinkedLines {
             return Err(Error::missing(
                 what(),
                 format!(
-                    "more memory: {free} MB are available, of which 256 MB stay free; ask for less"
+                    "more memory: {free} MB are available, of which 256 MB stay free; request less"
                 ),
             ));
         }
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_name_line_0_until_they_are_linked() {
+    fn unlinked_lines_point_to_line_0() {
         let mut lines = LinkedLines::new(5, &AtomicBool::new(false)).unwrap();
         assert_eq!((0..5).map(|i| lines.next(i)).max(), Some(0));
         lines.link(0, 4);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_nobody_wants_any_more_is_not_waited_for() {
+    fn allocation_stops_when_a_stop_is_requested() {
         let error = LinkedLines::new(1 << 20, &AtomicBool::new(true)).unwrap_err();
         assert!(error.to_string().ends_with("stopped"), "{error}");
     }

@@ -104,7 +104,7 @@ impl Mapping {
             return Err(Error::system(
                 what,
                 std::io::Error::other(format!(
-                    "the peer says {len} bytes, its file has {}",
+                    "the peer announced {len} bytes, its file has {}",
                     stat.st_size
                 )),
             ));

@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "makes a socket")]
-    fn a_private_socket_is_its_owners_and_replaces_nothing() {
+    fn private_sockets_admit_only_their_owner_and_replace_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let listener = listen_privately(&path).unwrap();

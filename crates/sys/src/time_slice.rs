@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_asked_has_short_turns() {
+    fn a_thread_receives_the_short_time_slices_it_requests() {
         let turn = || {
             let status = std::fs::read_to_string("/proc/thread-self/sched").ok()?;
             let line = status.lines().find(|line| line.starts_with("se.slice"))?;

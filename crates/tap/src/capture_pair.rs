@@ -23,7 +23,7 @@ pub enum RecordingError {
         source: std::io::Error,
     },
     /// The file is no capture, or it is damaged.
-    #[error("{path}: damaged behind packet {number}: {fault}")]
+    #[error("{path}: damaged after packet {number}: {fault}")]
     Damaged {
         /// Capture file.
         path: PathBuf,
@@ -33,7 +33,7 @@ pub enum RecordingError {
         fault: Fault,
     },
     /// The file ends within a packet, or before its first packet.
-    #[error("{path}: cut off behind packet {number}")]
+    #[error("{path}: truncated after packet {number}")]
     CutOff {
         /// Capture file.
         path: PathBuf,
@@ -41,7 +41,7 @@ pub enum RecordingError {
         number: u64,
     },
     /// A packet has no time.
-    #[error("{path}: packet {number} has no time")]
+    #[error("{path}: packet {number} has no time stamp")]
     NoTime {
         /// Capture file.
         path: PathBuf,

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn two_captures_become_a_folder() {
+    fn two_captures_are_matched_into_a_results_folder() {
         let dir = tempfile::tempdir().unwrap();
         let [a, b, out] = ["a.pcapng", "b.pcapng", "out"].map(|it| dir.path().join(it));
         let before = (0..100).map(|it| (it, 10_000 * u64::from(it), it % 2 == 0));

@@ -14,7 +14,7 @@ pub enum InlineError {
     Core(#[from] AffinityError),
     /// The number of ports is neither two nor four.
     #[error(
-        "want two ports or four, not {0}: the generator's and the device's of one side, then of the other"
+        "give two or four ports, not {0}: those of generator and device on one side, then on the other"
     )]
     Ports(usize),
 }

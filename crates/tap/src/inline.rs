@@ -69,7 +69,7 @@ fn open(
     writer: SightingWriter,
     clock: &Clock,
 ) -> Result<InlineTap, InlineError> {
-    let why = "a file: a tap in line stands between links";
+    let why = "a file: an inline tap is between links";
     let mut ports = thread::open_links(specs, core, why)?.into_iter();
     let wires = std::iter::from_fn(|| {
         Some(TappedWire {

@@ -33,16 +33,18 @@ pub enum LayersError {
     Recording(#[from] RecordingError),
     /// The captures contain no start of a connection.
     #[error(
-        "no packet of the first capture opens a connection of the deadline transport: capture where nothing is encrypted, and begin before \
+        "no packet of the first capture opens a connection of the deadline transport: capture where packets are not encrypted, and start before \
          the client does"
     )]
     NoConnection,
     /// No message was observed in both captures.
-    #[error("no message was seen at both ends: give the client's capture first, then the server's")]
+    #[error(
+        "no message was captured at both ends: give the client's capture first, then the server's"
+    )]
     NothingMatched,
     /// The captures and the packets contain timestamps of different clocks.
     #[error(
-        "timestamps contradict each other ({contradicting} of {all}): name the client's capture first, and make both with \
+        "timestamps contradict each other ({contradicting} of {all}): name the client's capture first, and record both with \
          `--stamps kernel` on this machine, without a reboot in between"
     )]
     Clocks {
@@ -476,7 +478,7 @@ mod tests {
     fn errors_explain_why_the_layers_cannot_be_reported() {
         let said =
             |layers: &Layers, ahead: u64| layers.report(ahead as i64).unwrap_err().to_string();
-        assert!(said(&Layers::default(), 0).contains("begin before the client"));
+        assert!(said(&Layers::default(), 0).contains("start before the client"));
         let mut layers = opened();
         assert!(said(&layers, 0).contains("the client's capture first"));
         let payload = question(1);

@@ -30,9 +30,9 @@ pub(super) fn start<T, R: Send + 'static>(
     let thread = thread
         .spawn(run)
         .map_err(|e| PortError::system("starting the tap's thread", e))?;
-    has_started
-        .recv()
-        .map_err(|_| PortError::missing("the tap's thread", "to live: it died starting"))??;
+    has_started.recv().map_err(|_| {
+        PortError::missing("the tap's thread", "to run: it exited while starting")
+    })??;
     Ok(thread)
 }
 

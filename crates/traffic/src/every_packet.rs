@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_packets_fate_is_kept() {
+    fn the_outcome_of_every_packet_is_recorded() {
         let mut record = EveryPacket::new(5);
         for sequence in 0..5 {
             record.sent(sequence, 0, 10 * sequence);

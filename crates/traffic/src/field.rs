@@ -130,7 +130,7 @@ impl FieldName {
                     Some(e) if (0.01..=10.0).contains(&e) => Order::Zipf(e),
                     _ => {
                         return Err(error(format!(
-                            "\"{other}\": want increment, random or zipf(EXPONENT), 0.01 to 10"
+                            "\"{other}\": expected increment, random or zipf(EXPONENT), 0.01 to 10"
                         )));
                     }
                 }
@@ -141,10 +141,12 @@ impl FieldName {
             let (low, high) = self.limits();
             error(match self {
                 Self::SrcMac | Self::DstMac => {
-                    format!("\"{value}\": want a MAC address such as 02:00:00:00:00:01")
+                    format!("\"{value}\": expected a MAC address such as 02:00:00:00:00:01")
                 }
-                Self::SrcIp | Self::DstIp => format!("\"{value}\": want an IPv4 or IPv6 address"),
-                _ => format!("\"{value}\": want a number from {low} to {high}"),
+                Self::SrcIp | Self::DstIp => {
+                    format!("\"{value}\": expected an IPv4 or IPv6 address")
+                }
+                _ => format!("\"{value}\": expected a number from {low} to {high}"),
             })
         };
         let (low, low_ip) = self.number(first).ok_or_else(|| wrong(first))?;
@@ -155,7 +157,7 @@ impl FieldName {
             ));
         }
         let Some(span) = high.checked_sub(low) else {
-            return Err(error(format!("{first} comes after {last}")));
+            return Err(error(format!("{first} is greater than {last}")));
         };
         let count = u64::try_from(span).ok().and_then(|s| s.checked_add(1));
         let count = count.ok_or_else(|| error("more than 2^64 - 1 values".to_string()))?;
@@ -396,12 +398,12 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_say_what_would_be_right() {
+    fn invalid_field_values_are_refused_with_the_valid_form() {
         for (field, text, part) in [
             (FieldName::SrcPort, "70000", "0 to 65535"),
             (FieldName::Vlan, "4095", "0 to 4094"),
             (FieldName::DstIp, "10.0.0.300", "IPv4 or IPv6"),
-            (FieldName::DstIp, "10.0.0.9-10.0.0.1", "comes after"),
+            (FieldName::DstIp, "10.0.0.9-10.0.0.1", "greater than"),
             (
                 FieldName::DstIp,
                 "10.0.0.1-2001:2::1",

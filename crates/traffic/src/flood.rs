@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_the_port_decides() {
+    fn the_port_limits_a_flood_without_a_configured_rate() {
         let flow = instrument().flood(flood(None), &AtomicBool::new(false));
         assert_eq!((flow.refused, flow.unsent, flow.sent % 32), (0, 0, 0));
         assert!(
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_it_at_once() {
+    fn a_stop_ends_the_flood_at_once() {
         let mut instrument = instrument();
         let flow = instrument.flood(flood(None), &AtomicBool::new(true));
         assert!(flow.stopped);

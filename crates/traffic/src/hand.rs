@@ -195,7 +195,7 @@ mod tests {
     use taut_wire::{Protocol, Tunnel, UdpFlow};
 
     #[test]
-    fn checksums_follow_what_was_written() {
+    fn checksums_are_recalculated_after_the_frame_is_changed() {
         let tunnel = Tunnel {
             teid: 1,
             src_ip: "10.0.0.1".parse().unwrap(),

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inline_tap_forwards_each_packet_and_notes_it_once() {
+    fn the_inline_tap_forwards_and_records_each_packet_once() {
         let (seen, account, got) = relay(64, &frames(0..5), &frames(3..5));
         assert_eq!(got, [5, 2]);
         let of = |leaving: bool| -> Vec<u64> {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_others_are_passed_on_unseen() {
+    fn foreign_frames_are_forwarded_without_being_recorded() {
         let (seen, _, got) = relay(64, &[vec![7; 60], vec![0; 14]], &[]);
         assert_eq!((seen.len(), got), (0, [2, 0]));
     }

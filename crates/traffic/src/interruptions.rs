@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn longer_gaps_are_counted_among_the_shorter_ones() {
+    fn counts_of_shorter_gaps_include_longer_gaps() {
         let clock = Clock::calibrate(Duration::from_millis(2));
         let found = interruptions(&clock, Duration::from_millis(20));
         assert!(found.over_1_us >= found.over_10_us && found.over_10_us >= found.over_100_us);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_notes_what_is_longer_than_its_rounds() {
+    fn a_loop_records_interruptions_longer_than_its_usual_rounds() {
         let clock = Clock {
             hz: 1e9,
             error_ppm: 0.0,
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_watch_ends_at_once() {
+    fn interruption_detection_ends_immediately_when_stopped() {
         let clock = Clock::calibrate(Duration::from_millis(2));
         let watched =
             watch_interruptions(&clock, Duration::from_secs(600), 0, &AtomicBool::new(true));

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_shorter_than_a_filler_do_not_add_up() {
+    fn delays_from_gaps_shorter_than_a_filler_do_not_accumulate() {
         // Packets are 100 bytes apart: 16 are left, and a filler takes 84.
         let (frames, lates) = on_the_line(1.25e6);
         assert_eq!(lates.len(), 1_250);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn fillers_are_known_and_nothing_else_is() {
+    fn only_complete_filler_frames_are_recognized_as_fillers() {
         let line = line();
         assert!(is_filler(line.filler(60)));
         assert!(!is_filler(&UdpFlow::default().frame(64).unwrap()));

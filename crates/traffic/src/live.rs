@@ -360,7 +360,7 @@ mod tests {
     };
 
     #[test]
-    fn intervals_are_handed_over_when_asked_for_and_add_up() {
+    fn intervals_are_returned_on_request_and_add_up_to_totals() {
         let (mut live, mut view) = live("one", 1.0, Some(&CLOCK));
         let mut seen = SequenceTracker::new();
         let mut sequence = 0;
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_take_intervals_holds_nobody_up() {
+    fn a_viewer_that_reads_no_intervals_does_not_block_sending() {
         let (mut live, view) = live("one", 1.0, Some(&CLOCK));
         let seen = SequenceTracker::new();
         for sequence in 0..1000 {
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn without_distributions_there_are_counters() {
+    fn counters_are_published_even_without_latency_distributions() {
         let (mut live, mut view) = live("one", 1.0, None);
         live.sent(0, 0, 0, &SequenceTracker::new());
         live.refused();

@@ -64,7 +64,7 @@ impl Pattern {
     }
 }
 
-const FORMS: &str = "want constant, poisson, burst(PACKETS, GAP), on-off(ON, OFF), ramp(FROM%, TO%), \
+const FORMS: &str = "expected constant, poisson, burst(PACKETS, GAP), on-off(ON, OFF), ramp(FROM%, TO%), \
                      steps(A%, B%, ...) or trace(FILE, SPEEDx), such as burst(32, 0us) or trace(in.pcap, 2x)";
 
 impl FromStr for Pattern {
@@ -87,7 +87,7 @@ impl FromStr for Pattern {
             let times = times.filter(|times| (1e-3..=1e3).contains(times));
             let times = times.ok_or_else(|| {
                 error(format!(
-                    "\"{speed}\": want how many times as fast, such as 2x or 0.5x (0.001x to 1000x)"
+                    "\"{speed}\": expected a speed factor such as 2x or 0.5x (0.001x to 1000x)"
                 ))
             })?;
             return Trace::read(path.trim(), times)
@@ -102,8 +102,11 @@ impl FromStr for Pattern {
             }
         };
         let time = |s: &str| {
-            duration(s)
-                .ok_or_else(|| error(format!("\"{s}\": want a time such as 10us, 1.5ms or 1s")))
+            duration(s).ok_or_else(|| {
+                error(format!(
+                    "\"{s}\": expected a time such as 10us, 1.5ms or 1s"
+                ))
+            })
         };
         let share = |s: &str| {
             let percent = s
@@ -112,7 +115,7 @@ impl FromStr for Pattern {
             percent
                 .filter(|p| (0.0..=10_000.0).contains(p))
                 .map(|p| p / 100.0)
-                .ok_or_else(|| error(format!("\"{s}\": want a share of the rate such as 50%")))
+                .ok_or_else(|| error(format!("\"{s}\": expected a share of the rate such as 50%")))
         };
         match (name, &arguments[..]) {
             ("constant" | "cbr", []) => Ok(Self::Constant),
@@ -120,7 +123,7 @@ impl FromStr for Pattern {
             ("burst", [packets, gap @ ..]) if gap.len() <= 1 => {
                 let packets = packets.parse().ok().filter(|n| (1..=1_000_000).contains(n));
                 let packets = packets
-                    .ok_or_else(|| error("want a burst of 1 to 1000000 packets".to_string()))?;
+                    .ok_or_else(|| error("expected a burst of 1 to 1000000 packets".to_string()))?;
                 let gap = gap.first().map_or(Ok(Duration::ZERO), |g| time(g))?;
                 Ok(Self::Burst { packets, gap })
             }
@@ -490,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_rate_owes_rate_times_time() {
+    fn a_constant_rate_schedules_rate_times_duration_packets() {
         assert_eq!(dues("constant", 100_000.0, 20 * MS).len(), 2_000);
         assert_eq!(dues("constant", 1e6, 3 * MS)[..3], [0, 1_000, 2_000]);
     }
@@ -511,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_sends_the_area_under_it() {
+    fn a_ramp_schedules_packets_in_proportion_to_its_area() {
         let dues = dues("ramp(0%, 100%)", 1e6, 10 * MS);
         assert_eq!(dues.len(), 5_000);
         let first_half = dues.iter().filter(|t| **t < 5_000_000).count();
@@ -564,14 +567,14 @@ mod tests {
             assert_eq!(text.parse::<Pattern>().unwrap().to_string(), text);
         }
         for (text, part) in [
-            ("sine", "want constant"),
+            ("sine", "expected constant"),
             ("burst(0)", "1 to 1000000"),
             ("burst(3, 5)", "a time such as"),
             ("on-off(0s, 1s)", "must not be 0"),
             ("ramp(5, 9)", "share of the rate"),
             ("ramp(0%, 0%)", "sends nothing"),
             ("steps(0%)", "send nothing"),
-            ("poisson(", "want constant"),
+            ("poisson(", "expected constant"),
         ] {
             let message = text.parse::<Pattern>().unwrap_err().to_string();
             assert!(message.contains(part), "{text}: {message}");

@@ -50,7 +50,7 @@ impl Rate {
             } => Ok(share * bits / wire_bits),
             Self::Line { .. } => Err(RateError {
                 text: self.to_string(),
-                reason: "say of which line, such as 50% of 10G".to_string(),
+                reason: "name the line rate, such as 50% of 10G".to_string(),
             }),
         }
     }
@@ -102,7 +102,7 @@ impl FromStr for Rate {
         parse().ok_or_else(|| RateError {
             text: text.to_string(),
             reason:
-                "want packets per second such as 100k or 1.5M (up to 1G), bits such as 1Gbit/s or \
+                "expected packets per second such as 100k or 1.5M (up to 1G), bits such as 1Gbit/s or \
                      \"1Gbit/s L1\", or a share of the line such as \"50% of 10G\""
                     .to_string(),
         })
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn every_unit_comes_to_packets_per_second() {
+    fn rates_in_every_unit_convert_to_packets_per_second() {
         assert_eq!(pps("100k", 64.0), 100_000.0);
         assert_eq!(pps("1.5Mpkt/s", 64.0), 1_500_000.0);
         assert_eq!(pps("512Mbit/s", 64.0), 1_000_000.0);
@@ -160,10 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn wrong_rates_say_what_would_be_right() {
+    fn errors_for_invalid_rates_name_a_valid_form() {
         for text in ["fast", "0", "-1k", "2G", "120% of 1G", "1k L1", ""] {
             let message = text.parse::<Rate>().unwrap_err().to_string();
-            assert!(message.contains("want packets per second"), "{text}");
+            assert!(message.contains("expected packets per second"), "{text}");
         }
         let line: Rate = "50%".parse().unwrap();
         let message = line.packets_per_second(64.0).unwrap_err().to_string();

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_keeps_its_mark_and_its_length() {
+    fn a_gap_stores_its_length_and_its_interruption_flag() {
         assert_eq!(Gap::new(5, true).ticks(), 5);
         assert!(Gap::new(5, true).is_interrupted() && !Gap::new(5, false).is_interrupted());
         assert_eq!(Gap::new(u64::MAX, false).ticks(), (1 << 31) - 1);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_a_sender_in_the_process_arrive_in_order() {
+    fn packets_sent_within_the_same_process_arrive_in_order() {
         use crate::{Instrument, Stream, Summaries, Trial};
         let name = format!("receiver-{}", std::process::id());
         let spec = PortSpec::parse(&format!("pair:{name}")).unwrap();

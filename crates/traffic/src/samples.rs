@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_come_out_in_order_across_blocks() {
+    fn packet_outcomes_are_stored_in_order_across_blocks() {
         let (mut sampler, blocks) = sampler_of(8, 2);
         let n = BLOCK_PACKETS as u64 * 3 + 5;
         for sequence in 0..n {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_writer_costs_only_samples_which_are_counted() {
+    fn samples_without_a_writer_are_dropped_and_counted() {
         let (mut sampler, blocks) = sampler_of(4, 2);
         let n = BLOCK_PACKETS as u64 * 10;
         for sequence in 0..n {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sampler_of_all_packets_sends_nothing_before_the_end() {
+    fn a_sampler_of_all_packets_stores_nothing_until_it_finishes() {
         let n = BLOCK_PACKETS as u64 + 1;
         let (mut sampler, blocks) = sampler_of_all(n);
         for sequence in 0..n {
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_died_is_survived() {
+    fn sampling_continues_and_counts_losses_after_the_writer_dies() {
         let (mut sampler, blocks) = sampler_of(4, 2);
         drop(blocks);
         for sequence in 0..BLOCK_PACKETS as u64 * 6 {

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_gets_the_samples_and_full_rings_are_counted() {
+    fn a_reader_gets_every_sample_except_counted_ring_overflows() {
         let clock = Clock::calibrate(Duration::from_millis(1));
         let (mut writer, mut reader) = sightings(4);
         let last = (1 << 48) - 1;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_torn_between_two_threads() {
+    fn entries_are_read_intact_while_another_thread_writes() {
         const PACKETS: u64 = 200_000;
         let clock = Clock::calibrate(Duration::from_millis(1));
         let (mut writer, mut reader) = sightings(1000);

@@ -106,7 +106,7 @@ impl FromStr for Sizes {
                 .filter(|n| (MIN_FRAME_SIZE_BYTES..=MAX_FRAME_SIZE_BYTES).contains(n))
                 .ok_or_else(|| {
                     error(format!(
-                        "want bytes from {MIN_FRAME_SIZE_BYTES} to {MAX_FRAME_SIZE_BYTES}, frame check \
+                        "expected bytes from {MIN_FRAME_SIZE_BYTES} to {MAX_FRAME_SIZE_BYTES}, frame check \
                          sequence included: 64, 64:7,594:4,1518:1, 64-1518 or imix"
                     ))
                 })
@@ -126,7 +126,7 @@ impl FromStr for Sizes {
                     Some((bytes, weight)) => {
                         let weight = weight.trim().parse::<u32>().ok().filter(|w| *w > 0);
                         let weight = weight.ok_or_else(|| {
-                            error("want a whole weight behind each colon".to_string())
+                            error("expected a whole number as weight after each colon".to_string())
                         })?;
                         Ok((size(bytes)?, weight))
                     }
@@ -179,19 +179,19 @@ mod tests {
     }
 
     #[test]
-    fn ranges_hold_every_size() {
+    fn a_size_range_contains_every_size_between_its_limits() {
         let range: Sizes = "64-70".parse().unwrap();
         assert_eq!(range.parts().len(), 7);
         assert_eq!(range.average_bytes(), 67.0);
     }
 
     #[test]
-    fn wrong_sizes_say_what_would_be_right() {
+    fn errors_for_invalid_sizes_name_the_valid_values() {
         for (text, part) in [
             ("63", "64 to 9216"),
             ("big", "64 to 9216"),
             ("100-64", "more than"),
-            ("64:0", "whole weight"),
+            ("64:0", "number as weight"),
             ("64:70000", "add up"),
         ] {
             let message = text.parse::<Sizes>().unwrap_err().to_string();

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_ipv6_are_answered_for_too() {
+    fn neighbour_solicitations_for_ipv6_addresses_get_replies() {
         let stations = stations(&[
             ("src_ip", "2001:2::1-2001:2::5"),
             ("dst_ip", "2001:2:0:1::1"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_left_alone() {
+    fn malformed_requests_and_gratuitous_arp_get_no_reply() {
         let stations = stations(&[]);
         let mut random = fastrand::Rng::with_seed(7);
         let good = question("198.18.0.1", "198.18.0.9", Vlan::Untagged);

@@ -123,7 +123,7 @@ pub enum StreamError {
     },
     /// The size is too small for headers and stamp, or larger than any frame.
     #[error(
-        "size = {size}: want {least} to {MAX_FRAME_SIZE_BYTES} bytes: the headers take {headers}, the stamp in the payload \
+        "size = {size}: expected {least} to {MAX_FRAME_SIZE_BYTES} bytes: the headers take {headers}, the stamp in the payload \
          {stamp}, the frame check sequence {FRAME_CHECK_SEQUENCE_BYTES}"
     )]
     Size {
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_together_send_what_one_would_and_draw_different_values() {
+    fn workers_jointly_send_one_sequence_and_draw_different_random_values() {
         let pool = PoolHandle::new(2, false).unwrap();
         let plan = |fields: &[(FieldName, &str)], sizes: &str| Plan {
             sizes: sizes.parse().unwrap(),
@@ -677,7 +677,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_come_in_their_shares() {
+    fn frame_sizes_occur_in_proportion_to_their_weights() {
         let plan = Plan {
             sizes: "imix".parse().unwrap(),
             ..Plan::default()

@@ -67,7 +67,7 @@ impl Trace {
             latest = time;
             if number > MOST_PACKETS {
                 return Err(format!(
-                    "more than {MOST_PACKETS} packets: take a part of it with editcap -r {path} PART 1-{MOST_PACKETS}"
+                    "more than {MOST_PACKETS} packets: extract a part with editcap -r {path} PART 1-{MOST_PACKETS}"
                 ));
             }
             offsets_ns.push((time - first) as f64);
@@ -76,8 +76,8 @@ impl Trace {
         })?;
         let span = offsets_ns.last().copied().unwrap_or(0.0);
         match offsets_ns.len() {
-            0 => Err(format!("{path}: no packet in it")),
-            1 => Err(format!("{path}: one packet only, and a gap takes two")),
+            0 => Err(format!("{path}: the file has no packets")),
+            1 => Err(format!("{path}: only one packet, and a gap needs two")),
             _ if span == 0.0 => Err(format!(
                 "{path}: all packets have the same time, so there is no gap"
             )),
@@ -141,8 +141,7 @@ impl Trace {
             bytes += frame.len();
             if bytes > MOST_BYTES {
                 return Err(format!(
-                    "more than {} MiB of frames up to packet {number}: take a part of it with editcap -r, or \
-                     replay it whole through a pcap port (taut forward --port pcap:{})",
+                    "more than {} MiB of frames up to packet {number}: extract a part with editcap -r, or replay all of it through a pcap port (taut forward --port pcap:{})",
                     MOST_BYTES >> 20,
                     self.path
                 ));
@@ -194,7 +193,7 @@ fn for_each_packet(
     let file = CaptureFile::of(file).map_err(wrong)?;
     let cut_off = |number| {
         Err(format!(
-            "{path}: cut off in packet {number}: editcap {path} WHOLE keeps those before it"
+            "{path}: truncated in packet {number}: editcap {path} WHOLE keeps those before it"
         ))
     };
     let (mut scanner, mut offset, mut number) = (Scanner::new(), 0, 0);
@@ -207,7 +206,7 @@ fn for_each_packet(
             let (size, captured) = match scanner.step(&block[at.min(have)..have]) {
                 Err(fault) => {
                     return Err(format!(
-                        "{path}: damaged behind packet {number}, at byte {}: {fault}",
+                        "{path}: damaged after packet {number}, at byte {}: {fault}",
                         offset + at as u64
                     ));
                 }
@@ -346,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_those_of_the_capture_over_and_over() {
+    fn gaps_repeat_those_of_the_capture_cyclically() {
         let pattern = ("pattern", "trace(FILE)");
         assert_eq!(dues_us(&[pattern], 4), [0, 100, 200, 3000]);
         // The result is the packets due within the time, not their mean number.
@@ -421,10 +420,10 @@ mod tests {
         let cases: [(&[u8], &str); 9] = [
             (b"", "too short for a capture"),
             (b"GIF89a, not a capture", "neither pcap nor pcapng"),
-            (&good[..24], "no packet in it"),
-            (&good[..24 + 76], "one packet only"),
-            (&good[..good.len() - 1], "cut off in packet 2"),
-            (&damaged, "damaged behind packet 1"),
+            (&good[..24], "the file has no packets"),
+            (&good[..24 + 76], "only one packet"),
+            (&good[..good.len() - 1], "truncated in packet 2"),
+            (&damaged, "damaged after packet 1"),
             (
                 &pcap(&[(MS, 60, 60), (MS, 60, 60)]),
                 "all packets have the same time",
@@ -457,13 +456,13 @@ mod tests {
             (&[("frames", "trace")], "needs pattern"),
             (
                 &[("pattern", "trace(FILE)"), ("frames", "all")],
-                "want trace",
+                "expected trace",
             ),
             (
                 &[("pattern", "trace(FILE, 2x)"), ("rate", "1k")],
                 "speed or a rate",
             ),
-            (&[("pattern", "trace(FILE, 0x)")], "how many times as fast"),
+            (&[("pattern", "trace(FILE, 0x)")], "speed factor"),
             (
                 &[
                     ("pattern", "trace(FILE)"),
@@ -488,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_of_a_trace_reads_as_it_is_written() {
+    fn a_printed_trace_pattern_parses_to_the_same_pattern() {
         let file = uneven();
         let pattern: Pattern = format!("trace({}, 0.5x)", file.path().display())
             .parse()

@@ -45,7 +45,7 @@ struct File {
 
 /// A number, or a text such as a range.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "want a whole number, or a text in quotes")]
+#[serde(untagged, expecting = "expected a whole number, or a text in quotes")]
 enum NumberOrText {
     Number(u64),
     Text(String),
@@ -102,10 +102,8 @@ impl Traffic {
     pub fn of(streams: Vec<Stream>) -> Result<Self, String> {
         match streams.len() {
             1..=MOST_STREAMS => Ok(Self { streams }),
-            0 => Err("no stream: write one [[stream]] at least".to_string()),
-            n => Err(format!(
-                "{n} streams: at most {MOST_STREAMS} can be sent together"
-            )),
+            0 => Err("no stream: write at least one [[stream]]".to_string()),
+            n => Err(format!("{n} streams: the maximum is {MOST_STREAMS}")),
         }
     }
 
@@ -288,7 +286,7 @@ fn check_line_shares(streams: &[toml::Spanned<StreamFile>]) -> Result<(), (usize
         };
         if taken > 1.0 + 1e-9 {
             let reason = format!(
-                "with this stream {:.0} % of the line of {} Gbit/s are asked for: 100 % at most",
+                "with this stream the load is {:.0} % of the line of {} Gbit/s: the maximum is 100 %",
                 taken * 100.0,
                 line / 1e9
             );
@@ -326,7 +324,9 @@ impl StreamFile {
             }
             Some("gtpu") => true,
             Some(other) => {
-                return Err(format!("protocol \"{other}\": want udp, tcp, icmp or gtpu"));
+                return Err(format!(
+                    "protocol \"{other}\": expected udp, tcp, icmp or gtpu"
+                ));
             }
         };
         self.set_addresses(&mut plan)?;
@@ -369,7 +369,7 @@ impl StreamFile {
             (None, Some(share)) if SHARES.contains(&share) => Load::Share(share),
             (None, Some(share)) => {
                 let (least, most) = (SHARES.start(), SHARES.end());
-                return Err(format!("share = {share}: want {least:e} to {most:e}"));
+                return Err(format!("share = {share}: expected {least:e} to {most:e}"));
             }
             (Some(rate), None) => {
                 let rate: Rate = rate
@@ -413,7 +413,9 @@ impl StreamFile {
             }
             (other, _) => {
                 let other = other.unwrap_or_default();
-                return Err(format!("frames = \"{other}\": want trace, or leave it out"));
+                return Err(format!(
+                    "frames = \"{other}\": expected trace, or leave it out"
+                ));
             }
         };
         let size = self.size.as_ref().map(NumberOrText::text);
@@ -477,7 +479,7 @@ impl StreamFile {
             let values = name.values(&given).map_err(|e| e.to_string())?;
             if [FieldName::SrcIp, FieldName::DstIp].contains(&name) && v6 != given.contains(':') {
                 return Err(format!(
-                    "{} \"{given}\": mixed with the other IP version",
+                    "{} \"{given}\": is mixed with addresses of the other IP version",
                     name.key()
                 ));
             }
@@ -526,7 +528,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_two_streams_reads_as_written() {
+    fn a_file_with_two_streams_parses_to_its_settings() {
         let traffic = Traffic::parse(
             "[[stream]]\nname = \"voice\"\nrate = \"50k\"\nsize = 200\npattern = \"poisson\"\npriority = 1\n\
              dst_ip = \"10.0.0.1-10.0.255.254 random\"\nvlan = 7\n\
@@ -545,12 +547,12 @@ mod tests {
     }
 
     #[test]
-    fn wrong_files_name_line_and_remedy() {
+    fn errors_in_traffic_files_name_the_line_and_remedy() {
         for (text, part) in [
             ("", "stream"),
             (
                 "[[stream]]\nspeed = 9\n",
-                "x.toml:2:1: unknown key `speed`: want one of `name`, ",
+                "x.toml:2:1: unknown key `speed`: expected one of `name`, ",
             ),
             (
                 "\n[[stream]]\nrate = \"fast\"\n",
@@ -560,11 +562,11 @@ mod tests {
             ("[[stream]]\nrate = \"1k\"\nshare = 1\n", "not both"),
             (
                 "[[stream]]\nshare = 0\n",
-                "x.toml:2:9: share = 0: want 1e-9 to 1e9",
+                "x.toml:2:9: share = 0: expected 1e-9 to 1e9",
             ),
             (
                 "[[stream]]\nrate = \"60% of 1G\"\n[[stream]]\nrate = \"50% of 1G\"\n",
-                "x.toml:3:1: with this stream 110 % of the line of 1 Gbit/s",
+                "x.toml:3:1: with this stream the load is 110 % of the line of 1 Gbit/s",
             ),
             (
                 "[[stream]]\nrate = \"110% of 1G\"\n",
@@ -572,20 +574,20 @@ mod tests {
             ),
             (
                 "[[stream]]\nsize = 64\nprotocol = \"gtpu\"\n",
-                "x.toml:2:8: size = 64: want 100 to 9216",
+                "x.toml:2:8: size = 64: expected 100 to 9216",
             ),
             (
                 "[[stream]]\nsrc_ip = \"2001:db8::1\"\n",
-                "size = 64: want 84 to 9216",
+                "size = 64: expected 84 to 9216",
             ),
-            ("[[stream]]\nvlan = 7\n", "size = 64: want 68 to 9216"),
+            ("[[stream]]\nvlan = 7\n", "size = 64: expected 68 to 9216"),
             (
                 "[[stream]]\nprotocol = \"tcp\"\nvlan = 7\nsrc_ip = \"2001:db8::1\"\n",
-                "size = 64: want 82 to 9216 bytes: the headers take 78, the stamp in the payload 0",
+                "size = 64: expected 82 to 9216 bytes: the headers take 78, the stamp in the payload 0",
             ),
             (
                 "[[stream]]\npriority = 256\n",
-                "x.toml:2:12: priority = 256: want a whole number from 0 to 255",
+                "x.toml:2:12: priority = 256: expected a whole number from 0 to 255",
             ),
             (
                 "[[stream]]\npattrn = \"poisson\"\n",
@@ -593,20 +595,20 @@ mod tests {
             ),
             (
                 "[[stream]]\nname = 5\n",
-                "x.toml:2:8: name = 5: want a text in quotes: \"5\"",
+                "x.toml:2:8: name = 5: expected a text in quotes: \"5\"",
             ),
             (
                 "[stream]\nsize = 64\n",
-                "stream: want a list: write `[[stream]]`",
+                "stream: expected a list: write `[[stream]]`",
             ),
             (
                 "[[stream]]\nrate = -5\n",
-                "x.toml:2:8: rate: want a whole number, or a text",
+                "x.toml:2:8: rate: expected a whole number, or a text",
             ),
             ("[[stream]]\nteid = 4\n", "need protocol"),
             (
                 "[[stream]]\nprotocol = \"sctp\"\n",
-                "want udp, tcp, icmp or gtpu",
+                "expected udp, tcp, icmp or gtpu",
             ),
             (
                 "[[stream]]\nsrc_ip = \"::1\"\ndst_ip = \"10.0.0.1\"\n",
@@ -614,7 +616,7 @@ mod tests {
             ),
             (
                 "[[stream]]\nprotocol = \"gtpu\"\n",
-                "x.toml:1:1: size = 64: want 100 to 9216 bytes: the headers take 78",
+                "x.toml:1:1: size = 64: expected 100 to 9216 bytes: the headers take 78",
             ),
             (
                 "[[stream]]\nname = \"a\"\n[[stream]]\nname = \"a\"\n",

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_comes_with_what_was_around_it() {
+    fn the_slowest_packet_is_stored_with_its_neighbouring_packets() {
         let mut latencies = vec![10; 40];
         latencies[20] = 99;
         let frames = of(&latencies, 1);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn long_frames_are_cut_but_their_length_is_kept() {
+    fn long_frames_are_truncated_but_their_length_is_stored() {
         let mut worst = WorstPackets::new(2);
         worst.received(0, 1, 1, &[7; 9000]);
         worst.received(1, 1, 1, &[7; 60]);
@@ -249,13 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_received_is_nothing_kept() {
+    fn no_frame_is_stored_if_no_packet_was_received() {
         assert!(WorstPackets::new(3).into_frames().is_empty());
     }
 
     proptest! {
         #[test]
-        fn the_ranked_ones_are_the_longest(
+        fn the_ranked_packets_have_the_highest_latencies(
             latencies in prop::collection::vec(0_u64..50, 0..150), n in 1_usize..12,
         ) {
             let frames = of(&latencies, n);

@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_go_both_ways_and_all_is_counted() {
+    fn messages_travel_in_both_directions_and_are_counted() {
         let mut settings = usual();
         let key = [7; 16];
         (settings.key, settings.key_bytes) = (key.as_ptr(), key.len());
@@ -512,7 +512,7 @@ mod tests {
     fn errors_are_truncated_to_the_size_of_the_callers_buffer() {
         let mut settings = usual();
         settings.target_ns = 1;
-        let whole = "a target delay is 10us to 4s, not 1 ns";
+        let whole = "target delay 1 ns: must be 10us to 4s";
         assert_eq!(refused(&settings, None, 100), whole);
         assert_eq!(refused(&settings, None, 9), whole[..8]);
         assert_eq!(refused(&settings, None, 1), "");
@@ -521,7 +521,7 @@ mod tests {
         (settings.key, settings.key_bytes) = ([1; 3].as_ptr(), 3);
         assert_eq!(
             refused(&settings, None, 100),
-            "a key has 16 to 64 bytes, not 3"
+            "a key must have 16 to 64 bytes, not 3"
         );
         settings.key_bytes = 0;
         assert!(!refused(&settings, Some(b"no packet"), 100).is_empty());

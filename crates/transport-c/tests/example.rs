@@ -43,7 +43,7 @@ fn built(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn messages_go_there_and_back_in_time() {
+fn the_c_client_gets_echoed_messages_in_time() {
     let folder = tempfile::tempdir().unwrap();
     let echo = built(folder.path());
     let free = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -76,11 +76,11 @@ fn messages_go_there_and_back_in_time() {
 }
 
 #[test]
-fn wrong_calls_end_in_a_line() {
+fn the_c_example_refuses_invalid_arguments_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let echo = built(folder.path());
     for (words, part) in [
-        (&["client"][..], "want: server PORT"),
+        (&["client"][..], "expected: server PORT"),
         (&["client", "nowhere", "9", "1"], "no IPv4 address"),
     ] {
         let finished = Command::new(&echo).args(words).output().unwrap();
@@ -91,7 +91,7 @@ fn wrong_calls_end_in_a_line() {
 }
 
 #[test]
-fn the_header_is_read_by_both_languages() {
+fn the_header_compiles_as_c_and_as_cpp() {
     for (compiler, language) in [("cc", "c"), ("clang", "c++")] {
         let mut command = Command::new(compiler);
         command.args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-pedantic"]);

@@ -55,10 +55,10 @@ pub enum EndpointError {
     #[error(transparent)]
     Wire(#[from] WireError),
     /// The packet is not a hello.
-    #[error("no packet that opens a connection")]
+    #[error("not a packet that opens a connection")]
     NoHello,
     /// The packet lacks a tag, or its tag is wrong.
-    #[error("a hello without the tag of the shared key")]
+    #[error("a hello packet without a valid tag of the shared key")]
     Forged,
 }
 
@@ -66,7 +66,7 @@ pub enum EndpointError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The message is longer than agreed.
-    #[error("a message of {bytes} bytes, where {most} were agreed")]
+    #[error("a message of {bytes} bytes is too long: the agreed maximum is {most}")]
     TooLong {
         /// Length of the message, bytes.
         bytes: usize,
@@ -74,10 +74,10 @@ pub enum SendError {
         most: usize,
     },
     /// The send buffer is full; the value is its number of messages.
-    #[error("no room: {0} messages wait")]
+    #[error("the send buffer is full: {0} messages are queued")]
     Full(usize),
     /// The connection has ended.
-    #[error("the connection has ended")]
+    #[error("the connection is closed")]
     Ended,
 }
 
@@ -298,7 +298,7 @@ impl Endpoint {
         self.state == State::Open
     }
 
-    /// Returns true if the connection has ended: no more packets are sent or accepted. Messages that have arrived in
+    /// Returns true if the connection is closed: no more packets are sent or accepted. Messages that have arrived in
     /// time can still be delivered.
     pub fn has_ended(&self) -> bool {
         self.state == State::Ended && !self.says_farewell
@@ -325,7 +325,7 @@ impl Endpoint {
     /// Accepts a message for delivery within the target delay from now. Returns the message's number.
     ///
     /// # Errors
-    /// The send buffer is full, the message is too long, or the connection has ended.
+    /// The send buffer is full, the message is too long, or the connection is closed.
     pub fn send(&mut self, now_ns: u64, payload: &[u8]) -> Result<u64, SendError> {
         if self.state == State::Ended || self.says_farewell {
             return Err(SendError::Ended);

@@ -23,7 +23,7 @@ impl std::fmt::Debug for Master {
 
 /// The length of a key is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a key has 16 to 64 bytes, not {0}")]
+#[error("a key must have 16 to 64 bytes, not {0}")]
 pub struct MasterError(pub usize);
 
 impl Master {

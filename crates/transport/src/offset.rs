@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_is_noticed_and_learned_anew() {
+    fn a_clock_jump_is_detected_and_the_offset_relearned() {
         let mut offset = Offset::new(Clocks::Own, 200);
         // The other clock is 1,000,000 behind; the delay is 1,000 in each direction.
         let first = offset.heard(5_003_000, 4_002_000, Some((5_000_000, 1_000)));
@@ -178,7 +178,7 @@ mod tests {
         /// Checks that no time of the peer's clock is taken for later than it is, whatever the delays and the drift
         /// within the bound.
         #[test]
-        fn bounds_hold(
+        fn send_times_are_never_estimated_later_than_they_were(
             start in -1_000_000_000_i64..1_000_000_000,
             ppm in -200_i64..200,
             steps in proptest::collection::vec((1_u64..50_000_000, 1_u64..3_000_000, 1_u64..3_000_000), 1..60),

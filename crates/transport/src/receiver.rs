@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_far_ahead_cost_no_time_and_are_accounted_for() {
+    fn a_jump_in_sequence_numbers_counts_the_skipped_messages_immediately() {
         let (mut receiver, offset) = receiver(10 * MS);
         receiver.data(0, 0, &data(0, 0, 0));
         let far = Data {
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_buffered_far_ahead_are_found_and_skipped_ones_counted() {
+    fn messages_buffered_far_ahead_are_delivered_and_skipped_messages_counted() {
         let (mut receiver, offset) = receiver(10 * MS);
         let far = |number| Data {
             source: number,
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn feedback_says_what_has_come() {
+    fn feedback_lists_received_and_missed_messages() {
         let (mut receiver, offset) = receiver(10 * MS);
         for number in [0, 2, 3] {
             receiver.data(

@@ -741,7 +741,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_asked_about_ever_more_seldom() {
+    fn feedback_requests_to_an_idle_peer_become_rarer() {
         let mut sender = sender(Coding::Off);
         let mut packet = 0;
         sender.pace.round_trip(0, 1_000_000);
@@ -776,7 +776,7 @@ mod tests {
     }
 
     #[test]
-    fn forged_feedback_is_not_believed() {
+    fn feedback_for_messages_never_sent_is_refused() {
         let mut sender = sender(Coding::Off);
         let mut packet = 0;
         sender.push(0, &[1; 20]);
@@ -794,7 +794,7 @@ mod tests {
     }
 
     #[test]
-    fn repairs_follow_blocks_and_windows_as_asked() {
+    fn repair_packets_follow_blocks_and_windows_at_the_configured_redundancy() {
         let mut packet = 0;
         let block = Coding::Block {
             symbols: 4,

@@ -101,10 +101,10 @@ impl Default for Settings {
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum WrongSettings {
     /// The target delay, ns.
-    #[error("a target delay is 10us to 4s, not {0} ns")]
+    #[error("target delay {0} ns: must be 10us to 4s")]
     Target(u64),
     /// The length of messages is out of range.
-    #[error("a message has 1 to {most} bytes here, so that it fits into a datagram, not {bytes}")]
+    #[error("messages of {bytes} bytes: use 1 to {most} here, so that they fit into a datagram")]
     Payload {
         /// Configured length, bytes.
         bytes: usize,
@@ -112,13 +112,13 @@ pub enum WrongSettings {
         most: usize,
     },
     /// The limit on buffered messages.
-    #[error("16 to 65536 messages are kept, not {0}")]
+    #[error("the buffer must hold 16 to 65536 messages, not {0}")]
     Kept(usize),
     /// The feedback interval.
-    #[error("the receiver answers after 1 packet or more, not after 0")]
+    #[error("feedback must be sent after 1 packet or more, not after 0")]
     Feedback,
     /// The required fraction of messages in time.
-    #[error("the share that has to come in time is 0 to 1, not {0}")]
+    #[error("the fraction required in time must be 0 to 1, not {0}")]
     InTime(f64),
     /// The number of messages that the code combines.
     #[error("a repair combines 1 to {most} messages, not {symbols}", most = MOST_COEFFICIENTS)]

@@ -67,7 +67,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_next_place_is_found_as_by_looking_at_each(
+        fn the_next_set_slot_equals_that_of_a_linear_search(
             size in 0..=16_u32,
             changes in prop::collection::vec((any::<u32>(), any::<bool>()), 0..60),
             from in any::<u32>(),

@@ -45,13 +45,13 @@ const HELD_UNKNOWN: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The packet is not of this transport.
-    #[error("no packet of this transport")]
+    #[error("not a packet of this transport")]
     Foreign,
     /// The packet has another version.
-    #[error("a packet of version {0}, where this side speaks version {VERSION}")]
+    #[error("packet version {0}, this side has version {VERSION}")]
     Version(u8),
     /// The packet is too short or too long.
-    #[error("a packet of a wrong length")]
+    #[error("the packet has a wrong length")]
     Length,
     /// A field has an invalid value.
     #[error("a field of the packet has an invalid value")]
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_as_long_as_is_said() {
+    fn packets_are_as_long_as_their_length_functions_return() {
         let payload = [1; 100 + SYMBOL_BYTES];
         let mut bytes = [0; MOST_DATAGRAM_BYTES];
         let mut header = header(Kind::Repair);

@@ -4,7 +4,7 @@
 mod transport;
 
 #[test]
-fn untrusted_packets_neither_break_the_order_nor_cause_endless_work() {
+fn untrusted_packets_do_not_break_message_order_or_hang_endpoints() {
     for seed in 0..2_000 {
         let mut random = fastrand::Rng::with_seed(seed);
         let bytes: Vec<u8> = (0..random.usize(0..600)).map(|_| random.u8(..)).collect();

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn other_address_kinds_are_refused() {
+    fn address_types_other_than_ethernet_and_ipv4_are_refused() {
         let mut bytes = [0; 28];
         request().emit(&mut bytes).unwrap();
         for at in [1, 2, 4, 5] {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn etherparse_reads_what_we_write() {
+    fn etherparse_parses_emitted_arp_requests() {
         let mut bytes = [0; 28];
         request().emit(&mut bytes).unwrap();
         let theirs = etherparse::ArpPacketSlice::from_slice(&bytes).unwrap();
@@ -228,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parse_then_emit_gives_the_same(mut bytes: [u8; 28], length in 0usize..=28) {
+        fn parsed_arp_packets_are_emitted_unchanged(mut bytes: [u8; 28], length in 0usize..=28) {
             bytes[..6].copy_from_slice(&[0, 1, 8, 0, 6, 4]);
             prop_assert_eq!(Arp::new(&bytes[..length]).is_ok(), length == 28);
             let repr = ArpRepr::parse(&Arp::new(&bytes[..]).unwrap()).unwrap();

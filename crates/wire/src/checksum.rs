@@ -212,14 +212,14 @@ mod tests {
         }
 
         #[test]
-        fn words_added_one_by_one_equal_their_bytes(a: u16, b: u32, c: u64) {
+        fn sums_of_added_words_equal_those_of_their_bytes(a: u16, b: u32, c: u64) {
             let bytes = [&a.to_be_bytes()[..], &b.to_be_bytes(), &c.to_be_bytes()].concat();
             let sum = Sum::ZERO.add_u16(a).add_u32(b).add_u64(c);
             prop_assert_eq!(sum.checksum(), naive_checksum(&bytes));
         }
 
         #[test]
-        fn pieces_append_to_the_whole(bytes in proptest::collection::vec(any::<u8>(), 0..100), cut: usize) {
+        fn sums_of_two_pieces_combine_to_the_total_sum(bytes in proptest::collection::vec(any::<u8>(), 0..100), cut: usize) {
             let (head, tail) = bytes.split_at(cut % (bytes.len() + 1));
             let sum = Sum::of(head).append(head.len(), Sum::of(tail));
             prop_assert_eq!(sum.checksum(), naive_checksum(&bytes));
@@ -242,7 +242,7 @@ mod tests {
         }
 
         #[test]
-        fn pseudo_headers_equal_their_bytes(a: [u8; 16], b: [u8; 16], length: u16, protocol: u8) {
+        fn pseudo_header_sums_equal_those_of_their_bytes(a: [u8; 16], b: [u8; 16], length: u16, protocol: u8) {
             let six = [&a[..], &b, &u32::from(length).to_be_bytes(), &[0, 0, 0, protocol]].concat();
             let sum = pseudo_header_v6(a.into(), b.into(), IpProtocol(protocol), length.into());
             prop_assert_eq!(sum.checksum(), naive_checksum(&six));

@@ -5,7 +5,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// There are fewer bytes than the header, or its length field, requires.
-    #[error("{what} cut short: {need} bytes needed, {have} there")]
+    #[error("{what} truncated: {need} bytes needed, {have} available")]
     Truncated {
         /// Header with the error.
         what: &'static str,
@@ -15,7 +15,7 @@ pub enum Error {
         have: usize,
     },
     /// A length field, or a requested length, is outside the range that the protocol allows.
-    #[error("{what} has length {length}, allowed is {min} to {max}")]
+    #[error("invalid length of {what}: {length}, must be {min} to {max}")]
     BadLength {
         /// Header with the error.
         what: &'static str,
@@ -27,7 +27,7 @@ pub enum Error {
         max: usize,
     },
     /// The version field has the value of another protocol version.
-    #[error("{what} has version {version}")]
+    #[error("unsupported version of {what}: {version}")]
     BadVersion {
         /// Header with the error.
         what: &'static str,
@@ -41,7 +41,7 @@ pub enum Error {
         what: &'static str,
     },
     /// A field has a value that this code does not handle or the protocol does not define.
-    #[error("{what} cannot be {value:#x}")]
+    #[error("invalid {what}: {value:#x}")]
     BadValue {
         /// Field with the error.
         what: &'static str,

@@ -459,7 +459,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn emit_then_parse_gives_the_same(d: [u8; 6], s: [u8; 6], vlan in any_vlan(), ethertype in 0u16..0x8100) {
+        fn emitted_ethernet_headers_parse_to_the_same_fields(d: [u8; 6], s: [u8; 6], vlan in any_vlan(), ethertype in 0u16..0x8100) {
             let repr = EthernetRepr { destination: Mac(d), source: Mac(s), vlan, ethertype: EtherType(ethertype) };
             let mut frame = [0xaa; 64];
             let view = repr.emit(&mut frame).unwrap();
@@ -468,7 +468,7 @@ mod tests {
         }
 
         #[test]
-        fn parse_then_emit_gives_the_same(mut frame in proptest::collection::vec(any::<u8>(), 14..64), tags in 0usize..3) {
+        fn parsed_ethernet_headers_are_emitted_unchanged(mut frame in proptest::collection::vec(any::<u8>(), 14..64), tags in 0usize..3) {
             let length = frame.len();
             for at in [12, 16].into_iter().take(tags).filter(|at| at + 6 <= length) {
                 frame[at..at + 2].copy_from_slice(&[0x81, 0x00]);

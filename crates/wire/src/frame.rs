@@ -400,7 +400,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn etherparse_reads_what_we_build(
+        fn etherparse_parses_built_udp_frames_as_intended(
             src_mac: [u8; 6], dst_mac: [u8; 6], ips in any_ips(), src_port: u16, dst_port: u16,
             id in proptest::option::of(0u16..4095), ttl: u8, size in 70usize..=9216,
         ) {

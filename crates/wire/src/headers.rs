@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnelled_packet_has_its_offsets_in_the_frame() {
+    fn offsets_of_a_tunnelled_packet_count_from_the_outer_frame() {
         let tunnel = crate::Tunnel {
             teid: 7,
             src_ip: "2001:db8::a".parse().unwrap(),
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_frames() {
+    fn tagged_fragmented_and_malformed_frames_parse_to_expected_headers() {
         const UDP: u8 = 17;
         let tag = [0x81, 0, 0, 5];
         let service = [0x88, 0xa8, 0, 6, 0x81, 0, 0, 5];
@@ -480,7 +480,7 @@ mod tests {
     proptest::proptest! {
         /// Parses frames with bytes replaced, truncated or extended.
         #[test]
-        fn the_short_way_reads_what_the_long_one_reads(
+        fn the_fast_parser_agrees_with_the_general_parser(
             len in 0_usize..130, changes in proptest::collection::vec((12_usize..40, 0_u8..), 0..4),
         ) {
             let mut frame = v4();
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_both_versions_are_numbers_of_one_kind() {
+    fn addresses_of_both_ip_versions_are_128_bit_numbers() {
         let number = |text: &str| match text.parse().unwrap() {
             IpAddr::V4(it) => it.to_ipv6_mapped().to_bits(),
             IpAddr::V6(it) => it.to_bits(),

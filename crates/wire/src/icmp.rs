@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn echo_request_is_what_etherparse_reads() {
+    fn etherparse_parses_emitted_echo_requests() {
         let mut message = *b"--------echo data";
         let repr = Icmpv4Repr::EchoRequest {
             identifier: 0x1234,
@@ -227,7 +227,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parse_then_emit_gives_the_same(
+        fn parsed_icmp_messages_are_emitted_unchanged(
             mut message in proptest::collection::vec(any::<u8>(), 0..40),
             kind in prop_oneof![Just(0u8), Just(3), Just(8), Just(11), any::<u8>()],
             code in prop_oneof![Just(0u8), any::<u8>()],

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_stay_and_padding_is_not_quoted() {
+    fn an_icmp_error_keeps_vlan_tags_and_omits_padding() {
         let mut frame = packet(false, 64);
         frame.extend([0; 20]);
         frame.splice(12..12, [0x81, 0, 0, 5]);

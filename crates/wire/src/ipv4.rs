@@ -481,7 +481,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parse_then_emit_gives_the_same(
+        fn parsed_ipv4_headers_are_emitted_unchanged(
             mut bytes in proptest::collection::vec(any::<u8>(), 60..120), words in 5u8..16, total in 60u8..120,
         ) {
             bytes[0] = 0x40 | words;

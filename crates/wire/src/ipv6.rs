@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn walk_reaches_the_transport_behind_all_extensions() {
+    fn the_extension_walk_finds_the_transport_after_all_extensions() {
         let bytes = chain(1);
         let view = Ipv6::new(&bytes[..]).unwrap();
         let transport = view.transport().unwrap();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn walk_ends_behind_a_later_fragment() {
+    fn the_extension_walk_ends_after_a_later_fragment_header() {
         // The fragment's data would parse as one more extension header.
         let piece = [60, 0, 0, 8 << 3, 0, 0, 0, 1, 17, 0, 0, 0, 0, 0, 0, 0];
         let bytes = packet(IpProtocol::FRAGMENT, &piece);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn extension_that_lies_about_its_length_is_truncated() {
+    fn extensions_longer_than_the_packet_are_refused_as_truncated() {
         for at in [41, 49, 65] {
             let mut bytes = chain(0);
             bytes[at] = 200;
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn lying_payload_length_and_version_are_refused() {
+    fn truncated_ipv6_packets_and_other_versions_are_refused() {
         let mut bytes = packet(IpProtocol::UDP, &[0; 8]);
         for length in 0..48 {
             assert!(matches!(
@@ -376,7 +376,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parse_then_emit_gives_the_same_and_etherparse_agrees(
+        fn parsed_ipv6_headers_are_emitted_unchanged_and_agree_with_etherparse(
             mut bytes in proptest::collection::vec(any::<u8>(), 40..90),
         ) {
             let payload_len = bytes.len() as u8 - 40;

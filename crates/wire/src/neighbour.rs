@@ -244,7 +244,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_options_are_gone_through_to_their_end(
+        fn parsing_arbitrary_neighbour_discovery_options_terminates(
             mut bytes in proptest::collection::vec(any::<u8>(), 24..120),
             asks: bool,
         ) {

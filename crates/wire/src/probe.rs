@@ -94,7 +94,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_front_of_the_payload_is_as_documented() {
+    fn the_probe_header_has_the_documented_bytes() {
         let mut payload = [0xEE; 18];
         Probe {
             session: 0x0102,

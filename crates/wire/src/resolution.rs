@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_address_answers_and_nobody_else() {
+    fn only_the_owner_of_an_address_replies_to_requests() {
         for (v6, own) in [(false, "192.0.2.1"), (true, "2001:db8::1")] {
             let header = EthernetRepr {
                 destination: Mac::BROADCAST,

@@ -425,7 +425,7 @@ mod tests {
 
     const PORT: u16 = 31_239;
     #[test]
-    fn packets_in_a_tunnel_are_stamped_inside_and_known_again() {
+    fn timestamps_of_tunnelled_packets_are_in_the_inner_packet() {
         let tunnel = crate::Tunnel {
             teid: 5,
             src_ip: "10.0.0.1".parse().unwrap(),
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn forwarding_and_padding_do_not_matter() {
+    fn timestamps_stay_valid_after_forwarding_and_padding() {
         for (flow, size) in every_kind() {
             let mut frame = stamped(flow, size, STAMP);
             let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
@@ -615,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn frame_cut_short_is_corrupt_once_its_port_is_there() {
+    fn truncated_frames_are_corrupt_if_they_contain_the_port() {
         for (flow, size) in every_kind() {
             let frame = stamped(flow, size, STAMP);
             let port_end = StampLayout::new(&frame).unwrap().payload_offset() - 4;
@@ -635,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_others_are_foreign() {
+    fn packets_without_timestamp_or_with_other_ports_are_foreign() {
         let frame = stamped(v4(), 64, STAMP);
         assert_eq!(classify(&frame, PORT + 1), Received::Foreign);
         // A frame to our port, undamaged, but without a stamp.
@@ -656,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_of_zero_becomes_ones_and_zero_means_missing() {
+    fn zero_checksums_are_sent_as_ones_and_refused_on_arrival() {
         let mut frame = v4().frame(64).unwrap();
         let layout = StampLayout::new(&frame).unwrap();
         let mut ones_seen = false;
@@ -684,7 +684,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_ipv6_fragment_can_be_ours() {
+    fn only_a_first_ipv6_fragment_is_accepted_as_stamped() {
         let mut frame = stamped(v6(), 84, STAMP);
         frame[19] += 8;
         frame[20] = IpProtocol::FRAGMENT.0;
@@ -726,7 +726,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn checksum_written_is_the_one_recomputed(
+        fn the_incremental_udp_checksum_equals_a_recomputed_checksum(
             flow: u16, sequence: u64, stamp_ticks: u64, src_port: u16, is_v6: bool, size in 84usize..400,
         ) {
             let base = if is_v6 { v6() } else { v4() };
@@ -753,7 +753,7 @@ mod tests {
         }
 
         #[test]
-        fn template_payload_behind_the_stamp_is_counted(
+        fn the_checksum_covers_template_payload_after_the_timestamp(
             tail in proptest::collection::vec(any::<u8>(), 1..90), ticks: u64,
         ) {
             let mut frame = v4().frame(64 + tail.len()).unwrap();

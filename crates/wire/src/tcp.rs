@@ -325,7 +325,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parse_then_emit_gives_the_same_and_etherparse_agrees(
+        fn parsed_tcp_headers_are_emitted_unchanged_and_agree_with_etherparse(
             mut bytes in proptest::collection::vec(any::<u8>(), 60..90), words in 5u8..16, a: [u8; 4], b: [u8; 4],
         ) {
             // The reserved bits are zero, since the reference implementation does not keep them.

@@ -235,7 +235,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parse_then_emit_gives_the_same_and_etherparse_agrees(
+        fn parsed_udp_headers_are_emitted_unchanged_and_agree_with_etherparse(
             mut bytes in proptest::collection::vec(any::<u8>(), 8..90), a: [u8; 16], b: [u8; 16],
         ) {
             let length = bytes.len() as u16;

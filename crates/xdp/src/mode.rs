@@ -22,7 +22,7 @@ impl Mode {
             None => Ok(&[Self::Native, Self::Generic]),
             Some("native") => Ok(&[Self::Native]),
             Some("generic") => Ok(&[Self::Generic]),
-            Some(_) => Err("mode: want native or generic"),
+            Some(_) => Err("mode: expected native or generic"),
         }
     }
 

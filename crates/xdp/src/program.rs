@@ -68,14 +68,13 @@ pub(crate) fn load_adjusted(
                 Some(verdict) if !may_have_any_program() => Error::missing(
                     what,
                     format!(
-                        "CAP_PERFMON as well (run with sudo, or add cap_perfmon to setcap): without it the kernel's verifier refuses what \
-                         programs of root may do, and says: {verdict}"
+                        "CAP_PERFMON as well (run with sudo, or add cap_perfmon to setcap): without it the kernel's verifier rejects operations allowed to root, and reports: {verdict}"
                     ),
                 ),
                 Some(verdict) => Error::missing(
                     what,
                     format!(
-                        "a kernel whose verifier takes it: a newer one than this ({}), which says: {verdict}",
+                        "a kernel whose verifier takes it: a newer one than this ({}), which reports: {verdict}",
                         release()
                     ),
                 ),
@@ -115,7 +114,10 @@ fn held_by(id: u32, name: &str) -> String {
         Some(path) => {
             let program = fs::read_to_string(path.join("comm")).unwrap_or_default();
             let number = path.file_name().unwrap_or_default().to_string_lossy();
-            format!("process {number} ({}) holds it: end that", program.trim())
+            format!(
+                "process {number} ({}) has attached it: stop that process",
+                program.trim()
+            )
         }
         None => format!("if no other program needs it: ip link set {name} xdp off"),
     }
@@ -252,9 +254,7 @@ impl Drop for Attachment {
 fn not_attached(what: &str, name: &str, error: io::Error) -> Error {
     let needs = match error.raw_os_error() {
         Some(libc::EOPNOTSUPP) => {
-            format!(
-                "a driver with XDP behind {name}, or mode=generic, which works with every driver"
-            )
+            format!("a driver of {name} with XDP, or mode=generic, which works with every driver")
         }
         // Native programs only get frames in one piece of memory.
         Some(libc::ERANGE | libc::E2BIG) => format!(
@@ -262,8 +262,8 @@ fn not_attached(what: &str, name: &str, error: io::Error) -> Error {
              mtu 1500), or mode=generic"
         ),
         Some(libc::EINVAL) => format!(
-            "{name} as its driver wants it for XDP: mostly a smaller MTU, or LRO off (ethtool -K {name} lro \
-             off); the kernel's log may say more (dmesg)"
+            "{name} configured as its driver requires for XDP: mostly a smaller MTU, or LRO off (ethtool -K {name} lro \
+             off); the kernel's log may have details (dmesg)"
         ),
         Some(libc::ENOSPC) => format!(
             "at least as many receive queues on {name} as its other end has transmit queues (ethtool -L), \

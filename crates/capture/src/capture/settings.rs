@@ -68,7 +68,7 @@ pub enum CaptureError {
     #[error(transparent)]
     Ring(#[from] RingError),
     /// There are more triggers than can be evaluated together.
-    #[error("{0} triggers: there can be {MOST_FILTERS}")]
+    #[error("{0} triggers: the maximum is {MOST_FILTERS}")]
     TooManyTriggers(usize),
     /// The target of dumps cannot be written to.
     #[error("{what}: {error}")]

@@ -149,7 +149,7 @@ impl Folder {
         let parent = metadata(parent.unwrap_or(Path::new("."))).map_err(failed)?;
         let is_foreign = parent.uid() != own && parent.uid() != 0;
         if is_foreign || (parent.mode() & OTHERS_WRITE != 0 && parent.mode() & STICKY == 0) {
-            return Err(failed(not_ours("lies where other users can replace it")));
+            return Err(failed(not_ours("is where other users can replace it")));
         }
         let lock = fd.try_clone().and_then(Locked::exclusive);
         let lock = lock.map_err(|e| match e.kind() {

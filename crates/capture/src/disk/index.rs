@@ -421,7 +421,7 @@ impl Source for &[u8] {
 }
 
 fn damaged() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "it is damaged")
+    io::Error::new(io::ErrorKind::InvalidData, "the index is damaged")
 }
 
 impl<F: Source> Index<F> {
@@ -634,7 +634,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_from_outside_are_read_without_a_panic(
+        fn a_corrupted_index_is_read_without_a_panic(
             keys in proptest::collection::btree_set(0..5000_u64, 0..2000),
             changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..20),
             is_mended: bool,

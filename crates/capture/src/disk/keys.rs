@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn later_fragments_have_addresses_and_no_ports() {
+    fn later_fragments_are_indexed_by_addresses_and_not_by_ports() {
         let mut frame = udp();
         frame[14 + 4 + 7] = 1;
         let port = Key::Port {
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn arp_has_addresses() {
+    fn arp_packets_have_sender_and_target_addresses_as_index_keys() {
         let mut frame = vec![0; 60];
         frame[12..14].copy_from_slice(&[8, 6]);
         frame[28..32].copy_from_slice(&[192, 0, 2, 1]);

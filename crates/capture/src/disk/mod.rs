@@ -53,14 +53,14 @@ pub enum DiskError {
         why: io::Error,
     },
     /// Another process writes into the folder.
-    #[error("{}: another process captures into it: stop that one or name another folder", path.display())]
+    #[error("{}: another process captures into this folder: stop it or name another folder", path.display())]
     Held {
         /// Path of the folder.
         path: PathBuf,
     },
     /// The ring is too small.
     #[error(
-        "{limit_bytes} bytes on disk are too few: with segments of {segment_bytes} it takes {least_bytes} at least"
+        "a disk limit of {limit_bytes} bytes is too small: segments of {segment_bytes} bytes need at least {least_bytes}"
     )]
     Small {
         /// Configured limit in bytes.
@@ -77,7 +77,7 @@ pub enum DiskError {
         segment_bytes: u64,
     },
     /// There are no ports, or too many.
-    #[error("{ports} ports cannot be captured together: the number must be 1 to 256")]
+    #[error("cannot capture on {ports} ports at once: use 1 to 256")]
     Ports {
         /// Configured number.
         ports: usize,

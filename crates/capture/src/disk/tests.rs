@@ -220,7 +220,7 @@ fn a_ring_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn a_frame_of_any_length_has_a_place() {
+fn frames_of_any_length_are_stored_up_to_the_limit() {
     let (_parent, folder) = place();
     let mut writer = Writer::open(settings(&folder, 40)).unwrap();
     let mut random = fastrand::Rng::with_seed(7);
@@ -299,7 +299,7 @@ fn a_killed_writer_loses_only_the_packets_in_memory() {
 }
 
 #[test]
-fn a_file_that_ends_anywhere_loses_its_last_packet_only() {
+fn a_file_truncated_anywhere_loses_only_its_last_packet() {
     let (_parent, folder) = place();
     let packets = traffic(4, 100, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
@@ -397,20 +397,23 @@ fn a_ring_has_one_writer() {
     let (_parent, folder) = place();
     let writer = Writer::open(settings(&folder, 4)).unwrap();
     let said = Writer::open(settings(&folder, 4)).unwrap_err().to_string();
-    assert!(said.contains("another process captures into it"), "{said}");
+    assert!(
+        said.contains("another process captures into this folder"),
+        "{said}"
+    );
     drop(writer);
     Writer::open(settings(&folder, 4)).unwrap();
 }
 
 #[test]
-fn settings_that_cannot_be_are_named() {
+fn invalid_disk_ring_settings_are_refused_with_the_reason() {
     let (_parent, folder) = place();
     let said = |change: &dyn Fn(&mut Settings)| {
         let mut settings = settings(&folder, 4);
         change(&mut settings);
         Writer::open(settings).unwrap_err().to_string()
     };
-    assert!(said(&|it| it.limit_bytes = 4 << 20).contains("too few"));
+    assert!(said(&|it| it.limit_bytes = 4 << 20).contains("too small"));
     assert!(said(&|it| it.segment_bytes = 1 << 20).contains("from 2 MiB"));
     assert!(said(&|it| it.segment_bytes += 1).contains("whole MiB"));
     assert!(said(&|it| it.ports.clear()).contains("0 ports"));
@@ -536,7 +539,7 @@ fn buffered_packets_are_written_after_one_second() {
 }
 
 #[test]
-fn queries_while_packets_are_written_find_what_came_first() {
+fn queries_during_writing_find_a_prefix_of_the_written_packets() {
     let (_parent, folder) = place();
     let packets = traffic(14, 8_000, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
@@ -566,7 +569,7 @@ fn queries_while_packets_are_written_find_what_came_first() {
 }
 
 #[test]
-fn a_query_ends_when_it_is_told_to() {
+fn a_query_stops_when_its_stop_flag_is_set() {
     let (_parent, folder) = place();
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
     append(&mut writer, &traffic(12, 5000, 1500));
@@ -681,7 +684,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
     /// A query with an exact filter finds the same packets as a look at each packet.
     #[test]
-    fn a_query_finds_what_a_look_at_each_packet_finds(
+    fn indexed_queries_find_the_same_packets_as_an_exhaustive_search(
         seed: u64,
         packets in 1..9000_usize,
         is_finished: bool,

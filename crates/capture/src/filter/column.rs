@@ -128,7 +128,7 @@ mod tests {
     use crate::filter::Filter;
 
     #[test]
-    fn tokens_are_those_of_the_lexer() {
+    fn filter_expressions_are_split_into_tokens_of_libpcaps_lexer() {
         let found = |text| {
             let tokens = tokens(text).into_iter();
             tokens
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_where_they_are() {
+    fn filter_errors_report_the_column_of_the_invalid_token() {
         let table: [(&str, Option<usize>, &str); 28] = [
             ("tcp port", Some(9), "syntax error"),
             ("tcp prt 80", Some(5), "syntax error"),

@@ -343,7 +343,7 @@ pub(super) fn checked(instructions: &[FilterInstruction]) -> Result<Vec<Op>, Pro
         [.., Op::Return(_) | Op::ReturnA] => Ok(ops),
         _ => Err(ProgramError::Instruction {
             at: length - 1,
-            reason: "is the last one and does not return",
+            reason: "is the last but does not return",
         }),
     }
 }
@@ -378,7 +378,7 @@ fn decoded(at: usize, instruction: &FilterInstruction, length: usize) -> Result<
     };
     let scratch = || match k {
         0..16 => Ok(k as u8),
-        _ => Err("is about scratch memory that there is not"),
+        _ => Err("uses scratch memory out of range"),
     };
     let compute = |operation| match operation {
         Operation::Divide | Operation::Remainder if k == 0 => Err("divides by 0"),
@@ -437,7 +437,7 @@ fn decoded(at: usize, instruction: &FilterInstruction, length: usize) -> Result<
         0x16 => Ok(Op::ReturnA),
         0x07 => Ok(Op::CopyToX),
         0x87 => Ok(Op::CopyFromX),
-        _ => Err("is none that there is"),
+        _ => Err("is unknown"),
     }
 }
 
@@ -476,8 +476,8 @@ mod tests {
             (op(0x28, 0, 0, -0x1000_i32 as u32), "before the frame"),
             (op(0x30, 0, 0, -0x10_0000_i32 as u32), "before the frame"),
             (op(0xb1, 0, 0, 0x8000_0000), "before the frame"),
-            (op(0xffff, 0, 0, 0), "none that there is"),
-            (op(0x26, 0, 0, 0), "none that there is"),
+            (op(0xffff, 0, 0, 0), "unknown"),
+            (op(0x26, 0, 0, 0), "unknown"),
         ];
         for (wrong, says) in wrong {
             let error = Program::new(&[op(0x07, 0, 0, 0), wrong, ACCEPT]).unwrap_err();

@@ -224,7 +224,7 @@ fn agrees(filter: &Filter, instructions: &[FilterInstruction], frame: &[u8], wir
 
 proptest! {
     #[test]
-    fn expressions_mean_what_they_mean_to_libpcap(seed: u64) {
+    fn filter_expressions_match_the_same_packets_as_in_libpcap(seed: u64) {
         let random = &mut fastrand::Rng::with_seed(seed);
         let Some((filter, instructions)) = made(random) else { return Ok(()) };
         for _ in 0..32 {
@@ -235,7 +235,7 @@ proptest! {
     }
 
     #[test]
-    fn programs_do_what_they_do_in_libpcap(seed: u64) {
+    fn random_filter_programs_give_the_same_result_as_in_libpcap(seed: u64) {
         let random = &mut fastrand::Rng::with_seed(seed);
         if matches!(compile_packet_filter("", false), Err(PacketFilterError::Missing(_))) {
             println!("skipped: needs libpcap");
@@ -256,7 +256,7 @@ proptest! {
     // Compiling the filters takes long.
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn many_filters_say_what_each_says_by_itself(seed: u64) {
+    fn combined_filters_match_the_same_packets_as_separate_filters(seed: u64) {
         let random = &mut fastrand::Rng::with_seed(seed);
         let filters: Vec<_> = (0..random.usize(..100)).map_while(|_| made(random)).map(|(filter, _)| filter).collect();
         let many = Many::new(filters).unwrap();
@@ -300,7 +300,7 @@ fn pinned(text: &str) -> Option<Vec<String>> {
 }
 
 #[test]
-fn needs_pin_down_addresses_and_ports() {
+fn required_addresses_and_ports_are_derived_from_a_filter() {
     let table: [(&str, &[&str]); 12] = [
         ("", &["nothing"]),
         ("tcp or len > 100", &["nothing"]),
@@ -355,7 +355,7 @@ fn needs_pin_down_addresses_and_ports() {
 }
 
 #[test]
-fn a_long_list_is_known_whole_or_not_at_all() {
+fn a_filter_with_too_many_alternatives_has_no_required_fields() {
     let list = |length: u32, direction: &str, about: &str| {
         let host = |host| {
             format!(

@@ -349,7 +349,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_from_outside_are_read_without_a_panic(frame: Vec<u8>, wire: u16, kind in 0..3_usize, bytes in 0..200_usize) {
+        fn random_frames_are_identified_without_a_panic(frame: Vec<u8>, wire: u16, kind in 0..3_usize, bytes in 0..200_usize) {
             let mut frame = frame;
             if frame.len() > 15 {
                 let kinds: [[u8; 3]; 3] = [[8, 0, 0x45], [0x86, 0xdd, 0x60], [8, 6, 0]];
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn checksums_that_are_not_written_yet_can_be_left_out() {
+    fn packet_identities_can_exclude_incomplete_checksums() {
         let whole = frame(Kind::Udp4, 1, 1000, 64, &[1, 2, 3]);
         let mut partial = whole.clone();
         partial[40..42].fill(9);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn other_protocols_go_by_what_they_carry() {
+    fn packets_of_other_protocols_are_identified_by_their_payload() {
         let identify = Identify::default();
         let mut arp = vec![0; 12];
         arp.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);

@@ -36,7 +36,7 @@ impl Default for Settings {
 pub enum Outcome {
     /// The packet was seen at both places.
     Matched {
-        /// True if the packet came from B; only if packets travel in both directions.
+        /// True if the packet came from B; always false if packets travel in one direction only.
         from_b: bool,
         /// Index among all packets seen at the packet's origin, from 0.
         number: u64,
@@ -475,7 +475,7 @@ mod tests {
     proptest! {
         /// The test device delays, drops, duplicates and reorders packets that all differ.
         #[test]
-        fn every_packet_of_a_device_is_accounted_for(
+        fn packets_through_a_device_count_as_matched_lost_or_extra(
             packets in prop::collection::vec((0..200_u64, 0..900_000_u64, 0..20_u8), 1..300), made in 0..20_u64,
         ) {
             // (time, is at B, identity), and the expected outcomes.

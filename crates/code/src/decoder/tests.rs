@@ -154,7 +154,7 @@ fn scheme() -> impl Strategy<Value = Scheme> {
 
 proptest! {
     #[test]
-    fn it_knows_exactly_what_arrived_determines(
+    fn the_decoder_recovers_exactly_the_symbols_that_arrived_packets_determine(
         scheme in scheme(), count in 1_u64..100, density in 0.05_f64..=1.0, loss in 0.0_f64..0.7, seed: u64,
         shuffle: bool
     ) {
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_is_forged_breaks_it(
+    fn refused_packets_leave_the_decoder_unchanged_and_its_window_bounded(
         packets in proptest::collection::vec(
             (any::<u64>(), 0_u64..300, proptest::collection::vec(any::<u8>(), 0..300),
              proptest::collection::vec(any::<u8>(), 0..60), any::<bool>(), any::<bool>()), 1..60)

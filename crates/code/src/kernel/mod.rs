@@ -122,7 +122,7 @@ mod tests {
         }
 
         #[test]
-        fn every_kernel_makes_every_number_of_sums(
+        fn every_kernel_computes_one_to_four_sums_at_once(
             size in 0_usize..300, count in 0_usize..40, sums in 1_usize..=4, seed: u64
         ) {
             let sources = symbols(count, size, seed);

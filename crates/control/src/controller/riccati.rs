@@ -187,7 +187,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn solutions_solve_the_equation(values in proptest::collection::vec(-1.5_f64..1.5, 12)) {
+        fn computed_solutions_satisfy_the_riccati_equation(values in proptest::collection::vec(-1.5_f64..1.5, 12)) {
             let a = DMatrix::from_row_slice(3, 3, &values[..9]);
             let b = DMatrix::from_row_slice(3, 1, &values[9..]);
             let (q, r) = (DMatrix::identity(3, 3), DMatrix::identity(1, 1));

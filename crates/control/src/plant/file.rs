@@ -63,7 +63,7 @@ pub fn model_of_file(text: &str, name: &str) -> Result<Model, PlantError> {
         state("travel", &file.travel)?,
     );
     let period = duration(&file.period).ok_or_else(|| {
-        let reason = format!("period: {}: want a time such as 10ms", file.period);
+        let reason = format!("period: {}: expected a time such as 10ms", file.period);
         SettingsFileError::wrong(text, name, None, reason)
     })?;
     let parts = Parts {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_with_what_would_be_right() {
+    fn plant_file_errors_name_the_wrong_key_on_one_line() {
         for (from, to, words) in [
             ("period = \"10ms\"", "period = \"0ms\"", "period"),
             ("period = \"10ms\"", "period = \"soon\"", "period"),

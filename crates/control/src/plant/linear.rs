@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_reads_the_same_and_another_one_another() {
+    fn equal_seeds_give_equal_readings_and_different_seeds_different_readings() {
         let model = robot();
         let read = |seed| LinearPlant::new(&model, seed).read();
         assert_eq!(read(7), read(7));

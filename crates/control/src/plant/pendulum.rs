@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_upright_the_body_is_its_linear_model() {
+    fn the_pendulum_agrees_with_its_linear_model_near_upright() {
         let mut parts = pendulum().parts().clone();
         parts.start = vec![0.0, 1e-4, 0.0, 0.0];
         let model = Model::new(parts).unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn energy_is_kept_where_nothing_rubs_or_pushes() {
+    fn energy_is_conserved_without_friction_and_external_force() {
         let mut plant = CartPendulum::new(&pendulum(), 1);
         let energy = |x: &DVector<f64>| {
             let (v, w) = (x[2], x[3]);

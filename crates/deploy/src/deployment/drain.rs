@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_waited_for_in_order_away_from_the_file() {
+    fn segments_drain_in_order_starting_next_to_the_file_port() {
         let mut now = Instant::now();
         let last = counted([0, 50], [50, 0]);
         let drain = Drain::begin(2, 3, &last, now).unwrap();

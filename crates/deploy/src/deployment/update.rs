@@ -46,7 +46,7 @@ impl Deployment {
                 );
             }
             if is.condition != Condition::Up {
-                return refused("its process is not up; try again");
+                return refused("its process is not running; try again");
             }
         }
         // Only a chain of one segment has several workers.
@@ -107,8 +107,7 @@ impl Deployment {
                     false => "differs from that",
                 };
                 Err(DeployError::Chain(format!(
-                    "{}: its {what} {differs} of the running chain \"{}\": an update changes functions, and adds workers \
-                     where cores are left for them; take the chain down and up again",
+                    "{}: its {what} {differs} of the running chain \"{}\": an update changes functions, and adds workers if cores are free; take the chain down and up again",
                     file.display(),
                     self.name
                 )))
@@ -157,7 +156,7 @@ impl Deployment {
         let running = &self.segments[at];
         let (process, worker) = (running.process, running.worker);
         let order = Order { worker, ..order };
-        let gone = || "its process died meanwhile".to_string();
+        let gone = || "its process exited during the update".to_string();
         let child = self.processes[process].running.as_mut().ok_or_else(gone)?;
         child.order(&order).map_err(|_| gone())?;
         self.answer = None;
@@ -177,7 +176,7 @@ impl Deployment {
                     self.hear(word);
                 }
                 Ok(other) => self.later.push_back(other),
-                Err(_) => return Err(format!("no answer within {UPDATE_DEADLINE:?}")),
+                Err(_) => return Err(format!("no reply within {UPDATE_DEADLINE:?}")),
             }
         }
     }

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_what_kubernetes_knows() {
+    fn manifest_objects_have_only_fields_that_kubernetes_defines() {
         let (documents, _key) = documents();
         for content in of_kind(&documents, "Deployment") {
             fits::<Deployment>(content);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_meet_in_networks_that_there_are() {
+    fn neighbouring_pods_share_a_defined_network() {
         let (documents, _key) = documents();
         let networks: Vec<&str> = of_kind(&documents, "NetworkAttachmentDefinition")
             .iter()
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_guaranteed_and_hold_no_keys() {
+    fn pods_have_guaranteed_resources_and_contain_no_keys() {
         let (documents, key) = documents();
         let pod = &of_kind(&documents, "Deployment")[0]["spec"]["template"]["spec"];
         let container = &pod["containers"][0];
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_read_back_as_what_they_were() {
+    fn manifest_yaml_parses_to_the_original_document() {
         for document in documents().0 {
             let text = document.text().unwrap();
             let read: Value = serde_norway::from_str(&text).unwrap();

@@ -90,7 +90,7 @@ fn files(segment: &Segment) -> Result<Vec<String>, DeployError> {
         _ => Err(DeployError::Function {
             function: segment.name.clone(),
             reason: format!(
-                "{} is on this machine: name the file by the absolute path that it is to have there",
+                "{} is on this machine: use the absolute path that the file will have there",
                 path.display()
             ),
         }),
@@ -116,10 +116,16 @@ fn label(name: &str) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use taut_engine::Stage;
+    use taut_functions::FUNCTIONS;
 
     pub(super) fn chain(functions: &[&str]) -> Chain {
-        let functions = functions.iter().map(|text| text.parse().unwrap()).collect();
-        let mut chain = Chain::parse("ports = [\"null:\", \"null:\"]", "x.toml").unwrap();
+        let functions = functions
+            .iter()
+            .map(|text| Stage::parse(text, FUNCTIONS).unwrap())
+            .collect();
+        let mut chain =
+            Chain::parse("ports = [\"null:\", \"null:\"]", "x.toml", FUNCTIONS).unwrap();
         chain.functions = functions;
         chain
     }
@@ -133,7 +139,7 @@ mod tests {
         let names: Vec<_> = units.all.iter().map(|unit| unit.name.as_str()).collect();
         assert_eq!(names, ["my-edge-1-forward", "my-edge-2-xor"]);
         assert_eq!(units.all[1].networks, [1, 2]);
-        let inside = Chain::parse(&units.all[1].chain, "x.toml").unwrap();
+        let inside = Chain::parse(&units.all[1].chain, "x.toml", FUNCTIONS).unwrap();
         let ports: Vec<_> = inside.ports.iter().map(|port| port.text()).collect();
         assert_eq!(ports, ["af_packet:west", "af_packet:east"]);
         assert_eq!(inside.core, None, "who runs it says which");
@@ -151,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn any_name_becomes_one_that_is_taken() {
+    fn any_chain_name_becomes_a_valid_label() {
         assert_eq!(label("Edge_2.toml"), "edge-2-toml");
         assert_eq!(label("--"), "chain");
         assert_eq!(label(&"x".repeat(99)).len(), 40);

@@ -154,7 +154,7 @@ fn flavor() -> Value {
 fn server(at: usize, unit: &Unit) -> Result<Value, DeployError> {
     if let Some(name) = unit.variables.first() {
         return Err(DeployError::Chain(format!(
-            "{}: there is no variable {name} in a server, and what starts it can be read by others: use key_file, a \
+            "{}: a server has no variable {name}, and others can read its start script: use key_file, a \
              file of the image",
             unit.name
         )));
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_meet_in_a_network_without_port_security() {
+    fn neighbouring_servers_share_a_network_without_port_security() {
         let content = template().content;
         let resources = &content["resources"];
         let network = |port: &str| resources[port]["properties"]["network"]["get_resource"].clone();

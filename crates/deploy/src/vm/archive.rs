@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn files_bring_their_folders_once_and_before_themselves() {
+    fn each_folder_is_archived_once_before_its_files() {
         let mut archive = Archive::default();
         archive.folder("proc");
         archive.file(Path::new("/lib64/a.so"), 0o755, b"first");

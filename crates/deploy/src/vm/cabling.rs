@@ -5,7 +5,7 @@ use super::kernel::Kernel;
 use crate::DeployError;
 use std::path::{Path, PathBuf};
 use taut_host::{SwitchPort, VirtualSwitch};
-use taut_port::PortSpec;
+use taut_port::{Attachment, PortSpec};
 
 /// The NICs of a chain's virtual machines, west first, and the connections between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,12 +41,12 @@ impl Cabling {
 /// # Errors
 /// The switch does not support the port; the error lists the supported ones.
 pub fn switch_port(port: &PortSpec) -> Result<SwitchPort, String> {
-    match port.backend() {
-        "memif" if port.option("role") == Some("server") => Err(format!(
+    match port.kind().attachment {
+        Attachment::Process if port.option("role") == Some("server") => Err(format!(
             "{port}: the switch is the server of memif links: leave out role="
         )),
-        "memif" => Ok(SwitchPort::Memif(port.target().into())),
-        "af_packet" | "af_xdp" => Ok(SwitchPort::Interface(port.target().to_string())),
+        Attachment::Process => Ok(SwitchPort::Memif(port.target().into())),
+        Attachment::Interface => Ok(SwitchPort::Interface(port.target().to_string())),
         _ => Err(format!(
             "{port} cannot be the end of a chain in virtual machines: use veth:, memif: or af_packet:"
         )),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_the_switch_cannot_reach_are_refused() {
+    fn ports_that_the_switch_cannot_reach_are_refused() {
         let of = |text: &str| switch_port(&PortSpec::parse(text).unwrap());
         assert_eq!(
             of("af_xdp:eth1").unwrap(),

@@ -111,7 +111,7 @@ fn wait_for<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> io::Result<T>
             return Ok(found);
         }
         if Instant::now() >= deadline {
-            return Err(io::Error::other(format!("{what} never came")));
+            return Err(io::Error::other(format!("{what} did not appear")));
         }
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_found_in_what_ldd_says() {
+    fn library_paths_are_parsed_from_ldd_output() {
         let said = "\tlinux-vdso.so.1 (0x00007efe63323000)\n\
                     \tlibz.so.1 => /lib/x86_64-linux-gnu/libz.so.1 (0x00007efe632d1000)\n\
                     \t/lib64/ld-linux-x86-64.so.2 (0x00007efe63325000)\n";
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_come_with_their_values_where_they_have_one() {
+    fn environment_variables_without_a_value_are_omitted() {
         let found = with_values(vec!["PATH".to_string(), "TAUT_NO_SUCH".to_string()]);
         assert_eq!(found.len(), 1);
         assert!(found[0].starts_with("PATH=/"), "{found:?}");

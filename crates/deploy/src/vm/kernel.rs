@@ -110,7 +110,7 @@ impl Kernel {
         };
         fs::create_dir_all(cache).map_err(|e| {
             let what = format!(
-                "cannot make {} (XDG_CACHE_HOME names another place)",
+                "cannot make {} (XDG_CACHE_HOME selects another folder)",
                 cache.display()
             );
             DeployError::system(what, e)
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_come_behind_what_they_depend_on() {
+    fn kernel_modules_load_after_the_modules_they_depend_on() {
         let folder = tempfile::tempdir().unwrap();
         let kernel = kernel(
             folder.path(),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_is_nowhere_is_named() {
+    fn the_error_for_a_missing_kernel_module_names_the_module() {
         let folder = tempfile::tempdir().unwrap();
         let kernel = kernel(
             folder.path(),

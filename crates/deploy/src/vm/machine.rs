@@ -213,7 +213,7 @@ impl Machine {
         let status = self.wait();
         let status = status.map_or_else(|| "it hung".to_string(), |status| status.to_string());
         let why =
-            format!("it ended before its work did ({status}); what its console said is above");
+            format!("it exited before its work was done ({status}); its console output is above");
         DeployError::system("virtual machine", std::io::Error::other(why))
     }
 
@@ -360,9 +360,10 @@ fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String>
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use taut_functions::FUNCTIONS;
 
     #[test]
-    fn only_a_processor_that_says_so_runs_machines() {
+    fn virtualization_support_is_parsed_from_cpu_flags() {
         assert!(virtualizes("model name\t: x\nflags\t\t: fpu svm tsc\n"));
         assert!(!virtualizes(
             "flags\t\t: fpu hypervisor svm_lock\nbugs: svm\n"
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_waited_for_is_said_in_our_words() {
+    fn qemu_messages_about_waiting_for_a_switch_are_reworded() {
         let line = "qemu-system-x86_64: -chardev socket,id=card0,path=/a,server=on: info: QEMU waiting for connection on: \
                     disconnected:unix:/a,server=on";
         assert_eq!(
@@ -381,8 +382,8 @@ mod tests {
     }
 
     #[test]
-    fn cards_keep_their_order_and_share_the_memory() {
-        let chain = Chain::parse("ports = [\"null:\"]", "x.toml").unwrap();
+    fn network_cards_stay_in_order_and_share_the_guest_memory() {
+        let chain = Chain::parse("ports = [\"null:\"]", "x.toml", FUNCTIONS).unwrap();
         let cards = ["/run/west.sock".into(), "/run/a,b.sock".into()];
         let spec = MachineSpec {
             chain: &chain,

@@ -2,8 +2,7 @@
 //! the reason why a chain cannot be used.
 
 use serde::{Deserialize, Serialize};
-use std::str::FromStr;
-use taut_function::{Function, Member, SettingsError, Shared, Watcher};
+use taut_function::{Catalog, Function, Member, SettingsError, Shared, Watcher};
 use taut_host::affinity::AffinityError;
 use taut_port::PortError;
 use taut_settings::{SettingsFileError, suggestion};
@@ -19,7 +18,11 @@ pub enum Place {
     Kernel,
 }
 
-/// One function of a chain, by name, with its settings.
+/// One function of a chain, by name, with its settings. A deserialized stage has an empty catalog, so [`Chain::parse`] and
+/// [`Order::parse`] set it.
+///
+/// [`Chain::parse`]: crate::Chain::parse
+/// [`Order::parse`]: crate::Order::parse
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
     /// The function's name.
@@ -30,15 +33,61 @@ pub struct Stage {
     /// Settings of the function.
     #[serde(flatten)]
     pub settings: toml::Table,
+    /// Functions among which the name is looked up.
+    #[serde(skip)]
+    pub catalog: Catalog,
 }
 
 impl Stage {
+    /// Parses `NAME` or `NAME(KEY=VALUE, ...)`, such as `walk(steps=10, bytes=32 kB)`: the form of a function on the
+    /// command line. A value is a number, `true`, `false`, a list of values such as `[1]`, or else text; quotes around
+    /// text are removed.
+    ///
+    /// # Errors
+    /// Fails if the text has another form.
+    pub fn parse(text: &str, catalog: Catalog) -> Result<Self, ChainError> {
+        let wrong = |reason: String| ChainError::Function {
+            function: text.to_string(),
+            reason,
+        };
+        let form =
+            || wrong("expected NAME or NAME(KEY=VALUE, ...), such as burn(cycles=100)".to_string());
+        let (name, inside) = match text.trim().split_once('(') {
+            None => (text.trim(), ""),
+            Some((name, rest)) => (name.trim(), rest.strip_suffix(')').ok_or_else(form)?),
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if name.is_empty() || !name.chars().all(plain) {
+            return Err(form());
+        }
+        let mut settings = toml::Table::new();
+        for part in parts(inside) {
+            let (key, value) = part.split_once('=').ok_or_else(form)?;
+            let key = key.trim();
+            let value = value_of(value).map_err(|reason| wrong(format!("{key}: {reason}")))?;
+            if settings.insert(key.to_string(), value).is_some() {
+                return Err(wrong(format!("\"{key}\" is given twice")));
+            }
+        }
+        Ok(Self {
+            name: name.to_string(),
+            place: None,
+            settings,
+            catalog,
+        })
+    }
+
+    /// Returns this stage, with its name looked up in this catalog.
+    pub(crate) fn looked_up_in(self, catalog: Catalog) -> Self {
+        Self { catalog, ..self }
+    }
+
     /// Checks that the function exists and accepts its settings when it runs in a worker.
     ///
     /// # Errors
     /// The error says what is wrong, and what would be right.
     pub fn check(&self) -> Result<(), ChainError> {
-        let built = taut_functions::build(&self.name, self.settings.clone());
+        let built = self.catalog.build(&self.name, self.settings.clone());
         built.map(drop).map_err(|e| ChainError::Function {
             function: self.name.clone(),
             reason: e.to_string(),
@@ -47,15 +96,12 @@ impl Stage {
 
     /// Makes the function only to query its properties; returns None if its settings are wrong.
     pub(super) fn made(&self) -> Option<Box<dyn Function>> {
-        taut_functions::build(&self.name, self.settings.clone()).ok()
+        self.catalog.build(&self.name, self.settings.clone()).ok()
     }
 
     /// Returns the settings key that names ports, and its value.
     fn ports(&self) -> Option<(&'static str, &toml::Value)> {
-        let functions = taut_functions::functions().iter();
-        let key = functions
-            .filter(|f| f.name == self.name)
-            .find_map(|f| f.ports)?;
+        let key = self.catalog.entry(&self.name).ok()?.ports?;
         Some((key, self.settings.get(key)?))
     }
 
@@ -88,7 +134,7 @@ impl Stage {
             Some(name) => match names.iter().position(|known| known == name) {
                 Some(at) => Ok(toml::Value::from(at as i64)),
                 None => Err(format!(
-                    "{key} = {given}: no port is called \"{name}\"; there are {}{}",
+                    "{key} = {given}: no port is named \"{name}\"; the ports are {}{}",
                     names.join(", "),
                     suggestion(name, names.iter().map(String::as_str))
                 )),
@@ -110,7 +156,7 @@ impl Stage {
             function: self.name.clone(),
             reason: e.to_string(),
         };
-        let built = taut_functions::build(&self.name, self.settings.clone());
+        let built = self.catalog.build(&self.name, self.settings.clone());
         let mut function = built.map_err(wrong)?;
         function.join(making.member, shared).map_err(wrong)?;
         if making.stamped.contains(&true) {
@@ -163,44 +209,6 @@ pub(crate) struct Making<'a> {
     pub(crate) watcher: Option<&'a Watcher<'a>>,
 }
 
-/// Parses `NAME` or `NAME(KEY=VALUE, ...)`, such as `walk(steps=10, bytes=32 kB)`: the form of a function on the
-/// command line. A value is a number, `true`, `false`, a list of values such as `[1]`, or else text; quotes around text
-/// are removed.
-impl FromStr for Stage {
-    type Err = ChainError;
-
-    fn from_str(text: &str) -> Result<Self, ChainError> {
-        let wrong = |reason: String| ChainError::Function {
-            function: text.to_string(),
-            reason,
-        };
-        let form =
-            || wrong("want NAME or NAME(KEY=VALUE, ...), such as burn(cycles=100)".to_string());
-        let (name, inside) = match text.trim().split_once('(') {
-            None => (text.trim(), ""),
-            Some((name, rest)) => (name.trim(), rest.strip_suffix(')').ok_or_else(form)?),
-        };
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if name.is_empty() || !name.chars().all(plain) {
-            return Err(form());
-        }
-        let mut settings = toml::Table::new();
-        for part in parts(inside) {
-            let (key, value) = part.split_once('=').ok_or_else(form)?;
-            let key = key.trim();
-            let value = value_of(value).map_err(|reason| wrong(format!("{key}: {reason}")))?;
-            if settings.insert(key.to_string(), value).is_some() {
-                return Err(wrong(format!("\"{key}\" is given twice")));
-            }
-        }
-        Ok(Self {
-            name: name.to_string(),
-            place: None,
-            settings,
-        })
-    }
-}
-
 /// Splits a text at the commas outside lists; an empty text has no parts.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_i32;
@@ -214,11 +222,11 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
 fn value_of(text: &str) -> Result<toml::Value, String> {
     let text = text.trim();
     if text.contains('{') {
-        return Err("tables cannot be given here: write a chain file".to_string());
+        return Err("tables are not supported here: use a chain file".to_string());
     }
     if let Some(list) = text.strip_prefix('[') {
         let list = list.strip_suffix(']');
-        let list = list.ok_or_else(|| "want a list to its end: [1]".to_string())?;
+        let list = list.ok_or_else(|| "expected a list to its end: [1]".to_string())?;
         return Ok(toml::Value::Array(
             parts(list).map(value_of).collect::<Result<_, _>>()?,
         ));

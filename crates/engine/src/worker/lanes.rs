@@ -129,8 +129,8 @@ impl Worker {
         })
     }
 
-    /// Hands frames of the slow path off to their owners, if a function that they have not passed yet assigns owners.
-    /// The worker that found their neighbour need not be their owner.
+    /// Hands frames of the slow path off to the workers that own them, if a function that these frames have not passed
+    /// yet assigns owners. A frame's owner need not be the worker that resolved its neighbour.
     fn hand_over_made(
         &mut self,
         made: Made,

@@ -72,7 +72,7 @@ pub(crate) fn draw(
     }
     if groups.len() > MOST_SERIES {
         return Err(format!(
-            "{} series are more than can be told apart: choose fewer variables in `by`",
+            "{} series cannot be distinguished: choose fewer variables in `by`",
             groups.len()
         ));
     }
@@ -494,7 +494,7 @@ impl Drawing<'_> {
         for axis in [x, y] {
             if !known.iter().any(|name| name == axis) {
                 return Err(format!(
-                    "`{axis}` is no loop variable: a heat map has one along each side"
+                    "`{axis}` is not a loop variable: a heat map needs one per axis"
                 ));
             }
         }
@@ -627,7 +627,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_called_by_what_tells_them_apart() {
+    fn labels_omit_the_components_common_to_all_metric_names() {
         let all = ["p.there.sender_ns.avg_ns", "p.there.on_air_ns.avg_ns"];
         assert_eq!(
             all.map(|it| part_name(it, &all)),

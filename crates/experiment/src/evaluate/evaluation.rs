@@ -51,7 +51,7 @@ impl Evaluation {
         let runs = Runs::load(folder)?;
         let mut problems = Vec::new();
         if runs.is_empty() {
-            problems.push("no run is whole yet: there is nothing to evaluate".to_owned());
+            problems.push("no run is complete yet: there is nothing to evaluate".to_owned());
         }
         let definition = &experiment.definition;
         let verdicts = if runs.is_empty() {

@@ -55,7 +55,7 @@ fn matching(planned: &[Values], only: &Kwargs) -> Result<BTreeSet<usize>, Error>
     for name in only.args() {
         let value: minijinja::Value = only.get(name)?;
         if !planned.iter().any(|loops| loops.contains_key(name)) {
-            return Err(cannot(format!("there is no loop variable `{name}`")));
+            return Err(cannot(format!("unknown loop variable `{name}`")));
         }
         wanted.push((name.to_owned(), value));
     }
@@ -267,7 +267,7 @@ mod tests {
         for (wrong, part) in [
             ("median('a'", "end of input"),
             ("medain('a')", "a formula has median"),
-            ("median('a', flsh='idle')", "no loop variable `flsh`"),
+            ("median('a', flsh='idle')", "unknown loop variable `flsh`"),
         ] {
             let reason = taken(wrong).unwrap_err();
             assert!(reason.contains(part), "{wrong}: {reason}");

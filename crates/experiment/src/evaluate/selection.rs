@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_in_a_folder_hide_those_below_it() {
+    fn samples_in_a_folder_hide_samples_in_its_subfolders() {
         let run = tempfile::tempdir().unwrap();
         let put = |name: &str| {
             let folder = run.path().join("v1").join(name);

@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_of_before_are_read() {
+    fn former_verdict_names_are_still_parsed() {
         let read =
             |name: &str| serde_json::from_str::<VerdictKind>(&format!("\"{name}\"")).unwrap();
         assert_eq!(read("reproduced"), VerdictKind::Holds);
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn only_repetitions_with_all_that_is_compared_count() {
+    fn only_repetitions_with_all_compared_runs_count() {
         let run = |variant: usize, repetition| IndexedRun {
             id: format!("v{variant}-r{repetition}"),
             variant,

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read() {
+    fn node_addresses_are_parsed_and_invalid_addresses_are_refused() {
         assert_eq!(NodeAddress::parse("local"), Ok(NodeAddress::Local));
         let address = "ssh://root@dut:2222".parse().unwrap();
         assert_eq!(

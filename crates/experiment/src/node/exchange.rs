@@ -49,7 +49,7 @@ pub(crate) fn exchange<T: Send + 'static>(
                 break Err("stopped".to_owned());
             }
             Ok(None) if Instant::now() > deadline => {
-                break Err(format!("no answer within {} s", patience.as_secs()));
+                break Err(format!("no reply within {} s", patience.as_secs()));
             }
             Ok(None) => {
                 std::thread::sleep(pause);
@@ -164,7 +164,7 @@ impl Kept {
                     return Err("stopped".to_owned());
                 }
                 Err(RecvTimeoutError::Timeout) if Instant::now() > deadline => {
-                    return Err(format!("no answer within {} s", patience.as_secs()));
+                    return Err(format!("no reply within {} s", patience.as_secs()));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn input_goes_in_and_output_comes_out() {
+    fn a_command_receives_its_input_and_returns_its_output() {
         let long = vec![b'x'; 1 << 20];
         let send = {
             let long = long.clone();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_are_the_error() {
+    fn the_last_line_of_stderr_is_the_error() {
         let ask = |script: &str, patience| {
             exchange(sh(script), |_| Ok(()), read_all, patience, None).unwrap_err()
         };
@@ -237,12 +237,12 @@ mod tests {
         assert_eq!(ask("echo one >&2; echo two >&2; exit 3", long), "two");
         assert!(ask("exit 3", long).contains("3"));
         let begun = Instant::now();
-        assert!(ask("sleep 60", Duration::from_millis(100)).contains("no answer"));
+        assert!(ask("sleep 60", Duration::from_millis(100)).contains("no reply"));
         assert!(begun.elapsed() < Duration::from_secs(20));
     }
 
     #[test]
-    fn a_kept_command_ends_with_its_input() {
+    fn a_background_command_ends_when_its_input_closes() {
         let stop = AtomicBool::new(false);
         let folder = tempfile::tempdir().unwrap();
         let script = format!("echo here; cat; touch {}/ended", folder.path().display());

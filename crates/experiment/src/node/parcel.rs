@@ -48,7 +48,7 @@ pub(crate) fn unpack(stream: impl Read, folder: &Path) -> io::Result<()> {
         );
         if InsidePath::of(&name).is_err() || !plain {
             return Err(io::Error::other(format!(
-                "{}: not a plain file below the run's folder; nothing of it is taken",
+                "{}: not a plain file below the run's folder; none of it is copied",
                 name.display()
             )));
         }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_come_back_as_they_were() {
+    fn files_are_unchanged_after_packing_and_unpacking() {
         let here = tempfile::tempdir().unwrap();
         let there = tempfile::tempdir().unwrap();
         let files = ["a.txt", "deep/er/b.txt"].map(|name| RunFile {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_was_cut_is_an_error() {
+    fn a_truncated_stream_is_refused_with_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let stream = pack_files(&[RunFile {
             name: "a".into(),

@@ -39,7 +39,7 @@ pub(crate) fn of_allocation(
         .unwrap_or_else(|| unreachable!("an experiment has a node"));
     let wrong = |reason: String| ExperimentError::node(first, reason);
     let list = std::env::var("SLURM_JOB_NODELIST").map_err(|_| {
-        wrong("this is no job of Slurm's: start it with `taut experiment run`".into())
+        wrong("this is not a Slurm job: start it with `taut experiment run`".into())
     })?;
     let hosts = asked("scontrol", &["show", "hostnames", &list]).map_err(wrong)?;
     let mut offered = Vec::new();
@@ -54,7 +54,7 @@ pub(crate) fn of_allocation(
         .collect();
     let chosen = assign(&wanted, &offered).ok_or_else(|| {
         wrong(format!(
-            "the allocated machines ({list}) have not the features that the nodes ask for"
+            "the allocated machines ({list}) lack the features that the nodes require"
         ))
     })?;
     let nodes = experiment.nodes.keys().zip(chosen).map(|(role, host)| {
@@ -75,7 +75,7 @@ pub(crate) fn asked(program: &str, arguments: &[&str]) -> Result<String, String>
     let output = exchange(command, |_| Ok(()), read_all, ANSWER, None)
         .map_err(|reason| match std::env::var_os("PATH") {
             Some(path) if !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) => {
-                format!("there is no `{program}` here: start the experiment on a machine that submits jobs to Slurm")
+                format!("`{program}` is not installed here: start the experiment on a machine that submits jobs to Slurm")
             }
             _ => reason,
         })?;
@@ -162,7 +162,7 @@ impl Slurm {
             false => self.wrong(reason),
         })?;
         serde_json::from_slice(&answer)
-            .map_err(|e| self.wrong(format!("it answers strangely to {what}: {e}")))
+            .map_err(|e| self.wrong(format!("unexpected output of {what}: {e}")))
     }
 
     /// Makes a local command that runs `taut node WHAT --folder FOLDER ARGUMENTS` on the node. FOLDER is the run's

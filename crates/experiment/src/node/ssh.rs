@@ -108,7 +108,7 @@ impl Ssh {
         let lacking = |e: io::Error| {
             Trouble::Final(match e.kind() {
                 io::ErrorKind::NotFound => {
-                    "there is no `ssh` here: install the OpenSSH client".to_owned()
+                    "`ssh` is not installed here: install the OpenSSH client".to_owned()
                 }
                 _ => format!("cannot start ssh: {e}"),
             })
@@ -121,7 +121,7 @@ impl Ssh {
             .map_err(|said| self.unreachable(&said))?;
         let [system, cache, temporary, boot_id] = said.split('\t').collect::<Vec<_>>()[..] else {
             return Err(Trouble::Final(format!(
-                "its shell answers strangely: `{said}`"
+                "unexpected output of its shell: `{said}`"
             )));
         };
         runs_on(system).map_err(Trouble::Final)?;
@@ -158,7 +158,7 @@ impl Ssh {
             || last.contains("ost key verification failed") && said.contains("has changed")
         {
             return Trouble::Final(format!(
-                "its host key is not the known one: if it was installed anew, forget the old key with `ssh-keygen -R` and log in once with `{by_hand}`; if not, somebody else answers"
+                "its host key is not the known one: if it was reinstalled, remove the old key with `ssh-keygen -R` and log in once with `{by_hand}`; if not, another machine responds"
             ));
         }
         if last.contains("ost key verification failed") {
@@ -172,7 +172,7 @@ impl Ssh {
             ));
         }
         Trouble::Away(format!(
-            "cannot be reached: {last}; `{by_hand}` must work without a question"
+            "cannot be reached: {last}; `{by_hand}` must work without a prompt"
         ))
     }
 
@@ -186,7 +186,7 @@ impl Ssh {
             return Ok(());
         }
         let trouble = |reason: String| {
-            Trouble::Final(format!("cannot bring taut to it as {program}: {reason}"))
+            Trouble::Final(format!("cannot copy taut to it as {program}: {reason}"))
         };
         let io = |e: io::Error| trouble(e.to_string());
         let mut file = File::open(&self.program).map_err(io)?;
@@ -249,7 +249,7 @@ impl Ssh {
     fn connection(&self) -> Result<&Connection, ExperimentError> {
         self.connection
             .as_ref()
-            .ok_or_else(|| self.wrong("there is no connection to it"))
+            .ok_or_else(|| self.wrong("not connected to it"))
     }
 
     /// Runs `taut node WHAT` on the machine with this input, and returns the output.
@@ -262,7 +262,7 @@ impl Ssh {
     fn ask_json<T: serde::de::DeserializeOwned>(&self, what: &str) -> Result<T, ExperimentError> {
         let answer = self.ask(what, Vec::new())?;
         serde_json::from_slice(&answer)
-            .map_err(|e| self.wrong(format!("it answers strangely to {what}: {e}")))
+            .map_err(|e| self.wrong(format!("unexpected output of {what}: {e}")))
     }
 
     /// Makes a local command that runs `taut node WHAT --folder FOLDER ARGUMENTS` on the node. FOLDER is the run's
@@ -332,7 +332,7 @@ impl Node for Ssh {
 
     fn lost(&self) -> Option<String> {
         let Some(connection) = &self.connection else {
-            return Some("there is no connection to it".to_owned());
+            return Some("not connected to it".to_owned());
         };
         let ended = [&connection.master, &connection.hold]
             .into_iter()
@@ -361,7 +361,7 @@ impl Node for Ssh {
         )
         .map_err(|reason| {
             let reason = self.lost().unwrap_or(reason);
-            self.wrong(format!("the run's files did not come back: {reason}"))
+            self.wrong(format!("cannot copy the run's files back: {reason}"))
         })
     }
 }
@@ -420,7 +420,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_architecture_is_refused() {
+    fn nodes_of_another_architecture_or_system_are_refused() {
         assert_eq!(
             runs_on(&format!("Linux {}", std::env::consts::ARCH)),
             Ok(())

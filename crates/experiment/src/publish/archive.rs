@@ -99,7 +99,7 @@ pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<PathBuf, ExperimentE
         let name = name.trim_end_matches('\0');
         let Ok(name) = InsidePath::new(&plain(name)) else {
             return Err(wrong(format!(
-                "{} leads out of the archive: it is not unpacked",
+                "{} points outside the archive: it is not unpacked",
                 NotInside::shown(name)
             )));
         };
@@ -116,7 +116,7 @@ pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<PathBuf, ExperimentE
             }
             EntryType::Regular => {
                 let mut out = name.create(into).map_err(|e| match e.kind() {
-                    io::ErrorKind::AlreadyExists => wrong(format!("`{name}` is in it twice")),
+                    io::ErrorKind::AlreadyExists => wrong(format!("`{name}` occurs twice")),
                     _ => ExperimentError::io(name.in_folder(into))(e),
                 })?;
                 let copied = copy(&mut entry, &mut out).map_err(|e| match e {
@@ -198,11 +198,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leaves_the_folder() {
+    fn archive_entries_that_lead_outside_their_folder_are_refused() {
         use EntryType::{Link, Regular, Symlink};
-        assert!(refused(&[("../x", Regular, b"x")]).contains("leads out"));
-        assert!(refused(&[("a/../../x", Regular, b"x")]).contains("leads out"));
-        assert!(refused(&[("/tmp/x", Regular, b"x")]).contains("leads out"));
+        assert!(refused(&[("../x", Regular, b"x")]).contains("points outside"));
+        assert!(refused(&[("a/../../x", Regular, b"x")]).contains("points outside"));
+        assert!(refused(&[("/tmp/x", Regular, b"x")]).contains("points outside"));
         assert!(refused(&[("a/x", Symlink, b"")]).contains("neither"));
         assert!(refused(&[("a/x", Link, b"")]).contains("neither"));
         assert!(refused(&[("a/x", Regular, b"x"), ("b/x", Regular, b"x")]).contains("one folder"));
@@ -263,8 +263,8 @@ mod tests {
             assert!(message.contains("a name of 1048576 bytes"), "{message}");
         }
         for (before, part) in [
-            (&b"16 path=../../x\n"[..], "leads out"),
-            (&b"13 path=/a/x\n"[..], "leads out"),
+            (&b"16 path=../../x\n"[..], "points outside"),
+            (&b"13 path=/a/x\n"[..], "points outside"),
             (&b"20 size=99999999999\n"[..], "8 GiB"),
             (&b"9999 path=x\n"[..], "damaged"),
         ] {

@@ -77,7 +77,7 @@ pub fn publish(dir: &Path, options: &Options) -> Result<Published, ExperimentErr
         if path.exists() {
             return Err(ExperimentError::results(
                 path,
-                "it is there already: choose another --out, or remove it",
+                "it exists already: choose another --out, or remove it",
             ));
         }
     }
@@ -128,14 +128,14 @@ fn check_extent(
     if runs == 0 {
         return Err(ExperimentError::results(
             dir,
-            "no run is whole: there is nothing to publish",
+            "no run is complete: there is nothing to publish",
         ));
     }
     if state.completion != Completion::Finished && !partial {
         return Err(ExperimentError::results(
             dir,
             format!(
-                "{runs} of {} runs are there: make the others with `taut experiment resume`, or publish what there is with --partial",
+                "{runs} of {} runs are complete: make the others with `taut experiment resume`, or publish these with --partial",
                 state.planned
             ),
         ));
@@ -178,7 +178,7 @@ fn check_secrets(dir: &Path, staging: &Path, secrets: &Secrets) -> Result<(), Ex
         if secrets.are_in(&staging.join(&file))? {
             return Err(ExperimentError::results(
                 dir.join(file),
-                "the value of a secret stands in this file: nothing is published; take it out and run again",
+                "the value of a secret is in this file: nothing is published; remove it and run again",
             ));
         }
     }
@@ -235,7 +235,7 @@ fn whole_runs(folder: &Folder) -> Result<Vec<IndexedRun>, ExperimentError> {
         Some(first) => Err(ExperimentError::results(
             folder.path(),
             format!(
-                "{} files are not what they were; remove the folders of their runs and make those again with `taut experiment resume`: {first}",
+                "{} files have changed; remove the folders of their runs and make those again with `taut experiment resume`: {first}",
                 damaged.len()
             ),
         )),
@@ -248,7 +248,7 @@ struct Staging(PathBuf);
 impl Staging {
     fn make(folder: &Path) -> Result<Self, ExperimentError> {
         if folder.file_name().is_none() {
-            return Err(ExperimentError::results(folder, "no name for a folder"));
+            return Err(ExperimentError::results(folder, "not a valid folder name"));
         }
         let mut name = folder.file_name().unwrap_or_default().to_owned();
         name.push(".partial");

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_is_replaced_by_the_same() {
+    fn equal_names_and_addresses_get_equal_pseudonyms() {
         let mut p = Pseudonyms::new(
             &names(&["lab7", "lab7-b", "dut"]),
             &names(&["ada", "root"]),

@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn csv_is_split_where_it_is_meant_to() {
+    fn quoted_csv_fields_may_contain_separators_and_line_breaks() {
         let (head, rows, more) = lines("a,b\nc,\"d,\n\"\"e\"\n");
         assert_eq!((head, more), (vec!["a".to_owned(), "b".to_owned()], 0));
         assert_eq!(rows, [["c", "d,\n\"e"]]);

@@ -33,7 +33,7 @@ pub(crate) fn check_sums(folder: &Path) -> Result<(), ExperimentError> {
                 .ok()
                 .and_then(|line| line.split_once("  "));
             let (expected, name) = pair.ok_or_else(|| {
-                ExperimentError::results(&path, "damaged: a line is no checksum and file")
+                ExperimentError::results(&path, "damaged: a line is not a checksum and a file name")
             })?;
             let name = InsidePath::new(name)
                 .map_err(|e| ExperimentError::results(&path, e.to_string()))?;
@@ -59,7 +59,7 @@ pub(crate) fn check_sums(folder: &Path) -> Result<(), ExperimentError> {
         None => Ok(()),
         Some(file) => Err(ExperimentError::results(
             folder.join(file),
-            "is not what was published",
+            "differs from what was published",
         )),
     }
 }

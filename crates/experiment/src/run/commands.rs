@@ -108,7 +108,7 @@ impl Driver<'_> {
             }
             if self.time.now() > deadline {
                 failure = Some(Failed::Run(format!(
-                    "{name} on node {role} did not say `{ready}` within {} s",
+                    "{name} on node {role} did not print `{ready}` within {} s",
                     READY_PATIENCE.as_secs()
                 )));
                 break;
@@ -178,7 +178,7 @@ impl Driver<'_> {
     fn node(&self, role: &str) -> Result<&dyn Node, Failed> {
         let node = self.nodes.iter().find(|node| node.role() == role);
         node.map(|node| &**node)
-            .ok_or_else(|| Failed::Run(format!("there is no node {role}")))
+            .ok_or_else(|| Failed::Run(format!("unknown node {role}")))
     }
 }
 
@@ -251,7 +251,7 @@ run = "measure"
     }
 
     #[test]
-    fn a_device_is_waited_for_and_ended_after_the_measurement() {
+    fn a_device_is_ready_before_the_measurement_and_stopped_afterwards() {
         let (trial, came) = run(ready(), Course::ends(10, 0));
         let expected = [
             "begin v1-r1",
@@ -274,7 +274,7 @@ run = "measure"
     #[test]
     fn a_device_that_is_never_ready_is_given_up() {
         let why = failure(Course::goes_on(), Course::ends(10, 0));
-        assert_eq!(why, "device on node local did not say `here` within 20 s");
+        assert_eq!(why, "device on node local did not print `here` within 20 s");
         let early = Course::ends(1, 3).prints(Duration::ZERO, "error: no such port");
         let why = failure(early, Course::ends(10, 0));
         let expected =

@@ -215,7 +215,7 @@ run = "measure"
     }
 
     #[test]
-    fn metrics_are_read_out_of_what_was_printed() {
+    fn metrics_are_extracted_from_command_output() {
         let text = r#"
 title = "t"
 [plan]

@@ -234,7 +234,7 @@ run = "measure {{ load }}"
     }
 
     #[test]
-    fn a_run_that_always_fails_ends_no_experiment() {
+    fn other_runs_continue_when_one_run_always_fails() {
         let trial = Trial::new(TWO_LOADS);
         let came = trial.run(World::new(|asked| {
             Course::ends(1, i32::from(asked.run == "v2-r1"))

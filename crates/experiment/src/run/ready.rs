@@ -165,7 +165,7 @@ pub(crate) fn enough_room(role: &str, moment: &Moment) -> Result<(), ExperimentE
     Err(ExperimentError::node(
         role,
         format!(
-            "{} MiB are free where runs are, {} MiB are needed: make room there",
+            "{} MiB are free where runs are, {} MiB are needed: free space there",
             moment.free_bytes >> 20,
             LEAST_FREE_BYTES >> 20
         ),
@@ -232,7 +232,7 @@ run = "measure"
     }
 
     #[test]
-    fn who_waits_for_another_measurement_can_be_stopped() {
+    fn waiting_for_another_measurement_can_be_interrupted() {
         let (trial, came) = run(|world| {
             world.measuring_until = Duration::MAX;
             world.ctrl_c_at = Some(passed() + Duration::from_secs(5));
@@ -244,9 +244,9 @@ run = "measure"
     }
 
     #[test]
-    fn a_node_without_room_is_not_used() {
+    fn a_node_without_free_space_fails_the_run() {
         let (trial, came) = run(|world| world.free_bytes = 5 << 20);
-        let why = "node local: 5 MiB are free where runs are, 64 MiB are needed: make room there";
+        let why = "node local: 5 MiB are free where runs are, 64 MiB are needed: free space there";
         let failures = trial.folder().failures().unwrap();
         assert_eq!(failures[0].failure.as_deref(), Some(why));
         assert_eq!(came.happened, ["begin v1-r1", "collect v1-r1"]);

@@ -28,7 +28,7 @@ impl Experiment {
         let filled = filled.map_err(|reason| self.source.wrong(awake.span(), reason))?;
         // Templates write True and False.
         filled.to_lowercase().parse().map_err(|_| {
-            let reason = format!("awake is `{filled}`: want true or false");
+            let reason = format!("awake is `{filled}`: expected true or false");
             self.source.wrong(awake.span(), reason)
         })
     }

@@ -151,7 +151,7 @@ mod tests {
     use aes::cipher::{BlockCipherEncrypt, KeyInit};
 
     #[test]
-    fn the_example_vectors_of_fips_197_come_out() {
+    fn the_example_block_encrypts_to_the_vectors_of_fips_197() {
         let plain: [u8; 16] = std::array::from_fn(|i| i as u8 * 0x11);
         let key: [u8; 32] = std::array::from_fn(|i| i as u8);
         for (length, cipher) in [
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn any_block_comes_out_as_by_another_implementation() {
+    fn random_blocks_encrypt_as_in_another_implementation() {
         let mut random = fastrand::Rng::with_seed(5);
         for _ in 0..200 {
             let mut key = [0; 32];

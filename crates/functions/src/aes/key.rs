@@ -52,14 +52,14 @@ impl Master {
             }
             (None, Some(name)) => match std::env::var(&name) {
                 Ok(text) => key_of_hex(&text).ok_or_else(|| {
-                    SettingsError(format!("key_env: {name} holds no 32 or 64 hexadecimal digits"))
+                    SettingsError(format!("key_env: {name} does not contain 32 or 64 hexadecimal digits"))
                 }),
                 Err(_) => wrong(format!(
-                    "key_env: there is no variable {name}: export {name}=$(openssl rand -hex 16)"
+                    "key_env: the variable {name} is not set: export {name}=$(openssl rand -hex 16)"
                 )),
             },
             _ => wrong(
-                "aes needs `key_file` or `key_env`, one of them: key_file = \"FILE\", where FILE is made \
+                "aes needs either `key_file` or `key_env`: key_file = \"FILE\", where FILE is made \
                  by (umask 077; openssl rand -hex 16 > FILE)"
                     .to_string(),
             ),
@@ -129,13 +129,13 @@ mod tests {
         let folder_itself = Master::read(Some(folder.path().to_path_buf()), None);
         assert!(folder_itself.unwrap_err().0.contains("no key"));
         let none = Master::read(None, None).unwrap_err().0;
-        assert!(none.contains("one of them"));
+        assert!(none.contains("needs either"));
         let unset = Master::read(None, Some("TAUT_NO_SUCH_KEY".to_string()));
         assert!(unset.unwrap_err().0.contains("TAUT_NO_SUCH_KEY"));
     }
 
     #[test]
-    fn sessions_epochs_modes_ends_and_masters_each_have_distinct_keys() {
+    fn keys_differ_by_session_epoch_mode_direction_and_master_key() {
         let derive = |byte, length, mode, from, session, epoch| {
             let master = Master::new(vec![byte; length], mode, from);
             let (key, length) = master.derive(&[session; 9], epoch);

@@ -37,6 +37,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "encrypts UDP payloads out of the ports `encrypt` by AES, decrypts them out of the others",
     class: Class::Advanced,
     ports: Some("encrypt"),
+    files: |_| Vec::new(),
     build: |table| simulated(table, clock::of_the_machine, POOL_SLOTS),
     in_kernel: KernelVersion::No("XDP programs have no cipher whose keys they may use"),
 };
@@ -155,15 +156,19 @@ impl Aes {
         }
         if settings.encrypt.is_empty() {
             return wrong(
-                "encrypt = []: want the numbers of the ports that packets leave through encrypted: [1]",
+                "encrypt = []: expected the numbers of the ports that packets leave through encrypted: [1]",
             );
         }
         let clock_error = match settings.clock_error {
             Some(_) if mode == Mode::Ctr => {
-                return wrong("clock_error: only with mode = \"gcm\"; ctr tells no repeats apart");
+                return wrong(
+                    "clock_error: only with mode = \"gcm\"; ctr has no replay protection",
+                );
             }
             Some(text) => duration(&text).ok_or_else(|| {
-                SettingsError(format!("clock_error = \"{text}\": want a time, such as 1s"))
+                SettingsError(format!(
+                    "clock_error = \"{text}\": expected a time, such as 1s"
+                ))
             })?,
             None => CLOCK_ERROR,
         };
@@ -172,7 +177,7 @@ impl Aes {
         let other = Master::new(key, name, settings.end.map(End::other));
         let mut id = [0; 9];
         if SystemRandom::new().fill(&mut id).is_err() {
-            return wrong("the machine gives no random numbers to encrypt with");
+            return wrong("the system provides no random numbers for encryption");
         }
         Ok(Self {
             own: Session::new(&master, mode, settings.byte_wise, id, 0),

@@ -160,7 +160,7 @@ fn encrypted_packets_are_valid_and_decrypt_to_the_original() {
 }
 
 #[test]
-fn wrong_checksums_stay_wrong_and_none_stays_none() {
+fn encryption_preserves_wrong_and_missing_checksums() {
     let (mut sender, mut receiver) = (gcm_128(), gcm_128());
     let mut plain = frame(false, 100, 1);
     for checksum in [[0, 0], [plain[40] ^ 1, plain[41]]] {
@@ -199,7 +199,7 @@ fn gcm_refuses_modified_and_misdirected_packets() {
 }
 
 #[test]
-fn gcm_accepts_packets_once_in_any_order_and_never_reflected() {
+fn gcm_accepts_packets_once_in_any_order_and_refuses_reflections() {
     let (mut sender, mut receiver) = (gcm_128(), gcm_128());
     let plain = frame(false, 90, 1);
     let mut sent: Vec<_> = (0..60)
@@ -428,7 +428,7 @@ fn invalid_settings_are_refused_with_a_remedy() {
     assert!(wrong("encrypt = [1]\nmode = \"cbc\"").contains("gcm"));
     assert!(wrong("encrypt = [1]\nbyte_wise = true").contains("mode = \"ctr\""));
     assert!(wrong("encrypt = [1]\nmtu = 70").contains("576 to 65535"));
-    assert!(wrong("encrypt = [1]\nkey_env = \"K\"").contains("one of them"));
+    assert!(wrong("encrypt = [1]\nkey_env = \"K\"").contains("needs either"));
     assert!(wrong("encrypt = [1]\nkey = \"00\"").contains("key"));
     assert!(wrong("encrypt = [1]\nend = \"c\"").contains("\"a\" or \"b\""));
     assert!(wrong("encrypt = [1]\nclock_error = \"long\"").contains("such as 1s"));

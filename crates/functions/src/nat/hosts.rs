@@ -85,7 +85,7 @@ mod tests {
     use std::collections::HashMap;
 
     #[test]
-    fn counts_are_exact_whatever_comes_and_goes() {
+    fn host_counts_are_exact_after_random_additions_and_removals() {
         let mut hosts = Hosts::new(1000, 20, 3);
         let mut random = fastrand::Rng::with_seed(1);
         let mut counts: HashMap<u32, u32> = HashMap::new();

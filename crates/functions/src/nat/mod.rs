@@ -32,6 +32,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "translates IPv4 addresses and ports of packets that leave through the ports `outside`, and of answers",
     class: Class::Basic,
     ports: Some("outside"),
+    files: |_| Vec::new(),
     build: |table| {
         let checked = settings::<Settings>(table)?.check()?;
         Ok(Box::new(Nat {
@@ -239,7 +240,7 @@ impl Function for Nat {
         );
         if member.of > 1 && last + 1 - first < 2 * member.of {
             return Err(SettingsError(format!(
-                "ports = \"{first}-{last}\": {} workers want {} or more",
+                "ports = \"{first}-{last}\": {} workers need {} or more",
                 member.of,
                 2 * member.of
             )));

@@ -34,7 +34,7 @@ pub(crate) struct Settings {
 #[derive(Deserialize)]
 #[serde(
     untagged,
-    expecting = "want an IPv4 address such as \"203.0.113.1\", or a list of them"
+    expecting = "expected an IPv4 address such as \"203.0.113.1\", or a list of them"
 )]
 enum Addresses {
     One(Ipv4Addr),
@@ -103,7 +103,7 @@ impl Settings {
         let wrong = |text: String| Err(SettingsError(text));
         if self.outside.is_empty() {
             return wrong(
-                "outside = []: want the numbers of the ports whose side is outside: [1]"
+                "outside = []: expected the numbers of the ports whose side is outside: [1]"
                     .to_string(),
             );
         }
@@ -113,16 +113,16 @@ impl Settings {
         };
         if !(1..=MOST_ADDRESSES).contains(&addresses.len()) {
             return wrong(format!(
-                "address: want 1 to {MOST_ADDRESSES} IPv4 addresses, not {}",
+                "address: expected 1 to {MOST_ADDRESSES} IPv4 addresses, not {}",
                 addresses.len()
             ));
         }
         for (number, it) in addresses.iter().enumerate() {
             if it.is_multicast() || it.is_broadcast() || it.is_unspecified() || it.is_loopback() {
-                return wrong(format!("address \"{it}\": is no address of one host"));
+                return wrong(format!("address \"{it}\" is not a unicast address"));
             }
             if addresses[..number].contains(it) {
-                return wrong(format!("address \"{it}\": is there twice"));
+                return wrong(format!("address \"{it}\" is listed twice"));
             }
         }
         let range = self.ports.split_once('-').and_then(|(first, last)| {
@@ -131,7 +131,7 @@ impl Settings {
         });
         let Some((first_port, last_port)) = range else {
             return wrong(format!(
-                "ports = \"{}\": want a range of two or more, such as \"1024-65535\"",
+                "ports = \"{}\": expected a range of two or more, such as \"1024-65535\"",
                 self.ports
             ));
         };
@@ -140,7 +140,7 @@ impl Settings {
             ("mappings_per_host", self.mappings_per_host),
         ] {
             if !(1..=MOST_MAPPINGS).contains(&count) {
-                return wrong(format!("{key} = {count}: want 1 to {MOST_MAPPINGS}"));
+                return wrong(format!("{key} = {count}: expected 1 to {MOST_MAPPINGS}"));
             }
         }
         let time = |key: &str, text: Option<String>, otherwise_s: u64| match text {
@@ -148,7 +148,7 @@ impl Settings {
             Some(text) => match taut_settings::duration(&text) {
                 Some(time) if time >= Duration::from_secs(1) => Ok(time),
                 _ => Err(SettingsError(format!(
-                    "{key} = \"{text}\": want 1s to 86400s, such as \"{otherwise_s}s\""
+                    "{key} = \"{text}\": expected 1s to 86400s, such as \"{otherwise_s}s\""
                 ))),
             },
         };
@@ -184,7 +184,7 @@ fn forwards(
 ) -> Result<Vec<Static>, SettingsError> {
     if list.len() > most {
         return Err(SettingsError(format!(
-            "forward: {} mappings, and there is room for {most}",
+            "forward: {} mappings: the maximum is {most}",
             list.len()
         )));
     }
@@ -207,7 +207,7 @@ fn forwards(
             inside: key(class, (it.to.ip().to_bits(), it.to.port())),
         };
         if made.iter().any(|it| it.slot == new.slot) {
-            return wrong(format!("port {} is given away already", it.port));
+            return wrong(format!("port {} is forwarded already", it.port));
         }
         if made.iter().any(|it| it.inside == new.inside) {
             return wrong(format!("{} has an outside port already", it.to));

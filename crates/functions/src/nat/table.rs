@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_run_out_and_what_has_timed_out_makes_room() {
+    fn timed_out_mappings_free_ports_and_slots_for_new_mappings() {
         let mut ports = table(1000, (10, 11));
         let inside = |n| key(Class::Udp, (7, n));
         let first = ports.make(Class::Udp, inside(2), 0).unwrap();

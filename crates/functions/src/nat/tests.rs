@@ -326,7 +326,7 @@ fn equal_ports_of_hosts_in_a_batch_get_different_mappings() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_named() {
+fn invalid_nat_settings_are_refused_with_a_remedy() {
     let wrong = |text: &str| (ENTRY.build)(text.parse().unwrap()).err().unwrap().0;
     let base = "outside = [1]\naddress = \"203.0.113.1\"\n";
     for (text, part) in [
@@ -334,7 +334,10 @@ fn settings_that_cannot_be_are_named() {
         ("outside = []\naddress = \"203.0.113.1\"", "[1]"),
         ("outside = [1]\naddress = \"x\"", "203.0.113.1"),
         ("outside = [1]\naddress = []", "1 to 16"),
-        ("outside = [1]\naddress = \"224.0.0.1\"", "one host"),
+        (
+            "outside = [1]\naddress = \"224.0.0.1\"",
+            "a unicast address",
+        ),
         (
             "outside = [1]\naddress = [\"1.2.3.4\", \"1.2.3.4\"]",
             "twice",
@@ -342,7 +345,7 @@ fn settings_that_cannot_be_are_named() {
         (&format!("{base}ports = \"9-9\""), "1024-65535"),
         (
             &format!("{base}mappings = 0"),
-            "mappings = 0: want 1 to 1048576",
+            "mappings = 0: expected 1 to 1048576",
         ),
         (
             &format!("{base}mappings_per_host = 0"),
@@ -350,11 +353,11 @@ fn settings_that_cannot_be_are_named() {
         ),
         (
             &format!("{base}udp_timeout = \"5ms\""),
-            "udp_timeout = \"5ms\": want 1s",
+            "udp_timeout = \"5ms\": expected 1s",
         ),
         (
             &format!("{base}forward = [{{ protocol = \"tcp\", port = 1, to = \"10.0.0.1\" }}]"),
-            "forward 1: to: want an address with a port",
+            "forward 1: to: expected an address with a port",
         ),
         (
             &format!(

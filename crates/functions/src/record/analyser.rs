@@ -62,7 +62,7 @@ impl Lua {
         let bytes = bytes_for(checked.flows, script.numbers()) as u64;
         if let Some(free) = available_bytes().filter(|free| bytes > *free) {
             return Err(format!(
-                "{}: {} flows with {} numbers each take {} MB, and {} MB of memory are free: want fewer",
+                "{}: {} flows with {} numbers each need {} MB, but {} MB of memory are free: use fewer",
                 checked.file.display(),
                 checked.flows,
                 script.numbers(),

@@ -30,6 +30,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "keeps the packets of the last seconds in memory, and writes those that a trigger is about",
     class: Class::Advanced,
     ports: None,
+    files: |_| Vec::new(),
     build: |table| {
         let checked = settings::<Settings>(table)?.check()?;
         Ok(Box::new(Record::new(checked)) as Box<dyn Function>)
@@ -250,7 +251,7 @@ impl Function for Record {
 #[cold]
 fn say_unknown(name: &str) {
     eprintln!(
-        "taut: record: nobody in this chain counts \"{name}\": its trigger will not fire before somebody does"
+        "taut: record: no function of this chain has a counter \"{name}\": its trigger will not fire before one does"
     );
 }
 
@@ -261,7 +262,7 @@ mod tests {
     use taut_port::PoolHandle;
 
     #[test]
-    fn packets_pass_and_are_kept_with_what_became_of_them() {
+    fn packets_pass_and_are_recorded_with_their_verdict() {
         let folder = tempfile::tempdir().unwrap();
         let text = format!(
             "ring = \"64 MB\"\nsnap = 64\ndump = \"{}\"\n[[trigger]]\nname = \"dropped\"\nfate = \"dropped\"\nbefore = \"1s\"\n",
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_of_the_chain_that_grows_fires_its_trigger() {
+    fn a_growing_chain_counter_fires_its_trigger() {
         let folder = tempfile::tempdir().unwrap();
         let text = format!(
             "ring = \"64 MB\"\ndump = \"{}\"\n[[trigger]]\nname = \"changed\"\ncounter = \"route_changes\"\n",
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn with_drop_nothing_leaves() {
+    fn the_drop_setting_drops_all_recorded_packets() {
         let table = "ring = \"64 MB\"\ndrop = true".parse().unwrap();
         let mut record = (ENTRY.build)(table).unwrap();
         record.prepare().unwrap();

@@ -95,7 +95,7 @@ impl Deciding {
             }
             Request::Flows { most, by } => {
                 let flows = self.capture.flows(most, by);
-                let none = "this capture tells no flows apart: start it with --flows, or with flows in its settings";
+                let none = "this capture does not track flows: start it with --flows, or with flows in its settings";
                 answer.flows = Some(flows.ok_or(none)?);
             }
             Request::Query {

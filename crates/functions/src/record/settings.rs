@@ -150,7 +150,9 @@ fn time(key: &str, text: Option<String>) -> Result<Option<Duration>, SettingsErr
     };
     match duration(&text) {
         Some(time) => Ok(Some(time)),
-        None => wrong(format!("{key} = \"{text}\": want a time such as \"500ms\"")),
+        None => wrong(format!(
+            "{key} = \"{text}\": expected a time such as \"500ms\""
+        )),
     }
 }
 
@@ -162,13 +164,13 @@ fn made(key: &str, text: &str) -> Result<Filter, SettingsError> {
 fn check_ring(ring_bytes: Option<u64>, bucket_bytes: u64) -> Result<(), SettingsError> {
     if !(SMALLEST_BUCKET..=1 << 30).contains(&bucket_bytes) || !bucket_bytes.is_multiple_of(8) {
         return wrong(format!(
-            "bucket: {bucket_bytes} bytes: want 64 kB to 1 GB, a multiple of 8"
+            "bucket: {bucket_bytes} bytes: expected 64 kB to 1 GB, a multiple of 8"
         ));
     }
     if let Some(ring) = ring_bytes {
         if ring < 2 * bucket_bytes {
             return wrong(format!(
-                "ring: {ring} bytes are less than two buckets of {bucket_bytes}: want more, or smaller buckets"
+                "ring: {ring} bytes are less than two buckets of {bucket_bytes}: use a larger ring, or smaller buckets"
             ));
         }
         let free = available_bytes();
@@ -176,7 +178,7 @@ fn check_ring(ring_bytes: Option<u64>, bucket_bytes: u64) -> Result<(), Settings
             let free = free.unwrap_or(0) >> 20;
             let ring = ring >> 20;
             return wrong(format!(
-                "ring: {ring} MB, and {free} MB of memory are free: want less"
+                "ring: {ring} MB, but {free} MB of memory are free: use a smaller ring"
             ));
         }
     }
@@ -186,7 +188,7 @@ fn check_ring(ring_bytes: Option<u64>, bucket_bytes: u64) -> Result<(), Settings
 /// Returns the destination of dumps: a folder, a file, or none.
 fn target(dump: Option<PathBuf>, file: Option<PathBuf>) -> Result<Option<Target>, SettingsError> {
     Ok(match (dump, file) {
-        (Some(_), Some(_)) => return wrong("dump and file: want one of both".to_string()),
+        (Some(_), Some(_)) => return wrong("dump and file: give only one of them".to_string()),
         (Some(folder), None) => Some(Target::Folder(folder)),
         (None, Some(file)) if file == Path::new("-") => Some(Target::Output),
         (None, Some(file)) => Some(Target::File(file)),
@@ -207,14 +209,14 @@ fn disk(
             zstd,
         })),
         (None, None) => Ok(None),
-        _ => wrong("disk and disk_size: want both or none".to_string()),
+        _ => wrong("disk and disk_size: give both or neither".to_string()),
     }
 }
 
 /// Checks that the number of flows is possible, and that there is memory for them in addition to the ring.
 fn check_flows(flows: usize, ring_bytes: Option<u64>) -> Result<(), SettingsError> {
     if flows > MOST_FLOWS {
-        return wrong(format!("flows = {flows}: want {MOST_FLOWS} at most"));
+        return wrong(format!("flows = {flows}: expected at most {MOST_FLOWS}"));
     }
     let flows_bytes = (flows * BYTES_PER_FLOW) as u64;
     let free = available_bytes();
@@ -222,7 +224,7 @@ fn check_flows(flows: usize, ring_bytes: Option<u64>) -> Result<(), SettingsErro
         let free = free.unwrap_or(0) >> 20;
         let flows_bytes = flows_bytes >> 20;
         return wrong(format!(
-            "flows = {flows}: they take {flows_bytes} MB beside the ring, and {free} MB of memory are free: want fewer"
+            "flows = {flows}: they need {flows_bytes} MB in addition to the ring, but {free} MB of memory are free: use fewer"
         ));
     }
     Ok(())
@@ -247,7 +249,7 @@ fn hold(written: Option<String>) -> Result<Option<Duration>, SettingsError> {
     let classic = time("classic", written)?;
     if classic.is_some_and(|it| it.is_zero() || it > LONGEST_HOLD) {
         return wrong(format!(
-            "classic: want a time up to {} s, such as \"300ms\"",
+            "classic: expected a time up to {} s, such as \"300ms\"",
             LONGEST_HOLD.as_secs()
         ));
     }
@@ -263,7 +265,7 @@ impl Settings {
         let snap_bytes = self.snap.unwrap_or(LONGEST_BYTES);
         if snap_bytes == 0 || snap_bytes > LONGEST_BYTES {
             return wrong(format!(
-                "snap = {snap_bytes}: want 1 to {LONGEST_BYTES} bytes"
+                "snap = {snap_bytes}: expected 1 to {LONGEST_BYTES} bytes"
             ));
         }
         let target = target(self.dump, self.file)?;
@@ -284,7 +286,7 @@ impl Settings {
         check_flows(self.flows, ring_bytes)?;
         let triggers = triggers(self.trigger)?;
         if self.analyser.len() > MOST_ANALYSERS {
-            return wrong(format!("analyser: want {MOST_ANALYSERS} at most"));
+            return wrong(format!("analyser: expected at most {MOST_ANALYSERS}"));
         }
         let analysers = each("analyser", self.analyser, AnalyserSettings::check)?;
         let classic = hold(self.classic)?;
@@ -318,7 +320,9 @@ impl AnalyserSettings {
         AnalyserScript::check(&self.file).map_err(|e| SettingsError(format!("file: {e}")))?;
         let flows = self.flows.unwrap_or(ANALYSED_FLOWS);
         if !(1..=MOST_ANALYSED_FLOWS).contains(&flows) {
-            return wrong(format!("flows = {flows}: want 1 to {MOST_ANALYSED_FLOWS}"));
+            return wrong(format!(
+                "flows = {flows}: expected 1 to {MOST_ANALYSED_FLOWS}"
+            ));
         }
         Ok(analyser::Checked {
             file: self.file,
@@ -336,7 +340,7 @@ impl TriggerSettings {
         if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(is_name)
         {
             return wrong(format!(
-                "name = \"{name}\": want up to 64 letters, digits, -, _ and ., as names of files are made of it"
+                "name = \"{name}\": expected up to 64 letters, digits, -, _ and ., as names of files are made of it"
             ));
         }
         let over = time("over", self.over)?;
@@ -347,7 +351,9 @@ impl TriggerSettings {
             Some(fate) => match flags_of(fate) {
                 Some(flags) => Some(flags),
                 None => {
-                    return wrong(format!("fate = \"{fate}\": want \"dropped\" or \"punted\""));
+                    return wrong(format!(
+                        "fate = \"{fate}\": expected \"dropped\" or \"punted\""
+                    ));
                 }
             },
         };
@@ -370,7 +376,7 @@ impl TriggerSettings {
             1 => {}
             _ => {
                 return wrong(format!(
-                    "{name}: want when, or one of more_than, silence, late, fate, counter, asked and always"
+                    "{name}: expected when, or one of more_than, silence, late, fate, counter, asked and always"
                 ));
             }
         }
@@ -379,7 +385,7 @@ impl TriggerSettings {
         }
         if self.counter.is_some() && self.when.is_some() {
             return wrong(format!(
-                "{name}: counter: not with when: no packet stands for it; keep says which are written"
+                "{name}: counter: not with when, as no packet belongs to it; keep says which are written"
             ));
         }
         let filter = made("when", &self.when.unwrap_or_default())?;
@@ -508,26 +514,26 @@ mod tests {
             ("ring = \"9000000 GB\"", "memory are free"),
             ("bucket = 100", "bucket: 100 bytes"),
             ("snap = 0", "snap = 0"),
-            ("dump = \"a\"\nfile = \"b\"", "want one of both"),
+            ("dump = \"a\"\nfile = \"b\"", "give only one of them"),
             ("file = \"b\"\nroll_size = \"1 MB\"", "roll_size"),
             ("disk = \"a\"", "disk and disk_size"),
             ("zstd = true", "only with dump or disk"),
             ("zstd = true\nfile = \"b.zst\"", "name ends in .zst"),
-            ("classic = \"0s\"", "classic: want a time up to 10 s"),
+            ("classic = \"0s\"", "classic: expected a time up to 10 s"),
             ("classic = \"soon\"", "classic = \"soon\""),
             ("look = \"away\"", "look"),
-            ("flows = 100000001", "want 100000000 at most"),
+            ("flows = 100000001", "expected at most 100000000"),
             ("flows = -1", "flows"),
-            (&trigger(""), "trigger 1: a: want when"),
+            (&trigger(""), "trigger 1: a: expected when"),
             (
                 &trigger("asked = true\nalways = true"),
-                "trigger 1: a: want when",
+                "trigger 1: a: expected when",
             ),
             (
                 &trigger("counter = \"alerts\"\nwhen = \"udp\""),
                 "counter: not with when",
             ),
-            (&trigger("fate = \"eaten\""), "want \"dropped\""),
+            (&trigger("fate = \"eaten\""), "expected \"dropped\""),
             (&trigger("when = \"udp\"\nover = \"1s\""), "over: only"),
             (
                 &trigger("asked = true\nbefore = \"soon\""),
@@ -553,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_whose_times_it_has() {
+    fn a_capture_file_names_the_source_of_its_timestamps() {
         let names = ["a", "b"].map(String::from);
         assert!(times(&[], &names).starts_with("times are the processor's ticks"));
         assert!(times(&[true, true], &names).ends_with("on arrival"));

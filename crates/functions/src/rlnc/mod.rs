@@ -39,6 +39,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "network coding: makes lost UDP packets good by repairs sent along; encodes, decodes and recodes",
     class: Class::Advanced,
     ports: Some("encode"),
+    files: |_| Vec::new(),
     build: |table| simulated(table, SLOTS),
     in_kernel: KernelVersion::No(
         "it keeps packets and makes new ones, which an XDP program cannot",
@@ -78,13 +79,13 @@ impl Rlnc {
         settings.check()?;
         let flush_after = duration(&settings.flush).ok_or_else(|| {
             let text = &settings.flush;
-            SettingsError(format!("flush = \"{text}\": want a time, such as 2ms"))
+            SettingsError(format!("flush = \"{text}\": expected a time, such as 2ms"))
         })?;
         let pool = PoolHandle::new(slots, false).map_err(|e| SettingsError(e.to_string()))?;
         let largest = LEN_BYTES + 255 + settings.symbol_bytes() + 100;
         if largest > pool.room() {
             return Err(SettingsError(format!(
-                "payload = {}: repairs of it do not fit into a packet here; want at most {}",
+                "payload = {}: its repair symbols do not fit into a packet buffer; use at most {}",
                 settings.payload,
                 settings.payload - (largest - pool.room())
             )));

@@ -106,17 +106,17 @@ impl Settings {
         Encoder::new(self.scheme(), 1, 1.0, 0).map_err(|e| SettingsError(e.to_string()))?;
         if self.recode && !self.encode.is_empty() {
             return wrong(
-                "encode and recode: a hop either ends the code or combines anew; leave one out"
+                "encode and recode: a node either terminates the code or recodes; leave one out"
                     .into(),
             );
         }
         if self.recode && self.order == Order::InOrder {
-            return wrong("order = \"in-order\": packets get their order where they are decoded; leave it out with recode".into());
+            return wrong("order = \"in-order\": packets are reordered by the decoder; leave it out with recode".into());
         }
         if duration(&self.patience).is_none() {
             let patience = &self.patience;
             return wrong(format!(
-                "patience = \"{patience}\": want a time, such as 20ms"
+                "patience = \"{patience}\": expected a time, such as 20ms"
             ));
         }
         if let Some(port) = self.encode.iter().find(|port| **port >= DIRECTIONS) {
@@ -128,16 +128,19 @@ impl Settings {
         if !(self.density > 0.0 && self.density <= 1.0) {
             let density = self.density;
             return wrong(format!(
-                "density = {density}: want a share of the coefficients, up to 1"
+                "density = {density}: expected a share of the coefficients, up to 1"
             ));
         }
         if !(1..=8192).contains(&self.payload) {
-            return wrong(format!("payload = {}: want 1 to 8192 bytes", self.payload));
+            return wrong(format!(
+                "payload = {}: expected 1 to 8192 bytes",
+                self.payload
+            ));
         }
         let (span, symbols) = (self.span(), self.symbols());
         if !(symbols..=1024).contains(&span) {
             return wrong(format!(
-                "span = {span}: want {symbols} (what a repair covers) to 1024 packets"
+                "span = {span}: expected {symbols} (what a repair covers) to 1024 packets"
             ));
         }
         Ok(())

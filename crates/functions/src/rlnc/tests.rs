@@ -251,7 +251,7 @@ fn broken_headers_are_dropped_and_forged_packets_break_nothing() {
 }
 
 #[test]
-fn settings_that_cannot_be_say_why() {
+fn invalid_rlnc_settings_are_refused_with_the_reason() {
     let wrong = |text: &str| build("rlnc", text.parse().unwrap()).err().unwrap().0;
     for (text, part) in [
         ("encode = [1]\nrecode = true", "leave one out"),
@@ -260,7 +260,7 @@ fn settings_that_cannot_be_say_why() {
         ("redundancy = 0.0", "redundancy"),
         ("density = 0.0", "density"),
         ("payload = 0", "1 to 8192"),
-        ("payload = 4000", "want at most"),
+        ("payload = 4000", "use at most"),
         ("span = 4", "8 (what a repair covers)"),
         ("flush = 'soon'", "such as 2ms"),
         ("code = 'turbo'", "turbo"),
@@ -368,13 +368,13 @@ fn in_order_delivery_waits_no_longer_for_loss_than_configured() {
 }
 
 #[test]
-fn an_order_that_cannot_be_is_refused() {
+fn an_invalid_order_setting_is_refused() {
     for (settings, part) in [
         (
             "recode = true\norder = 'in-order'",
             "leave it out with recode",
         ),
-        ("order = 'in-order'\npatience = 'long'", "want a time"),
+        ("order = 'in-order'\npatience = 'long'", "expected a time"),
         ("order = 'sorted'", "in-order"),
     ] {
         let Err(refused) = build("rlnc", settings.parse().unwrap()) else {
@@ -395,7 +395,7 @@ fn numbered(frame: &[u8], number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn one_forged_number_takes_nothing_from_a_stream() {
+fn a_forged_sequence_number_causes_no_loss_in_a_stream() {
     for order in ["", "order = 'in-order'\npatience = '100s'"] {
         for number in [
             200,
@@ -422,7 +422,7 @@ fn one_forged_number_takes_nothing_from_a_stream() {
 }
 
 #[test]
-fn a_first_packet_of_any_number_is_survived() {
+fn decoding_recovers_after_a_first_packet_with_a_huge_number() {
     let mut encoder = function("encode = [1]");
     let sent: Vec<Vec<u8>> = (0..40).map(frame).collect();
     let coded = pass(&mut *encoder, &sent, 1, 32);
@@ -444,7 +444,7 @@ fn a_first_packet_of_any_number_is_survived() {
 }
 
 #[test]
-fn after_an_outage_of_any_length_the_code_goes_on() {
+fn decoding_continues_after_an_outage_of_any_length() {
     for outage in [20, 33, 1_000, 80_000] {
         let mut encoder = function("encode = [1]\nseed = 1\nsymbols = 8");
         let sent: Vec<Vec<u8>> = (0..40).map(frame).collect();

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_may_name_that_of_another_rule() {
+    fn a_filter_can_refer_to_the_filter_of_another_rule() {
         let text = "permit out 17 from 198.51.100.7 5060 to assigned";
         let first = read(&[described(text, Some(9))]).unwrap().unwrap();
         let only = SdfFilter {

@@ -193,10 +193,10 @@ impl Node {
             if session.rules() > self.terms.rules {
                 return Err(format!("{} rules in one session", session.rules()));
             }
-            for sorted in session.followed.sorted.values() {
-                let found = control.sorting(sorted.number);
-                if !found.is_some_and(|found| Arc::ptr_eq(found, &sorted.sorting)) {
-                    return Err(format!("{found:?} for {sorted:?}"));
+            for classified in session.followed.classified.values() {
+                let found = control.classifier(classified.number);
+                if !found.is_some_and(|found| Arc::ptr_eq(found, &classified.classifier)) {
+                    return Err(format!("{found:?} for {classified:?}"));
                 }
             }
             for (matched, limited) in &session.followed.bearers {
@@ -321,8 +321,8 @@ fn clear(session: &Session, control: &mut Control) -> Result<(), Refused> {
         .keys()
         .map(|m| Wish::Remove(*m))
         .collect();
-    let numbers = session.followed.sorted.values().map(|it| it.number);
-    wishes.extend(numbers.map(|number| Wish::Sorting(number, None)));
+    let numbers = session.followed.classified.values().map(|it| it.number);
+    wishes.extend(numbers.map(|number| Wish::Classifier(number, None)));
     match control.grant(&wishes) {
         Err((_, Refused::Unknown(_))) => {}
         done => return done.map_err(|(_, refused)| refused),

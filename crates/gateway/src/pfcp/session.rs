@@ -77,7 +77,7 @@ pub(super) struct Session {
     held: BTreeMap<u32, Arc<Held>>,
     /// The identifiers chosen for tunnels, by CHOOSE ID.
     chosen: BTreeMap<u8, u32>,
-    /// The session's bearers in the table, and the sorting of their packets.
+    /// The session's bearers in the table, and the classifier of their packets.
     pub followed: Followed,
 }
 

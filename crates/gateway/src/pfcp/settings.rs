@@ -118,7 +118,7 @@ pub(in super::super) struct Echo {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(
     untagged,
-    expecting = "want an IP address such as \"192.0.2.1\", or one with a port: \"192.0.2.1:8805\""
+    expecting = "expected an IP address such as \"192.0.2.1\", or one with a port: \"192.0.2.1:8805\""
 )]
 enum Socket {
     Whole(SocketAddr),
@@ -184,7 +184,7 @@ impl Terms {
             && silence <= heartbeat + self.repeats_end_after()
         {
             return Err(format!(
-                "pfcp: silence = {silence:?}: want more than {:?}, as a heartbeat comes every {heartbeat:?} and may take {:?} \
+                "pfcp: silence = {silence:?}: expected more than {:?}, as a heartbeat comes every {heartbeat:?} and may take {:?} \
                  to be answered",
                 heartbeat + self.repeats_end_after(),
                 self.repeats_end_after()
@@ -199,7 +199,7 @@ fn time(key: &str, text: &str, range: RangeInclusive<u64>, or: &str) -> Result<D
     let ms = Duration::from_millis;
     match duration(text) {
         Some(time) if (ms(*range.start())..=ms(*range.end())).contains(&time) => Ok(time),
-        _ => Err(format!("pfcp: {key} = \"{text}\": want {or}")),
+        _ => Err(format!("pfcp: {key} = \"{text}\": expected {or}")),
     }
 }
 
@@ -215,7 +215,7 @@ impl Settings {
         let node_id = self.node_id.unwrap_or(socket.ip());
         if node_id.is_unspecified() {
             return Err(
-                "pfcp: node_id: want an address by which others know this node".to_string(),
+                "pfcp: node_id: expected an address by which others know this node".to_string(),
             );
         }
         let peers = self.check_peers()?;
@@ -270,17 +270,17 @@ impl Settings {
             let peer = peer.address();
             let address = peer.ip().to_canonical();
             if address.is_unspecified() || address.is_multicast() || peer.port() == 0 {
-                return Err(format!(
-                    "pfcp: peers: {peer} is no address of one control plane"
-                ));
+                return Err(format!("pfcp: peers: {peer} is not a unicast address"));
             }
             if peers.iter().any(|known| known.ip() == address) {
-                return Err(format!("pfcp: peers: {address} is there twice"));
+                return Err(format!("pfcp: peers: {address} is listed twice"));
             }
             peers.push((address, peer.port()).into());
         }
         if peers.is_empty() {
-            return Err("pfcp: peers: want the control plane's address, or several".to_string());
+            return Err(
+                "pfcp: peers: expected the control plane's address, or several".to_string(),
+            );
         }
         Ok(peers)
     }
@@ -290,14 +290,14 @@ impl Settings {
         let sessions = self.sessions.unwrap_or((bearers / 2).max(1));
         if !(1..=MOST_SESSIONS).contains(&sessions) {
             return Err(format!(
-                "pfcp: sessions = {sessions}: want 1 to {MOST_SESSIONS}"
+                "pfcp: sessions = {sessions}: expected 1 to {MOST_SESSIONS}"
             ));
         }
         let share = sessions.div_ceil(peers);
         let peer_sessions = self.peer_sessions.unwrap_or(share);
         if !(1..=sessions).contains(&peer_sessions) {
             return Err(format!(
-                "pfcp: peer_sessions = {peer_sessions}: want 1 to {sessions}, as many as there are in all"
+                "pfcp: peer_sessions = {peer_sessions}: expected 1 to {sessions}, as many as there are in all"
             ));
         }
         Ok((sessions, peer_sessions))
@@ -307,13 +307,13 @@ impl Settings {
     fn check_numbers(&self) -> Result<(), String> {
         if !(1..=MOST_RULES).contains(&self.rules) {
             return Err(format!(
-                "pfcp: rules = {}: want 1 to {MOST_RULES}",
+                "pfcp: rules = {}: expected 1 to {MOST_RULES}",
                 self.rules
             ));
         }
         if self.repeats > MOST_REPEATS {
             return Err(format!(
-                "pfcp: repeats = {}: want 0 to {MOST_REPEATS}",
+                "pfcp: repeats = {}: expected 0 to {MOST_REPEATS}",
                 self.repeats
             ));
         }
@@ -327,7 +327,9 @@ impl Settings {
             ("session_held", self.session_held, MOST_HELD),
         ] {
             if value > most {
-                return Err(format!("pfcp: {key} = {value}: want 0 to {most} packets"));
+                return Err(format!(
+                    "pfcp: {key} = {value}: expected 0 to {most} packets"
+                ));
             }
         }
         Ok(())
@@ -338,7 +340,7 @@ impl Settings {
         if !(1..=MOST_REPEATS).contains(&self.echo_repeats) {
             let repeats = self.echo_repeats;
             return Err(format!(
-                "pfcp: echo_repeats = {repeats}: want 1 to {MOST_REPEATS}"
+                "pfcp: echo_repeats = {repeats}: expected 1 to {MOST_REPEATS}"
             ));
         }
         let interval = self.echo.as_deref().map(|text| {
@@ -395,45 +397,48 @@ mod tests {
     #[test]
     fn invalid_settings_are_refused_with_the_valid_values() {
         for (text, part) in [
-            ("address = \"127.0.0.8:9\"\npeers = []", "peers: want"),
-            ("address = \"0.0.0.0\"\npeers = [\"::1\"]", "node_id: want"),
+            ("address = \"127.0.0.8:9\"\npeers = []", "peers: expected"),
+            (
+                "address = \"0.0.0.0\"\npeers = [\"::1\"]",
+                "node_id: expected",
+            ),
             (
                 "address = \"here\"\npeers = []",
-                "want an IP address such as",
+                "expected an IP address such as",
             ),
             (
                 "address = \"::1\"\npeers = [\"0.0.0.0\"]",
-                "0.0.0.0:8805 is no address of one",
+                "0.0.0.0:8805 is not a unicast address",
             ),
             (
                 "address = \"::1\"\npeers = [\"192.0.2.9\", \"::ffff:192.0.2.9\"]",
-                "192.0.2.9 is there twice",
+                "192.0.2.9 is listed twice",
             ),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }
         for (line, part) in [
-            ("sessions = 0", "sessions = 0: want 1 to 4000000"),
-            ("sessions = 4000001", "want 1 to"),
-            ("sessions = -1", "sessions = -1: want a whole number"),
-            ("peer_sessions = 0", "peer_sessions = 0: want 1 to 500"),
-            ("peer_sessions = 501", "want 1 to 500"),
-            ("rules = 0", "rules = 0: want 1 to 4096"),
-            ("rules = 4097", "want 1 to 4096"),
-            ("repeats = 11", "repeats = 11: want 0 to 10"),
-            ("response_time = \"soon\"", "want 10ms to 60s"),
-            ("response_time = \"61s\"", "want 10ms to 60s"),
-            ("heartbeat = \"0s\"", "want 100ms to 86400s"),
+            ("sessions = 0", "sessions = 0: expected 1 to 4000000"),
+            ("sessions = 4000001", "expected 1 to"),
+            ("sessions = -1", "sessions = -1: expected a whole number"),
+            ("peer_sessions = 0", "peer_sessions = 0: expected 1 to 500"),
+            ("peer_sessions = 501", "expected 1 to 500"),
+            ("rules = 0", "rules = 0: expected 1 to 4096"),
+            ("rules = 4097", "expected 1 to 4096"),
+            ("repeats = 11", "repeats = 11: expected 0 to 10"),
+            ("response_time = \"soon\"", "expected 10ms to 60s"),
+            ("response_time = \"61s\"", "expected 10ms to 60s"),
+            ("heartbeat = \"0s\"", "expected 100ms to 86400s"),
             ("heartbeat = \"never\"", "or \"none\""),
             ("silence = \"1ms\"", "without it sessions are kept"),
-            ("silence = \"72s\"", "want more than 72s"),
+            ("silence = \"72s\"", "expected more than 72s"),
             ("retries = 5", "unknown key `retries`"),
-            ("held = 262145", "held = 262145: want 0 to 262144"),
-            ("session_held = 262145", "want 0 to 262144 packets"),
+            ("held = 262145", "held = 262145: expected 0 to 262144"),
+            ("session_held = 262145", "expected 0 to 262144 packets"),
             ("echo = \"1ms\"", "peers of tunnels are not asked"),
-            ("echo_time = \"1ms\"", "want 100ms to 60s"),
-            ("echo_repeats = 0", "echo_repeats = 0: want 1 to 10"),
+            ("echo_time = \"1ms\"", "expected 100ms to 60s"),
+            ("echo_repeats = 0", "echo_repeats = 0: expected 1 to 10"),
         ] {
             let error = read(&format!("{USUAL}{line}")).unwrap_err();
             assert!(error.contains(part), "{line}: {error}");

@@ -7,7 +7,7 @@ use super::super::change::Change;
 use super::super::change::{Receiver, changes};
 use super::super::peers::Peers;
 use super::super::policing::SharedMeters;
-use super::super::{Action, Bearer, Limits, Match, Path, Sorting, Together, Wish};
+use super::super::{Action, Bearer, Classifier, Limits, Match, Path, Together, Wish};
 use super::*;
 use std::net::IpAddr;
 use taut_wire::pfcp::{
@@ -403,21 +403,22 @@ impl Core {
     /// Returns the bearer for packets of a match that no filter matches.
     fn last(&self, matched: Match) -> Match {
         match self.control.get(matched).map(|bearer| bearer.action) {
-            Some(Action::Sort { number }) => {
-                let sorting = self.control.sorting(number).unwrap();
-                Sorting::match_of(number, sorting.0.last().unwrap().place)
+            Some(Action::Classify { number }) => {
+                let classifier = self.control.classifier(number).unwrap();
+                Classifier::match_of(number, classifier.0.last().unwrap().place)
             }
             _ => matched,
         }
     }
 
-    /// Returns the actions of all rules in the sorting of a match, in order.
+    /// Returns the actions of all rules in the classifier of a match, in order.
     fn actions(&self, matched: Match) -> Vec<Action> {
-        let Some(Action::Sort { number }) = self.control.get(matched).map(|it| it.action) else {
-            panic!("{matched:?} is not sorted");
+        let Some(Action::Classify { number }) = self.control.get(matched).map(|it| it.action)
+        else {
+            panic!("{matched:?} is not classified");
         };
-        let choices = self.control.sorting(number).unwrap().0.iter();
-        let rules = choices.map(|choice| Sorting::match_of(number, choice.place));
+        let choices = self.control.classifier(number).unwrap().0.iter();
+        let rules = choices.map(|choice| Classifier::match_of(number, choice.place));
         rules
             .map(|rule| self.control.get(rule).unwrap().action)
             .collect()
@@ -474,7 +475,7 @@ fn to(remote: [u8; 4]) -> Path {
 }
 
 #[test]
-fn a_session_as_open5gs_makes_moves_and_ends_it() {
+fn an_open5gs_session_is_established_handed_over_and_deleted() {
     let mut core = Core::associated(100);
     let made = core.establish(open5gs_session());
     made.cause(Cause::ACCEPTED);
@@ -487,7 +488,7 @@ fn a_session_as_open5gs_makes_moves_and_ends_it() {
     let uplink = Match::Teid(created[0].1);
     assert_eq!(core.action(uplink), Some(Action::Decapsulate));
     assert_eq!(core.action(USER_MATCH), Some(Action::Hold));
-    // Two are sorted by one rule, and one by two.
+    // Two are classified by one rule, and one by two.
     assert_eq!(core.count(), 7);
     // The base station has responded.
     let seid = made.up_seid();
@@ -787,7 +788,7 @@ fn rules_added_for_single_flows_need_neither_tunnel_nor_user() {
 }
 
 #[test]
-fn a_flow_takes_its_own_way_by_its_precedence() {
+fn a_flow_takes_its_own_path_by_rule_precedence() {
     let mut core = Core::associated(100);
     let seid = core.establish(open5gs_session()).up_seid();
     core.modify(seid, &[move_far(1, (0x20, GNB), false)])
@@ -837,7 +838,7 @@ fn a_flow_takes_its_own_way_by_its_precedence() {
     assert_eq!(core.actions(USER_MATCH), [others]);
     core.ask(M::SESSION_DELETION_REQUEST, Some(seid), &[])
         .cause(Cause::ACCEPTED);
-    assert_eq!((core.count(), core.control.sortings().len()), (0, 0));
+    assert_eq!((core.count(), core.control.classifiers().len()), (0, 0));
 }
 
 #[test]
@@ -1016,7 +1017,7 @@ fn sessions_exist_only_within_an_association() {
 }
 
 #[test]
-fn a_peer_that_started_anew_finds_no_session_of_before() {
+fn sessions_end_when_a_peer_or_the_gateway_restarts() {
     let mut core = Core::associated(100);
     core.establish(open5gs_session()).cause(Cause::ACCEPTED);
     let heartbeat = |stamp: u32| group(&[(E::RECOVERY_TIME_STAMP, &stamp.to_be_bytes())]);
@@ -1069,7 +1070,7 @@ fn a_retransmitted_request_gets_a_reply_and_executes_once() {
 }
 
 #[test]
-fn strangers_are_not_answered_and_sessions_belong_to_their_peer() {
+fn unknown_peers_are_ignored_and_sessions_belong_to_their_peer() {
     let mut core = Core::associated(100);
     let seid = core.establish(open5gs_session()).up_seid();
     let bytes = core.message(M::SESSION_DELETION_REQUEST, Some(seid), &[]);
@@ -1081,7 +1082,7 @@ fn strangers_are_not_answered_and_sessions_belong_to_their_peer() {
 }
 
 #[test]
-fn other_versions_get_ours_and_noise_gets_no_reply() {
+fn unsupported_versions_get_a_version_response_and_noise_is_ignored() {
     let mut core = Core::associated(100);
     let mut bytes = core.message(M::HEARTBEAT_REQUEST, None, &[]);
     bytes[0] = 0x40;

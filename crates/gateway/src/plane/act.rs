@@ -103,8 +103,8 @@ impl Plane {
             },
             Kind::Hold => Outcome::NotHeld,
             Kind::Block => Outcome::GateClosed,
-            // Packets to be sorted are handled by the sorting step.
-            Kind::Drop | Kind::Encapsulate | Kind::Sort => Outcome::ToldToDrop,
+            // Packets to be classified are handled by classification.
+            Kind::Drop | Kind::Encapsulate | Kind::Classify => Outcome::ToldToDrop,
         }
     }
 

@@ -51,7 +51,7 @@ impl Plane {
         {
             self.hear(&batch.packets()[shown], tunnelled, context);
         }
-        // Separate variables stay in registers while no packet is sorted.
+        // Separate variables stay in registers while no packet is classified.
         let (mut metered, mut used, mut held): (u64, u64, u64) = (0, 0, 0);
         for i in 0..len {
             let packet = &mut batch.packets_mut()[i];
@@ -68,8 +68,8 @@ impl Plane {
             ) {
                 self.counts[outcome as usize] += 1;
                 metered |= u64::from(found[i].is_metered()) << i;
-            } else if outcome == Outcome::ToldToDrop && found[i].kind() == Kind::Sort {
-                let behind = self.sort(batch, i, &seen[i], &mut found[i], context);
+            } else if outcome == Outcome::ToldToDrop && found[i].kind() == Kind::Classify {
+                let behind = self.classify(batch, i, &seen[i], &mut found[i], context);
                 metered |= u64::from(behind.is_metered) << i;
                 used |= u64::from(behind.is_used) << i;
                 held |= u64::from(behind.is_held) << i;

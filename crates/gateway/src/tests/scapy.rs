@@ -83,7 +83,7 @@ fn messages_have_the_expected_outcome_and_user_packets_stay_intact() {
 }
 
 #[test]
-fn messages_of_scapy_are_relayed_with_all_they_have() {
+fn scapy_messages_are_relayed_unchanged_after_the_teid() {
     let all = messages("gtpu/");
     let relayed = [
         "plain",

@@ -98,7 +98,7 @@ mod tests {
     use crate::baseline::step::text;
 
     #[test]
-    fn the_router_is_told_from_other_programs_of_its_name() {
+    fn the_click_router_is_distinguished_from_other_click_programs() {
         let router =
             "click (Click) 2.1\nCopyright (C) 1999-2001 Massachusetts Institute of Technology\n";
         assert_eq!(router_version(router), Some("2.1"));

@@ -69,7 +69,7 @@ pub enum BaselineError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// A set-up command succeeded with unexpected output.
-    #[error("`{command}` says: {said}")]
+    #[error("`{command}` reports: {said}")]
     Unexpected {
         /// The command line.
         command: String,
@@ -77,7 +77,7 @@ pub enum BaselineError {
         said: String,
     },
     /// A program runs but does not listen on its socket.
-    #[error("{name} did not listen on {path} within {waited:?}; its last words:\n{last_lines}")]
+    #[error("{name} did not listen on {path} within {waited:?}; last output:\n{last_lines}")]
     NoSocket {
         /// The name of the program that does not listen.
         name: &'static str,
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_step_ends_what_had_been_started() {
+    fn a_failing_step_stops_the_programs_started_before() {
         let pid = tempfile::NamedTempFile::new().unwrap();
         let script = format!(
             "echo $$ > {}; echo up; exec sleep 1000",
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_program_explains_the_step_that_waited_for_it() {
+    fn a_failed_step_quotes_the_stderr_of_the_dead_program() {
         let pid = tempfile::NamedTempFile::new().unwrap();
         let path = pid.path().display();
         let dies = format!("echo $$ > {path}; echo up; echo no memory >&2; exit 3");
@@ -313,11 +313,11 @@ mod tests {
     }
 
     #[test]
-    fn output_that_is_not_as_expected_is_quoted() {
+    fn unexpected_output_of_a_step_is_quoted_in_the_error() {
         let (failed, _folder) = start_here(vec![Step::Expect(words(&["echo", "wrong"]), "[]")]);
         assert_eq!(
             failed.unwrap_err().to_string(),
-            "`echo wrong` says: wrong",
+            "`echo wrong` reports: wrong",
             "what it says is the explanation"
         );
         let (fine, _folder) = start_here(vec![Step::Expect(words(&["echo", "[]"]), "[]")]);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_started_is_stopped_first() {
+    fn the_program_started_last_is_stopped_first() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
         let script = |name: &str| {

@@ -103,7 +103,7 @@ mod tests {
     use crate::baseline::step::text;
 
     #[test]
-    fn each_interface_is_copied_to_the_other() {
+    fn suricata_copies_each_interface_to_the_other_interface() {
         let place = CommandValues {
             ends: ["dut0", "dut1"].map(str::to_owned),
             cpu: 1,
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn its_version_is_what_it_says() {
+    fn the_suricata_version_is_parsed_from_its_output() {
         let said = "This is Suricata version 8.0.6 RELEASE\n";
         assert_eq!(version(said), Some("8.0.6"));
         assert_eq!(version("suricata: command not found"), None);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn memif_server_on_both_sockets_and_one_cpu() {
+    fn testpmd_is_memif_server_on_both_sockets_with_one_cpu() {
         let steps = memif(&place(["/scratch/w", "/scratch/e"]), "macswap");
         let line = text(&steps[0]);
         for part in [

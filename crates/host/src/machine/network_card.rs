@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_driver_knows_better() {
+    fn versions_from_ethtool_replace_earlier_versions() {
         let mut card = NetworkCard {
             driver: Some("ice".into()),
             bus: Some("0000:17:00.0".into()),

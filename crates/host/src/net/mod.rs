@@ -26,7 +26,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum TestbedError {
     /// A program, a kernel feature or a privilege is missing.
-    #[error("network namespaces are not possible here: {0}")]
+    #[error("network namespaces are unavailable here: {0}")]
     NotPossible(#[from] Missing),
     /// A set-up program failed.
     #[error("cannot set up the testbed: {0}")]

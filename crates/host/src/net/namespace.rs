@@ -232,7 +232,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn only_our_own_names_have_an_owner() {
+    fn only_namespaces_of_taut_have_an_owner_process() {
         assert_eq!(owner_of("taut-17-0-gen"), Some(17));
         assert_eq!(owner_of("taut-17-3-dut"), Some(17));
         assert_eq!(owner_of("taut-17-3-node"), Some(17));

@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_written_as_ip_reads_them() {
+    fn mac_addresses_are_written_in_the_format_of_ip() {
         assert_eq!(mac_text(GENERATOR_MACS[1]), "02:00:00:00:00:02");
     }
 }

@@ -253,7 +253,7 @@ mod tests {
     use crate::permissions::can_make_namespaces;
 
     #[test]
-    fn only_our_own_interfaces_have_an_owner() {
+    fn only_interfaces_of_taut_have_an_owner_process() {
         assert_eq!(owner_of("taut17-0"), Some(17));
         assert!(WireEnd::own().interface.len() <= 15);
         for name in [

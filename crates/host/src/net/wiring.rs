@@ -48,7 +48,7 @@ mod tests {
     use crate::permissions::can_make_namespaces;
 
     #[test]
-    fn a_wire_joins_two_nodes_and_goes_with_them() {
+    fn a_wire_joins_two_namespaces_until_the_wiring_is_dropped() {
         if let Err(missing) = can_make_namespaces() {
             println!("skipped: needs {missing}");
             return;

@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_this_machine_is_paused_and_goes_on() {
+    fn a_paused_process_continues_after_the_revert() {
         let mut child = std::process::Command::new("sleep")
             .arg("1000")
             .spawn()
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_machine_keeps_what_concerns_others() {
+    fn the_shared_profile_leaves_machine_wide_settings_unchanged() {
         let (_folder, root) = tree(MACHINE);
         apply(&root, &cpus(), Profile::Shared).unwrap();
         assert_eq!(root.text("/proc/irq/9/smp_affinity").unwrap(), "7");
@@ -511,7 +511,7 @@ mod tests {
     /// Simulates a `kill -9` after each number of changes: between the journal entry and the change, and after the
     /// change.
     #[test]
-    fn whatever_it_was_killed_at_revert_brings_everything_back() {
+    fn revert_restores_everything_after_a_kill_at_any_change() {
         for made in 0..7 {
             for last_is_made in [false, true] {
                 let (folder, root) = tree(MACHINE);
@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_changed_by_itself_is_named() {
+    fn a_value_changed_by_another_program_is_reported() {
         let (_folder, root) = tree(MACHINE);
         apply(&root, &cpus(), Profile::Latency).unwrap();
         fs::write(root.path("/proc/sys/vm/swappiness"), "30\n").unwrap();

@@ -39,7 +39,7 @@ use setting::{Looked, View};
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {
     /// The text is not a list of CPUs.
-    #[error("`{0}` is no list of CPUs; want one such as 1 or 2-3,6")]
+    #[error("`{0}` is not a list of CPUs; expected 1 or 2-3,6, for example")]
     NotAList(String),
     /// The machine does not have these CPUs.
     #[error("CPU {missing} does not exist or is offline; online: {online}")]
@@ -84,11 +84,11 @@ pub enum TuneError {
         profile: String,
     },
     /// Another process applies or reverts settings.
-    #[error("another taut tune apply or revert is at work")]
+    #[error("another taut tune apply or revert is running")]
     Busy,
     /// The journal cannot be written, so nothing may be changed.
     #[error(
-        "{path}: {source}; without the journal nothing is changed, as it could not be changed back"
+        "{path}: {source}; without the journal no setting is changed, as it could not be reverted"
     )]
     Journal {
         /// The path of the journal.
@@ -98,7 +98,7 @@ pub enum TuneError {
     },
     /// The file is not a journal.
     #[error(
-        "{path}:{line}: not a journal of taut tune ({reason}); put the values back by hand and remove the file"
+        "{path}:{line}: not a journal of taut tune ({reason}); restore the values by hand and remove the file"
     )]
     NotAJournal {
         /// The path of the file.
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_says_nothing_has_no_bad_setting() {
+    fn settings_without_data_are_not_reported_as_bad() {
         let (_folder, root) = tree(&[ONLINE]);
         let audit = audit(&root, &BTreeSet::from([2]), Profile::Latency).unwrap();
         let bad: Vec<_> = audit
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_every_setting_says_why_and_whence() {
+    fn setting_names_are_unique_and_every_setting_has_a_source() {
         let names: BTreeSet<_> = settings().map(|setting| setting.name).collect();
         assert_eq!(names.len(), settings().count());
         for setting in settings() {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn rcu_threads_and_interfaces_that_speak_ipv6_are_seen() {
+    fn rcu_threads_and_interfaces_with_ipv6_are_detected() {
         let (_folder, root) = tree(&[
             ONLINE,
             ("/proc/14/comm", "rcu_preempt\n"),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn isolation_by_boot_is_seen() {
+    fn cpu_isolation_from_the_boot_command_line_is_detected() {
         let (_folder, root) = tree(&[
             ONLINE,
             ("/sys/devices/system/cpu/isolated", "2-3\n"),
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_on_the_cpus_are_bad_and_say_the_commands() {
+    fn interrupts_on_the_tuned_cpus_are_reported_with_remedies() {
         let (_folder, root) = tree(&[
             ONLINE,
             ("/proc/irq/9/smp_affinity", "f\n"),
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_differ_in_what_they_want() {
+    fn turbo_and_transparent_huge_pages_are_bad_for_latency_only() {
         let (_folder, root) = tree(&[
             ONLINE,
             ("/sys/devices/system/cpu/intel_pstate/no_turbo", "0\n"),
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_idle_states_are_disabled_on_these_cpus_only() {
+    fn deep_idle_states_are_disabled_on_the_tuned_cpus_only() {
         let (_folder, root) = tree(&[
             ONLINE,
             ("/sys/devices/system/cpu/cpu0/cpuidle/state1/name", "C6\n"),
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn stolen_time_and_tuned_are_seen() {
+    fn steal_time_and_a_running_tuned_are_detected() {
         let own = format!("/proc/{}/comm", std::process::id());
         let (_folder, root) = tree(&[
             ONLINE,
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_cpus_are_checked() {
+    fn invalid_or_offline_cpus_in_a_list_are_refused() {
         let (_folder, root) = tree(&[ONLINE]);
         assert_eq!(online_cpus(&root, "1,3").unwrap(), BTreeSet::from([1, 3]));
         assert!(matches!(

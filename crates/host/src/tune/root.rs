@@ -99,7 +99,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn names_that_are_numbers_come_in_their_order() {
+    fn numeric_file_names_are_sorted_by_value() {
         let (_folder, root) = tree(&[("/proc/irq/10/a", ""), ("/proc/irq/9/a", "")]);
         assert_eq!(root.names("/proc/irq"), ["9", "10"]);
         assert!(root.names("/nothing").is_empty());

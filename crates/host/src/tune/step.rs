@@ -511,7 +511,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_chosen_word_of_a_choice_is_its_value() {
+    fn the_bracketed_word_of_a_sysfs_choice_is_its_value() {
         assert_eq!(chosen("always [madvise] never\n"), "madvise");
         assert_eq!(chosen("none voluntary (full)\n"), "full");
         assert_eq!(chosen("950000\n"), "950000");
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_value_comes_back_byte_by_byte() {
+    fn undo_restores_a_written_value_byte_by_byte() {
         let (_folder, root) = tree(&[("/proc/a", "3\n")]);
         let step = Step::formatted("/proc/a", "1", Format::Mask);
         let before = step.now(&root).unwrap();
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_goes_away_with_its_settings() {
+    fn a_control_group_is_deleted_when_its_step_is_undone() {
         let (_folder, root) = tree(&[("/sys/fs/cgroup/cgroup.procs", "")]);
         let step = Step::Group {
             path: "/sys/fs/cgroup/taut".into(),
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn cards_are_those_of_the_running_machine() {
+    fn a_network_card_step_fails_outside_the_running_machine() {
         let (_folder, root) = tree(&[]);
         let step = Step::Card {
             interface: "eth0".into(),

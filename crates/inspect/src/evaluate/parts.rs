@@ -131,8 +131,8 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// Returns the parts without the first instance of `buffer` and everything before it; none for messages that
-    /// contain each buffer once.
+    /// Returns the parts after the first instance of `buffer`, or None if a message of this protocol contains each
+    /// buffer only once.
     #[inline]
     pub(super) fn behind(self, buffer: Buffer) -> Option<Self> {
         let from = match (self.message, buffer) {

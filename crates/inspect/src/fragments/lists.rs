@@ -101,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn places_leave_from_anywhere_and_the_others_keep_their_order(
+        fn removing_an_entry_preserves_the_order_of_other_entries(
             steps in prop::collection::vec((0..3usize, 0..8usize), 0..100),
         ) {
             let mut lists = Lists::new(3, 8);

@@ -130,7 +130,7 @@ pub(super) fn check_that_all_comes_back(kept: &mut Fragments) {
 }
 
 #[test]
-fn fragments_in_any_order_are_a_packet() {
+fn fragments_in_reverse_order_are_reassembled() {
     let payload: Vec<u8> = (0..100).collect();
     for is_v6 in [V4, V6] {
         let mut pieces = cut(is_v6, 5, &payload, &[2]);
@@ -147,7 +147,7 @@ fn fragments_in_any_order_are_a_packet() {
 }
 
 #[test]
-fn the_longest_datagrams_are_whole_and_longer_ones_end() {
+fn datagrams_beyond_the_maximum_ip_length_are_dropped() {
     for (is_v6, most) in [(V4, 65_515), (V6, 65_527)] {
         for (len, is_whole) in [(most, true), (most + 1, false)] {
             let payload: Vec<u8> = (0..len).map(|it| (it / 7) as u8).collect();
@@ -209,7 +209,7 @@ fn a_single_fragment_packet_is_complete_and_affects_no_other() {
 }
 
 #[test]
-fn the_packet_has_the_first_header_with_its_ecn_bits() {
+fn reassembled_packets_have_the_header_and_ecn_of_fragment_zero() {
     for order in [[0, 1], [1, 0]] {
         let mut pieces = cut(V4, 1, &[7; 40], &[3]);
         for (piece, ecn) in pieces.iter_mut().zip([2, 3]) {
@@ -243,7 +243,7 @@ fn fragments_with_other_tags_addresses_or_versions_stay_separate() {
 }
 
 #[test]
-fn fragments_that_differ_end_the_datagram() {
+fn overlapping_fragments_with_different_bytes_drop_the_datagram() {
     let a = [b'a'; 16];
     for is_v6 in [V4, V6] {
         // (offset, more, length) of the second fragment; the first is bytes 16 to 32.
@@ -317,7 +317,7 @@ fn contradict(overlap: Overlap, fault: FragmentFault, behind: impl Fn(&mut Fragm
 }
 
 #[test]
-fn fragments_that_contradict_each_other_end_the_datagram() {
+fn contradictory_fragments_drop_the_datagram_and_free_its_memory() {
     contradict(Overlap::Drop, FragmentFault::Overlap, |kept, _| {
         check_that_all_comes_back(kept);
     });
@@ -478,7 +478,7 @@ fn fragments_per_datagram_are_limited_and_small_ones_share_chunks() {
 }
 
 #[test]
-fn the_oldest_makes_room_for_places_and_for_memory() {
+fn the_oldest_datagram_is_evicted_without_free_entries_or_memory() {
     let limits = FragmentLimits {
         bytes: 4 * CHUNK_BYTES,
         datagrams: 2,
@@ -687,7 +687,7 @@ proptest! {
     }
 
     #[test]
-    fn a_datagram_is_whole_in_any_order_and_cutting(
+    fn a_datagram_is_reassembled_from_any_fragments_in_any_order(
         len in 1..20_000usize,
         cuts in prop::collection::vec(0..2500usize, 0..40),
         seed: u64,

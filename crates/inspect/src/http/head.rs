@@ -333,7 +333,7 @@ impl Side {
         HeadEnd::NotYet
     }
 
-    /// Returns true if the current line cannot be the first line of a response, or a line before that.
+    /// Returns true if the current line can be neither the status line of a response nor a blank line before it.
     fn is_no_response(&self) -> bool {
         let line = &self.head[self.line_at..];
         line.first().is_some_and(|&byte| byte > b' ') && starts_http(line) == Some(false)

@@ -52,7 +52,7 @@ const REQUESTS: &[u8] = b"POST /a%2Fb/./c/../d//e?x=%41/../y HTTP/1.1\r\nHost: W
     PUT /u HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5;x=y\r\nabcde\r\n3\r\nfgh\r\n0\r\nTrailer: x\r\n\r\nHEAD /h HTTP/1.1\r\n\r\n";
 
 #[test]
-fn requests_one_behind_the_other_are_read() {
+fn pipelined_requests_are_all_parsed() {
     let (all, faults) = messages(&mut Http::default(), true, &[REQUESTS]);
     // The third body is not encoded, though its head announces it.
     assert_eq!((all.len(), faults), (4, vec![HttpFault::Packing]));
@@ -78,7 +78,7 @@ fn requests_one_behind_the_other_are_read() {
 }
 
 #[test]
-fn responses_end_where_their_requests_say() {
+fn the_end_of_a_response_depends_on_its_request() {
     let mut http = Http::default();
     messages(
         &mut http,
@@ -128,7 +128,7 @@ fn invalid_messages_report_their_fault() {
 
 proptest! {
     #[test]
-    fn messages_are_the_same_however_bytes_are_cut(cuts in prop::collection::vec(0usize..REQUESTS.len(), 0..12)) {
+    fn requests_are_parsed_equally_at_any_split(cuts in prop::collection::vec(0usize..REQUESTS.len(), 0..12)) {
         let mut cuts = cuts;
         cuts.extend([0, REQUESTS.len()]);
         cuts.sort_unstable();
@@ -138,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..300, to_server in any::<bool>()) {
+    fn arbitrary_bytes_cause_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..300, to_server in any::<bool>()) {
         let mut http = Http::default();
         messages(&mut http, to_server, &[&bytes]);
         http.reset();
@@ -150,7 +150,7 @@ proptest! {
 }
 
 #[test]
-fn a_response_that_nobody_asked_for_answers_no_later_request() {
+fn an_unrequested_response_is_not_assigned_to_a_later_request() {
     let mut http = Http::default();
     let unasked = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     messages(&mut http, false, &[unasked]);
@@ -161,7 +161,7 @@ fn a_response_that_nobody_asked_for_answers_no_later_request() {
 }
 
 #[test]
-fn nothing_made_of_a_head_finds_no_room() {
+fn every_buffer_of_a_long_head_has_enough_space() {
     let head = |line: &[u8], n: usize, rest: &[u8]| {
         [b"POST /x HTTP/1.1\r\n", &line.repeat(n)[..], rest].concat()
     };
@@ -179,7 +179,7 @@ fn nothing_made_of_a_head_finds_no_room() {
 }
 
 #[test]
-fn names_and_the_start_are_as_sent() {
+fn header_names_and_the_request_start_are_unmodified() {
     let request: &[u8] = b"POST / HTTP/1.1\r\nHost: h\r\nno name\r\nCookie: c=1\r\nAccept-Encoding: gzip\r\nAccept-Language: de\r\n\
         Connection: close\r\nContent-Length: 2\r\n\r\nhi";
     let (all, _) = messages(&mut Http::default(), true, &[request]);
@@ -232,7 +232,7 @@ fn headers_that_come_again_are_joined() {
 }
 
 #[test]
-fn the_host_in_a_target_counts_before_the_header() {
+fn the_host_in_the_target_overrides_the_host_header() {
     for (target, expected) in [
         ("http://Evil/x", "evil"),
         ("http://user:word@evil:80", "evil"),
@@ -265,7 +265,7 @@ fn all_cookies_are_kept() {
 }
 
 #[test]
-fn white_space_hides_nothing() {
+fn extra_white_space_hides_no_header_or_chunk() {
     for blank in [" ", "\t", " \r\n ", "\r"] {
         let request = format!(
             "POST / HTTP/1.1\r\n{blank}Host: h\r\nTransfer-Encoding: chunked\r\n\r\n \t4 \r\nbody\r\n 0\r\n\r\n"
@@ -279,7 +279,7 @@ fn white_space_hides_nothing() {
 }
 
 #[test]
-fn a_tunnel_begins_where_the_server_agrees() {
+fn http_parsing_ends_when_the_server_accepts_a_tunnel() {
     const NEXT: &[u8] = b"GET /next HTTP/1.1\r\n\r\n";
     let connect = b"CONNECT h:443 HTTP/1.1\r\n\r\n";
     let upgrade = b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n";
@@ -303,7 +303,7 @@ fn a_tunnel_begins_where_the_server_agrees() {
 }
 
 #[test]
-fn with_more_requests_awaited_than_are_kept_all_are_ordinary() {
+fn all_responses_have_bodies_beyond_the_limit_of_pending_requests() {
     let mut http = Http::default();
     messages(&mut http, true, &[&b"HEAD / HTTP/1.1\r\n\r\n".repeat(16)]);
     messages(&mut http, true, &[&b"GET / HTTP/1.1\r\n\r\n".repeat(4)]);
@@ -419,7 +419,7 @@ fn buffered_bytes_complete_several_messages_at_once() {
 }
 
 #[test]
-fn a_head_that_ends_with_its_connection_is_read() {
+fn a_response_head_is_parsed_when_the_connection_closes() {
     let mut http = Http::default();
     let head = b"HTTP/1.0 200 OK\r\nServer: one";
     assert_eq!(http.push(false, head).ready, BufferSet::default());
@@ -518,7 +518,7 @@ fn a_body_that_cannot_be_decompressed_stays_as_received() {
 }
 
 #[test]
-fn bodies_reach_limits_and_say_so_once() {
+fn a_body_that_exceeds_its_limit_is_reported_once() {
     let limit = HttpLimits::default().response_body;
     let long = [b"x".repeat(limit), TEXT.to_vec()].concat();
     let plain = "HTTP/1.1 200 ok\r\n\r\n";
@@ -582,7 +582,7 @@ fn long_heads_are_read_up_to_their_limit() {
 }
 
 #[test]
-fn responses_are_read_as_clients_read_them() {
+fn malformed_responses_are_parsed_in_the_manner_of_clients() {
     let chunks = b"f\r\nthe quick brown\r\n30\r\n fox, the quick brown fox, the quick brown EICAR\r\n0\r\n\r\n";
     let sizes = b"\r\n fx\r\nthe quick brown\r\n\x0b30\x0c;a=\"b\"\r\n fox, the quick brown fox, the quick brown EICAR\r\n0\r\n\r\n";
     let chunked = CHUNKED;
@@ -627,7 +627,7 @@ fn responses_are_read_as_clients_read_them() {
 }
 
 #[test]
-fn bytes_of_no_message_are_given_as_a_body() {
+fn bytes_outside_of_any_message_are_treated_as_a_body() {
     // A response without a head (HTTP/0.9), and one with bytes after it.
     assert_eq!(
         response("the quick ", b"HTTP/1.1\r\n\r\nEICAR").0,
@@ -669,7 +669,7 @@ fn bytes_of_no_message_are_given_as_a_body() {
 }
 
 #[test]
-fn a_request_without_a_version_is_whole_with_its_line() {
+fn a_request_without_a_version_is_complete_after_one_line() {
     let mut http = Http::default();
     let pushed = http.push(true, b"GET /evil\r\n");
     assert!(pushed.ready.contains(Buffer::HttpUri));

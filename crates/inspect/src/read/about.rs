@@ -91,7 +91,7 @@ impl Reader<'_> {
                 "only_frag" => return Err(Refusal::NotUnderstood),
                 other => {
                     return wrong(format!(
-                        "{other:?}: want to_server, to_client, established or stateless"
+                        "{other:?}: expected to_server, to_client, established or stateless"
                     ));
                 }
             }
@@ -110,7 +110,7 @@ impl Reader<'_> {
         // In Snort 2, a group name follows the names of the bits.
         let names = names.split(',').next().unwrap_or_default().trim();
         if names.is_empty() {
-            return wrong("want the name of a bit");
+            return wrong("expected the name of a bit");
         }
         if names.split(['|', '&']).any(|name| name.trim().is_empty()) {
             return wrong("a bit without a name");
@@ -130,7 +130,7 @@ impl Reader<'_> {
             "isnotset" => FlowBit::IsNotSet(bits),
             _ => {
                 return wrong(format!(
-                    "{verb:?}: want set, unset, toggle, isset, isnotset or noalert"
+                    "{verb:?}: expected set, unset, toggle, isset, isnotset or noalert"
                 ));
             }
         });
@@ -151,7 +151,7 @@ impl Reader<'_> {
                 let more = format!("track {track},expire {ONE_HOST_SECONDS}");
                 self.host_bits(&format!("{verb},{name},{more}"), rule)
             }
-            _ => wrong("want what to do, the name of a bit, and src or dst"),
+            _ => wrong("expected the operation, the name of a bit, and src or dst"),
         }
     }
 
@@ -162,7 +162,7 @@ impl Reader<'_> {
             return Ok(());
         }
         let [verb, name, more @ ..] = &parts[..] else {
-            return wrong("want what to do, the name of a bit, and whose it is");
+            return wrong("expected the operation, the name of a bit, and its owner");
         };
         if name.is_empty() {
             return wrong("a bit without a name");
@@ -181,11 +181,11 @@ impl Reader<'_> {
             }
         }
         let Some(track) = track else {
-            return wrong("want track ip_src, ip_dst or ip_pair");
+            return wrong("expected track ip_src, ip_dst or ip_pair");
         };
         if !(1..=MOST_BIT_SECONDS).contains(&seconds) {
             return wrong(format!(
-                "expire {seconds}: want 1 to {MOST_BIT_SECONDS} seconds"
+                "expire {seconds}: expected 1 to {MOST_BIT_SECONDS} seconds"
             ));
         }
         // A flow bit may have the same name as a host bit.
@@ -200,7 +200,7 @@ impl Reader<'_> {
             "isnotset" => HostBitVerb::IsNotSet,
             _ => {
                 return wrong(format!(
-                    "{verb:?}: want set, unset, toggle, isset, isnotset or noalert"
+                    "{verb:?}: expected set, unset, toggle, isset, isnotset or noalert"
                 ));
             }
         };
@@ -253,7 +253,7 @@ fn rate(value: &str, kind: Option<RateKind>) -> Read<Rate> {
     }
     if let Some(multiplier) = factor {
         if multiplier < 2 || kind.is_some() {
-            return wrong("want a multiplier of 2 or more, and type backoff");
+            return wrong("expected a multiplier of 2 or more, and type backoff");
         }
         kind = Some(RateKind::Backoff { multiplier });
     }
@@ -264,6 +264,6 @@ fn rate(value: &str, kind: Option<RateKind>) -> Read<Rate> {
             count,
             seconds,
         }),
-        _ => wrong("want track, count and seconds"),
+        _ => wrong("expected track, count and seconds"),
     }
 }

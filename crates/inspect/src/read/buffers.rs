@@ -103,7 +103,7 @@ pub(super) fn transform_of(name: &str, value: &str) -> Read<Option<Transform>> {
             let key = bytes(&format!("\"|{}|\"", value.trim_matches('"')))?;
             if !(1..=MOST_KEY).contains(&key.len()) {
                 return wrong(format!(
-                    "want a key of 1 to {MOST_KEY} bytes in hexadecimal digits"
+                    "expected a key of 1 to {MOST_KEY} bytes in hexadecimal digits"
                 ));
             }
             Ok(Some(Transform::Xor(key.into())))
@@ -127,7 +127,7 @@ fn from_base64(value: &str) -> Read<Transform> {
             ("mode", "rfc4648") => how.others = Others::End,
             ("mode", "rfc2045") => how.others = Others::Skip,
             ("mode", "strict") => how.others = Others::Refuse,
-            _ => return wrong(format!("{part:?}: want bytes, offset or mode")),
+            _ => return wrong(format!("{part:?}: expected bytes, offset or mode")),
         }
     }
     Ok(Transform::DecodeBase64(how))

@@ -33,7 +33,7 @@ impl Reader<'_> {
             "content" | "uricontent" => self.content(option.name, value, rule)?,
             name if MODIFIERS_OF_CONTENT.contains(&name) => {
                 let Some(content) = last_content(rule) else {
-                    return wrong("there is no content in front of it");
+                    return wrong("no content before it");
                 };
                 modify(content, option.name, value, &self.variable_names)?;
             }
@@ -97,13 +97,13 @@ impl Reader<'_> {
         let or_else = match value {
             "" => false,
             "or_else" => true,
-            _ => return wrong(format!("{value:?}: want or_else or nothing")),
+            _ => return wrong(format!("{value:?}: expected or_else or nothing")),
         };
         if self.buffer == Buffer::Payload {
-            return wrong("there is no buffer in front of it");
+            return wrong("no buffer before it");
         }
         if !self.buffer.may_be_absent() {
-            return unable("absent behind a buffer of which that is not told");
+            return unable("absent after a buffer that does not support it");
         }
         self.push(Test::Absent { or_else }, rule);
         Ok(())
@@ -150,7 +150,7 @@ impl Reader<'_> {
         let (not, quoted) = negated(value);
         let in_quotes = quoted.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
         let Some(inner) = in_quotes.or(Some(quoted).filter(|it| it.starts_with('/'))) else {
-            return wrong("want an expression in quotes, such as \"/a+/i\"");
+            return wrong("expected an expression in quotes, such as \"/a+/i\"");
         };
         // An `m` may precede other delimiters, as in Perl.
         let (delimiter, body) = match inner.strip_prefix('m') {
@@ -161,10 +161,10 @@ impl Reader<'_> {
             None => ('/', inner.strip_prefix('/').unwrap_or_default()),
         };
         let Some((expression, letters)) = body.rsplit_once(delimiter) else {
-            return wrong("want an expression between slashes, such as \"/a+/i\"");
+            return wrong("expected an expression between slashes, such as \"/a+/i\"");
         };
         if letters.contains(',') {
-            return unable("pcre that keeps what it finds");
+            return unable("pcre that stores its matches");
         }
         let (mut flags, mut relative, mut buffer) = (Flags::default(), false, self.buffer);
         for letter in letters.chars() {
@@ -220,7 +220,7 @@ fn base64(value: &str) -> Read<Test> {
             Some(("bytes", value)) => bytes = number::<usize>(value)?.min(BASE64_BYTES),
             Some(("offset", value)) => offset = number(value)?,
             None if part == "relative" => relative = true,
-            _ => return wrong(format!("{part:?}: want bytes, offset or relative")),
+            _ => return wrong(format!("{part:?}: expected bytes, offset or relative")),
         }
     }
     Ok(Test::Base64 {
@@ -241,11 +241,11 @@ fn entropy(value: &str) -> Read<Test> {
             Some(("offset", value)) => offset = signed(value)?,
             Some(("bytes", value)) => bytes = signed(value)?,
             Some(("value", value)) => within = Some(measure(value)?),
-            _ => return wrong(format!("{part:?}: want bytes, offset or value")),
+            _ => return wrong(format!("{part:?}: expected bytes, offset or value")),
         }
     }
     let Some(within) = within else {
-        return wrong("want a value, such as value > 7.5");
+        return wrong("expected a value, such as value > 7.5");
     };
     let count = |number: i64| usize::try_from(number).unwrap_or(0);
     Ok(Test::Entropy {
@@ -259,7 +259,7 @@ fn entropy(value: &str) -> Read<Test> {
 fn measure(text: &str) -> Read<Measure> {
     let number = |text: &str| match text.trim().parse::<f64>() {
         Ok(number) if number.is_finite() => Ok(number),
-        _ => wrong(format!("{text:?}: want a number, such as 4.5")),
+        _ => wrong(format!("{text:?}: expected a number, such as 4.5")),
     };
     let is = |least, most, with_ends| {
         Ok(Measure {
@@ -346,7 +346,7 @@ fn modify(content: &mut Content, name: &str, value: &str, variables: &[String]) 
 /// Returns the bytes of a content: text, with hexadecimal bytes between vertical bars.
 pub(super) fn bytes(quoted: &str) -> Read<Vec<u8>> {
     let Some(inner) = quoted.strip_prefix('"').and_then(|it| it.strip_suffix('"')) else {
-        return wrong("want bytes in quotes, such as \"GET |0d 0a|\"");
+        return wrong("expected bytes in quotes, such as \"GET |0d 0a|\"");
     };
     let mut bytes = Vec::with_capacity(inner.len());
     let (mut in_hex, mut half) = (false, None::<u8>);
@@ -366,7 +366,7 @@ pub(super) fn bytes(quoted: &str) -> Read<Vec<u8>> {
                     half = None;
                 }
                 (None, None) if byte.is_ascii_whitespace() => {}
-                _ => return wrong("want hexadecimal numbers of two digits between bars"),
+                _ => return wrong("expected hexadecimal numbers of two digits between bars"),
             },
             b'\\' => bytes.extend(each.next()),
             _ => bytes.push(byte),

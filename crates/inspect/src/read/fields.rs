@@ -15,7 +15,7 @@ impl Reader<'_> {
         if let Number::Is(bytes) = bytes
             && !(1..=10).contains(&bytes)
         {
-            return wrong(format!("{bytes} bytes: want 1 to 10"));
+            return wrong(format!("{bytes} bytes: expected 1 to 10"));
         }
         Ok(Field {
             bytes,
@@ -40,7 +40,7 @@ impl Reader<'_> {
     pub(super) fn byte_test(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
         let parts = parts(value);
         let [bytes, operator, value, offset, more @ ..] = &parts[..] else {
-            return wrong("want bytes, operator, value, place");
+            return wrong("expected bytes, operator, value, place");
         };
         let (not, operator) = negated(operator);
         let how = match operator {
@@ -51,7 +51,7 @@ impl Reader<'_> {
             ">=" => Comparison::AtLeast,
             "&" => Comparison::And,
             "^" => Comparison::Xor,
-            _ => return wrong(format!("{operator:?}: want <, >, =, <=, >=, & or ^")),
+            _ => return wrong(format!("{operator:?}: expected <, >, =, <=, >=, & or ^")),
         };
         let mut field = if more.iter().any(|part| part.starts_with("string")) {
             // The field extends over all digits that follow.
@@ -76,7 +76,7 @@ impl Reader<'_> {
     pub(super) fn byte_jump(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
         let parts = parts(value);
         let [bytes, offset, more @ ..] = &parts[..] else {
-            return wrong("want bytes, place");
+            return wrong("expected bytes, place");
         };
         let mut field = self.field_or(bytes, 0, offset)?;
         let (mut times, mut align, mut from, mut and) = (1, false, JumpFrom::Here, 0);
@@ -112,7 +112,7 @@ impl Reader<'_> {
     pub(super) fn byte_extract(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
         let parts = parts(value);
         let [bytes, offset, name, more @ ..] = &parts[..] else {
-            return wrong("want bytes, place, name");
+            return wrong("expected bytes, place, name");
         };
         let mut field = self.field(bytes, offset)?;
         let (mut times, mut align) = (1, 1);
@@ -161,10 +161,10 @@ impl Reader<'_> {
             "/" => b'/',
             "<<" => b'<',
             ">>" => b'>',
-            _ => return wrong(format!("oper {operator:?}: want +, -, *, /, << or >>")),
+            _ => return wrong(format!("oper {operator:?}: expected +, -, *, /, << or >>")),
         };
         if name.is_empty() {
-            return wrong("want a result");
+            return wrong("expected a result");
         }
         let mut field = self.field(bytes, offset)?;
         for part in more {
@@ -214,7 +214,7 @@ fn field_option(field: &mut Field, part: &str) -> Read<()> {
 fn check(field: Field) -> Read<()> {
     match field.bytes {
         Number::Is(bytes) if bytes > field.form.most_bytes() as i64 => wrong(format!(
-            "{bytes} bytes: want 1 to {}",
+            "{bytes} bytes: expected 1 to {}",
             field.form.most_bytes()
         )),
         _ => Ok(()),

@@ -61,8 +61,10 @@ fn check_absences(steps: &[Step]) -> Result<(), String> {
         let has_other = |it: &Step| it.is_beside(step) && !it.is_absence();
         let rest = steps.get(place + 1..).unwrap_or_default();
         match (or_else, rest.iter().any(has_other)) {
-            (false, true) => return Err("absent: want no other test of that buffer".to_string()),
-            (true, false) => return Err("absent: want a test behind or_else".to_string()),
+            (false, true) => {
+                return Err("absent: expected no other test of that buffer".to_string());
+            }
+            (true, false) => return Err("absent: expected a test after or_else".to_string()),
             _ => {}
         }
     }
@@ -103,7 +105,7 @@ pub(super) fn split_by_side(rule: &mut Rule, sides: &[Option<bool>]) -> Result<R
             Some(true) => of_request.push(step.clone()),
             Some(false) => of_response.push(step.clone()),
             None => {
-                let what = "with a buffer that both messages have: say to_server or to_client";
+                let what = "with a buffer that both messages have: add to_server or to_client";
                 return Err(what.to_string());
             }
         }

@@ -20,7 +20,7 @@ pub(super) fn action(name: &str) -> Read<Action> {
             return Err(Refusal::NotUnderstood);
         }
         _ if form::is_scoped(name) => return Err(Refusal::NotUnderstood),
-        _ => return wrong(format!("{name:?}: want alert, pass, drop or reject")),
+        _ => return wrong(format!("{name:?}: expected alert, pass, drop or reject")),
     })
 }
 
@@ -30,7 +30,7 @@ impl Reader<'_> {
         let Some(protocol) = header.get(1) else {
             return Err((
                 first,
-                "want a protocol behind the action, such as tcp".to_string(),
+                "expected a protocol after the action, such as tcp".to_string(),
             ));
         };
         self.protocol(protocol.text, rule)
@@ -42,7 +42,7 @@ impl Reader<'_> {
         let [source, source_ports, way, destination, destination_ports] = rest else {
             return Err((
                 protocol.at,
-                "want addresses and ports on both sides of ->, such as any any -> any 80"
+                "expected addresses and ports on both sides of ->, such as any any -> any 80"
                     .to_string(),
             ));
         };
@@ -51,7 +51,7 @@ impl Reader<'_> {
             "<>" => true,
             // Each half of the rule has its own direction.
             "=>" => false,
-            other => return Err((way.at, format!("{other:?}: want ->, <> or =>"))),
+            other => return Err((way.at, format!("{other:?}: expected ->, <> or =>"))),
         };
         self.is_of_transactions = way.text == "=>";
         let side = |addresses: &Word<'_>, ports: &Word<'_>| {
@@ -69,7 +69,7 @@ impl Reader<'_> {
                 (ports, read.ports.is_empty()),
             ] {
                 if is_empty {
-                    let why = "nothing is left of it; what do its variables stand for?";
+                    let why = "it is empty; check its variables";
                     return Err((word.at, format!("{}: {why}", word.text)));
                 }
             }
@@ -94,7 +94,7 @@ impl Reader<'_> {
                 return Ok(());
             }
             return Err(format!(
-                "{name:?} is no protocol: want tcp, udp, icmp, ip, http, dns, tls, smtp, ftp, ssh, smb, dcerpc, sip, mqtt, http2, ntp or ike"
+                "unknown protocol {name:?}: expected tcp, udp, icmp, ip, http, dns, tls, smtp, ftp, ssh, smb, dcerpc, sip, mqtt, http2, ntp or ike"
             ));
         };
         (rule.protocol, rule.applications) = (protocol, applications);

@@ -30,7 +30,7 @@ impl Reader<'_> {
 
     pub(super) fn rule(&mut self, written: &Written<'_>) -> Placed<Rule> {
         let Some(first) = written.header.first() else {
-            return Err((0, "want an action, such as alert".to_string()));
+            return Err((0, "expected an action, such as alert".to_string()));
         };
         let action = match action(first.text) {
             Ok(action) => action,

@@ -104,7 +104,7 @@ impl Reader<'_> {
             "toserver" => Ends::Client,
             "toclient" => Ends::Server,
             "either" => Ends::Either,
-            other => return wrong(format!("{other:?}: want toserver, toclient or either")),
+            other => return wrong(format!("{other:?}: expected toserver, toclient or either")),
         };
         let count = self.up_to(i64::MAX, count)?;
         rule.headers.push(match name {
@@ -126,7 +126,7 @@ impl Reader<'_> {
             place => {
                 let place: i8 = number(place)?;
                 if !(-MOST_LAYERS..MOST_LAYERS).contains(&place.into()) {
-                    return wrong(format!("tag {place}: want -3 to 2, any or all"));
+                    return wrong(format!("tag {place}: expected -3 to 2, any or all"));
                 }
                 if !(-(MOST_VLANS as i8)..MOST_VLANS as i8).contains(&place) {
                     return unable("vlan.id of a third tag");
@@ -142,14 +142,14 @@ impl Reader<'_> {
     /// Reads `stream_size`.
     fn stream_size(&self, value: &str) -> Read<HeaderTest> {
         let [ends, how, bytes] = parts(value)[..] else {
-            return wrong("want whose bytes, how they are compared, and with how many");
+            return wrong("expected the sender, the comparison, and the number of bytes");
         };
         let ends = match ends {
             "client" => Ends::Client,
             "server" => Ends::Server,
             "both" => Ends::Both,
             "either" => Ends::Either,
-            _ => return wrong(format!("{ends:?}: want client, server, both or either")),
+            _ => return wrong(format!("{ends:?}: expected client, server, both or either")),
         };
         let bytes = self.up_to(i64::MAX, &format!("{how}{bytes}"))?;
         Ok(HeaderTest::StreamBytes { ends, bytes })
@@ -183,7 +183,7 @@ pub(super) fn checksum(
     let not = match value.trim_matches('"') {
         "invalid" => false,
         "valid" => true,
-        _ => return wrong(format!("{value:?}: want valid or invalid")),
+        _ => return wrong(format!("{value:?}: expected valid or invalid")),
     };
     let anomaly = match protocol {
         None => Anomaly::HeaderChecksum,
@@ -270,7 +270,7 @@ fn ip_option(value: &str) -> Read<Option<u8>> {
     match names.iter().find(|it| it.0 == value) {
         Some(&(_, number)) => Ok(Some(number)),
         None if value == "any" => Ok(None),
-        None => wrong(format!("{value:?} is no option of IP that has a name")),
+        None => wrong(format!("unknown IP option {value:?}")),
     }
 }
 
@@ -284,7 +284,12 @@ fn tls_state(value: &str) -> Read<Bits> {
     for name in value.split([',', '|']) {
         match TLS_STATES.iter().position(|known| *known == name.trim()) {
             Some(bit) => is.bits |= 1 << bit,
-            None => return wrong(format!("{name:?}: want one of {}", TLS_STATES.join(", "))),
+            None => {
+                return wrong(format!(
+                    "{name:?}: expected one of {}",
+                    TLS_STATES.join(", ")
+                ));
+            }
         }
     }
     Ok(is)

@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
         if is_modifier {
             let is_content = |step: &Step| matches!(step.test, Test::Content(_));
             let Some(last) = rule.steps.iter().rposition(is_content) else {
-                return wrong("there is no content in front of it");
+                return wrong("no content before it");
             };
             // Tests that depend on that content, and follow it, move to the same buffer.
             let before = std::mem::replace(&mut rule.steps[last].buffer, buffer);
@@ -197,7 +197,7 @@ pub(super) fn number_or_name(text: &str, variables: &[String]) -> Read<Number> {
     }
     signed(text).map(Number::Is).or_else(|_| {
         wrong(format!(
-            "{text:?}: want a number, or the name of one that was read before"
+            "{text:?}: expected a number, or the name of one that was read before"
         ))
     })
 }

@@ -156,7 +156,7 @@ fn decoded_base64_is_available_to_all_its_tests() {
 }
 
 #[test]
-fn protocols_of_one_version_of_ip_fit_that_only() {
+fn rules_for_one_ip_version_match_that_version_only() {
     let rules = "alert icmpv4 any any -> any any (sid:1;)\n\
                  alert icmpv6 any any -> any any (sid:2;)\n\
                  alert icmp any any -> any any (sid:3;)\n\
@@ -257,7 +257,7 @@ fn a_pass_rule_passes_its_flow_or_only_its_packet() {
 }
 
 #[test]
-fn rules_see_buffers_as_they_want_them_changed() {
+fn rules_match_the_transformed_buffers() {
     let options = [
         "http.uri; to_uppercase; content:\"/A B\";",
         "http.uri.raw; url_decode; content:\"/a B\";",
@@ -296,7 +296,7 @@ fn a_buffer_too_long_to_transform_matches_nothing() {
 }
 
 #[test]
-fn each_header_line_is_one() {
+fn each_http_header_line_is_matched_separately() {
     let options = [
         "http.request_header; content:\"X-Two: three\"; startswith; endswith;",
         "http.request_header; content:\"Host\"; content:\"three\";",
@@ -377,7 +377,7 @@ fn rules_can_match_an_absent_buffer() {
 }
 
 #[test]
-fn names_in_dns_responses_have_a_keyword_of_their_own() {
+fn only_one_dns_keyword_matches_names_in_responses() {
     let options = [
         "dns.query; content:\"name\";",
         "dns.queries.rrname; content:\"name\";",
@@ -405,7 +405,7 @@ fn names_in_dns_responses_have_a_keyword_of_their_own() {
 }
 
 #[test]
-fn numbers_may_be_as_wide_as_others_say() {
+fn byte_keywords_accept_a_width_from_a_variable() {
     let options = [
         "byte_extract:1,0,width; byte_test:width,=,0x0304,1;",
         "byte_extract:1,0,width; byte_jump:width,1; isdataat:!1,relative;",
@@ -416,7 +416,7 @@ fn numbers_may_be_as_wide_as_others_say() {
 }
 
 #[test]
-fn protocols_that_a_flow_is_not_of_may_be_named() {
+fn rules_may_exclude_an_application_protocol() {
     let options = [
         "app-layer-protocol:!http;",
         "app-layer-protocol:!tls;",
@@ -478,7 +478,7 @@ fn rules_about_events_and_checksums_see_malformed_packets() {
 }
 
 #[test]
-fn bytes_may_be_spread_evenly_or_not() {
+fn entropy_rules_match_the_entropy_of_the_bytes() {
     let options = [
         "entropy: value = 2;",
         "entropy: value > 1.9, bytes 4;",
@@ -512,7 +512,7 @@ fn bytes_may_be_spread_evenly_or_not() {
 }
 
 #[test]
-fn tags_of_frames_may_be_asked_about() {
+fn rules_match_vlan_tags_by_id_and_layer() {
     let options = [
         "vlan.id:200;",
         "vlan.id:0x12c,1;",
@@ -546,7 +546,7 @@ fn tags_of_frames_may_be_asked_about() {
 }
 
 #[test]
-fn keywords_that_are_read_may_be_required() {
+fn a_rule_may_require_any_supported_keyword() {
     for (name, is_read) in [
         ("sid", true),
         ("content", true),
@@ -572,7 +572,7 @@ fn keywords_that_are_read_may_be_required() {
 }
 
 #[test]
-fn streams_may_be_asked_about_alone() {
+fn only_stream_rules_match_only_packets_within_a_stream() {
     let options = [
         "flow:only_stream;",
         "content:\"k\"; flow:only_stream;",
@@ -657,7 +657,7 @@ fn unsupported_or_unmatchable_rules_are_skipped_with_a_reason() {
         ),
         (
             "http any any -> any any (pcre:\"/(x)/U, flow:name\";",
-            "pcre that keeps what it finds",
+            "pcre that stores its matches",
         ),
         (
             "snmp any any -> any any (",
@@ -709,7 +709,7 @@ fn rules_of_other_projects_are_parsed_and_invalid_ones_reported() {
 }
 
 #[test]
-fn headers_are_buffers_of_packets_that_have_them() {
+fn header_buffers_exist_only_in_packets_with_these_headers() {
     let options = [
         "ipv4.hdr; content:\"|40 06|\"; offset:8; depth:2;",
         "tcp.hdr; content:\"|00 50|\"; offset:2; depth:2; ipv4.hdr; byte_test:1,=,0x45,0;",
@@ -745,7 +745,7 @@ fn headers_are_buffers_of_packets_that_have_them() {
 }
 
 #[test]
-fn packets_and_bytes_of_a_flow_are_compared() {
+fn rules_compare_packet_and_byte_counts_of_a_flow() {
     let options = [
         "flow.pkts:toserver,=3;",
         "flow.pkts:toclient,>1;",
@@ -815,7 +815,7 @@ fn transaction_rules_have_buffers_of_both_request_and_response() {
         ),
         (
             rule(http, &format!("http.cookie; content:\"a\"; {of_both}")),
-            "with a buffer that both messages have: say to_server or to_client",
+            "with a buffer that both messages have: add to_server or to_client",
         ),
         (
             rule("alert dns any any => any any", "dns.query; content:\"a\";"),

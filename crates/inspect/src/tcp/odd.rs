@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_odd_about_what_two_ends_say() {
+    fn a_correct_connection_has_no_anomaly() {
         let all = [
             &OPEN[..],
             &[
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn oddities_of_openings_have_their_names() {
+    fn each_anomaly_of_a_handshake_is_identified() {
         let asked = [SYN_];
         let both = [SYN_, (SERVER, SYN, 500, 0, 0)];
         let answered = [SYN_, ANSWER];
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn oddities_of_open_connections_have_their_names() {
+    fn each_anomaly_of_an_established_connection_is_identified() {
         let used = [
             &OPEN[..],
             &[(CLIENT, ACK, 101, 501, 10), (SERVER, ACK, 501, 111, 0)],
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn oddities_of_ends_of_connections_have_their_names() {
+    fn each_anomaly_of_a_closing_connection_is_identified() {
         let client_closed = [&OPEN[..], &[(CLIENT, ACK, 101, 501, 10)]].concat();
         let client_closed = [
             &client_closed[..],

@@ -9,7 +9,7 @@ pub enum BenchmarkError {
     #[error(transparent)]
     Results(#[from] ResultsError),
     /// The plan requests a subject that does not exist.
-    #[error("no {what} \"{asked}\" here; there are {there}")]
+    #[error("unknown {what} \"{asked}\"; available: {there}")]
     Unknown {
         /// The word for a subject.
         what: &'static str,
@@ -22,7 +22,7 @@ pub enum BenchmarkError {
     #[error("{0}")]
     Missing(String),
     /// Every unit failed.
-    #[error("no {what} could be measured; the first said: {why}")]
+    #[error("no {what} could be measured; the first failed: {why}")]
     Nothing {
         /// The word for a subject.
         what: &'static str,

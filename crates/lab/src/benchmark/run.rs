@@ -239,7 +239,7 @@ pub(crate) fn choose<S>(
             .iter()
             .map(|l| format!("{}: {} ({})", l.what, l.why, l.how));
         return Err(BenchmarkError::Missing(format!(
-            "\"{asked}\" cannot be had here; missing: {}",
+            "\"{asked}\" is unavailable here; missing: {}",
             why.collect::<Vec<_>>().join("; ")
         )));
     }
@@ -274,8 +274,8 @@ mod tests {
     fn a_long_message_keeps_its_beginning_and_its_end() {
         assert_eq!(in_short("one\n"), "one");
         assert_eq!(
-            in_short("died; its last words:\na\nb\n c"),
-            "died; its last words: c"
+            in_short("exited; last output:\na\nb\n c"),
+            "exited; last output: c"
         );
         assert_eq!(in_short(""), "");
     }
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_failed_and_was_made_again_is_told() {
+    fn a_failed_and_repeated_attempt_is_reported() {
         let made_up = MadeUp {
             fails_at: vec![1],
             ..MadeUp::default()
@@ -510,8 +510,11 @@ mod tests {
         assert_eq!(choose(&[]).unwrap().0, ["a", "b"]);
         assert_eq!(choose(&["b"]).unwrap().0, ["b"]);
         let unknown = choose(&["d"]).unwrap_err().to_string();
-        assert_eq!(unknown, "no letter \"d\" here; there are a, b, c");
+        assert_eq!(unknown, "unknown letter \"d\"; available: a, b, c");
         let missing = choose(&["a", "c"]).unwrap_err().to_string();
-        assert!(missing.starts_with("\"c\" cannot be had here"), "{missing}");
+        assert!(
+            missing.starts_with("\"c\" is unavailable here"),
+            "{missing}"
+        );
     }
 }

@@ -84,7 +84,7 @@ fn constant_rate(
     }
     if tally.received == 0 {
         return Err(RunError::Device(format!(
-            "not one of {} packets came back ({} refused by a full ring)",
+            "none of {} packets came back ({} refused by a full ring)",
             tally.owed, tally.refused
         )));
     }

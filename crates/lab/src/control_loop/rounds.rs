@@ -82,7 +82,7 @@ pub fn read_rounds(text: &str) -> Result<Vec<Record>, RoundsError> {
                     "in-time" => Outcome::InTime,
                     "late" => Outcome::Late,
                     "lost" => Outcome::Lost,
-                    _ => return Err(wrong(number, "no such outcome")),
+                    _ => return Err(wrong(number, "unknown outcome")),
                 },
                 balance: float(fields[3])?,
                 travel: float(fields[4])?,

@@ -62,10 +62,10 @@ pub enum RunError {
     #[error("cannot make a folder for the output of plant and controller: {0}")]
     Scratch(std::io::Error),
     /// A side printed something unexpected.
-    #[error("{0}: not what a side of the loop says; are both of the same taut?")]
+    #[error("{0}: not an output of plant or controller; do both sides run the same taut?")]
     Said(String),
     /// The user stopped the run.
-    #[error("stopped before the loop had run")]
+    #[error("stopped before the loop finished")]
     Stopped,
 }
 

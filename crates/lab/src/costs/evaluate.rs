@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_runs_are_no_model_and_say_why() {
+    fn too_few_runs_yield_no_model_but_a_reason() {
         let mut results = made_up::results();
         results.outcomes.retain(|trial| trial.number < 4);
         let ports = Evaluation::of(&results).ports;

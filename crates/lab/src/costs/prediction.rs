@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_model_there_is_nothing_to_ask() {
+    fn predictions_are_unavailable_without_a_model() {
         let mut results = made_up::results();
         results.outcomes.clear();
         assert_eq!(Asked::of(&Evaluation::of(&results)), None);

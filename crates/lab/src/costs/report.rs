@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     #[ignore = "writes a page to look at: cargo test -p taut-lab -- --ignored look"]
-    fn look_at_a_made_up_page() {
+    fn a_synthetic_page_is_written_for_manual_inspection() {
         let folder = taut_host::private::scratch().unwrap().keep();
         made_up::write(&folder);
         println!("{}", show::<Costs>(&folder, None).unwrap().page.display());

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_with_an_interruption_does_not_change_the_cost() {
+    fn one_interrupted_slice_does_not_change_the_cost() {
         let slices = [slice(800, 98_000), slice(800, 98_000), slice(80, 98_000)];
         let trial = of_slices("null".to_owned(), (0, POINT), &slices, 1e6).unwrap();
         assert_eq!((trial.cycles, trial.batch), (122.5, 16.0));

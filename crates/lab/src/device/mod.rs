@@ -559,7 +559,7 @@ mod tests {
     #[test]
     fn a_device_that_is_not_there_is_named() {
         let unknown = Choice::parse("memif-idle,vpp").unwrap_err();
-        assert!(unknown.contains("no device `vpp`"), "{unknown}");
+        assert!(unknown.contains("unknown device `vpp`"), "{unknown}");
         assert!(unknown.contains("--list-devices"), "{unknown}");
         assert!(Choice::parse(" ,").unwrap_err().contains("no device named"));
         assert_eq!(Choice::parse("all"), Ok(Choice::All));

@@ -32,12 +32,13 @@ fn chain() -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use taut_functions::FUNCTIONS;
 
     #[test]
-    fn its_chain_file_is_one() {
+    fn the_written_chain_file_of_the_router_is_valid() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path()).unwrap();
-        let chain = taut_engine::Chain::load(&path(folder.path())).unwrap();
+        let chain = taut_engine::Chain::load(&path(folder.path()), FUNCTIONS).unwrap();
         assert_eq!(chain.functions.len(), 1);
     }
 }

@@ -7,7 +7,7 @@ use super::{Choice, Device, chosen};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_host::testbed::GENERATOR_INTERFACES;
-use taut_port::PortSpec;
+use taut_port::{Attachment, PortSpec};
 use taut_traffic::{Instrument, Sizes, Traffic};
 use taut_wire::UdpFlow;
 
@@ -46,8 +46,7 @@ impl Device {
     pub fn named(id: &str) -> Result<Self, UnknownDevice> {
         let choice = Choice::parse(id).map_err(UnknownDevice::Name)?;
         if !matches!(&choice, Choice::Named(devices) if devices.len() == 1) {
-            let line =
-                "--device: one device at a time; taut demo --list-devices shows those there are";
+            let line = "--device: one device at a time; taut demo --list-devices lists the devices";
             return Err(UnknownDevice::Name(line.to_string()));
         }
         let (devices, left_out) = chosen(&choice);
@@ -118,10 +117,9 @@ impl DeviceUnderTest {
             )),
             Self::Ports(specs) => {
                 let names = specs.iter().map(|spec| {
-                    let kernels = matches!(spec.backend(), "af_packet" | "af_xdp");
-                    kernels
+                    (spec.kind().attachment == Attachment::Interface)
                         .then(|| spec.target().to_string())
-                        .ok_or_else(|| format!("{needs}, and {spec} is none"))
+                        .ok_or_else(|| format!("{needs}; {spec} is not one"))
                 });
                 names.collect()
             }

@@ -10,6 +10,7 @@
 use super::{Device, DeviceKind};
 use std::path::Path;
 use taut_engine::{Chain, DEFAULT_BURST, Flush, MOST_BURST, NOT_IN_KERNEL, Stage, Wait};
+use taut_functions::FUNCTIONS;
 
 /// Names for `taut forward`, one for each transport, with its default flush policy; `xdp` runs in the kernel.
 const BASES: [&str; 4] = ["memif", "af_packet", "af_xdp", "xdp"];
@@ -28,7 +29,7 @@ pub(super) fn split(text: &str) -> Result<Vec<Vec<String>>, String> {
             Some(device) if is_option => device.push(word.to_string()),
             None if is_option => {
                 return Err(format!(
-                    "{word}: want a device before its options, such as memif,{word}"
+                    "{word}: expected a device before its options, such as memif,{word}"
                 ));
             }
             _ => devices.push(vec![word.to_string()]),
@@ -78,7 +79,7 @@ pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String>
     }
     if base.routes && (given.chain.is_some() || !given.functions.is_empty()) {
         return Err(wrong(format!(
-            "{name} has a chain of its own: put functions and chains behind {}",
+            "{name} has a chain of its own: put functions and chains after {}",
             BASES.join(", ")
         )));
     }
@@ -98,7 +99,7 @@ pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String>
         DeviceKind::Kernel => return Err(wrong(NOT_IN_KERNEL.to_string())),
         _ => {
             return Err(wrong(format!(
-                "options are those of taut forward, which {name} is not: put them behind {}",
+                "options apply to taut forward, which {name} is not: put them after {}",
                 BASES.join(", ")
             )));
         }
@@ -132,7 +133,7 @@ fn unknown(id: &str, list: &[Device]) -> String {
         .filter(|(likeness, _)| *likeness > 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0));
     let hint = alike.map_or(String::new(), |(_, name)| format!(", did you mean {name}?"));
-    format!("there is no device `{id}`{hint}; taut demo --list-devices shows those there are")
+    format!("unknown device `{id}`{hint}; taut demo --list-devices lists the devices")
 }
 
 /// The parsed options.
@@ -161,17 +162,17 @@ impl Given {
             "burst" => {
                 let burst = value.parse().ok().filter(|n| (1..=MOST_BURST).contains(n));
                 let burst = burst
-                    .ok_or_else(|| format!("burst={value}: want 1 to {MOST_BURST} packets"))?;
+                    .ok_or_else(|| format!("burst={value}: expected 1 to {MOST_BURST} packets"))?;
                 self.burst.replace(burst).is_some()
             }
             "function" => {
-                let stage: Stage = value.parse().map_err(|e| format!("{e}"))?;
+                let stage = Stage::parse(value, FUNCTIONS).map_err(|e| format!("{e}"))?;
                 stage.check().map_err(|e| e.to_string())?;
                 self.functions.push(value.to_string());
                 false
             }
             "chain" => {
-                let chain = Chain::load(Path::new(value)).map_err(|e| e.to_string())?;
+                let chain = Chain::load(Path::new(value), FUNCTIONS).map_err(|e| e.to_string())?;
                 if chain.place == taut_engine::Place::Kernel {
                     return Err(format!(
                         "chain={value}: the device says where the chain runs: leave out place = \"kernel\", and name \
@@ -182,7 +183,7 @@ impl Given {
             }
             other => {
                 return Err(format!(
-                    "no option `{other}`: want flush=POLICY, wait=POLICY, burst=N, function=NAME(KEY=VALUE, ...) or chain=FILE"
+                    "no option `{other}`: expected flush=POLICY, wait=POLICY, burst=N, function=NAME(KEY=VALUE, ...) or chain=FILE"
                 ));
             }
         };
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn options_become_those_of_taut_forward() {
+    fn variant_options_become_arguments_of_taut_forward() {
         let device = one(
             "memif, flush=full(32, 50us), burst=64, function=burn(cycles=100), function=mac-swap",
         );
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_brings_its_functions_and_its_flush_policy() {
+    fn a_chain_file_supplies_the_functions_and_flush_policy() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("c.toml");
         let text = "ports = [\"null:\"]\nflush = \"each\"\n[[function]]\nname = \"mac-swap\"\n";
@@ -303,20 +304,20 @@ mod tests {
         for (text, part) in [
             ("memif-idl", "did you mean memif-idle?"),
             ("afxdp,flush=each", "did you mean af_xdp?"),
-            ("memif,flsh=each", "want flush=POLICY"),
-            ("memif,flush=eech", "want full(N, TIME)"),
-            ("memif,flush=full(32, 100us", "want full(N, TIME)"),
+            ("memif,flsh=each", "expected flush=POLICY"),
+            ("memif,flush=eech", "expected full(N, TIME)"),
+            ("memif,flush=full(32, 100us", "expected full(N, TIME)"),
             ("memif,flush=each,flush=each", "given twice"),
-            ("memif,wait=nap", "want poll, yield"),
+            ("memif,wait=nap", "expected poll, yield"),
             ("memif,wait=poll,wait=yield", "given twice"),
-            ("memif,burst=0", "want 1 to 256"),
+            ("memif,burst=0", "expected 1 to 256"),
             ("memif,function=nonsense", "nonsense"),
             ("memif,function=burn(cycle=1)", "cycle"),
             ("memif-route,function=mac-swap", "has a chain of its own"),
             ("memif,chain=/no/such/file.toml", "/no/such/file.toml"),
             (
                 "veth-bridge,flush=each",
-                "behind memif, af_packet, af_xdp, xdp",
+                "after memif, af_packet, af_xdp, xdp",
             ),
             ("flush=each", "memif,flush=each"),
         ] {

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_get_their_simulation() {
+    fn measured_timer_ticks_are_simulated() {
         let found = MeasuredInterruptions {
             generator: ticking(),
             device: None,
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn one_run_without_the_devices_side_leaves_it_unknown() {
+    fn one_run_without_device_interruptions_leaves_the_device_unknown() {
         let without = MeasuredInterruptions {
             generator: ticking(),
             device: None,

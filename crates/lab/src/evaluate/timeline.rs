@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_worst_and_a_bounded_background() {
+    fn a_timeline_contains_the_worst_packets_and_a_bounded_background() {
         let timeline = timeline(2, 50_000);
         assert_eq!(timeline.worst.len(), WORST);
         let least = timeline

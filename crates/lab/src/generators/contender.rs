@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_asked_for_in_each_programs_own_unit() {
+    fn rates_are_passed_in_the_unit_of_each_generator() {
         let line = command("taut-memif", Some(1e6));
         assert!(
             line.contains("memif:END,role=client --rate 1000000 "),

@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_come_out_of_the_trials() {
+    fn pacing_and_rate_errors_are_computed_from_the_trials() {
         let results = made_up();
         let evaluation = Evaluation::of(&results);
         let at = &evaluation.rows[0].rates[0];

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_those_that_the_slowest_can_hold() {
+    fn rates_derive_from_the_rate_of_the_slowest_generator() {
         assert_eq!(rates(6e6), [1e6, 2e6, 4e6]);
         assert_eq!(rates(4.5e6), [100e3, 200e3, 400e3]);
         assert_eq!(rates(180e3), [10e3, 50e3, 100e3]);

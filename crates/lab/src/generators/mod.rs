@@ -192,7 +192,7 @@ fn choose_rates(generators: &[Contender], measured: &[Trial], asked_pps: &[f64])
             transport,
             pps: lengths::rates(pps).to_vec(),
             why: format!(
-                "the slowest that can be asked for a rate, {}, sends {} at most",
+                "the slowest generator with a configurable rate, {}, sends at most {}",
                 slowest.label,
                 taut_measure::quantity::rate(pps)
             ),
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_derive_from_the_slowest_pacing_generator_of_a_transport() {
+    fn rates_follow_the_slowest_paced_generator_of_a_transport() {
         let contender = |id: &str, program, transport| Contender {
             id: id.to_string(),
             label: id.to_string(),
@@ -230,7 +230,10 @@ mod tests {
         let rates = choose_rates(&generators, &measured, &[]);
         assert_eq!(rates[0].pps, [1e6, 2e6, 4e6]);
         assert_eq!(rates[1].pps, [10e3, 50e3, 100e3]);
-        assert!(rates[1].why.contains("d, sends 140 kpkt/s"), "{rates:?}");
+        assert!(
+            rates[1].why.contains("d, sends at most 140 kpkt/s"),
+            "{rates:?}"
+        );
         let asked = choose_rates(&generators, &measured, &[5e3]);
         assert!(asked.iter().all(|r| r.pps == [5e3]));
     }

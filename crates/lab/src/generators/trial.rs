@@ -251,7 +251,7 @@ fn receive(
     let _ = process.stop();
     if arrivals.frames < 2 {
         return Err(Failed::Broken(format!(
-            "no frames came in {:.1} s",
+            "no frames received in {:.1} s",
             length.as_secs_f64()
         )));
     }
@@ -273,7 +273,7 @@ fn wait_for_frames(
         process.check()?;
         if begun.elapsed() > START_PATIENCE {
             return Err(Failed::Broken(format!(
-                "nothing came in {} s; its last words: {}",
+                "no frame received in {} s; last output: {}",
                 START_PATIENCE.as_secs(),
                 process.last_lines()
             )));

@@ -201,7 +201,7 @@ impl<'a> Evaluation<'a> {
         Points { by }
     }
 
-    /// Returns the trials by size of the list.
+    /// Returns the trials by the size, in bytes, of the list that each packet walks.
     pub fn walks(&self, id: &str) -> Points<'a, u64> {
         let mut by: BTreeMap<u64, Vec<&Trial>> = BTreeMap::new();
         for trial in self.series(id, Part::Walk).flat_map(|s| &s.trials) {
@@ -564,7 +564,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn costs_knees_and_predictions_come_out_of_the_trials() {
+    fn costs_knees_and_predictions_are_computed_from_the_trials() {
         let results = made_up();
         let rows = Evaluation::of(&results).rows;
         let (null, memif) = (&rows[0], &rows[1]);
@@ -623,7 +623,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_access_costs_what_the_steps_add() {
+    fn access_cycles_equal_the_increase_between_steps() {
         let results = made_up();
         let access = Evaluation::of(&results).access_cycles("null");
         assert_eq!(access.len(), 2);

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_and_bursts_come_into_the_ports() {
+    fn port_specs_contain_socket_path_burst_and_size() {
         let framework = Framework::new(
             "x",
             "x",

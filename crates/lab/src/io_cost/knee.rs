@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_without_idle_cycles_has_its_knee_at_nothing() {
+    fn the_knee_of_a_core_without_idle_cycles_is_zero() {
         let (knee, _) = search(settings(), |load| core(70.0, 1e12, load));
         assert_eq!(knee.holds_at, 0);
         assert!(knee.at().unwrap() < 4.0, "{knee:?}");

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_of_dpdk_is_that_of_its_driver() {
+    fn a_dpdk_port_is_identified_by_its_driver() {
         let (frameworks, _) = super::super::framework::possible();
         let mut dpdk = frameworks[0].clone();
         dpdk.ports[0] = "dpdk:net_memif0,role=client".to_owned();

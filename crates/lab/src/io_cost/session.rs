@@ -10,7 +10,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use taut_engine::{Chain, Counters, CountersView, Flush, Worker};
+use taut_engine::{Chain, Counters, CountersView, Flush, Stage, Worker};
+use taut_functions::FUNCTIONS;
 use taut_host::testbed::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
 use taut_host::testpmd::{self, Memory, Testpmd};
 use taut_host::{DeviceProcess, Steering, Testbed};
@@ -162,7 +163,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Returns the framework.
+    /// Returns the packet I/O framework that this session measures.
     pub(crate) fn framework(&self) -> &'a Framework {
         self.framework
     }
@@ -172,7 +173,7 @@ impl<'a> Session<'a> {
     pub(crate) fn repeats(&self) -> impl Fn(u32) + use<'a> {
         let (repeats, framework) = (self.rig.repeats, self.framework);
         move |attempt| {
-            let why = format!("attempt {attempt}: not one packet came through");
+            let why = format!("attempt {attempt}: no packet was forwarded");
             repeats.note(framework.label.clone(), why);
         }
     }
@@ -236,7 +237,7 @@ fn wait_for_packets(instrument: &mut Instrument, stop: &AtomicBool) -> Result<()
         }
         if begun.elapsed() > LINK_PATIENCE {
             return Err(Failed::Broken(format!(
-                "links are up, but nothing came through in {} s",
+                "links are up, but no packet was forwarded in {} s",
                 LINK_PATIENCE.as_secs()
             )));
         }
@@ -371,7 +372,10 @@ impl Forwarder {
     /// Runs the worker of a chain on a thread of this process.
     fn start_thread(rig: &Rig<'_>, ports: &[String; 2], work: &Work) -> Result<Self, Failed> {
         let stop = Arc::new(AtomicBool::new(false));
-        let functions = work.functions().into_iter().map(|f| f.parse());
+        let functions = work
+            .functions()
+            .into_iter()
+            .map(|f| Stage::parse(&f, FUNCTIONS));
         let chain = Chain {
             flush: work.flush(),
             burst: work.burst,
@@ -446,7 +450,7 @@ impl Forwarder {
                     _ => taut_says(&text),
                 };
                 said.ok_or_else(|| {
-                    Failed::Broken("it ended without saying what it counted".to_string())
+                    Failed::Broken("it exited without printing its counters".to_string())
                 })
             }
             Self::Thread {
@@ -569,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn work_becomes_functions_that_the_engine_reads() {
+    fn work_is_converted_into_functions_that_the_engine_accepts() {
         let work = Work {
             burn_cycles: 50,
             walk: Some((10, 4096)),
@@ -577,7 +581,7 @@ mod tests {
             burst: 8,
         };
         for function in work.functions() {
-            let stage: taut_engine::Stage = function.parse().unwrap();
+            let stage = Stage::parse(&function, FUNCTIONS).unwrap();
             taut_functions::build(&stage.name, stage.settings).unwrap();
         }
         assert!(Work::default().functions().is_empty());

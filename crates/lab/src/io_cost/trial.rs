@@ -243,7 +243,7 @@ fn throughput(
         last = flow;
     }
     Err(Failed::Broken(format!(
-        "not one packet came through ({} sent, {} refused)",
+        "no packet was forwarded ({} sent, {} refused)",
         last.sent, last.refused
     )))
 }

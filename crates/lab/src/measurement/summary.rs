@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_knows_everything() {
+    fn the_example_summary_fills_every_field() {
         let example = TrafficSummary::example().unwrap();
         let value = TrafficSummary::example_json();
         let again: TrafficSummary = serde_json::from_value(value.clone()).unwrap();

@@ -179,7 +179,7 @@ fn inside(inside: &Inside, lines: &mut Vec<String>) {
     });
     if inside.missed > 0 {
         lines.push(format!(
-            "device     the tap missed {} frames: its losses are not to be trusted",
+            "device     the tap missed {} frames: its loss counts are unreliable",
             inside.missed
         ));
     }

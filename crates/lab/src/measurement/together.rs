@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_offer_a_rate_together_and_get_everything_back() {
+    fn two_workers_share_the_offered_rate_and_receive_all_packets() {
         let flows = send(
             &["pair:sent-together", "pair:sent-together"],
             &[],

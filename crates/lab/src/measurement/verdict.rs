@@ -15,9 +15,9 @@ const LATE_AT_LEAST_SECONDS: f64 = 0.25;
 pub enum LimitMissed {
     /// The generator could not offer the rate.
     #[error(
-        "asked for {}, but the generator could not keep up: {unsent} of {owed} packets were never sent{}",
+        "requested {}, but the generator could not keep up: {unsent} of {owed} packets were never sent{}",
         quantity::rate(*asked_pps),
-        if *starved { ", as it ran out of memory for packets: the device holds them" } else { "" }
+        if *starved { ", as it ran out of packet memory: the device buffers them" } else { "" }
     )]
     Unsent {
         /// Requested packets per second, all streams together.
@@ -31,8 +31,7 @@ pub enum LimitMissed {
     },
     /// The generator was interrupted on its core.
     #[error(
-        "asked for {}, but the machine kept the generator from its core: {} sent; give it a core of its own (--core, taut tune \
-         audit), or ask for less",
+        "requested {}, but the machine preempted the generator: {} sent; give it a core of its own (--core, taut tune audit), or request less",
         quantity::rate(*asked_pps),
         quantity::rate(*sent_pps)
     )]
@@ -51,12 +50,11 @@ pub enum LimitMissed {
         limit: f64,
     },
     /// No packet came back.
-    #[error("nothing came back, so nothing was measured (--max-loss 1 if nothing is meant to)")]
+    #[error("no packet came back, so nothing was measured (--max-loss 1 if none should)")]
     Nothing,
     /// All packets that came back were modified.
     #[error(
-        "nothing came back unchanged, so nothing was measured: {foreign} packets came back that are not as they were sent, or are \
-         somebody else's (--max-loss 1 if that is meant)"
+        "no packet came back unchanged, so nothing was measured: {foreign} received packets were modified or come from another sender (--max-loss 1 if that is intended)"
     )]
     NothingUnchanged {
         /// Number of packets that came back and were not identified.

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_in_which_nothing_came_goes_away() {
+    fn a_discarded_probe_folder_is_deleted() {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("probe");
         ProbeFolder::create(&dir, Some(PacketFormat::Parquet))

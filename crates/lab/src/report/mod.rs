@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     #[ignore = "writes a report to look at: cargo test -p taut-lab -- --ignored look"]
-    fn look_at_a_made_up_report() {
+    fn a_synthetic_report_is_written_for_manual_inspection() {
         // This folder is separate, and is not deleted.
         let dir = taut_host::private::scratch().unwrap().keep().join("report");
         synthetic::write(

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_json_becomes_rows() {
+    fn nested_json_is_flattened_into_rows() {
         let value = serde_json::json!({"cpu": {"model_name": "x", "cores": [0, 1]}, "smt": false, "caches": [{"kB": 32}], "gone": null, "cards": {}});
         let rows = flatten(&value);
         let text: Vec<String> = rows

@@ -53,7 +53,9 @@ impl Session<'_, '_> {
     fn soak_pps(&self) -> Result<f64, RunError> {
         let half = self.found(0).map(|found| found / 2.0);
         self.settings.rate_pps.or(half).ok_or_else(|| {
-            RunError::Device("no rate held, so there is none to soak at: give --rate".to_string())
+            RunError::Device(
+                "no rate passed, so there is none for the soak test: give --rate".to_string(),
+            )
         })
     }
 }

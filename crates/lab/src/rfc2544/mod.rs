@@ -89,7 +89,7 @@ pub fn run(
     let traffics = traffics(plan)?;
     let first = traffics
         .first()
-        .ok_or_else(|| BenchError::Input("no frame size: give one at least".to_string()))?;
+        .ok_or_else(|| BenchError::Input("no frame size: give at least one".to_string()))?;
     let tapped = tapped_interfaces(plan)?;
     let notes = plan
         .device
@@ -201,7 +201,7 @@ fn conclude(
         head.manifest.left_out.push(LeftOut {
             what: "all that follows".to_string(),
             why: why.clone(),
-            how: "see that the device is still there, and run it again".to_string(),
+            how: "check that the device is still running, and repeat the measurement".to_string(),
         });
     }
     folder.update(head)?;

@@ -139,7 +139,7 @@ pub(super) fn estimate(settings: &Settings, part: Part) -> f64 {
 fn search_settings(settings: &Settings, max_pps: f64) -> Result<ThroughputSettings, RunError> {
     if max_pps < LOWEST_PPS {
         return Err(RunError::Device(format!(
-            "at most {max_pps:.1} packets a second could be offered: want {LOWEST_PPS} at least"
+            "the generator could offer only {max_pps:.1} packets per second: at least {LOWEST_PPS} are needed"
         )));
     }
     Ok(ThroughputSettings {
@@ -300,7 +300,7 @@ impl Session<'_, '_> {
                 let least = self.bare_trial(settings.min_pps, settings.trial_seconds)?;
                 if least.received == 0 {
                     return Err(RunError::Device(format!(
-                        "not one packet came back, neither at {} nor at {}, of frames of {} bytes: see that the device forwards from the first port to the last",
+                        "no packet came back at {} or {}, with frames of {} bytes: check that the device forwards from the first port to the last",
                         rate(max_pps),
                         rate(settings.min_pps),
                         self.sizes[size]
@@ -321,7 +321,7 @@ impl Session<'_, '_> {
         let result = search.result();
         if !anything {
             return Err(RunError::Device(format!(
-                "not one packet came back at any rate, of frames of {} bytes: see that the device forwards from the first port to the last",
+                "no packet came back at any rate, with frames of {} bytes: check that the device forwards from the first port to the last",
                 self.sizes[size]
             )));
         }

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_lasts_as_long_as_its_packets() {
+    fn a_soak_interval_contains_a_whole_number_of_packets() {
         assert_eq!(interval(1000.0, 0.5), (500, 0.5));
         // The interval has one packet, not 1.4, so that the intervals of an hour add up to an hour.
         assert_eq!(interval(14.0, 0.1), (1, 1.0 / 14.0));

@@ -28,7 +28,7 @@ impl Switch {
             (Self::TautAfXdp, _) => None,
             (Self::TautInKernel, Part::Qos { .. }) => Some("programs in the kernel have no queues"),
             (Self::TautInKernel, Part::Insertion { .. }) => {
-                Some("in the kernel rules stand in a file, and stay")
+                Some("in the kernel, rules come from a file and do not change")
             }
             (Self::TautInKernel, Part::Rules { rules, .. }) if rules > MOST_IN_KERNEL => {
                 Some("there are 63 rules in the kernel at most")
@@ -58,18 +58,18 @@ impl Switch {
             (Self::OpenFlow(_) | Self::ByHand, Part::Qos { .. })
                 if wires.return_pps().is_none() =>
             {
-                Some("the topology file does not say what the port back carries (return_pps)")
+                Some("the topology file does not give the rate of the return port (return_pps)")
             }
             (Self::OpenFlow(_) | Self::ByHand, Part::Qos { .. })
                 if wires.feeds() < COPIES as usize =>
             {
-                Some("background wants 2 cables, or 3 links to the amplifier")
+                Some("background needs 2 cables, or 3 links to the amplifier")
             }
             (Self::ByHand, Part::Insertion { .. }) => {
-                Some("what a person takes says nothing about the switch")
+                Some("the time that a person takes is not a property of the switch")
             }
             (Self::ByHand, Part::Rules { rules, .. }) if rules > MOST_BY_HAND => {
-                Some("nobody makes more than 10 rules by hand")
+                Some("more than 10 rules are not made by hand")
             }
             (Self::OpenFlow(_) | Self::ByHand, _) => None,
         }

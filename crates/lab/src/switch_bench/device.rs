@@ -105,7 +105,7 @@ impl Switch {
             Self::OpenFlow(_) => self.describe().map_err(|why| LeftOut {
                 what: self.label(),
                 why,
-                how: "look whether it waits for controllers there, and speaks OpenFlow 1.3"
+                how: "check that it listens for controllers there and supports OpenFlow 1.3"
                     .to_string(),
             }),
             Self::ByHand => Ok("as a person says".to_string()),
@@ -190,7 +190,9 @@ impl FromStr for Switch {
         });
         match is_address {
             true => Ok(Self::OpenFlow(address.to_string())),
-            false => Err("want openflow:HOST:PORT, such as openflow:192.0.2.1:6653".to_string()),
+            false => {
+                Err("expected openflow:HOST:PORT, such as openflow:192.0.2.1:6653".to_string())
+            }
         }
     }
 }

@@ -23,7 +23,7 @@ const AWAITED_PPS: f64 = 200e3;
 const HOLD: Duration = Duration::from_millis(20);
 /// Minimum time without an arrival that separates two periods of arrivals.
 const APART: Duration = Duration::from_micros(100);
-/// Maximum number of stored periods of arrivals. Every interruption of the machine ends one.
+/// Maximum number of stored arrival periods; a period lasts from one interruption of the machine to the next.
 const MOST_STRETCHES: usize = 100_000;
 
 /// Returns packets for the observed rule.
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn priorities_rise_fall_or_stay() {
+    fn rule_priorities_increase_decrease_or_stay_equal_as_ordered() {
         let of = |order| [0, 1, 2].map(|number| priority(order, number, 2));
         assert_eq!(of(Order::Increasing), [1, 2, 3]);
         assert_eq!(of(Order::Decreasing), [3, 2, 1]);

@@ -366,8 +366,7 @@ fn wait_for_enter(stop: &AtomicBool) -> Result<(), Failed> {
             Ok(()) => return Ok(()),
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(Failed::Broken(
-                    "standard input has ended, and nobody has said that the rules are made"
-                        .to_string(),
+                    "standard input ended before the rules were confirmed".to_string(),
                 ));
             }
             Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
@@ -384,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_person_is_told_groups_meters_and_rules_in_one() {
+    fn manual_instructions_contain_groups_meters_and_rules() {
         let mut keeper = Keeper::Person(Person::new("by hand".to_string()));
         keeper.meter(1, 1_000);
         keeper.group(1, GroupKind::FastFailover, &[(vec![Action::Output(2)], 2)]);
@@ -440,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_the_rules_with_ports_from_0() {
+    fn rules_in_a_chain_file_number_ports_from_zero() {
         let rule = Rule {
             priority: 7,
             ..sending(1, &[2, 3])
@@ -456,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bridge_says_which_rule_it_cannot_do() {
+    fn a_bridge_refuses_rules_that_bridges_do_not_support() {
         let ports = ports();
         let of_class = Rule {
             asked: Asked {

@@ -258,7 +258,7 @@ impl Controller {
                 Err(_) if begun.elapsed() < patience => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
-                Err(e) => return Err(Failed::Broken(format!("nobody speaks OpenFlow there: {e}"))),
+                Err(e) => return Err(Failed::Broken(format!("no OpenFlow switch there: {e}"))),
             }
         };
         // A switch may listen before its ports are ready, and groups may depend on the state of their ports.
@@ -767,7 +767,7 @@ mod tests {
     }
 
     #[test]
-    fn people_read_rules_as_ovs_ofctl_does() {
+    fn rules_are_printed_in_the_syntax_of_ovs_ofctl() {
         let rule = Rule {
             priority: 100,
             cookie: 7,

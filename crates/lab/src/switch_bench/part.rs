@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn points_want_no_more_cables_than_there_are() {
+    fn measurement_points_need_no_more_cables_than_available() {
         let mut lengths = Lengths::of(Mode::Default);
         lengths.keep_to(5, 2);
         let points = |name: &'static str| -> Vec<String> {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn one_measurement_alone_is_its_points() {
+    fn one_selected_measurement_has_only_its_own_points() {
         let lengths = Lengths::of(Mode::Quick);
         let hops = lengths.parts(|name| name == "hops");
         assert_eq!(hops.len(), 5);

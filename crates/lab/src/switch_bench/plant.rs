@@ -530,7 +530,7 @@ fn bridge(site: Site<'_>, layout: &Layout, traffic: Traffic) -> Result<Standing,
 fn elsewhere(site: Site<'_>, traffic: Traffic) -> Result<Standing, Failed> {
     let topology: Option<&Topology> = site.wires.topology.as_ref();
     let ports = topology.and_then(|it| it.generator.ports.as_ref());
-    let none = || Failed::Broken("nobody says which ports lead to it".to_string());
+    let none = || Failed::Broken("the ports that lead to it are unknown".to_string());
     let made = |switch: &Switch| match switch {
         Switch::ByHand => Ok(Made::ByPerson),
         other => other.address().map(Made::At).map_err(Failed::Broken),
@@ -625,12 +625,13 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use taut_engine::Chain;
+    use taut_functions::FUNCTIONS;
 
     fn read(text: &str) -> Chain {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("switch.toml");
         std::fs::write(&file, text).unwrap();
-        Chain::load(&file).unwrap()
+        Chain::load(&file, FUNCTIONS).unwrap()
     }
 
     fn ports(chain: &Chain) -> Vec<&str> {
@@ -731,7 +732,7 @@ mod tests {
     }
 
     #[test]
-    fn without_rules_there_is_no_switch() {
+    fn a_plain_layout_has_two_ports_and_no_switch() {
         let chain = read(&over_memif(&Layout {
             is_plain: true,
             ..Layout::of(Wiring::built_in(0, 0))

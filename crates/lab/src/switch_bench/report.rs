@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_becomes_tables_figures_and_numbers_that_are_right() {
+    fn a_results_folder_yields_tables_figures_and_correct_numbers() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path());
         let shown = show::<Switched>(folder.path(), None).unwrap();

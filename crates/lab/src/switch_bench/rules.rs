@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn traffic_goes_to_every_rule_and_no_further() {
+    fn the_traffic_matches_every_rule_and_nothing_else() {
         for (matching, rules) in [
             (Matching::Plain, 0),
             (Matching::Exact, 1),

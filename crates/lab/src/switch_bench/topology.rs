@@ -110,7 +110,7 @@ impl Topology {
         match (first, &self.amplifier) {
             (None, None) => {
                 return Err(
-                    "generator: want `first`, the switch's port to the generator's first one"
+                    "generator: expected `first`, the switch's port to the generator's first one"
                         .to_string(),
                 );
             }
@@ -126,10 +126,10 @@ impl Topology {
             PortSpec::parse(spec).map_err(|e| format!("ports: {e}"))?;
         }
         if ports.as_ref().is_some_and(|[one, two]| one == two) {
-            return Err("ports: want two different ones".to_string());
+            return Err("ports: expected two different ones".to_string());
         }
         if return_pps.is_some_and(|pps| !(1.0..=1e9).contains(&pps)) {
-            return Err("return_pps: want 1 to 1e9 packets a second".to_string());
+            return Err("return_pps: expected 1 to 1e9 packets a second".to_string());
         }
         let links = self.amplifier.iter().flat_map(|it| &it.links);
         let mut of_switch: Vec<(&str, u32)> = vec![("second", *second)];
@@ -139,7 +139,7 @@ impl Topology {
         each_once("the switch", &of_switch)?;
         if let Some(amplifier) = &self.amplifier {
             if amplifier.links.is_empty() {
-                return Err("links: want one at least".to_string());
+                return Err("links: expected at least one".to_string());
             }
             let mut own = vec![("first", amplifier.first)];
             own.extend(amplifier.links.iter().map(|[port, _]| ("links", *port)));
@@ -196,7 +196,7 @@ fn each_once(whose: &str, ports: &[(&str, u32)]) -> Result<(), String> {
         }
         if !known.insert(*port) {
             return Err(format!(
-                "{key}: port {port} of {whose} has a wire already; one port takes one wire"
+                "{key}: port {port} of {whose} has a wire already; use one wire per port"
             ));
         }
     }
@@ -288,7 +288,7 @@ impl Wires {
             }
             (Some(_), None, Some(_)) => {
                 return Err(
-                    "--amplifier: the topology says nothing of its wires; add [amplifier]"
+                    "--amplifier: the topology does not describe its wires; add [amplifier]"
                         .to_string(),
                 );
             }
@@ -299,7 +299,7 @@ impl Wires {
             let ports = topology.as_ref().and_then(|it| it.generator.ports.as_ref());
             if needs_file && ports.is_none() {
                 return Err(format!(
-                    "{switch}: want --topology FILE, which says which ports of the generator lead to it (generator.ports)"
+                    "{switch}: expected --topology FILE, which lists the ports of the generator that lead to it (generator.ports)"
                 ));
             }
             if *switch == Switch::OpenVSwitch && topology.is_some() {
@@ -316,12 +316,12 @@ impl Wires {
             };
             if !goes_together {
                 return Err(format!(
-                    "--amplifier {amplifier}: it cannot stand before {switch}; taut stands before taut, a switch on the network before another"
+                    "--amplifier {amplifier}: it cannot amplify for {switch}; use taut for taut, a switch on the network for another"
                 ));
             }
             if amplifier == switch && needs_file && *switch != Switch::ByHand {
                 return Err(format!(
-                    "--amplifier {amplifier}: want another switch than the one that is measured"
+                    "--amplifier {amplifier}: must differ from the measured switch"
                 ));
             }
         }
@@ -398,8 +398,8 @@ mod tests {
             (format!("cables = [[2]]\n{generator}"), "cables"),
             (format!("colour = 1\n{generator}"), "colour"),
             ("cables = []\n".to_string(), "generator"),
-            ("[generator]\nsecond = 4\n".to_string(), "want `first`"),
-            (format!("{generator}return_pps = 0\n"), "return_pps: want"),
+            ("[generator]\nsecond = 4\n".to_string(), "expected `first`"),
+            (format!("{generator}return_pps = 0\n"), "return_pps: expected"),
             (
                 format!("{generator}ports = [\"null:\", \"null:\"]\n"),
                 "two different",
@@ -414,7 +414,7 @@ mod tests {
             ),
             (
                 "[generator]\nsecond = 4\n[amplifier]\nfirst = 1\nlinks = []\n".to_string(),
-                "links: want one",
+                "links: expected at least one",
             ),
             (
                 "[generator]\nsecond = 4\n[amplifier]\nfirst = 1\nlinks = [[1, 2]]\n".to_string(),
@@ -447,18 +447,18 @@ mod tests {
             ))
         };
         for (file, amplifier, switch, want) in [
-            (None, None, &network, "want --topology"),
+            (None, None, &network, "expected --topology"),
             (one(), Some(Switch::ByHand), &network, "add [amplifier]"),
             (two(""), None, &network, "name it there"),
             (one(), None, &Switch::OpenVSwitch, "built in"),
-            (None, Some(Switch::Taut), &Switch::Bridge, "cannot stand"),
-            (two(""), Some(Switch::Taut), &network, "cannot stand"),
-            (two(""), Some(network.clone()), &network, "another switch"),
+            (None, Some(Switch::Taut), &Switch::Bridge, "cannot amplify"),
+            (two(""), Some(Switch::Taut), &network, "cannot amplify"),
+            (two(""), Some(network.clone()), &network, "must differ"),
             (
                 two("device = \"openflow:192.0.2.1:6653\"\n"),
                 None,
                 &network,
-                "another switch",
+                "must differ",
             ),
         ] {
             let said = Wires::new(file, amplifier, std::slice::from_ref(switch)).unwrap_err();

@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn background_comes_back_as_often_as_it_is_copied() {
+    fn background_traffic_returns_once_per_copy() {
         let wiring = Wiring::built_in(COPIES - 1, 0);
         let rules = class_rules(&wiring, true);
         assert!(rules.amplifier.is_empty());
@@ -598,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_before_it_makes_the_copies_instead() {
+    fn an_amplifier_before_the_switch_makes_the_copies() {
         let wiring = Wiring::built_in(0, COPIES);
         let rules = class_rules(&wiring, false);
         assert_eq!(outputs(&rules.amplifier[0]), 1);

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_segment_has_its_lines() {
+    fn each_segment_of_a_chain_has_its_own_metrics() {
         let counters = CountersView {
             rx_packets: 5,
             dropped_tx_full: 2,

@@ -42,8 +42,7 @@ impl Endpoint {
             // resolves to this machine. Remote scrapers may use names.
             let is_name = |host| !is_no_name(host);
             if request.is_from_here && request.field("Host").is_some_and(is_name) {
-                let text =
-                    "from this machine the metrics are there by the address only, and by localhost";
+                let text = "from this machine use the address or localhost: a name could belong to another site";
                 return Reply::text("421 Misdirected Request", text);
             }
             match (request.method, request.path) {

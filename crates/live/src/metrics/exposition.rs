@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn families_follow_the_format() {
+    fn metric_families_follow_openmetrics_and_prometheus_syntax() {
         let mut text = Exposition::new();
         text.family(
             "a_packets",
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn label_values_are_one_word() {
+    fn label_values_are_converted_to_one_word() {
         for (name, word) in [
             ("tx full", "tx_full"),
             (
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_none_have_names() {
+    fn nan_and_infinities_are_written_by_name() {
         assert_eq!(
             [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(number),
             ["NaN", "+Inf", "-Inf"]

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_and_causes_are_there() {
+    fn the_metrics_contain_all_counters_and_drop_causes() {
         let counters = CountersView {
             rx_packets: 5,
             dropped_tx_full: 2,

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_is_a_family_and_none_is_nothing() {
+    fn each_count_kind_is_a_metric_family_of_its_own() {
         let counts = [
             count(CountKind::Outcome, "passed", ""),
             count(CountKind::Drop, "slow path: no route", ""),

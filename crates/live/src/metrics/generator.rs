@@ -110,7 +110,7 @@ mod tests {
     use taut_sys::Clock;
 
     #[test]
-    fn buckets_grow_up_to_the_count_and_percentiles_are_seconds() {
+    fn latency_buckets_are_cumulative_and_percentiles_are_in_seconds() {
         let clock = Clock {
             hz: 1e9,
             error_ppm: 0.0,

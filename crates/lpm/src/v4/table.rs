@@ -14,7 +14,9 @@ const FIRST_BITS: u8 = 24;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refused {
     /// All blocks of the table are in use or wait for look-ups to end; the value is their number.
-    #[error("all {0} blocks for prefixes beyond /24 are in use: make the table with more of them")]
+    #[error(
+        "all {0} blocks for prefixes beyond /24 are in use: create the table with more of them"
+    )]
     Full(usize),
     /// This number of blocks is greater than an entry can address.
     #[error("a table has at most {MOST_BLOCKS} blocks for prefixes beyond /24, not {0}")]

@@ -112,7 +112,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     /// Prefixes are in two neighbouring /23, and around the last address; blocks are few.
     #[test]
-    fn every_address_leads_where_the_master_copy_says(
+    fn every_lookup_agrees_with_the_rib_after_each_change(
         steps in proptest::collection::vec((any::<u32>(), 0_u8..=32, 0_u32..5), 1..120), at_end: bool,
     ) {
         let base = if at_end { 0xffff_fc00 } else { 0x0a00_0000 };

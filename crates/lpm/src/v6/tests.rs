@@ -99,7 +99,7 @@ fn an_empty_table_matches_nothing_and_a_default_route_everything() {
 }
 
 #[test]
-fn a_table_without_room_refuses_and_is_as_before() {
+fn a_full_table_refuses_a_route_and_stays_unchanged() {
     let mut table = Table::new(Capacity { nodes: 0, lines: 2 });
     table.insert(prefix("2001:db8::/32"), hop(1)).unwrap();
     table.insert(prefix("2001:db8:1::/48"), hop(2)).unwrap();
@@ -168,7 +168,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     /// Few bits of the address vary, at positions that make routes dense in some places and sparse in others.
     #[test]
-    fn every_change_leaves_what_the_master_copy_says(
+    fn every_lookup_agrees_with_the_rib_after_each_change(
         steps in proptest::collection::vec((any::<u128>(), 0_u8..=128, 0_u32..5), 1..150),
         varies in prop_oneof![
             Just(0xffff << 96), Just(0xf00f_00f0 << 84), Just(0x3f_u128), Just(0x3_0000_0000_0000_0001_8003),

@@ -107,14 +107,17 @@ fn script_errors_at_start_are_reported_in_one_line() {
         ),
         ("process = 7", "dir/x.lua: has no function process(batch)"),
         ("io.open('/etc/passwd')", "attempt to index global 'io'"),
-        ("taut.counter('')", "dir/x.lua:1: taut.counter: want a name"),
+        (
+            "taut.counter('')",
+            "dir/x.lua:1: taut.counter: expected a name",
+        ),
         (
             "for i = 1, 65 do taut.counter('c' .. i) end",
-            "a function has 64 at most",
+            "the maximum per function is 64",
         ),
         (
             "\n\nwhile true do end",
-            "dir/x.lua:3: did not come to an end within 1 s",
+            "dir/x.lua:3: did not finish within 1 s",
         ),
         (
             "local t = {} while true do t[#t + 1] = ('x'):rep(1e6) .. #t end",
@@ -161,7 +164,7 @@ fn a_script_that_never_ends_is_not_called_again() {
     let mut script = start("function process(batch)\nwhile true do end\nend");
     let mut batch = datagrams(&pool, 2);
     let said = script.process(&mut batch, &CALL).unwrap();
-    let want = "dir/x.lua:2: did not come to an end within 1 s: it is not called again";
+    let want = "dir/x.lua:2: did not finish within 1 s: it is not called again";
     assert!(said.starts_with(want), "{said}");
     let mut batch = datagrams(&pool, 2);
     let begun = std::time::Instant::now();
@@ -182,7 +185,7 @@ fn unknown_ports_and_fields_are_refused_with_the_script_line() {
         (
             "batch[1]:send_to(2)",
             true,
-            "send_to: want a port of the chain, 0 to 1, got 2",
+            "send_to: expected a port of the chain, 0 to 1, got 2",
         ),
         ("batch[1]:send_to(-1)", true, "0 to 1, got -1"),
         ("batch[1]:send_to(0.5)", true, "0 to 1, got 0.5"),

@@ -37,7 +37,7 @@ fn an_exclusive_last_level_adds_its_full_size() {
 }
 
 #[test]
-fn missed_translations_cost_beyond_the_reach_of_the_buffer() {
+fn tlb_misses_cost_cycles_beyond_the_reach_of_the_tlb() {
     let small_pages = Translation {
         entries: 512,
         page_bytes: 4.0 * KIB,
@@ -59,7 +59,7 @@ fn missed_translations_cost_beyond_the_reach_of_the_buffer() {
 }
 
 #[test]
-fn a_structure_alone_is_the_plain_model() {
+fn sharing_does_not_change_the_cost_of_a_single_structure() {
     let published = Hierarchy::published(PUBLISHED_SHARE).unwrap();
     for bytes in [4.0 * KIB, 100.0 * KIB, 3e6, 1e9] {
         let alone = published

@@ -174,11 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn more_terms_than_the_runs_carry_are_not_tried() {
+    fn models_with_too_many_terms_for_the_runs_are_refused() {
         let choice = choose(&runs(5, 1), &[vec![0, 1], vec![0, 1, 2]], 0.95).unwrap();
         assert_eq!(choice.terms, [0, 1]);
         let refused = choice.tried[1].outcome.clone().unwrap_err().to_string();
-        assert!(refused.contains("5 runs do not carry 3 terms"), "{refused}");
+        assert!(
+            refused.contains("5 runs are too few for 3 terms"),
+            "{refused}"
+        );
         assert!(choose(&runs(3, 1), &[vec![0, 1]], 0.95).is_err());
         assert!(choose(&runs(9, 1), &[], 0.95).is_err());
     }

@@ -172,10 +172,7 @@ mod tests {
     fn tables_with_holes_are_refused() {
         let rows = [vec![1.0, 2.0], vec![1.0]];
         let error = Design::new(&["a", "b"], &rows, &[1.0, 2.0], Spread::Absolute).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "terms in a run: there are 1, and it needs 2"
-        );
+        assert_eq!(error.to_string(), "terms in a run: 1 given, 2 needed");
         let error = Design::new(&["a"], &[vec![1.0]], &[1.0, 2.0], Spread::Absolute);
         assert!(matches!(error, Err(FitError::WrongShape { .. })));
         for wrong in [f64::NAN, f64::INFINITY] {

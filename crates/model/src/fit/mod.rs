@@ -31,7 +31,7 @@ pub enum FitError {
         terms: usize,
     },
     /// There are too few runs to decide which terms the model needs.
-    #[error("{rows} runs do not carry {terms} terms: to choose among terms it needs at least {}", terms + 3)]
+    #[error("{rows} runs are too few for {terms} terms: choosing among terms needs at least {}", terms + 3)]
     TooFewToChoose {
         /// Number of runs.
         rows: usize,
@@ -39,21 +39,21 @@ pub enum FitError {
         terms: usize,
     },
     /// Some terms are linear combinations of others in all runs.
-    #[error(
-        "the runs do not tell {terms} apart: vary what these depend on independently of each other"
-    )]
+    #[error("the runs do not separate {terms}: vary their variables independently of each other")]
     Singular {
         /// Names of the terms involved.
         terms: String,
     },
     /// The coefficients of all terms are below 0, but costs and times are positive.
-    #[error("{terms} come out below 0, where no cost can be: vary what they depend on more")]
+    #[error(
+        "the fit of {terms} is below 0, but a cost cannot be negative: vary their variables more"
+    )]
     Below0 {
         /// Names of the terms.
         terms: String,
     },
     /// The length of a row is not the number of terms, or the number of rows is not that of the responses.
-    #[error("{what}: there are {found}, and it needs {needed}")]
+    #[error("{what}: {found} given, {needed} needed")]
     WrongShape {
         /// Name of the list with the wrong length.
         what: &'static str,

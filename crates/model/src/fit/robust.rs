@@ -112,7 +112,7 @@ mod tests {
     ];
 
     #[test]
-    fn stack_loss_agrees_with_what_is_published_of_it() {
+    fn the_stack_loss_fit_agrees_with_published_coefficients() {
         // Venables and Ripley, Modern Applied Statistics with S, 2002, section 6.5 (Huber's weights).
         let rows: Vec<Vec<f64>> = STACK_LOSS
             .iter()
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_gone_wrong_hardly_moves_it() {
+    fn one_outlier_run_hardly_changes_the_robust_fit() {
         let rows: Vec<Vec<f64>> = (0..20).map(|x| vec![1.0, f64::from(x)]).collect();
         let noise = |x: u32| if x.is_multiple_of(2) { 0.1 } else { -0.1 };
         let mut y: Vec<f64> = (0..20)
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_lie_on_the_model_give_it_exactly() {
+    fn runs_without_noise_yield_the_exact_coefficients() {
         let rows: Vec<Vec<f64>> = (1..9).map(|x| vec![1.0, f64::from(x)]).collect();
         let y: Vec<f64> = (1..9).map(|x| 3.0 + 2.0 * f64::from(x)).collect();
         let design = Design::new(&["a", "b"], &rows, &y, Spread::Relative).unwrap();

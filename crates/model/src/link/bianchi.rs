@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_probability_of_sending_is_the_papers() {
+    fn the_optimal_transmission_probability_agrees_with_the_paper() {
         // The paper's optimum: tau = 1 / (n K) with K = sqrt(T / 2) is optimal; K = 9.334 for basic access and the
         // paper's packets.
         let slots = (FRAME_US + DIFS_US + PROPAGATION_US) / SLOT_US;
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn more_stations_lose_throughput_and_larger_windows_give_it_back() {
+    fn throughput_falls_with_more_stations_and_rises_with_larger_windows() {
         // As in the paper's figures: 32 and 3 stages falls from 5 to 50 stations; 128 and 3 stages hardly does.
         let at = |stations, window, stages| {
             throughput(&Contention::new(stations, window, stages).unwrap())
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fixed_point_is_what_stations_that_draw_backoffs_do() {
+    fn the_fixed_point_agrees_with_simulated_random_backoff() {
         for (stations, window, stages) in [(5, 32, 3), (20, 32, 5)] {
             let wanted = Contention::new(stations, window, stages).unwrap().attempt();
             let found = drawn(stations as usize, window, stages, 300_000);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_station_takes_the_time_of_an_exchange() {
+    fn a_packet_of_a_single_station_takes_one_frame_exchange() {
         let phy = Phy::g(54.0).unwrap();
         let alone = Contention::of(&phy, 1)
             .unwrap()

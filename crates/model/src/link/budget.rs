@@ -148,7 +148,7 @@ mod tests {
     use crate::link::propagation::Medium;
 
     #[test]
-    fn calvins_budget_is_spent_to_the_last() {
+    fn terms_of_calvins_budget_add_up_to_one_millisecond() {
         let budget = Budget::calvin();
         assert_eq!(budget.spent_us(), 1_000.0);
         assert_eq!(budget.standing(), Standing::Remains(0.0));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn tenths_that_make_a_whole_do_not_exceed_it() {
+    fn ten_tenths_of_a_budget_do_not_exceed_the_budget() {
         let mut budget = Budget::new(1.0).unwrap();
         for _ in 0..10 {
             budget = budget.with("part", Kind::Device, 0.1, "a test").unwrap();

@@ -84,7 +84,9 @@ impl SharedMedium {
     pub fn new(settings: &MediumSettings) -> Result<Self, MediumError> {
         if !(1..=MOST_QUEUED).contains(&settings.queue) {
             let queue = settings.queue;
-            return wrong(format!("queue = {queue}: want 1 to {MOST_QUEUED} packets"));
+            return wrong(format!(
+                "queue = {queue}: expected 1 to {MOST_QUEUED} packets"
+            ));
         }
         let loss = settings.loss.clone();
         for (key, it) in [
@@ -99,12 +101,12 @@ impl SharedMedium {
             share("loss.trace", *lost)?;
             if !(0.0..=LONGEST_TRACE_MS).contains(at_ms) {
                 return wrong(format!(
-                    "loss.trace: {at_ms} ms: want 0 to {LONGEST_TRACE_MS} ms"
+                    "loss.trace: {at_ms} ms: expected 0 to {LONGEST_TRACE_MS} ms"
                 ));
             }
             if number > 0 && *at_ms <= loss.trace[number - 1].0 {
                 return wrong(format!(
-                    "loss.trace: {at_ms} ms does not come after what is before it"
+                    "loss.trace: {at_ms} ms is not later than the entry before it"
                 ));
             }
         }
@@ -112,7 +114,7 @@ impl SharedMedium {
             (Some(wlan), None, None) => Access::Contention(contention(wlan)?),
             (None, Some(slots), None) => Access::Slots(slot_plan(slots)?),
             (None, None, Some(gates)) => Access::Gates(gate_plan(gates)?),
-            _ => return wrong("one table says how the medium is shared: wlan, slots or gates"),
+            _ => return wrong("give exactly one table for the medium: wlan, slots or gates"),
         };
         let mut medium = Self {
             access,
@@ -510,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_come_in_bursts_and_by_a_trace() {
+    fn losses_follow_the_configured_burst_model_or_trace() {
         let mut medium =
             medium("[loss]\nbad = 1.0\nworsens = 0.02\nrecovers = 0.2\n[wlan]\nattempts = 1");
         let [arrived, _] = saturated(&mut medium, &[0], 100, 20_000 * MS);
@@ -526,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_belong_to_a_direction_and_failed_ones_are_repeated() {
+    fn frames_use_their_directions_slots_and_lost_frames_are_retransmitted() {
         let slots = "[slots]\npattern = \"DDSU\"\nslot_us = 500\nslot_bytes = 2000\n";
         let mut medium = medium(slots);
         // It misses the slot that has already begun: the next is the second of the cycle.
@@ -547,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_open_at_their_times_and_only_for_what_fits() {
+    fn frames_pass_open_gates_only_if_they_fit_the_window() {
         let mut medium = medium(
             "[gates]\ncycle_us = 100\nfirst = [[0, 20]]\nsecond = [[50, 70]]\nmbit_per_s = 1000",
         );
@@ -573,14 +575,14 @@ mod tests {
                 "[wlan]\nimplementation_us = -1",
                 "wlan.implementation_us = -1",
             ),
-            ("[wlan]\nstandard = \"z\"", "want published"),
+            ("[wlan]\nstandard = \"z\"", "expected published"),
             ("[wlan]\nstandard = \"g\"", "needs a rate"),
             ("[wlan]\nstandard = \"n\"\nmcs = 7", "needs both"),
             ("[wlan]\nstandard = \"g\"\nmbit_per_s = 7", "has no"),
             ("[loss]\ngood = 2\n[wlan]", "loss.good = 2"),
             (
                 "[loss]\ntrace = [[5, 0], [5, 1]]\n[wlan]",
-                "does not come after",
+                "is not later than",
             ),
             ("[loss]\ntrace = [[-5, 0]]\n[wlan]", "loss.trace"),
             ("[slots]\npattern = \"DD\"", "for each direction"),
@@ -612,7 +614,7 @@ mod tests {
         /// For any sequence of arrivals, each accepted packet ends once, in order of its direction, and times do not
         /// decrease.
         #[test]
-        fn every_packet_ends_once(
+        fn every_accepted_packet_is_delivered_or_lost_exactly_once(
             kind in 0..3_usize, seed in any::<u64>(), loss in 0.0..1.0_f64,
             packets in proptest::collection::vec((0_u64..2 * MS, 0..2_usize, 60_u32..1_514), 1..80),
         ) {

@@ -22,13 +22,13 @@ pub enum LinkError {
     #[error(transparent)]
     Value(#[from] WrongValue),
     /// A count that must be at least one is zero.
-    #[error("{what} must be at least one")]
+    #[error("{what} must be at least 1")]
     Empty {
         /// Name of the count.
         what: &'static str,
     },
     /// The frame is too long for the link.
-    #[error("a frame of {bytes} bytes: {most} fit at most")]
+    #[error("a frame of {bytes} bytes is too long: the maximum is {most}")]
     TooLong {
         /// Length of the frame, bytes.
         bytes: u32,

@@ -62,7 +62,7 @@ impl Phy {
             })
         };
         if ![1.0, 2.0, 5.5, 11.0].contains(&mbit_per_s) {
-            return lacks("such rate: take 1, 2, 5.5 or 11 Mbit/s");
+            return lacks("such rate: use 1, 2, 5.5 or 11 Mbit/s");
         }
         if short_preamble && mbit_per_s == 1.0 {
             return lacks("short preamble at 1 Mbit/s");
@@ -108,7 +108,7 @@ impl Phy {
         const RATES: [f64; 8] = [6.0, 9.0, 12.0, 18.0, 24.0, 36.0, 48.0, 54.0];
         const SYMBOL_US: f64 = 4.0;
         if !RATES.contains(&mbit_per_s) {
-            let what = "such rate: take 6, 9, 12, 18, 24, 36, 48 or 54 Mbit/s";
+            let what = "such rate: use 6, 9, 12, 18, 24, 36, 48 or 54 Mbit/s";
             return Err(LinkError::NotInStandard {
                 standard: "802.11g",
                 what,

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calvins_quarter_millisecond_is_glass_and_its_speed_is_vacuum() {
+    fn propagation_delays_agree_with_the_speed_of_light_per_medium() {
         assert!((Medium::Vacuum.us_per_km() - 3.336).abs() < 0.001);
         assert!((Medium::Air.us_per_km() - 3.34).abs() < 0.005);
         assert!((Medium::Fibre.us_per_km() - 4.897).abs() < 0.001);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_that_are_none_are_refused() {
+    fn negative_and_non_finite_distances_are_refused() {
         assert_eq!(Medium::Fibre.delay_us(0.0), Ok(0.0));
         for bad in [-1.0, f64::NAN, f64::INFINITY] {
             assert!(Medium::Air.delay_us(bad).is_err());

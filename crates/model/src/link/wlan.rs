@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_packet_add_up() {
+    fn parts_of_a_frame_exchange_add_up_to_the_total() {
         let parts = Exchange::of(&Phy::g_without_extension(54.0).unwrap(), 1_500).unwrap();
         assert_eq!(
             (parts.difs_us, parts.backoff_us, parts.sifs_us, parts.ack_us),

@@ -130,7 +130,7 @@ pub enum ModelError {
     #[error("the model depends on `{0}`: give it a value")]
     Missing(String),
     /// A variable that is unknown to the model.
-    #[error("the model knows no `{asked}`: it knows {known}")]
+    #[error("unknown variable `{asked}`: the model has {known}")]
     Unknown {
         /// The unknown name.
         asked: String,
@@ -139,7 +139,7 @@ pub enum ModelError {
     },
     /// A variable at whose value a term is not defined.
     #[error(
-        "the model has no value at {variable} = {asked}: it needs a finite number where no term is divided by 0"
+        "the model is undefined at {variable} = {asked}: use a finite number that divides no term by 0"
     )]
     NoValue {
         /// Name of the variable.

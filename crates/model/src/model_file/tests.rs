@@ -94,7 +94,7 @@ fn half_of_the_runs_predicts_the_other_half() {
 }
 
 #[test]
-fn robust_fits_make_models_too() {
+fn robust_fits_yield_accurate_models_despite_an_outlier() {
     let mut robust = fitting();
     robust.method = Method::Robust;
     let mut runs = runs(4);
@@ -107,7 +107,7 @@ fn robust_fits_make_models_too() {
 }
 
 #[test]
-fn a_file_says_again_what_was_written() {
+fn a_model_survives_a_round_trip_through_toml() {
     let model = fitted().model;
     let text = toml::to_string(&model).unwrap();
     let again: Model = toml::from_str(&text).unwrap();
@@ -139,7 +139,7 @@ fn a_prediction_has_an_interval_and_reports_extrapolation() {
 }
 
 #[test]
-fn a_model_is_asked_by_the_names_it_knows() {
+fn missing_and_unknown_variables_of_a_prediction_are_refused() {
     let model = fitted().model;
     let mut asked = variables(500.0, 64.0, 32.0);
     asked.remove("batch");
@@ -149,7 +149,7 @@ fn a_model_is_asked_by_the_names_it_knows() {
     );
     asked.insert("bacth".to_owned(), 1.0);
     let error = model.predict(&asked).unwrap_err().to_string();
-    assert!(error.starts_with("the model knows no `bacth`"), "{error}");
+    assert!(error.starts_with("unknown variable `bacth`"), "{error}");
     let error = model.predict(&variables(500.0, 64.0, 0.0)).unwrap_err();
     assert!(matches!(error, ModelError::NoValue { .. }));
     assert!(model.predict(&variables(f64::NAN, 64.0, 1.0)).is_err());
@@ -178,17 +178,17 @@ fn inconsistent_model_files_are_refused_in_one_line() {
 }
 
 #[test]
-fn runs_that_do_not_carry_the_terms_are_refused() {
+fn too_few_or_identical_runs_for_the_terms_are_refused() {
     let few = &runs(5)[..3];
     let error = fitting()
         .fit(few, &[], &Provenance::default())
         .unwrap_err()
         .to_string();
-    assert!(error.contains("3 runs do not carry 2 terms"), "{error}");
+    assert!(error.contains("3 runs are too few for 2 terms"), "{error}");
     let same: Vec<Run> = vec![few[0].clone(); 12];
     let error = fitting()
         .fit(&same, &[], &Provenance::default())
         .unwrap_err()
         .to_string();
-    assert!(error.contains("do not tell io, load apart"), "{error}");
+    assert!(error.contains("do not separate io, load"), "{error}");
 }

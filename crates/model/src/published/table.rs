@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_are_whole() {
+    fn published_tables_have_all_rows_with_finite_numbers() {
         let pos = numbers(include_str!("../../data/pos.csv"));
         let flower = numbers(include_str!("../../data/flower.csv"));
         let moonroute: Vec<_> = rows(include_str!("../../data/moonroute.csv")).collect();

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn trends_over_the_sizes_are_those_of_moonroute() {
+    fn latency_trends_over_batch_sizes_agree_with_moonroute() {
         for cells in [&simulated()[..], &MOONROUTE[..]] {
             let median = |receive, send| {
                 cells
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn large_receive_batches_hold_back_what_is_done_in_bursts() {
+    fn large_receive_batches_delay_the_first_packets_of_a_burst() {
         // Gallenmüller's dissertation, section 5.4, figure 5.14: bursts at 10 kpkt/s, some 15 us a packet. Batches of
         // 32 leave at once, batches of 4 leave early; the last packet of a burst leaves at the same time either way.
         let at = |burst, receive, release| {

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_wait_for_others_and_for_their_own() {
+    fn packets_wait_for_earlier_batches_and_for_their_own_batch() {
         near(
             mean_wait_of_batches_ns(8e6, 1, &constant(100.0)).unwrap(),
             200.0,

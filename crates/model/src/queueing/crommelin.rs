@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_where_the_distribution_says() {
+    fn wait_quantiles_are_inverse_to_the_wait_distribution() {
         for load in [0.3, 0.9, 0.999, 0.99999] {
             let queue = ConstantService::new(load * 1e7, 100.0).unwrap();
             for q in [0.1, 0.5, 0.99, 0.9999, 0.999999] {

@@ -56,7 +56,7 @@ pub enum QueueingError {
     #[error(transparent)]
     Value(#[from] WrongValue),
     /// A list or a count is empty.
-    #[error("{what} must be at least one")]
+    #[error("{what} must be at least 1")]
     Empty {
         /// Name of the list or count.
         what: &'static str,
@@ -76,13 +76,13 @@ pub enum QueueingError {
         utilisation: f64,
     },
     /// Interruptions take the entire core.
-    #[error("interruptions take {share:.3} of the core: they must leave some of it")]
+    #[error("interruptions take {share:.3} of the core: must be below 1")]
     NeverAvailable {
         /// Share of time that interruptions take.
         share: f64,
     },
     /// A search found no result between its limits `low` and `high`.
-    #[error("{what} lies outside of {low} to {high}: widen the limits")]
+    #[error("{what} is outside {low} to {high}: widen the limits")]
     OutOfReach {
         /// Name of the quantity searched for.
         what: &'static str,

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_that_cannot_be_are_refused() {
+    fn non_positive_and_nan_rates_are_refused() {
         for wrong in [0.0, -1.0, f64::NAN] {
             assert!(
                 Observer::new(Vacations::none()).spaced(wrong).is_err(),

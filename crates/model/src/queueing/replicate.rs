@@ -58,7 +58,7 @@ impl Replicated {
         self.of(|run| run.mean_latency_ns)
     }
 
-    /// Returns the median over the runs of the maximum latency, ns, with its interval.
+    /// Returns the median of the runs' maximum latencies, ns, with its confidence interval.
     pub fn max_ns(&self) -> Option<Interval> {
         self.quantile_ns(1.0)
     }

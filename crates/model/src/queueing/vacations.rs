@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_put_off_by_what_falls_into_it() {
+    fn work_is_delayed_by_interruptions_that_overlap_the_work() {
         let mut stream = Vacations::none()
             .with_periodic(1e6, 100.0)
             .unwrap()
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_goes_on_from_any_moment_and_begins_anew() {
+    fn a_recording_starts_at_any_phase_and_repeats_cyclically() {
         let each = [(100.0, 10.0), (150.0, 20.0), (900.0, 30.0)];
         let recorded = Vacations::none().with_recorded(&each, 1_000.0).unwrap();
         assert!((recorded.availability() - 0.94).abs() < 1e-12);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn interruptions_that_leave_nothing_are_refused() {
+    fn interruptions_that_leave_no_processing_time_are_refused() {
         let all = Vacations::none().with_periodic(1e6, 1_000.0);
         assert_eq!(all, Err(QueueingError::NeverAvailable { share: 1.0 }));
         for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capped_card_carries_its_line_from_128_bytes() {
+    fn a_rate_capped_nic_reaches_line_rate_from_128_bytes() {
         assert!(ethernet_pps(40e9, 64.0).unwrap() > XL710_CAP_PPS);
         // The line's rate of 128 bytes, by this model.
         assert!(rounds_to(

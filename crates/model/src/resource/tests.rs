@@ -36,7 +36,7 @@ fn the_example_of_the_dissertation_gives_7_33_million_packets() {
 }
 
 #[test]
-fn knees_are_the_clock_over_the_line_rate() {
+fn knees_are_the_cycles_per_packet_available_at_line_rate() {
     // Results of this model; Gallenmüller 2021, Fig. 4.5 draws such knees, and prints none of these numbers.
     for (cores, line, cycles) in [
         (1, 10e9, 222.0),
@@ -77,7 +77,7 @@ fn throughput_is_line_rate_up_to_the_knee_then_falls() {
 }
 
 #[test]
-fn a_limit_within_the_interval_of_another_may_also_bind() {
+fn a_limit_within_the_interval_of_another_limit_may_bind() {
     let io = Estimate::new(230.0, 200.0, 260.0, 0.95).unwrap();
     let costs = Costs::per_packet(io, Estimate::ZERO);
     let carried = machine(1, 10e9).carried(&costs, &smallest(), None).unwrap();
@@ -118,7 +118,7 @@ fn model_errors_apply_to_the_rate_if_the_processor_binds() {
 }
 
 #[test]
-fn bytes_and_batches_cost_what_they_are_said_to() {
+fn byte_and_batch_costs_add_to_the_cycles_per_packet() {
     let costs = Costs {
         io_cycles: given(100.0),
         task_cycles: given(50.0),

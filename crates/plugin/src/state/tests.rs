@@ -169,7 +169,7 @@ fn the_verdicts_of_a_library_are_applied_and_counted() {
 }
 
 #[test]
-fn packets_are_moved_within_their_memory() {
+fn a_library_moves_packets_within_their_slots() {
     let room = PoolHandle::new(1, false).unwrap().room() as u16;
     for (moves, length) in [
         (0, 1),
@@ -203,7 +203,7 @@ fn packets_are_moved_within_their_memory() {
 }
 
 #[test]
-fn lies_are_counted_and_cost_the_packet_only() {
+fn invalid_library_results_are_counted_and_drop_the_packet() {
     let room = PoolHandle::new(1, false).unwrap().room() as u16;
     let wrong = |act: Act| {
         let (batch, counts) = after(act);
@@ -248,7 +248,7 @@ fn lies_are_counted_and_cost_the_packet_only() {
 
 proptest::proptest! {
     #[test]
-    fn whatever_a_library_says_a_packet_stays_in_its_slot(
+    fn a_packet_stays_in_its_slot_despite_arbitrary_library_results(
         moves in -200_isize..2300,
         length: u16,
         is_short: bool,
@@ -297,14 +297,14 @@ fn marked_packets_and_empty_batches_never_reach_the_library() {
 }
 
 #[test]
-fn a_library_that_makes_nothing_says_why() {
+fn settings_that_a_library_refuses_are_reported_with_the_reason() {
     let refused = |settings: &CStr| made(settings).err().unwrap();
     assert_eq!(refused(c"a reason"), "not today");
     assert!(refused(c"no reason").contains("gave no reason"));
     for (settings, said) in [
-        (c"a bad name", "counter \"a b\": want 1 to 60 printable"),
-        (c"no name", "counter \"\": want 1 to 60 printable"),
-        (c"many", "a function has 64 at most"),
+        (c"a bad name", "counter \"a b\": expected 1 to 60 printable"),
+        (c"no name", "counter \"\": expected 1 to 60 printable"),
+        (c"many", "the maximum per function is 64"),
     ] {
         let reason = refused(settings);
         assert!(

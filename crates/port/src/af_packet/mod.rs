@@ -12,8 +12,10 @@ mod socket;
 mod tests;
 
 use crate::pool::HEADROOM_BYTES;
+use crate::{
+    Attachment, Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError,
+};
 use crate::{BATCH_CAPACITY, Joinable, Part, PortSpec, Receives, Resources, Sends, Split};
-use crate::{Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError};
 use ring::{Arrival, RX_OVERHEAD_BYTES, Received, RxRing, TxRing};
 use socket::{PacketSocket, RingMemory, Shape};
 use std::io;
@@ -60,6 +62,9 @@ pub(crate) const BACKEND: Backend = Backend {
     probe,
     open,
     split: Split::Joinable(joinable),
+    attachment: Attachment::Interface,
+    typical_cycles: Some(15_000.0),
+    loop_back: None,
 };
 
 const RING_FRAMES: u64 = 2048;
@@ -172,23 +177,23 @@ fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
 fn open_in(spec: &PortSpec, group: Option<Arc<Group>>) -> Result<Box<dyn Port>, PortError> {
     let frames = spec.number("ring", 64..=32768)?.unwrap_or(RING_FRAMES) as u32;
     if !frames.is_power_of_two() {
-        return Err(spec.error(format!("ring={frames}: want a power of two")));
+        return Err(spec.error(format!("ring={frames}: expected a power of two")));
     }
     let queued = match spec.option("qdisc") {
         None | Some("no") => false,
         Some("yes") => true,
-        Some(_) => return Err(spec.error("qdisc: want yes or no")),
+        Some(_) => return Err(spec.error("qdisc: expected yes or no")),
     };
     let outgoing = match spec.option("outgoing") {
         None | Some("no") => Outgoing::No,
         Some("yes") => Outgoing::Too,
         Some("only") => Outgoing::Only,
-        Some(_) => return Err(spec.error("outgoing: want yes, no or only")),
+        Some(_) => return Err(spec.error("outgoing: expected yes, no or only")),
     };
     let stamped = match spec.option("stamps") {
         None => false,
         Some("kernel") => true,
-        Some(_) => return Err(spec.error("stamps: want kernel")),
+        Some(_) => return Err(spec.error("stamps: expected kernel")),
     };
     let what = format!("opening {spec}");
     let name = spec.target();

@@ -350,7 +350,7 @@ mod tests {
 
     /// Tests every offset and length in a header, and lengths whose sum wraps around.
     #[test]
-    fn no_header_leads_out_of_its_frame() {
+    fn no_malformed_header_yields_data_outside_its_frame() {
         let mut kernel = Kernel::new(2);
         let first = kernel.base().as_ptr() as usize;
         let mut ring = rx(&mut kernel);

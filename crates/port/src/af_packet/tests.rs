@@ -18,10 +18,10 @@ fn frames_too_long_or_too_short_are_counted() {
 }
 
 #[test]
-fn an_owner_that_sleeps_is_woken() {
+fn a_sleeping_port_owner_is_woken_for_every_frame() {
     let Some(bed) = Testbed::new(1) else { return };
     let (mut left, mut right) = both_ends(&bed, "af_packet", "");
-    each_backend::an_owner_that_sleeps_is_woken(&mut right, &mut left);
+    each_backend::a_sleeping_port_owner_is_woken_for_every_frame(&mut right, &mut left);
 }
 
 #[test]
@@ -35,8 +35,8 @@ fn traffic_resumes_after_the_link_was_down() {
 }
 
 #[test]
-fn an_interface_that_vanishes_is_told_and_may_return() {
-    each_backend::an_interface_that_vanishes_is_told_and_may_return("af_packet", "");
+fn a_deleted_interface_is_reported_and_its_replacement_is_used() {
+    each_backend::a_deleted_interface_is_reported_and_its_replacement_is_used("af_packet", "");
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn missing_interfaces_and_capabilities_are_named() {
 }
 
 #[test]
-fn vlan_tags_arrive_where_they_were() {
+fn received_vlan_tags_are_restored_at_their_offset() {
     let Some(bed) = Testbed::new(1) else { return };
     let (mut left, mut right) = both_ends(&bed, "af_packet", "");
     for (kind, len) in [([0x81, 0x00], 64), ([0x88, 0xa8], 64), ([0x81, 0x00], 1518)] {
@@ -58,7 +58,7 @@ fn vlan_tags_arrive_where_they_were() {
 }
 
 #[test]
-fn a_forwarder_receives_in_place_and_the_ring_flows_on() {
+fn a_forwarder_receives_without_copies_and_uses_all_ring_slots() {
     let Some(bed) = Testbed::new(2) else { return };
     let (mut source, mut sink) = bed.in_left(|| {
         (
@@ -95,7 +95,7 @@ fn a_packet_outlives_the_port_it_came_through() {
 }
 
 #[test]
-fn ring_sizes_beside_powers_of_two_are_refused() {
+fn ring_sizes_other_than_powers_of_two_are_refused() {
     let error = open("af_packet:lo,ring=100").err().unwrap().to_string();
     assert!(error.contains("power of two"), "{error}");
 }
@@ -114,7 +114,7 @@ fn udp(from: ([u8; 4], u16), to: ([u8; 4], u16)) -> Vec<u8> {
 }
 
 #[test]
-fn each_worker_finds_an_interface_that_was_made_anew() {
+fn every_worker_receives_again_after_an_interface_is_recreated() {
     let Some(bed) = Testbed::new(1) else { return };
     let mut left = bed.in_left(|| open("af_packet:left0").unwrap());
     let spec = PortSpec::parse("af_packet:right0,ring=64").unwrap();
@@ -167,7 +167,7 @@ fn each_worker_finds_an_interface_that_was_made_anew() {
 }
 
 #[test]
-fn workers_get_whole_flows_and_both_directions_of_one() {
+fn both_directions_of_a_flow_reach_the_same_worker() {
     let Some(bed) = Testbed::new(1) else { return };
     let mut left = bed.in_left(|| open("af_packet:left0").unwrap());
     let spec = PortSpec::parse("af_packet:right0").unwrap();

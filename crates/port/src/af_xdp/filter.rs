@@ -19,7 +19,7 @@ const LOWEST_ETHER_TYPE: u16 = 0x0600;
 /// The EtherTypes of VLAN tags, which the program skips.
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
 
-const GRAMMAR: &str = "want all, or up to 8 of ip, ip4, ip6, udp[:PORT[-PORT]], tcp[:PORT[-PORT]], \
+const GRAMMAR: &str = "expected all, or up to 8 of ip, ip4, ip6, udp[:PORT[-PORT]], tcp[:PORT[-PORT]], \
                        ether:0xTYPE, joined by +";
 
 /// The conditions that one rule sets on a frame; a condition of None matches every frame.
@@ -147,7 +147,7 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn a_filter_is_rules_joined_by_plus_and_reads_back() {
+    fn filter_rules_joined_by_plus_parse_and_print_unchanged() {
         for text in [
             "udp",
             "udp:2152",
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_filters_are_named_and_say_what_would_be_right() {
+    fn errors_quote_the_invalid_filter_and_explain_the_syntax() {
         for (text, part) in [
             ("", "\"\""),
             ("udp+", "\"\""),

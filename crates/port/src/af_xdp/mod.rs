@@ -22,7 +22,7 @@ mod stamp;
 #[cfg(all(test, feature = "xdp"))]
 mod tests;
 
-use crate::{Backend, Handling, Receives, Sends, Split};
+use crate::{Attachment, Backend, Handling, Receives, Sends, Split};
 #[cfg(feature = "xdp")]
 use port::{open, probe, split};
 use queues::{RING_ENTRIES, queues, ring_entries};
@@ -88,6 +88,9 @@ pub(crate) const BACKEND: Backend = Backend {
     probe,
     open,
     split: Split::Parts(split),
+    attachment: Attachment::Interface,
+    typical_cycles: Some(5_900.0),
+    loop_back: None,
 };
 
 /// A substitute if the backend is not built.

@@ -53,9 +53,11 @@ impl Wanted {
             modes = &[Mode::Native];
         }
         Ok(Self {
-            queues: queues(spec)
-                .ok_or_else(|| spec.error("queue: want a number from 0 to 1023, or a range 0-3"))?,
-            entries: ring_entries(spec).ok_or_else(|| spec.error("ring: want a power of two"))?,
+            queues: queues(spec).ok_or_else(|| {
+                spec.error("queue: expected a number from 0 to 1023, or a range 0-3")
+            })?,
+            entries: ring_entries(spec)
+                .ok_or_else(|| spec.error("ring: expected a power of two"))?,
             modes,
             program: Settings {
                 filter: match spec.option("filter") {
@@ -67,11 +69,11 @@ impl Wanted {
                     Some("kernel") => true,
                     Some("hardware") => {
                         return Err(spec.error(
-                            "stamps=hardware: AF_XDP ports read no hardware stamps; want kernel",
+                            "stamps=hardware: AF_XDP ports read no hardware stamps; expected kernel",
                         ));
                     }
                     Some(other) => {
-                        return Err(spec.error(format!("stamps={other}: want kernel")));
+                        return Err(spec.error(format!("stamps={other}: expected kernel")));
                     }
                 },
             },
@@ -114,7 +116,7 @@ impl Wanted {
             ),
             Errno::BUSY => PortError::missing(
                 what,
-                format!("queue {queue} of {name} for itself; another AF_XDP socket has it"),
+                format!("exclusive use of queue {queue} of {name}; another AF_XDP socket uses it"),
             ),
             Errno::NOBUFS => PortError::missing(
                 what,
@@ -122,7 +124,9 @@ impl Wanted {
             ),
             Errno::OPNOTSUPP if self.copying == Copying::Zero => PortError::missing(
                 what,
-                format!("a driver with AF_XDP zero copy behind {name}; copy=auto does without"),
+                format!(
+                    "a driver of {name} with AF_XDP zero copy; copy=auto falls back to copying"
+                ),
             ),
             Errno::PERM | Errno::ACCESS | Errno::AFNOSUPPORT => {
                 interface::cannot_make_socket(what, "CONFIG_XDP_SOCKETS", error).into()
@@ -153,6 +157,6 @@ fn one_of<T: Copy>(spec: &PortSpec, key: &str, words: &[(&str, T)]) -> Result<T,
     let found = words.iter().find(|(word, _)| *word == value);
     found.map(|(_, meaning)| *meaning).ok_or_else(|| {
         let known: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-        spec.error(format!("{key}={value}: want {}", known.join(" or ")))
+        spec.error(format!("{key}={value}: expected {}", known.join(" or ")))
     })
 }

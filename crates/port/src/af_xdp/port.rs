@@ -125,7 +125,7 @@ pub(super) fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortEr
     let (first, count) = (*queues.start(), queues.count());
     if count < workers {
         return Err(spec.error(format!(
-            "{workers} workers, and {count} of its queues: name as many, as in queue=0-{}",
+            "{workers} workers need as many queues, not {count}, as in queue=0-{}",
             workers - 1
         )));
     }
@@ -145,7 +145,7 @@ fn open_wanted(wanted: Wanted, resources: &mut Resources) -> Result<Box<dyn Port
     let spec = &wanted.spec;
     let (pool, shared) = (resources.pool(), resources.xdp().clone());
     if !pool.stride_bytes().is_power_of_two() {
-        return Err(spec.error("the worker's pool was made without regard to this port"));
+        return Err(spec.error("the worker's packet pool was created without this port"));
     }
     let lookup = socket_with(
         AddressFamily::UNIX,
@@ -742,7 +742,7 @@ mod tests {
 
     /// Tests every address in the packet memory and around it, with all lengths near the end of its slot.
     #[test]
-    fn no_description_of_a_frame_leads_out_of_its_slot() {
+    fn no_malformed_descriptor_yields_data_outside_its_slot() {
         let mut books = books();
         let (stride, slots) = (books.pool.stride_bytes(), books.pool.slots());
         let base = books.pool.memory().unwrap().base().as_ptr() as usize;
@@ -804,7 +804,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_a_driver_keeps_are_never_lent_again() {
+    fn closing_a_port_never_frees_frames_that_the_driver_owns() {
         let mut books = books();
         let pool = books.pool.clone();
         let mut driver = SlowDriver::default();

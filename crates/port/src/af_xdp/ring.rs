@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_asks_to_be_woken() {
+    fn the_producer_reads_the_wakeup_flag_of_the_kernel() {
         let mut heap = Heap::new(4);
         let layout = heap.layout();
         // SAFETY: the heap outlives the ring and the reference.

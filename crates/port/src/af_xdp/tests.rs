@@ -20,10 +20,10 @@ fn frames_too_long_or_too_short_are_counted() {
 }
 
 #[test]
-fn an_owner_that_sleeps_is_woken() {
+fn a_sleeping_port_owner_is_woken_for_every_frame() {
     let Some(bed) = Testbed::new(1) else { return };
     let (mut left, mut right) = both_ends(&bed, "af_xdp", "");
-    each_backend::an_owner_that_sleeps_is_woken(&mut right, &mut left);
+    each_backend::a_sleeping_port_owner_is_woken_for_every_frame(&mut right, &mut left);
 }
 
 #[test]
@@ -38,8 +38,8 @@ fn traffic_resumes_after_the_link_was_down() {
 }
 
 #[test]
-fn an_interface_that_vanishes_is_told_and_may_return() {
-    each_backend::an_interface_that_vanishes_is_told_and_may_return("af_xdp", "");
+fn a_deleted_interface_is_reported_and_its_replacement_is_used() {
+    each_backend::a_deleted_interface_is_reported_and_its_replacement_is_used("af_xdp", "");
 }
 
 #[test]
@@ -150,11 +150,14 @@ fn each_worker_has_queues_of_its_own_behind_one_program() {
         }
     }
     let error = spec.parts(3).err().unwrap().to_string();
-    assert!(error.contains("3 workers, and 2 of its queues"), "{error}");
+    assert!(
+        error.contains("3 workers need as many queues, not 2"),
+        "{error}"
+    );
 }
 
 #[test]
-fn a_program_that_is_there_already_is_named() {
+fn an_xdp_program_already_attached_is_reported_with_its_process() {
     let Some(bed) = Testbed::new(1) else { return };
     let _first = bed.in_left(|| {
         let lookup = std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap();
@@ -176,13 +179,13 @@ fn a_program_that_is_there_already_is_named() {
     );
     let holder = format!("process {} (", std::process::id());
     assert!(
-        text.contains(&holder) && text.contains("holds it"),
+        text.contains(&holder) && text.contains("has attached it"),
         "{text}"
     );
 }
 
 #[test]
-fn the_mode_taken_is_told() {
+fn port_details_report_the_xdp_mode_in_use() {
     let Some(bed) = Testbed::new(1) else { return };
     for (mode, want) in [
         ("", "native"),
@@ -298,7 +301,7 @@ fn ports_of_one_interface_share_its_filter() {
 }
 
 #[test]
-fn ports_of_one_interface_share_its_stamps() {
+fn ports_of_one_interface_use_the_same_timestamp_setting() {
     let Some(bed) = Testbed::new(1) else { return };
     let specs = ["queue=0,stamps=kernel", "queue=1"]
         .map(|options| PortSpec::parse(&format!("af_xdp:right0,{options}")).unwrap());
@@ -448,20 +451,23 @@ fn invalid_or_unsupported_options_are_refused() {
         ("queue=3-1", "a range 0-3"),
         ("queue=1024", "0 to 1023"),
         ("queue=a", "0 to 1023"),
-        ("filter=upd", "want all, or up to 8 of"),
+        ("filter=upd", "expected all, or up to 8 of"),
         ("copy=never", "auto or zero or copy"),
         ("poll=slow", "interrupt or busy"),
         ("wakeup=no", "need or always"),
         ("copy=zero,mode=generic", "leave out mode=generic"),
-        ("stamps=hardware", "read no hardware stamps; want kernel"),
-        ("stamps=sun", "want kernel"),
+        (
+            "stamps=hardware",
+            "read no hardware stamps; expected kernel",
+        ),
+        ("stamps=sun", "expected kernel"),
     ] {
         let error = bed.in_left(|| open(&format!("af_xdp:left0,{options}")).err().unwrap());
         assert!(!error.is_missing(), "{error}");
         assert!(error.to_string().contains(part), "{options}: {error}");
     }
     for (options, part) in [
-        ("copy=zero", "a driver with AF_XDP zero copy behind left0"),
+        ("copy=zero", "a driver of left0 with AF_XDP zero copy"),
         ("queue=0-5", "queue 2 of left0, which has fewer"),
     ] {
         let error = bed.in_left(|| open(&format!("af_xdp:left0,{options}")).err().unwrap());
@@ -471,7 +477,7 @@ fn invalid_or_unsupported_options_are_refused() {
 }
 
 #[test]
-fn busy_polling_says_what_became_of_it() {
+fn port_details_report_whether_busy_polling_works() {
     let Some(bed) = Testbed::new(1) else { return };
     let (mut left, mut right) = both_ends(&bed, "af_xdp", ",poll=busy");
     left.send(&frame_bytes(1, 60));

@@ -55,7 +55,7 @@ impl Device {
         let mut arguments = vec![spec.target().to_string()];
         arguments.extend_from_slice(spec.device_arguments());
         let text =
-            |text: String| CString::new(text).map_err(|_| spec.error("there is a zero byte in it"));
+            |text: String| CString::new(text).map_err(|_| spec.error("it contains a zero byte"));
         let name = text(name_of(spec.target()).to_string())?;
         let arguments = text(arguments.join(","))?;
         let mut setup = Setup {
@@ -174,28 +174,28 @@ fn failure(
         "rate" => PortError::missing(
             format!("limiting the rate of {spec}"),
             format!(
-                "a driver that does it: {driver} limits no rates ({why}); use software pacing (no rate=, no --pacing nic)"
+                "a driver that limits rates: {driver} does not ({why}); use software pacing (no rate=, no --pacing nic)"
             ),
         ),
         "mtu" => spec.error(format!(
-            "mtu: {driver} takes no frames as long as that ({why}); give less, or leave mtu= out"
+            "mtu: {driver} does not support frames of that length ({why}); use a smaller MTU, or leave mtu= out"
         )),
         "stamps" => spec.error(format!(
             "stamps: {driver} stamps no packets ({why}); leave stamps= out"
         )),
         "rss" if workers > 1 => spec.error(format!(
-            "{driver} has not got {workers} queues to spread packets over ({why}); give it as many, where it has an argument for that \
+            "{driver} does not have {workers} queues to spread packets over ({why}); set its number of queues, where it has an argument for that \
              (queues=, qpairs=, queue_count=), or leave out workers"
         )),
         "rss" => spec.error(format!(
             "rss: {driver} cannot spread packets over that many queues ({why}); leave rss= out"
         )),
         _ if rc == -libc::EBUSY && words.is_empty() => spec.error(format!(
-            "{name} is in use by another port of this process; number it otherwise ({})",
+            "{name} is in use by another port of this process; use another number ({})",
             renumbered(name)
         )),
         "attaching it" if words.contains("failed to parse device") => spec.error(format!(
-            "{} knows no device \"{name}\": a PCI address, or one of {}; more drivers are in the packages librte-net-*",
+            "{} has no device \"{name}\": use a PCI address, or one of {}; more drivers are in the packages librte-net-*",
             environment.shim.version(),
             virtual_drivers(environment)
         )),
@@ -205,7 +205,7 @@ fn failure(
         "attaching it" if takes_root(name_of(name)) && !rustix::process::geteuid().is_root() => {
             PortError::missing(
                 format!("opening {spec}"),
-                format!("root for this device (run with sudo); without, DPDK says: {why}"),
+                format!("root for this device (run with sudo); without it, DPDK reports: {why}"),
             )
         }
         // Drivers do not report unknown arguments, but return -1.

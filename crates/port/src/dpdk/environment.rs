@@ -64,7 +64,7 @@ pub(super) fn environment() -> Result<&'static Environment, PortError> {
         .map_err(|why| {
             PortError::missing(
                 "starting DPDK",
-                format!("an environment that DPDK can start in; it said: {why}"),
+                format!("an environment that DPDK can start in; it reported: {why}"),
             )
         })?;
     register_thread(shim)?;
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn cards_without_an_iommu_are_told_physical_addresses() {
+    fn dpdk_uses_physical_addresses_for_nics_without_an_iommu() {
         let sys = tempfile::tempdir().unwrap();
         let is = || takes_physical_addresses(sys.path());
         assert!(!is());

@@ -115,7 +115,7 @@ impl MbufPool {
             unsafe { (shim.free_mempool)(pool) };
             return Err(PortError::missing(
                 what,
-                "packet memory on a lower NUMA node: this one lies more than 256 GiB from the first",
+                "packet memory on a lower NUMA node: this one is more than 256 GiB from the first",
             ));
         }
         pools.alive += 1;

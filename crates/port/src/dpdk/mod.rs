@@ -29,7 +29,7 @@ mod tests;
 #[cfg(any(test, not(dpdk)))]
 mod without;
 
-use crate::{Backend, Handling, Receives, Sends, Split};
+use crate::{Attachment, Backend, Handling, Receives, Sends, Split};
 #[cfg(dpdk)]
 pub(crate) use memory::Shared;
 #[cfg(dpdk)]
@@ -81,6 +81,9 @@ pub(crate) const BACKEND: Backend = Backend {
     probe,
     open,
     split: Split::Parts(split),
+    attachment: Attachment::Device,
+    typical_cycles: Some(100.0),
+    loop_back: None,
 };
 
 /// The version of DPDK that this was built with; None without DPDK ports.

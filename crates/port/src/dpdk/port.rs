@@ -308,14 +308,14 @@ impl Port for DpdkPort {
         match self.device.get() {
             Some(device) if device.link_is_up() => Link::Up,
             Some(_) => Link::Down(format!(
-                "no link on {}: nobody at its other end yet",
+                "no link on {}: its other end is not up yet",
                 self.name
             )),
             None if self.is_gone => Link::Down(format!(
-                "{} is taken out of this machine: start again once there is another",
+                "{} was removed from this machine: start again once it is replaced",
                 self.name
             )),
-            None => Link::Down("the other workers are not there yet".to_string()),
+            None => Link::Down("the other workers have not joined yet".to_string()),
         }
     }
 
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_a_device_that_starts_again_go_on() {
+    fn counters_continue_after_a_device_restarts() {
         let missed = |missed| Losses {
             missed,
             ..Losses::default()

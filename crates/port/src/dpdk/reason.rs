@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cause_is_kept_and_the_rest_let_go() {
+    fn only_the_root_cause_of_a_log_is_reported() {
         let words = "eth_from_pcaps(): Couldn't open x.pcap: No such file\nEAL: Driver cannot attach the \
                      device (net_pcap0)\nEAL: Failed to attach device on primary process\n";
         assert_eq!(reason(words, -1), "Couldn't open x.pcap: No such file");
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_answered_with_the_error_number() {
+    fn the_error_number_explains_failures_without_a_logged_cause() {
         assert!(reason("", -libc::ENODEV).contains("No such device"));
         assert!(
             reason("EAL: Driver cannot attach the device (x)\n", -libc::EPERM)

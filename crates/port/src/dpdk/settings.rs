@@ -46,7 +46,7 @@ impl Settings {
             stamps: match spec.option("stamps") {
                 None => false,
                 Some("hardware") => true,
-                Some(other) => return Err(spec.error(format!("stamps={other}: want hardware"))),
+                Some(other) => return Err(spec.error(format!("stamps={other}: expected hardware"))),
             },
         })
     }

@@ -204,7 +204,7 @@ fn packets_pass_between_the_ports_of_two_threads() {
 }
 
 #[test]
-fn the_thread_that_opens_a_port_keeps_its_cores() {
+fn opening_a_port_does_not_change_the_cpu_affinity() {
     let before = rustix::thread::sched_getaffinity(None).unwrap();
     let (ports, _resources) = open(&[&format!("dpdk:{}", device("net_null"))]).unwrap();
     assert_eq!(rustix::thread::sched_getaffinity(None).unwrap(), before);
@@ -229,12 +229,15 @@ fn a_closed_device_reopens_but_an_open_one_is_refused() {
 fn unsupported_device_options_are_refused_in_one_line() {
     let null = device("net_null");
     for (text, part) in [
-        ("dpdk:net_nul0".to_string(), "knows no device \"net_nul0\""),
+        ("dpdk:net_nul0".to_string(), "has no device \"net_nul0\""),
         ("dpdk:0000:ff:1f.7".to_string(), "no such device"),
-        ("dpdk:bla bla".to_string(), "knows no device"),
-        (format!("dpdk:{null},rate=100"), "limits no rates"),
+        ("dpdk:bla bla".to_string(), "has no device"),
+        (
+            format!("dpdk:{null},rate=100"),
+            "a driver that limits rates",
+        ),
         (format!("dpdk:{null},stamps=hardware"), "stamps no packets"),
-        (format!("dpdk:{null},stamps=soft"), "want hardware"),
+        (format!("dpdk:{null},stamps=soft"), "expected hardware"),
         (format!("dpdk:{null},rss=17"), "1 to 16"),
         (format!("dpdk:{null},mtu=9000"), "1500 to 2022"),
         (

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_dpdk_a_port_says_what_to_install() {
+    fn opening_a_port_without_dpdk_reports_the_required_build() {
         let spec = PortSpec::parse("dpdk:net_null0,size=64").unwrap();
         let mut resources = Resources::for_ports(&[]).unwrap();
         let error = open(&spec, &mut resources).err().unwrap();

@@ -167,7 +167,7 @@ fn a_deleted_interface_is_reported_and_its_replacement_is_used() {
     bed.right_ip("link del right1");
     a.send(&frame_bytes(1, 60));
     let links = bed.in_right(|| forwarder.links());
-    assert_eq!(links[1], Err("interface right1 is gone".into()));
+    assert_eq!(links[1], Err("interface right1 was deleted".into()));
     counted(&forwarder, 1);
     bed.plug_in(1);
     let mut b = bed.in_left(|| open("af_xdp:left1,queue=0-1").unwrap());
@@ -179,7 +179,7 @@ fn a_deleted_interface_is_reported_and_its_replacement_is_used() {
 }
 
 #[test]
-fn nothing_stays_on_the_interfaces() {
+fn dropping_the_forwarder_detaches_all_programs_from_the_interfaces() {
     let Some(bed) = Testbed::new(2) else { return };
     drop(start(&bed, "", &[]).unwrap());
     // The kernel would refuse if a program were still attached.
@@ -198,9 +198,9 @@ fn unsupported_forwarding_is_refused_with_a_reason() {
         (&["null:"][..], "between interfaces only"),
         (
             &["af_xdp:right0,queue=1"],
-            "queue means nothing in the kernel",
+            "queue has no effect in the kernel",
         ),
-        (&["af_packet:right0,ring=64"], "ring means nothing"),
+        (&["af_packet:right0,ring=64"], "ring has no effect"),
         (&["af_xdp:right0", "af_packet:right0"], "given twice"),
         (&["af_xdp:right0,mode=fast"], "native or generic"),
     ] {
@@ -216,7 +216,7 @@ fn unsupported_forwarding_is_refused_with_a_reason() {
         "{gone}"
     );
     let plain = error(&["af_xdp:lo,mode=native"]);
-    let needs = "a driver with XDP behind lo";
+    let needs = "a driver of lo with XDP";
     assert!(
         plain.is_missing() && plain.to_string().contains(needs),
         "{plain}"

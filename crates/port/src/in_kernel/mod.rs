@@ -61,7 +61,7 @@ fn modes(spec: &PortSpec) -> Result<&'static [Mode], PortError> {
     }
     if let Some(key) = spec.option_keys().find(|key| *key != "mode") {
         return Err(spec.error(format!(
-            "{key} means nothing in the kernel, which takes every frame of every queue: leave it out"
+            "{key} has no effect in the kernel, which receives every frame of every queue: leave it out"
         )));
     }
     Mode::wanted(spec.option("mode")).map_err(|reason| spec.error(reason))

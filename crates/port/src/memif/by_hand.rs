@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_where_it_cannot_be_ends_the_connection() {
+    fn an_invalid_ring_index_ends_the_connection() {
         for role in [Role::Client, Role::Server] {
             for direction in [Direction::Received, Direction::Sent] {
                 // An index before the last one, and indexes beyond the free slots.

@@ -18,14 +18,14 @@ const PATIENCE_MS: i64 = 2_000;
 pub(super) enum ChannelError {
     #[error("the peer closed the connection")]
     Closed,
-    #[error("the peer said: {0}")]
+    #[error("the peer reported: {0}")]
     Refused(String),
-    #[error("the peer does not keep to the protocol: {0}")]
+    #[error("the peer violates the memif protocol: {0}")]
     Protocol(String),
     /// The peer is refused, because the two sides do not agree on a required setting.
     #[error("{0}")]
     Mismatch(String),
-    #[error("the peer did not answer for {} ms", PATIENCE_MS)]
+    #[error("no reply from the peer for {} ms", PATIENCE_MS)]
     Silent,
     #[error("this port is being closed")]
     Stopping,

@@ -84,8 +84,8 @@ fn reach(path: &Path) -> Result<OwnedFd, Errno> {
 fn why_unreachable(path: &Path, e: Errno) -> String {
     match e {
         Errno::NOENT => "no such socket yet: start the server first, or check the path".to_string(),
-        Errno::AGAIN => "too many clients wait there: the server accepts none".to_string(),
-        Errno::CONNREFUSED => "nobody listens there: the server is gone".to_string(),
+        Errno::AGAIN => "too many clients are waiting: the server accepts none".to_string(),
+        Errno::CONNREFUSED => "nothing listens on it: the server has exited".to_string(),
         Errno::ACCESS | Errno::PERM => {
             use std::os::unix::fs::MetadataExt;
             let owner = std::fs::metadata(path).map_or_else(
@@ -187,13 +187,13 @@ fn agree(greeting: Message, offer: &Offer) -> Result<Rings, ChannelError> {
             }
             if max_log2_ring_size < MIN_LOG2_RING_SIZE {
                 return Err(ChannelError::Protocol(format!(
-                    "the server takes rings of 2^{max_log2_ring_size} descriptors at most: {} are needed",
+                    "the server accepts rings of at most 2^{max_log2_ring_size} descriptors: {} are needed",
                     1 << MIN_LOG2_RING_SIZE
                 )));
             }
             if usize::from(max_region) < offer.pools.len() {
                 return Err(ChannelError::Protocol(format!(
-                    "the server takes {} regions, and {} are needed",
+                    "the server accepts {} regions, but {} are needed",
                     u32::from(max_region) + 1,
                     offer.pools.len() + 1
                 )));
@@ -289,7 +289,7 @@ fn add_rings(channel: &Channel<'_>, connection: &Connection) -> Result<(), Chann
         channel.expect_ack().map_err(|e| match e {
             // DPDK announces more rings than it accepts.
             ChannelError::Refused(why) if index > 0 => {
-                ChannelError::Refused(format!("{why}; it takes queues={index} at most"))
+                ChannelError::Refused(format!("{why}; it accepts at most queues={index}"))
             }
             other => other,
         })?;

@@ -136,7 +136,7 @@ impl Handovers {
             match share {
                 Some(share) => handover.publish(share),
                 None => handover.withdraw(format!(
-                    "the peer has not rings for all {workers} workers: give it as many queues"
+                    "the peer has too few rings for {workers} workers: give it as many queues"
                 )),
             }
         }

@@ -52,10 +52,8 @@ impl Fault {
     pub(super) fn reason(&self) -> Option<&'static str> {
         match self.what.load(Ordering::Relaxed) {
             0 => None,
-            Self::WRONG_INDEX => {
-                Some("an index of a ring went back, or beyond what the ring has room for")
-            }
-            _ => Some("a region became shorter than it was said to be"),
+            Self::WRONG_INDEX => Some("a ring index went backwards, or beyond the ring's capacity"),
+            _ => Some("a region became shorter than its announced size"),
         }
     }
 }

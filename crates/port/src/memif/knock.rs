@@ -149,7 +149,7 @@ mod tests {
     use rustix::io::{read, write};
 
     #[test]
-    fn every_knock_counts_and_a_full_counter_makes_nobody_wait() {
+    fn interrupts_are_counted_and_a_full_counter_blocks_no_sender() {
         let knocker = Knocker::new().unwrap();
         // A counter whose writers block when it is full.
         let counter = eventfd(0, EventfdFlags::CLOEXEC).unwrap();

@@ -28,7 +28,9 @@ mod shrink;
 mod tests;
 mod wakes;
 
-use crate::{Backend, Batch, Handling, Link, Port, PortCounters, PortError, PortSpec, Receives};
+use crate::{
+    Attachment, Backend, Batch, Handling, Link, Port, PortCounters, PortError, PortSpec, Receives,
+};
 use crate::{Part, Resources, Sends, Split};
 use client_queue::ClientQueue;
 use connection::{Connection, Handover, Handovers};
@@ -92,6 +94,9 @@ pub(crate) const BACKEND: Backend = Backend {
     probe: || Ok("server and client".to_string()),
     open,
     split: Split::Parts(split),
+    attachment: Attachment::Process,
+    typical_cycles: None,
+    loop_back: Some(|name, _| ["server", "client"].map(|role| format!("memif:{name},role={role}"))),
 };
 
 /// The identity of an interface: its number on the socket, and the secret that a client must send.
@@ -140,7 +145,7 @@ fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
     }
     if workers as u64 > MOST_QUEUES {
         return Err(spec.error(format!(
-            "{workers} workers: it has {MOST_QUEUES} rings at most"
+            "{workers} workers: the maximum is {MOST_QUEUES} rings"
         )));
     }
     let path = PathBuf::from(spec.target());
@@ -206,7 +211,7 @@ fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
             };
             Ok((0..).zip(handovers).map(part).collect())
         }
-        other => Err(spec.error(format!("role={other}: want server or client"))),
+        other => Err(spec.error(format!("role={other}: expected server or client"))),
     }
 }
 

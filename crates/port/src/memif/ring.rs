@@ -269,7 +269,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_layout_is_the_protocols() {
+    fn ring_headers_and_descriptors_have_the_layout_of_the_protocol() {
         assert_eq!(size_of::<Header>(), 128);
         assert_eq!(std::mem::offset_of!(Header, flags), 4);
         assert_eq!(std::mem::offset_of!(Header, head), 6);

@@ -78,7 +78,7 @@ impl Listener {
                     Ok(()) | Err(Errno::AGAIN) => {
                         return Err(PortError::missing(
                             what(),
-                            "a path that no running program listens on (this one does: stop it, choose another path, or connect to it with role=client)",
+                            "a path that no running program listens on (one listens on this path: stop it, choose another path, or connect to it with role=client)",
                         ));
                     }
                     Err(Errno::CONNREFUSED) => {
@@ -262,18 +262,18 @@ fn admit(channel: &Channel<'_>, identity: &Identity) -> Result<(), ChannelError>
             }
             if mode != MODE_ETHERNET {
                 return protocol(format!(
-                    "interface mode {mode}: only Ethernet (0) is spoken here"
+                    "interface mode {mode}: only Ethernet (0) is supported"
                 ));
             }
             if id != identity.id {
                 return Err(ChannelError::Mismatch(format!(
-                    "a client wants interface id {id}, and this socket has id {}: both sides take the same id=",
+                    "a client requests interface id {id}, but this socket has id {}: set the same id= on both sides",
                     identity.id
                 )));
             }
             if secret != identity.secret {
                 return Err(ChannelError::Mismatch(
-                    "a client has another secret: both sides take the same secret=".to_owned(),
+                    "a client has another secret: set the same secret= on both sides".to_owned(),
                 ));
             }
             channel.send(&Message::Ack, None)
@@ -324,7 +324,7 @@ impl Added {
                 }
                 (Message::Connect { .. }, _) => return Ok(added),
                 (Message::AddRegion { .. } | Message::AddRing { .. }, None) => {
-                    return protocol("a region or ring came without its file");
+                    return protocol("a region or ring without its file descriptor");
                 }
                 (other, _) => {
                     return protocol(format!(
@@ -399,7 +399,7 @@ fn add_ring(
     }
     if !(MIN_LOG2_RING_SIZE..=MAX_LOG2_RING_SIZE).contains(&place.log2_size) {
         return protocol(format!(
-            "a ring of 2^{} descriptors: want {} to {}",
+            "a ring of 2^{} descriptors: expected {} to {}",
             place.log2_size,
             1 << MIN_LOG2_RING_SIZE,
             1 << MAX_LOG2_RING_SIZE
@@ -407,7 +407,7 @@ fn add_ring(
     }
     if usize::from(index) != direction.len() || index >= most {
         return protocol(format!(
-            "ring {index}: {most} in that direction, in order, were offered"
+            "ring {index}: the maximum in that direction is {most}, numbered in order"
         ));
     }
     direction.push(place);

@@ -131,7 +131,7 @@ fn packets_returned_out_of_order_free_the_ring_in_order() {
 }
 
 #[test]
-fn a_vanished_client_is_noticed_and_a_new_one_served() {
+fn a_server_detects_a_closed_client_and_accepts_new_clients() {
     let (_folder, path) = folder();
     let [mut server, client] = pair(&path, 64);
     drop(client);
@@ -178,7 +178,7 @@ fn received_packets_keep_the_memory_of_a_closed_client_mapped() {
 }
 
 #[test]
-fn frames_that_nobody_else_may_change_are_copied() {
+fn received_frames_are_copied_only_if_private_memory_is_requested() {
     let (_folder, path) = folder();
     let [mut server, mut client] = pair(&path, 64);
     pass(&mut client, &mut *server.0, 100);
@@ -201,7 +201,7 @@ fn frames_that_nobody_else_may_change_are_copied() {
 }
 
 #[test]
-fn a_vanished_server_is_noticed_and_found_again() {
+fn a_client_detects_a_closed_server_and_connects_again() {
     let (_folder, path) = folder();
     let [server, mut client] = pair(&path, 64);
     drop(server);
@@ -224,7 +224,7 @@ fn a_wrong_id_or_secret_or_second_client_is_refused() {
     let mut server = open(&path, ",id=5,secret=mellon");
     for (options, reason) in [
         (",role=client", "interface id 0"),
-        (",role=client,id=5,secret=no", "another secret: both"),
+        (",role=client,id=5,secret=no", "another secret: set"),
     ] {
         let mut client = open(&path, options);
         eventually(
@@ -245,7 +245,7 @@ fn a_wrong_id_or_secret_or_second_client_is_refused() {
 }
 
 #[test]
-fn socket_paths_that_cannot_work_say_why() {
+fn invalid_socket_paths_and_options_are_refused_with_a_reason() {
     let (folder, path) = folder();
     let opened = |spec: String| {
         let spec = PortSpec::parse(&spec).unwrap();
@@ -621,7 +621,7 @@ fn a_client_with_a_decreasing_head_is_disconnected_with_reason() {
         assert_eq!(act(&mut Batch::new()), 0);
         eventually(
             "the end",
-            || matches!(server.link(), Link::Down(why) if why.contains("an index of a ring went back")),
+            || matches!(server.link(), Link::Down(why) if why.contains("a ring index went backwards")),
         );
         assert_eq!(server.counters().rx_malformed - before, 1);
         assert!(liar.channel.receive().is_err(), "the liar is told");
@@ -656,7 +656,7 @@ fn a_server_with_an_invalid_tail_is_disconnected_with_reason() {
         assert_eq!(client.rx(&mut Batch::new()), 0);
         eventually(
             "the end",
-            || matches!(client.link(), Link::Down(why) if why.contains("an index of a ring went back")),
+            || matches!(client.link(), Link::Down(why) if why.contains("a ring index went backwards")),
         );
     }
     drop(client);
@@ -787,7 +787,7 @@ fn a_server_with_blocked_interrupt_files_delays_no_worker() {
 }
 
 #[test]
-fn a_server_that_accepts_nobody_keeps_no_port_from_closing() {
+fn client_ports_close_although_the_server_accepts_no_connection() {
     let (_folder, path) = folder();
     let listener = Listener::bind(&path).unwrap();
     goes_on("closing", move || {
@@ -860,7 +860,7 @@ fn a_server_receives_from_every_ring_that_a_client_adds() {
 }
 
 #[test]
-fn more_rings_than_asked_for_are_refused() {
+fn more_rings_than_configured_are_refused() {
     let (_folder, path) = folder();
     let (mut server, _resources) = open(&path, "");
     let refused = std::panic::catch_unwind(|| lie_with(&path, &[8192]));
@@ -1001,7 +1001,7 @@ fn a_refused_ring_is_reported_with_the_queues_to_configure() {
     }
     eventually(
         "the note",
-        || matches!(client.link(), Link::Down(why) if why.contains("Invalid ring index; it takes queues=2 at most")),
+        || matches!(client.link(), Link::Down(why) if why.contains("Invalid ring index; it accepts at most queues=2")),
     );
 }
 

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_cross_with_their_notes_until_the_ring_is_full() {
+    fn frames_and_their_metadata_pass_until_the_ring_is_full() {
         let mut near = Lane::open("lane under test", 32).unwrap();
         let note = |number: u8| (1 << 52) - 1 - u64::from(number);
         assert!(!near.push(&[0; 60], note(0)), "nobody is there");

@@ -9,7 +9,9 @@ mod ring;
 
 pub use lane::Lane;
 
-use crate::{Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError};
+use crate::{
+    Attachment, Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError,
+};
 use crate::{Joinable, Part, PortSpec, Receives, Resources, Sends, Split, Supply};
 use ring::{ROOM_BYTES, Receiver, Ring, Sender};
 use std::collections::BTreeMap;
@@ -38,6 +40,9 @@ pub(crate) const BACKEND: Backend = Backend {
     probe: || Ok("always there".to_string()),
     open,
     split: Split::Joinable(joinable),
+    attachment: Attachment::Inside,
+    typical_cycles: None,
+    loop_back: Some(|name, _| [format!("pair:{name}"), format!("pair:{name}")]),
 };
 
 const RING_SLOTS: u32 = 1024;
@@ -132,7 +137,7 @@ impl PairPort {
             }
             Some(_) => {
                 return Err(wrong(format!(
-                    "pair {name} has had both its ends opened; choose another name"
+                    "both ends of pair {name} were opened already; choose another name"
                 )));
             }
         };
@@ -336,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_reports_a_closed_end_and_refuses_a_third() {
+    fn a_pair_reports_closed_endpoints_and_refuses_a_third_endpoint() {
         let mut a = open("pair:life,ring=64").unwrap();
         let Link::Down(why) = a.port.link() else {
             panic!("up alone")
@@ -349,10 +354,10 @@ mod tests {
         assert!(other_size.contains("ring=64"), "{other_size}");
         let mut b = open("pair:life").unwrap();
         assert!(a.port.link().is_up() && b.port.link().is_up());
-        assert!(message("pair:life").contains("both its ends"));
+        assert!(message("pair:life").contains("both ends"));
         b.send(&frame_bytes(1, 60));
         drop(b);
-        assert!(message("pair:life").contains("both its ends"));
+        assert!(message("pair:life").contains("both ends"));
         let Link::Down(why) = a.port.link() else {
             panic!("up again")
         };
@@ -369,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_outlive_both_ends() {
+    fn packets_remain_valid_after_both_endpoints_close() {
         let (mut a, mut b) = both("outlive", "");
         a.send(&frame_bytes(3, 60));
         let mut batch = Batch::new();
@@ -379,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_may_belong_to_two_threads() {
+    fn the_endpoints_of_a_pair_work_on_different_threads() {
         let (name, total) = (
             "pair:threads,ring=32",
             if cfg!(miri) { 100 } else { 20_000 },
@@ -437,7 +442,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "sleeps in the kernel")]
-    fn whoever_sleeps_is_woken_for_every_packet() {
+    fn a_sleeping_endpoint_is_woken_for_every_packet() {
         const TOTAL: u64 = 1_000;
         let name = "pair:woken,ring=32";
         // The endpoint that is opened first rings the first doorbell.
@@ -479,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn ring_sizes_beside_powers_of_two_are_refused() {
+    fn ring_sizes_other_than_powers_of_two_are_refused() {
         assert!(message("pair:odd,ring=100").contains("power of two"));
     }
 }

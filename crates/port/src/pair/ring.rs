@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn indices_may_wrap() {
+    fn frames_pass_correctly_while_ring_indices_wrap() {
         let (mut sender, mut receiver) = ends(4);
         let start = u32::MAX - 5;
         (sender.head, sender.tail) = (start, start);

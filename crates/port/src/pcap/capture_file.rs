@@ -228,7 +228,7 @@ mod tests {
 
     /// Reads at any offset and in any order return the bytes of the file.
     #[test]
-    fn any_place_reads_as_in_the_file() {
+    fn reads_at_any_offset_return_the_uncompressed_bytes() {
         let bytes: Vec<u8> = (0..3_000_000_u32)
             .flat_map(|it| it.wrapping_mul(77).to_le_bytes())
             .collect();

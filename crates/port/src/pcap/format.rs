@@ -309,7 +309,7 @@ impl Scanner {
         }
         let major = order.u16(bytes, 4);
         if major != 2 {
-            return fault(format!("pcap version {major}, which nobody knows"));
+            return fault(format!("unknown pcap version {major}"));
         }
         // The upper half may describe frame check sequences.
         let link_type = order.u32(bytes, 20) as u16;
@@ -439,7 +439,7 @@ fn block(
     let kind = order_here.u32(bytes, 0);
     let total = order_here.u32(bytes, 4);
     if total < 12 || !total.is_multiple_of(4) {
-        return fault(format!("a pcapng block of {total} bytes, which cannot be"));
+        return fault(format!("a pcapng block of {total} bytes: invalid length"));
     }
     let size = u64::from(total);
     let total = total as usize;
@@ -453,7 +453,7 @@ fn block(
             }
             let major = order_here.u16(bytes, 12);
             if major != 1 {
-                return fault(format!("pcapng version {major}, which nobody knows"));
+                return fault(format!("unknown pcapng version {major}"));
             }
             *order = order_here;
             sources.clear();
@@ -489,7 +489,7 @@ fn check_end(order: Order, bytes: &[u8], total: usize) -> Result<(), Fault> {
     let again = order.u32(bytes, total - 4);
     if again as usize != total {
         return fault(format!(
-            "a pcapng block of {total} bytes that ends as one of {again}"
+            "a pcapng block of {total} bytes with a trailing length of {again}"
         ));
     }
     Ok(())
@@ -537,7 +537,7 @@ fn resolution(unit: u8) -> Result<Resolution, Fault> {
     match (unit & 0x80 != 0, power) {
         (false, 0..=30) => Ok(Resolution::Decimal(10_u128.pow(power))),
         (true, 0..=96) => Ok(Resolution::Binary(power)),
-        _ => fault(format!("a time unit (if_tsresol {unit}) that nobody uses")),
+        _ => fault(format!("unsupported time unit (if_tsresol {unit})")),
     }
 }
 
@@ -557,7 +557,7 @@ fn packet(
     };
     if total < before + 4 {
         return fault(format!(
-            "a pcapng packet block of {total} bytes, which cannot be"
+            "a pcapng packet block of {total} bytes: invalid length"
         ));
     }
     if bytes.len() < before {
@@ -835,7 +835,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_without_a_time_and_of_older_programs_are_frames() {
+    fn simple_and_obsolete_packet_blocks_are_read_as_frames() {
         let old = Writer::new(false)
             .u16(0)
             .u16(3)
@@ -910,7 +910,10 @@ mod tests {
                 Writer::new(false).u32(SECTION_HEADER).u32(28).u32(7),
                 "byte order",
             ),
-            (lying_end(section().interface(1, 0, &[])), "ends as one of"),
+            (
+                lying_end(section().interface(1, 0, &[])),
+                "trailing length of",
+            ),
             (
                 section()
                     .interface(113, 0, &[])
@@ -924,7 +927,7 @@ mod tests {
             (inner, "61 bytes in a pcapng block of 92"),
             (
                 lying_end(section().interface(1, 0, &[]).enhanced(0, 0, &[1; 60], 60)),
-                "ends as one of",
+                "trailing length of",
             ),
         ] {
             let (_, fault) = steps(&file.bytes).unwrap_err();
@@ -946,7 +949,7 @@ mod tests {
     }
 
     #[test]
-    fn with_too_few_bytes_nothing_happens_but_a_question() {
+    fn a_step_with_too_few_bytes_only_requests_more_bytes() {
         let pcap = Writer::new(false)
             .pcap(NANOSECOND_MAGIC, 1)
             .record(1, 2, &[3; 60], 60);

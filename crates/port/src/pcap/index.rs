@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn times_count_from_the_first_frame_and_never_run_back() {
+    fn send_times_start_at_the_first_frame_and_never_decrease() {
         let mut file = Format::Pcap.start();
         for time_ns in [5_000, 5_100, 4_000, 5_300] {
             Format::Pcap.append(&mut file, &[1; 60], time_ns);
@@ -297,7 +297,7 @@ mod tests {
     proptest! {
         /// Block boundaries make no difference, for valid and for damaged files.
         #[test]
-        fn blocks_of_every_size_show_the_same_frames(
+        fn the_block_size_does_not_change_the_frames_read(
             lengths in proptest::collection::vec(0_usize..16_384, 1..40),
             pcapng: bool,
             rounds in 1_u64..3,

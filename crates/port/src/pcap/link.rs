@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_all_link_types_carry_on_as_frames() {
+    fn packets_of_all_link_types_become_ethernet_frames() {
         let (four, six) = (&[0x45, 1, 2, 3][..], &[0x60, 1, 2, 3][..]);
         let cooked =
             |kind: [u8; 2]| [&[0, 4, 3, 4, 0, 6, 1, 1, 1, 1, 1, 1, 0, 0][..], &kind].concat();
@@ -216,7 +216,7 @@ mod tests {
     proptest! {
         /// The resulting frame never extends beyond its record.
         #[test]
-        fn any_packet_is_a_frame_within_its_record_or_none(
+        fn no_converted_frame_extends_beyond_its_record(
             number in 0..300_u16,
             packet in proptest::collection::vec(any::<u8>(), 0..60),
             before in 12..29_usize,

@@ -21,7 +21,9 @@ mod writer;
 pub use annotated::{Annotated, write_annotated};
 pub use capture_file::CaptureFile;
 
-use crate::{Backend, Batch, Breakdown, Handling, Link, Port, PortCounters, PortError, PortSpec};
+use crate::{
+    Attachment, Backend, Batch, Breakdown, Handling, Link, Port, PortCounters, PortError, PortSpec,
+};
 use crate::{Receives, Resources, Sends, Split, Supply};
 use index::End;
 use reader::Reader;
@@ -68,6 +70,9 @@ pub(crate) const BACKEND: Backend = Backend {
     probe: || Ok("always there".to_string()),
     open,
     split: Split::Never("the packets of a file come one after the other"),
+    attachment: Attachment::Inside,
+    typical_cycles: Some(100.0),
+    loop_back: None,
 };
 
 /// The time for calibrating the cycle counter with the system's clock: an error of one part in a million is a
@@ -102,7 +107,7 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
         ("write", Some(_)) => {
             return Err(spec.error("role=write and out=: give one or the other"));
         }
-        (other, _) => return Err(spec.error(format!("role={other}: want read or write"))),
+        (other, _) => return Err(spec.error(format!("role={other}: expected read or write"))),
     };
     if input.is_none() {
         for key in ["timing", "repeat"] {
@@ -126,7 +131,7 @@ fn open_input(spec: &PortSpec, path: &str) -> Result<Input, PortError> {
     let clock = match spec.option("timing").unwrap_or("fast") {
         "fast" => None,
         "original" => Some(Clock::calibrate(CALIBRATION)),
-        other => return Err(spec.error(format!("timing={other}: want fast or original"))),
+        other => return Err(spec.error(format!("timing={other}: expected fast or original"))),
     };
     let rounds = match spec.number("repeat", 0..=u64::MAX)?.unwrap_or(1) {
         0 => u64::MAX,
@@ -154,7 +159,7 @@ fn open_output(spec: &PortSpec, path: &str) -> Result<Output, PortError> {
         (Some("pcapng"), _) | (None, Some("pcapng" | "ntar")) => Format::Pcapng,
         (Some("pcap") | None, _) => Format::Pcap,
         (Some(other), _) => {
-            return Err(spec.error(format!("format={other}: want pcap or pcapng")));
+            return Err(spec.error(format!("format={other}: expected pcap or pcapng")));
         }
     };
     // The file is not truncated before it is locked, because another port may be reading it.
@@ -179,7 +184,7 @@ fn open_output(spec: &PortSpec, path: &str) -> Result<Output, PortError> {
 fn told(path: &str, end: &End) -> String {
     match end {
         End::Whole => format!("end of {path}"),
-        End::Truncated(0) => format!("{path} is empty, or ends before its first frame could begin"),
+        End::Truncated(0) => format!("{path} is empty, or ends before its first frame"),
         End::Truncated(at) => {
             format!("end of {path}, which was cut off in the record at byte {at}")
         }

@@ -34,7 +34,7 @@ pub(super) struct Reader {
     pace: Pace,
     /// Capture times of the last delivered frames.
     times_ns: Vec<u64>,
-    /// Reason why the file ends, once all its frames have been delivered.
+    /// Reason why reading stopped; set after the last frame was delivered.
     ended: Option<End>,
 }
 

@@ -109,7 +109,7 @@ fn a_large_file_arrives_complete_without_copy_and_in_order() {
 }
 
 #[test]
-fn blocks_whose_packets_are_held_are_not_read_over() {
+fn blocks_with_packets_in_use_are_not_overwritten() {
     let files = Files::new();
     files.capture("in.pcap", 0..8000, 0);
     let mut port = open(&files.spec("in.pcap", "")).unwrap();
@@ -154,7 +154,7 @@ fn packets_outlive_their_port_and_changes_never_reach_the_file() {
 }
 
 #[test]
-fn a_file_is_repeated_as_often_as_asked_for() {
+fn a_file_is_repeated_as_often_as_configured() {
     let files = Files::new();
     files.capture("in.pcap", 0..700, 0);
     let mut port = open(&files.spec("in.pcap", ",repeat=3")).unwrap();
@@ -339,18 +339,22 @@ fn files_other_than_captures_are_refused_at_open() {
 }
 
 #[test]
-fn specs_that_cannot_be_say_what_could() {
+fn invalid_specs_are_refused_with_the_valid_values() {
     let files = Files::new();
     files.capture("in.pcap", 0..1, 0);
     for (name, options, want) in [
         ("nowhere.pcap", "", "No such file"),
         ("nowhere/out.pcap", ",role=write", "No such file"),
         ("", "", "not a file"),
-        ("in.pcap", ",role=copy", "want read or write"),
-        ("in.pcap", ",timing=slow", "want fast or original"),
+        ("in.pcap", ",role=copy", "expected read or write"),
+        ("in.pcap", ",timing=slow", "expected fast or original"),
         ("in.pcap", ",format=pcap", "formats read are recognised"),
-        ("in.pcap", ",repeat=x", "want a number"),
-        ("out.pcap", ",role=write,format=cap", "want pcap or pcapng"),
+        ("in.pcap", ",repeat=x", "expected a number"),
+        (
+            "out.pcap",
+            ",role=write,format=cap",
+            "expected pcap or pcapng",
+        ),
         ("out.pcap", ",role=write,repeat=2", "files that are read"),
         ("out.pcap", ",role=write,out=x", "one or the other"),
     ] {
@@ -432,7 +436,7 @@ fn a_link_check_writes_frames_that_were_sent_slowly() {
 }
 
 #[test]
-fn one_port_may_read_one_file_and_write_another() {
+fn one_port_reads_one_file_and_writes_another_file() {
     let files = Files::new();
     files.capture("in.pcap", 0..100, 0);
     let out = format!(",out={}", files.path("out.pcapng").display());

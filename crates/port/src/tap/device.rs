@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_the_kernel_would_change_or_refuse_are_none() {
+    fn interface_names_that_the_kernel_changes_or_refuses_are_invalid() {
         for good in ["tap0", "a", "taut-west.15xyz"] {
             assert!(is_name(good), "{good}");
         }

@@ -12,7 +12,9 @@ mod tests;
 pub use beside::Tap;
 pub use device::is_name;
 
-use crate::{Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec};
+use crate::{
+    Attachment, Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec,
+};
 use crate::{Joinable, Part, Receives, Resources, Sends, Split};
 use device::{Device, Settings};
 use rustix::io::{Errno, read, write};
@@ -53,6 +55,9 @@ pub(crate) const BACKEND: Backend = Backend {
     probe: device::probe,
     open,
     split: Split::Joinable(joinable),
+    attachment: Attachment::NewInterface,
+    typical_cycles: Some(15_000.0),
+    loop_back: None,
 };
 
 struct TapPort {
@@ -92,7 +97,7 @@ fn settings(spec: &PortSpec, has_queues: bool) -> Result<Settings, PortError> {
     let name = spec.target();
     if !is_name(name) {
         return Err(spec.error(format!(
-            "\"{name}\" is no name for an interface: want 1 to 15 letters, digits, -, _ or ."
+            "\"{name}\" is not a valid interface name: expected 1 to 15 letters, digits, -, _ or ."
         )));
     }
     Ok(Settings {
@@ -141,7 +146,7 @@ fn mac(spec: &PortSpec, text: &str) -> Result<[u8; 6], PortError> {
 }
 
 fn wrong_mac(spec: &PortSpec) -> PortError {
-    spec.error("mac: want an address of one station, as 02:00:00:00:00:01")
+    spec.error("mac: expected a unicast address, as 02:00:00:00:00:01")
 }
 
 fn address(spec: &PortSpec, text: &str) -> Result<(Ipv4Addr, u32), PortError> {
@@ -149,7 +154,7 @@ fn address(spec: &PortSpec, text: &str) -> Result<(Ipv4Addr, u32), PortError> {
         .and_then(|(address, bits)| Some((address.parse().ok()?, bits.parse().ok()?)))
         .filter(|(_, bits)| *bits <= 32)
         .ok_or_else(|| {
-            spec.error("address: want an IPv4 address and a prefix length, as 10.1.1.1/24")
+            spec.error("address: expected an IPv4 address and a prefix length, as 10.1.1.1/24")
         })
 }
 

@@ -72,10 +72,10 @@ fn frames_cross_both_ways_in_order() {
 }
 
 #[test]
-fn an_owner_that_sleeps_is_woken() {
+fn a_sleeping_port_owner_is_woken_for_every_frame() {
     let Some(bed) = testbed() else { return };
     let (mut tap, mut socket) = tap_and_socket(&bed, "");
-    crate::interface_tests::an_owner_that_sleeps_is_woken(&mut tap, &mut socket);
+    crate::interface_tests::a_sleeping_port_owner_is_woken_for_every_frame(&mut tap, &mut socket);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn an_interface_has_the_requested_settings_until_the_port_closes() {
 }
 
 #[test]
-fn the_kernel_answers_what_it_is_asked() {
+fn the_kernel_replies_to_arp_requests_through_the_tap() {
     let Some(bed) = testbed() else { return };
     let mut tap =
         bed.in_left(|| open("tap:tap0,address=192.0.2.1/24,mac=02:00:00:00:00:0a").unwrap());
@@ -149,7 +149,7 @@ fn a_link_that_is_down_or_deleted_is_reported() {
     bed.move_to_right("tap0");
     assert_eq!(tap.port.link(), Link::Up);
     bed.right_ip("link del tap0");
-    assert!(down(&mut tap).contains("tap0 is gone"));
+    assert!(down(&mut tap).contains("tap0 was deleted"));
     tap.load(&mut batch, &frame_bytes(0, 60));
     assert_eq!(tap.port.tx(&mut batch), 0);
     assert_eq!(tap.port.rx(&mut Batch::new()), 0);
@@ -170,13 +170,13 @@ fn a_name_in_use_is_refused_and_its_owner_unaffected() {
 }
 
 #[test]
-fn specs_that_cannot_be_say_what_could() {
+fn invalid_specs_are_refused_with_the_valid_values() {
     for (spec, want) in [
-        ("tap:tap%d", "no name for an interface"),
+        ("tap:tap%d", "not a valid interface name"),
         ("tap:sixteen-letters-", "1 to 15"),
         ("tap:t,mac=02:00:00:00:00", "02:00:00:00:00:01"),
         ("tap:t,mac=02:00:00:00:00:+1", "02:00:00:00:00:01"),
-        ("tap:t,mac=03:00:00:00:00:01", "one station"),
+        ("tap:t,mac=03:00:00:00:00:01", "unicast address"),
         ("tap:t,address=10.0.0.1", "10.1.1.1/24"),
         ("tap:t,address=10.0.0.1/33", "10.1.1.1/24"),
         ("tap:t,mtu=9000", "68 to 1900"),
@@ -188,7 +188,7 @@ fn specs_that_cannot_be_say_what_could() {
 }
 
 #[test]
-fn without_the_right_to_make_interfaces_it_says_so() {
+fn the_error_without_cap_net_admin_names_the_capability() {
     let Some(bed) = testbed() else { return };
     drop(bed);
     // Capabilities belong to a single thread.

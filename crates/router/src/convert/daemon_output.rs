@@ -129,7 +129,7 @@ fn bird(line: &str, open: &mut Option<Open>) -> Result<Option<Open>, String> {
         "via" => {
             let text = words.next().unwrap_or_default();
             let address = text.parse::<IpAddr>();
-            let address = address.map_err(|_| format!("via: want an address, not '{text}'"))?;
+            let address = address.map_err(|_| format!("via: expected an address, not '{text}'"))?;
             let device = (words.next() == Some("on")).then(|| words.next()).flatten();
             let weight = words.find(|it| *it == "weight").and(words.next());
             if let Some(open) = open {
@@ -163,7 +163,7 @@ fn bird(line: &str, open: &mut Option<Open>) -> Result<Option<Open>, String> {
             None => Ok(None),
         };
     }
-    let prefix = prefix(first).ok_or_else(|| format!("want a prefix, not '{first}'"))?;
+    let prefix = prefix(first).ok_or_else(|| format!("expected a prefix, not '{first}'"))?;
     let word = words.next().unwrap_or_default();
     let (_, nowhere) = kind_of(word).ok_or_else(|| format!("'{word}' is not understood"))?;
     Ok(Some(Open {
@@ -188,7 +188,7 @@ fn frr(line: &str, open: &mut Option<Open>) -> Result<Option<Open>, String> {
     let is_used = line.get(..4).is_some_and(|codes| codes.contains('*'));
     if let Some((_, rest)) = frr_route(line) {
         let word = rest.split_whitespace().next().unwrap_or_default();
-        let prefix = prefix(word).ok_or_else(|| format!("want a prefix, not '{word}'"))?;
+        let prefix = prefix(word).ok_or_else(|| format!("expected a prefix, not '{word}'"))?;
         let mut route = Open {
             prefix,
             leads: None,
@@ -223,7 +223,7 @@ fn frr_leads(text: &str, route: &mut Open) -> Result<(), String> {
         let address = word.split(' ').next().unwrap_or_default();
         let address = address
             .parse::<IpAddr>()
-            .map_err(|_| format!("via: want an address, not '{address}'"))?;
+            .map_err(|_| format!("via: expected an address, not '{address}'"))?;
         let device = parts
             .next()
             .filter(|it| !it.starts_with("weight") && !it.contains(':'));

@@ -32,11 +32,11 @@ pub enum ConvertError {
     Compressed(&'static str),
     /// A file of no supported format.
     #[error(
-        "it is neither an MRT dump, nor what `birdc show route` or `vtysh -c 'show ip route'` print"
+        "it is neither an MRT dump nor the output of `birdc show route` or `vtysh -c 'show ip route'`"
     )]
     Unknown,
     /// A truncated record.
-    #[error("it is cut short: the record at byte {at} is not whole ({routes} routes before it)")]
+    #[error("it is truncated: the record at byte {at} is incomplete ({routes} routes before it)")]
     CutShort {
         /// The offset of the record.
         at: u64,
@@ -52,7 +52,7 @@ pub enum ConvertError {
         reason: &'static str,
     },
     /// A file without a table.
-    #[error("there is no table in it (MRT type TABLE_DUMP_V2)")]
+    #[error("it contains no routing table (MRT type TABLE_DUMP_V2)")]
     NoTable,
     /// An invalid line.
     #[error("line {number}: {reason}")]
@@ -290,7 +290,7 @@ mod tests {
         }
         let error = converted(&whole[..whole.len() - 1], &[]).unwrap_err();
         assert!(
-            error.contains("is not whole (4 routes before it)"),
+            error.contains("is incomplete (4 routes before it)"),
             "{error}"
         );
         let mut lying = whole.clone();
@@ -305,7 +305,7 @@ mod tests {
         assert!(
             converted(&record(1, &[0; 8]), &[])
                 .unwrap_err()
-                .contains("no table")
+                .contains("no routing table")
         );
         assert!(
             converted(b"hello\n", &[])
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_make_it_panic() {
+    fn no_corrupted_dump_causes_a_panic() {
         let mut random = fastrand::Rng::with_seed(0x6396);
         let whole = dump();
         for _ in 0..5000 {

@@ -217,18 +217,18 @@ fn each_packet_of_a_batch_uses_its_own_routing_table() {
 }
 
 #[test]
-fn vlans_and_tables_that_cannot_be_are_named() {
+fn errors_quote_invalid_vlans_and_tables() {
     let one = |more: &str| {
         format!("[[interface]]\nmac = \"02:00:00:00:00:a0\"\naddresses = [\"10.0.0.1/24\"]\n{more}")
     };
     let second =
         "[[interface]]\nmac = \"02:00:00:00:00:a0\"\naddresses = [\"10.0.1.1/24\"]\nport = 0\n";
     for (text, wanted) in [
-        (one("vlan = 0"), "vlan = 0: want 1 to 4094"),
-        (one("vlan = 4095"), "vlan = 4095: want 1 to 4094"),
+        (one("vlan = 0"), "vlan = 0: expected 1 to 4094"),
+        (one("vlan = 4095"), "vlan = 4095: expected 1 to 4094"),
         (one("port = 64"), "port: a chain has ports 0 to 63, not 64"),
         (one("table = 255"), "table = 255"),
-        (one(second), "another one there takes `vlan`"),
+        (one(second), "another interface on it needs `vlan`"),
         (
             one(&format!("vlan = 3\n{second}vlan = 3")),
             "vlan 3 of port 0 is interface 0 already",

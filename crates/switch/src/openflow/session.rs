@@ -158,26 +158,26 @@ impl Session {
     /// Fails if the peer has exceeded its time limit.
     pub fn tick(&mut self, now: Instant) -> Result<(), Over> {
         if self.is_behind {
-            return Err(Over("it does not read what it is told"));
+            return Err(Over("it does not read messages"));
         }
         if !self.has_greeted {
             let is_late = now.saturating_duration_since(self.begun) >= GREETING;
             return match is_late {
-                true => Err(Over("it does not greet")),
+                true => Err(Over("it does not send HELLO")),
                 false => Ok(()),
             };
         }
         if self.output.0.is_empty() {
             self.has_read = now;
         } else if now.saturating_duration_since(self.has_read) >= GIVEN_UP_AFTER {
-            return Err(Over("it does not read what it has asked for"));
+            return Err(Over("it does not read replies"));
         }
         let silent = now.saturating_duration_since(self.heard);
         // A peer whose input is suspended until it reads is not idle.
         if self.is_full() {
             self.heard = now;
         } else if silent >= GIVEN_UP_AFTER {
-            return Err(Over("it is not there any more"));
+            return Err(Over("it does not respond"));
         } else if silent >= ASKED_AFTER && !self.is_asked {
             self.is_asked = true;
             let start = self.begin(kind::ECHO_REQUEST, 0);

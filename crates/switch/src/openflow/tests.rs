@@ -242,7 +242,7 @@ fn entries(session: &mut Session, control: &mut Control, question: &[u8]) -> usi
 }
 
 #[test]
-fn a_long_reply_follows_the_reader_in_complete_messages() {
+fn long_replies_consist_of_complete_messages_paced_by_the_reader() {
     let mut control = Control::new(10_000);
     for number in 0..10_000 {
         let mut one = rule(vec![Action::port(1)]);
@@ -372,7 +372,7 @@ const PUSH: &[u8] = &[0, 17, 0, 8, 0x81, 0, 0, 0];
 const POP: &[u8] = &[0, 18, 0, 8, 0, 0, 0, 0];
 
 #[test]
-fn a_field_is_set_only_of_packets_that_have_it() {
+fn setting_a_field_requires_a_match_that_implies_the_field() {
     let ipv4 = [0x80, 0, 10, 2, 8, 0];
     let ipv6 = [0x80, 0, 10, 2, 0x86, 0xdd];
     let arp = [0x80, 0, 10, 2, 8, 6];
@@ -454,7 +454,7 @@ fn actions_without_a_valid_target_are_refused_with_their_error() {
 }
 
 #[test]
-fn statistics_give_rules_back_as_they_were_made() {
+fn flow_statistics_return_rules_as_they_were_added() {
     let output = |port: u32, most: u16| {
         let mut output = vec![0, 0, 0, 16];
         output.extend(port.to_be_bytes());
@@ -650,7 +650,7 @@ fn ports_groups_and_meters_report_their_counts_and_ages() {
 }
 
 #[test]
-fn a_slave_changes_nothing_and_an_old_election_is_over() {
+fn slaves_cannot_change_rules_and_stale_role_requests_are_refused() {
     let role = |role: u8, generation: u64| {
         let body = [&[0, 0, 0, role, 0, 0, 0, 0][..], &generation.to_be_bytes()].concat();
         message(24, &body)
@@ -673,7 +673,7 @@ fn a_slave_changes_nothing_and_an_old_election_is_over() {
 }
 
 #[test]
-fn a_long_answer_comes_in_parts() {
+fn statistics_that_fit_one_message_are_sent_in_one_message() {
     let mut said = vec![message(0, &[])];
     for number in 0..60_u8 {
         said.push(rule_that(&[0x80, 0, 6, 6, 2, 0, 0, 0, 0, number]));

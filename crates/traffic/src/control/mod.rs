@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plant_that_nobody_answers_says_so() {
+    fn a_plant_without_a_controller_reports_the_missing_replies() {
         let model = plant::model("conveyor").unwrap();
         let nobody = UdpSocket::bind(HERE).unwrap().local_addr().unwrap();
         let mut side = PlantSide::open(HERE.parse().unwrap(), nobody, &Over::default()).unwrap();

@@ -139,7 +139,8 @@ impl Instrument {
     ) -> Result<Self, TrialError> {
         let mut parts = parts.into_iter();
         let instrument = Self::opened(specs, traffic.into(), clock, |index, resources| {
-            let missing = || specs[index].error("no part of it is left for this worker");
+            let missing =
+                || specs[index].error("its packets cannot be split over this many workers");
             parts.next().ok_or_else(missing)?(resources)
         })?;
         Ok(Self {

@@ -23,14 +23,9 @@ impl Instrument {
         hand: &mut H,
     ) -> Option<u64> {
         let ends = (self.ports.len() == 1, true);
-        if let Some(line) = &self.return_line {
-            match line.room(ticks()) {
-                0 => {
-                    self.note_handed(start, records, tallies);
-                    return None;
-                }
-                room => self.arrived.set_limit(room),
-            }
+        if self.return_line_is_full() {
+            self.note_handed(start, records, tallies);
+            return None;
         }
         let arrived = self.ports.last_mut()?.rx(&mut self.arrived);
         let seen = if arrived > 0 { ticks() } else { 0 };
@@ -66,22 +61,19 @@ impl Instrument {
                         Some(running) if of_trial && stamp.sequence < running.schedule.next() => {
                             tallies[stream].received += 1;
                             earliest_ticks = earliest_ticks.min(stamp.stamp_ticks);
-                            if let Some(record) = records.get_mut(stream) {
-                                if let Some(reading) = &reading
-                                    && let Some(&at_ns) = port.arrival_stamps().get(index)
-                                    && at_ns != 0
-                                {
-                                    let from = stamp.stamp_ticks;
-                                    record.stamped(reading.elapsed_ns(&self.clock, from, at_ns));
-                                }
-                                let latency = seen.wrapping_sub(stamp.stamp_ticks);
-                                record.received_frame(
-                                    stamp.sequence,
-                                    latency,
-                                    seen.saturating_sub(start),
-                                    packet.bytes(),
-                                );
+                            let Some(record) = records.get_mut(stream) else {
+                                continue;
+                            };
+                            let sent = stamp.stamp_ticks;
+                            if let Some(reading) = &reading
+                                && let Some(&at_ns) = port.arrival_stamps().get(index)
+                                && at_ns != 0
+                            {
+                                record.stamped(reading.elapsed_ns(&self.clock, sent, at_ns));
                             }
+                            let (latency, at) =
+                                (seen.wrapping_sub(sent), seen.saturating_sub(start));
+                            record.received_frame(stamp.sequence, latency, at, packet.bytes());
                         }
                         _ => foreign += 1,
                     }
@@ -112,24 +104,45 @@ impl Instrument {
         tallies[0].fillers_received += fillers;
         tallies[0].foreign += foreign - fillers;
         if H::ACTIVE {
-            let arrivals = &self.arrivals[..self.arrived.len()];
-            let back = hand.arrived(self.arrived.packets_mut(), arrivals);
-            if back != 0 {
-                for index in 0..self.arrived.len() {
-                    if back & 1 << index == 0 {
-                        self.arrived.mark_dropped(index);
-                    }
-                }
-                self.arrived.settle(&mut self.slow);
-                // A reply that does not fit is lost, as from any host.
-                port.tx(&mut self.arrived);
-            }
+            self.pass_to_script(hand);
         }
         if let Some(line) = &mut self.return_line {
             line.take(seen, &mut self.arrived);
         }
         self.arrived.clear();
         ours.then_some(seen)
+    }
+
+    /// Limits the next receive call to what the return line takes; returns true if it takes nothing now.
+    #[inline(always)]
+    fn return_line_is_full(&mut self) -> bool {
+        let Some(line) = &self.return_line else {
+            return false;
+        };
+        let room = line.room(ticks());
+        if room > 0 {
+            self.arrived.set_limit(room);
+        }
+        room == 0
+    }
+
+    /// Passes the arrived packets to a script, and sends those back that it returns.
+    fn pass_to_script<H: Hand>(&mut self, hand: &mut H) {
+        let arrivals = &self.arrivals[..self.arrived.len()];
+        let back = hand.arrived(self.arrived.packets_mut(), arrivals);
+        if back == 0 {
+            return;
+        }
+        for index in 0..self.arrived.len() {
+            if back & 1 << index == 0 {
+                self.arrived.mark_dropped(index);
+            }
+        }
+        self.arrived.settle(&mut self.slow);
+        // A reply that does not fit is lost, as from any host.
+        if let Some(port) = self.ports.last_mut() {
+            port.tx(&mut self.arrived);
+        }
     }
 
     /// Discards packets from before the trial, after replying to address requests among them. The number of discarded
@@ -173,7 +186,7 @@ mod tests {
     use taut_port::Batch;
 
     #[test]
-    fn stragglers_of_the_last_trial_are_foreign_to_the_next() {
+    fn late_packets_of_an_earlier_trial_count_as_foreign() {
         let mut instrument = instrument(256, |n, _| if n == 0 { Harm::Hold } else { Harm::None });
         let stream = &mut instrument.traffic.streams_mut()[0];
         let (template, len) = stream.next();

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_keeps_as_many_packets_as_it_is_told() {
+    fn a_return_line_buffers_packets_up_to_its_limit() {
         let clock = Clock::calibrate(Duration::from_millis(2));
         let mut line = ReturnLine::new(1e6, 2, &clock);
         let pool = taut_port::PoolHandle::new(8, false).unwrap();

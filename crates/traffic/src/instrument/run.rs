@@ -1,6 +1,6 @@
 //! The loop of a trial sends due packets, polls for arrivals, and detects the end.
 
-use super::running::choose;
+use super::running::{Running, choose};
 use super::{Instrument, Tally, Trial};
 use crate::Record;
 use crate::hand::{Crafted, Hand};
@@ -62,6 +62,16 @@ impl Patience {
     }
 }
 
+/// Returns true if every packet that was sent has come back or has been refused.
+fn all_are_back<R: Record>(running: &[Running], tallies: &[Tally], records: &[R]) -> bool {
+    let mut streams = tallies.iter().zip(running).enumerate();
+    streams.all(|(stream, (tally, running))| {
+        let unique = records.get(stream).and_then(Record::received_unique);
+        let received = unique.unwrap_or(tally.received);
+        received + tally.corrupt + tally.refused >= running.schedule.next()
+    })
+}
+
 impl Instrument {
     /// Runs one trial and passes every packet of the first stream to `record`; the other streams are sent without a
     /// record.
@@ -96,61 +106,23 @@ impl Instrument {
         hand: &mut H,
         stop: &AtomicBool,
     ) -> Vec<Tally> {
-        self.trial = self.trial.wrapping_add(1);
-        self.trials += 1;
         let clock = self.clock;
         let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
-        let patience = Patience {
-            settle_ticks: ticks_in(SETTLE),
-            endless_ticks: ticks_in(ENDLESS),
-            farthest_ticks: self.farthest_ticks.max(self.longest_ticks),
-            awaits: self
-                .traffic
-                .streams()
-                .iter()
-                .enumerate()
-                .any(|(index, stream)| {
-                    stream.is_measured() && (!hand.crafts(index) || hand.stamps(index))
-                }),
-        };
-        let endless_ticks = ticks_in(ENDLESS);
-        let slack_ticks = ticks_in(SLACK);
-        let interruption_ticks = ticks_in(INTERRUPTION);
+        let patience = self.patience(hand);
+        let endless_ticks = patience.endless_ticks;
+        let [slack_ticks, interruption_ticks, stall_ticks] =
+            [SLACK, INTERRUPTION, STALL].map(ticks_in);
+        let [ahead_ticks, look_ticks] = [AHEAD, LOOK].map(ticks_in);
         let grace_ticks = ticks_in(trial.duration.mul_f64(GRACE).max(SHORTEST_GRACE));
-        self.discard_arrived();
-        (self.longest_ticks, self.farthest_ticks) = (0, patience.farthest_ticks);
-
-        self.begun_ticks = ticks();
-        let start = self.begun_ticks + ticks_in(Duration::from_micros(20));
-        self.traffic
-            .streams_mut()
-            .iter_mut()
-            .for_each(Stream::restart);
-        self.interruptions.begin(start);
-        let mut running = self.schedules(trial, start);
+        let (start, mut running) = self.begin::<H>(trial, &patience);
         // Without streams, a single tally counts foreign packets.
         let mut tallies = vec![Tally::default(); running.len().max(1)];
-        let listen_until = if running.is_empty() {
-            start + ticks_in(trial.duration)
-        } else {
-            start
-        };
-        self.crafted.clear();
-        if H::ACTIVE {
-            self.crafted.resize_with(running.len(), Crafted::default);
-        }
-        let ahead_ticks = ticks_in(AHEAD);
-        let look_ticks = ticks_in(LOOK);
         let mut line = Line::of(self.pacing, &self.traffic, &clock, self.pool.room());
-        let mut last_look = start;
-        let stall_ticks = ticks_in(STALL);
         let end = start + ticks_in(trial.duration);
+        let listen_until = if running.is_empty() { end } else { start };
         let mut give_up = end + grace_ticks;
-        let mut last_event = start;
-        let mut last_sent = start;
-        let mut last_round = start;
-        let mut was_idle = false;
-        let mut stopped = false;
+        let [mut last_event, mut last_sent, mut last_round, mut last_look] = [start; 4];
+        let (mut was_idle, mut stopped) = (false, false);
         let mut all_sent = None;
         loop {
             let now = ticks();
@@ -165,32 +137,27 @@ impl Instrument {
             }
             last_round = now;
             was_idle = true;
-            if let Some(line) = &mut line {
+            let sent = if let Some(line) = &mut line {
                 let over = running.iter().all(|r| r.schedule.is_over());
                 // A line that accepts no packets is given up, even on a busy machine.
                 let stuck = !self.out.is_empty() && now.saturating_sub(last_sent) > endless_ticks;
                 if (now > give_up || stuck) && !over {
                     break;
                 }
-                let sent =
-                    self.send_on_line(line, now, start, &mut running, records, &mut tallies, hand);
-                if let Some(sent) = sent {
-                    was_idle = false;
-                    last_sent = sent;
-                    last_event = sent;
-                }
+                self.send_on_line(line, now, start, &mut running, records, &mut tallies, hand)
             } else if choose(&running, now).is_some() {
                 if now > give_up {
                     break;
                 }
                 was_idle = false;
-                let sent = self.send(now, slack_ticks, &mut running, &mut tallies, hand);
-                if let Some(sent) = sent {
-                    last_sent = sent;
-                    last_event = sent;
-                }
-            } else if H::ACTIVE && self.craft_ahead(now + ahead_ticks, &running, hand) {
+                self.send(now, slack_ticks, &mut running, &mut tallies, hand)
+            } else {
+                was_idle = !(H::ACTIVE && self.craft_ahead(now + ahead_ticks, &running, hand));
+                None
+            };
+            if let Some(sent) = sent {
                 was_idle = false;
+                (last_sent, last_event) = (sent, sent);
             }
             if !H::ACTIVE && now.saturating_sub(last_look) > look_ticks {
                 last_look = now;
@@ -204,12 +171,7 @@ impl Instrument {
             if running.iter().all(|r| r.schedule.is_over()) {
                 // The time at the end of the iteration in which the last packets left, as for all earlier packets.
                 all_sent.get_or_insert_with(ticks);
-                let mut streams = tallies.iter().zip(&running).enumerate();
-                let all_back = streams.all(|(stream, (tally, running))| {
-                    let unique = records.get(stream).and_then(Record::received_unique);
-                    let received = unique.unwrap_or(tally.received);
-                    received + tally.corrupt + tally.refused >= running.schedule.next()
-                });
+                let all_back = all_are_back(&running, &tallies, records);
                 let silent = now.saturating_sub(last_event) > patience.ticks(self.longest_ticks);
                 let endless = now.saturating_sub(last_sent) > endless_ticks;
                 let ended = seen.is_none() && (all_back || silent) || endless;
@@ -222,10 +184,70 @@ impl Instrument {
                 break;
             }
         }
-        // Packets that were sent before the loop ended early may still come back.
-        while running.iter().any(|r| !r.schedule.is_over()) {
+        if running.iter().any(|r| !r.schedule.is_over()) {
+            let mut receive =
+                |this: &mut Self| this.receive(start, records, &mut running, &mut tallies, hand);
+            self.receive_late(&mut receive, patience, stopped, last_event, last_sent);
+        }
+        // The last packets still wait for the line.
+        self.note_sent(self.out.len(), ticks(), start, records);
+        self.refuse_left(self.out.len(), records, &mut tallies);
+        let sending_ended = all_sent.unwrap_or(last_sent);
+        let seconds = clock.to_ns(sending_ended.saturating_sub(start)).max(1.0) / 1e9;
+        for (tally, running) in tallies.iter_mut().zip(&running) {
+            tally.finish(&running.schedule, seconds, stopped);
+        }
+        // Returns packets that were made in advance and never sent to the pool.
+        self.crafted.clear();
+        tallies
+    }
+
+    /// Begins a trial: discards earlier packets, and returns the time of the first packet and the streams' schedules.
+    fn begin<H: Hand>(&mut self, trial: Trial, patience: &Patience) -> (u64, Vec<Running>) {
+        self.trial = self.trial.wrapping_add(1);
+        self.trials += 1;
+        self.discard_arrived();
+        (self.longest_ticks, self.farthest_ticks) = (0, patience.farthest_ticks);
+        self.begun_ticks = ticks();
+        let lead = Duration::from_micros(20);
+        let start = self.begun_ticks + self.clock.to_ticks(lead.as_nanos() as f64) as u64;
+        let streams = self.traffic.streams_mut();
+        streams.iter_mut().for_each(Stream::restart);
+        self.interruptions.begin(start);
+        let running = self.schedules(trial, start);
+        self.crafted.clear();
+        if H::ACTIVE {
+            self.crafted.resize_with(running.len(), Crafted::default);
+        }
+        (start, running)
+    }
+
+    /// Returns the timeouts for packets in flight.
+    fn patience<H: Hand>(&self, hand: &H) -> Patience {
+        let ticks_in = |t: Duration| self.clock.to_ticks(t.as_nanos() as f64) as u64;
+        let mut streams = self.traffic.streams().iter().enumerate();
+        Patience {
+            settle_ticks: ticks_in(SETTLE),
+            endless_ticks: ticks_in(ENDLESS),
+            farthest_ticks: self.farthest_ticks.max(self.longest_ticks),
+            awaits: streams.any(|(index, stream)| {
+                stream.is_measured() && (!hand.crafts(index) || hand.stamps(index))
+            }),
+        }
+    }
+
+    /// Receives packets that were sent before a trial ended early, until none has arrived for the timeout.
+    fn receive_late(
+        &mut self,
+        receive: &mut impl FnMut(&mut Self) -> Option<u64>,
+        patience: Patience,
+        stopped: bool,
+        mut last_event: u64,
+        last_sent: u64,
+    ) {
+        loop {
             let now = ticks();
-            let seen = self.receive(start, records, &mut running, &mut tallies, hand);
+            let seen = receive(self);
             last_event = seen.unwrap_or(last_event);
             // Time in which the loop did not poll does not count as idle.
             let patience_ticks = match stopped {
@@ -233,24 +255,10 @@ impl Instrument {
                 false => patience.ticks(self.longest_ticks),
             };
             let silent = seen.is_none() && now.saturating_sub(last_event) > patience_ticks;
-            if silent || now.saturating_sub(last_sent) > endless_ticks {
-                break;
+            if silent || now.saturating_sub(last_sent) > patience.endless_ticks {
+                return;
             }
         }
-        // The last packets still wait for the line.
-        self.note_sent(self.out.len(), ticks(), start, records);
-        self.refuse_left(self.out.len(), records, &mut tallies);
-        for (tally, running) in tallies.iter_mut().zip(&running) {
-            tally.unsent = running.schedule.left();
-            tally.owed = running.schedule.next() + tally.unsent;
-            tally.sent = running.schedule.next() - tally.refused;
-            let sending_ended = all_sent.unwrap_or(last_sent);
-            tally.seconds = clock.to_ns(sending_ended.saturating_sub(start)).max(1.0) / 1e9;
-            tally.stopped = stopped;
-        }
-        // Returns packets that were made in advance and never sent to the pool.
-        self.crafted.clear();
-        tallies
     }
 }
 
@@ -275,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn every_packet_of_a_good_wire_comes_back() {
+    fn every_packet_sent_over_a_lossless_wire_is_received() {
         let (tally, record) = run(256, |_, _| Harm::None);
         assert_eq!(tally.owed, 2_000);
         assert_eq!(tally.received, tally.sent);
@@ -289,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_and_damage_are_told_apart_packet_by_packet() {
+    fn lost_corrupt_and_foreign_packets_are_counted_separately() {
         let (tally, record) = run(256, |n, packet| match n {
             7 => Harm::Lose,
             9 => {
@@ -410,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_longer_than_the_trial_loses_nothing() {
+    fn a_path_delay_longer_than_the_trial_causes_no_loss() {
         let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
         let mut instrument = instrument_on(vec![Box::<Far>::default()], stream.into());
         let mut record = EveryPacket::new(20);
@@ -452,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_packets_of_a_burst_take_their_time_too() {
+    fn the_trial_duration_includes_the_last_batch_of_a_burst() {
         let burst = Pattern::Burst {
             packets: 128,
             gap: Duration::ZERO,
@@ -475,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_still_come_back_is_waited_for_long() {
+    fn the_timeout_is_long_only_if_packets_may_still_arrive() {
         let patience = |awaits, farthest_ticks| Patience {
             settle_ticks: 20,
             endless_ticks: 2_000,
@@ -574,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_keep_their_rates_and_records_apart() {
+    fn each_stream_has_a_separate_rate_and_record() {
         let traffic = Traffic::parse(
             "[[stream]]\nrate = \"20k\"\n[[stream]]\nsize = \"imix\"\npattern = \"poisson\"\n\
              [[stream]]\nrate = \"5k\"\nprotocol = \"tcp\"\n",

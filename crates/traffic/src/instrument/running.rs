@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_higher_priority_goes_first_and_then_the_longest_due() {
+    fn streams_send_by_priority_and_then_by_longest_wait() {
         let running = |rate_pps: f64, skip: u64, priority| {
             let duration = Duration::from_secs(1);
             let mut schedule = Schedule::new(&Pattern::Constant, rate_pps, duration, 0, 1e9, 0);

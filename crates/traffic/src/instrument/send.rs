@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn fillers_hold_the_gaps_and_are_dropped_where_they_arrive() {
+    fn filler_frames_fill_gaps_and_are_dropped_on_arrival() {
         let mut instrument = instrument(256, |_, _| Harm::None);
         instrument.set_pacing(Pacing::Fill {
             line_bits_per_s: 100e6,

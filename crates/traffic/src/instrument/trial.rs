@@ -1,5 +1,6 @@
 //! A trial: its settings, its counters, and its errors.
 
+use crate::pattern::Schedule;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -62,6 +63,14 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Completes the counters when the stream's schedule has ended or was given up, `seconds` after its start.
+    pub(super) fn finish(&mut self, schedule: &Schedule, seconds: f64, stopped: bool) {
+        self.unsent = schedule.left();
+        self.owed = schedule.next() + self.unsent;
+        self.sent = schedule.next() - self.refused;
+        (self.seconds, self.stopped) = (seconds, stopped);
+    }
+
     /// Returns the offered rate when `asked_pps` was requested, packets per second. It is lower than requested if the
     /// generator sent the last packets late.
     pub fn offered_pps(&self, asked_pps: f64) -> f64 {
@@ -93,7 +102,7 @@ pub enum TrialError {
     },
     /// A gateway does not reply with its MAC address.
     #[error(
-        "{port}: nobody answers for gateway {gateway} (waited {waited_s:.1} s): give an address that the device has at \
+        "{port}: no ARP or ND reply from gateway {gateway} (waited {waited_s:.1} s): give an address that the device has at \
          this port, and a src_ip in its network, or its MAC address as dst_mac"
     )]
     NoGateway {

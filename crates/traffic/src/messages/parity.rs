@@ -41,7 +41,7 @@ pub(super) struct ParityMessages {
 impl ParityMessages {
     pub(super) fn open(bind: SocketAddr, messages: usize) -> io::Result<Self> {
         let Some(size) = GroupSize::new(messages) else {
-            let text = format!("{messages} messages for each parity: want 1 to 16");
+            let text = format!("{messages} messages for each parity: expected 1 to 16");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         };
         Ok(Self {

@@ -336,7 +336,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use rustix::net::sockopt::set_socket_linger;
-    use rustix::net::{bind, listen};
+    use rustix::net::{bind, listen, socket};
 
     const HERE: &str = "127.0.0.1:0";
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -385,7 +385,11 @@ mod tests {
     #[test]
     fn replies_to_a_peer_that_is_gone_are_refused_immediately() {
         let (mut messages, at) = here();
-        let mut client = TcpStream::connect(at).unwrap();
+        // Another test could take the client's port at the address that all of them use.
+        let client = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&client, &SocketAddr::from(([127, 0, 0, 7], 0))).unwrap();
+        connect(&client, &at).unwrap();
+        let mut client = TcpStream::from(client);
         client.write_all(&framed(b"question").repeat(100)).unwrap();
         let (_, from) = next(&mut messages);
         set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
@@ -404,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_heard_while_a_connection_is_being_opened() {
+    fn messages_of_other_peers_arrive_while_a_connection_opens() {
         let (mut messages, at) = here();
         let (nobody, _kept) = nobody_answers();
         let begun = Instant::now();
@@ -435,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_refused_is_told_and_made_anew() {
+    fn a_refused_connection_is_reported_and_can_be_reopened() {
         let (mut messages, _) = here();
         let closed = TcpListener::bind(HERE).unwrap();
         let to = closed.local_addr().unwrap();

@@ -56,7 +56,7 @@ fn messages_arrive_complete_and_replies_reach_their_sender() {
         "sctp"
             .parse::<Transport>()
             .unwrap_err()
-            .contains("want udp, fec, tcp or deadline")
+            .contains("expected udp, fec, tcp or deadline")
     );
 }
 
@@ -84,7 +84,7 @@ fn malformed_packets_are_counted_and_create_no_peer() {
 }
 
 #[test]
-fn a_hello_of_another_version_is_refused_in_words() {
+fn a_hello_of_another_version_gets_a_refusal() {
     let mut host =
         DeadlineMessages::open(HERE.parse().unwrap(), DeadlineSettings::default()).unwrap();
     let stranger = UdpSocket::bind(HERE).unwrap();
@@ -106,7 +106,7 @@ fn a_hello_of_another_version_is_refused_in_words() {
 }
 
 #[test]
-fn who_has_not_the_key_is_not_answered() {
+fn a_peer_without_the_right_key_gets_no_reply() {
     let with = |key: u8| DeadlineSettings {
         settings: Settings::default(),
         master: Some(Master::new(&[key; 32]).unwrap()),
@@ -143,7 +143,7 @@ fn who_has_not_the_key_is_not_answered() {
 }
 
 #[test]
-fn addresses_that_are_made_up_keep_nobody_out_for_long() {
+fn unfinished_handshakes_of_many_peers_do_not_block_new_peers() {
     let settings = DeadlineSettings {
         settings: Settings {
             target_ns: 4_000_000_000,

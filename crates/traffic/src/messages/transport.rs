@@ -45,7 +45,7 @@ impl std::str::FromStr for Transport {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|it| it.name() == text);
-        found.ok_or_else(|| format!("{text}: want udp, fec, tcp or deadline"))
+        found.ok_or_else(|| format!("{text}: expected udp, fec, tcp or deadline"))
     }
 }
 

@@ -122,7 +122,7 @@ pub enum ProbeError {
         source: std::io::Error,
     },
     /// The server does not reply.
-    #[error("no answer from {server} within {} s: start `taut probe server` there, and see that nothing in between stops UDP", .waited.as_secs_f64())]
+    #[error("no reply from {server} within {} s: start `taut probe server` there, and check that nothing on the path blocks UDP", .waited.as_secs_f64())]
     Silent {
         /// Address of the server.
         server: SocketAddr,
@@ -130,13 +130,13 @@ pub enum ProbeError {
         waited: Duration,
     },
     /// The server's machine reports that the port is closed.
-    #[error("nobody listens at {server}: start `taut probe server` there")]
+    #[error("nothing listens on {server}: start `taut probe server` there")]
     Closed {
         /// Address of the server.
         server: SocketAddr,
     },
     /// The client was stopped before a server had replied.
-    #[error("stopped before a server had answered")]
+    #[error("stopped before a server replied")]
     Stopped,
 }
 
@@ -682,7 +682,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_more_than_the_patience_holds_a_rate() {
+    fn a_rate_search_succeeds_despite_round_trips_beyond_its_timeout() {
         let (mut session, end) = against("127.0.0.1:0", |_| {
             std::thread::sleep(Duration::from_millis(300));
             1
@@ -742,7 +742,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_of_the_kernel_say_where_a_round_trip_goes() {
+    fn kernel_timestamps_split_a_round_trip_into_stages() {
         let server = ProbeServer::bind("127.0.0.1:0").unwrap();
         let address = server.address().unwrap();
         let stop = AtomicBool::new(false);
@@ -776,7 +776,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_told_apart_and_old_answers_are_late() {
+    fn probe_sessions_are_distinguished_and_old_replies_count_as_late() {
         let (mut session, end) = against("127.0.0.1:0", |_| 1).unwrap();
         let never = AtomicBool::new(false);
         session.send_train(&TRAIN, &never).unwrap();
@@ -807,7 +807,7 @@ mod tests {
     }
 
     #[test]
-    fn version_six_works_and_a_stop_ends_a_train() {
+    fn probe_trains_run_over_ipv6_and_end_on_request() {
         let Ok((mut session, end)) = against("[::1]:0", |_| 1) else {
             println!("skipped: needs IPv6 on the loop-back interface");
             return;
@@ -825,19 +825,19 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_a_listener_is_reported() {
+    fn a_closed_or_unresponsive_server_address_is_reported() {
         // The address was bound and released, so that no other program uses it.
         let address = ProbeServer::bind("127.0.0.1:0").unwrap().address().unwrap();
         let never = AtomicBool::new(false);
         let closed = ProbeSession::connect(address, 16, Duration::from_millis(50), &never);
         let said = closed.unwrap_err().to_string();
-        assert!(said.contains("nobody listens"), "{said}");
+        assert!(said.contains("nothing listens"), "{said}");
         let mute = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = mute.local_addr().unwrap();
         let silent = ProbeSession::connect(address, 16, Duration::from_millis(50), &never);
         let said = silent.unwrap_err().to_string();
         assert!(
-            said.contains("no answer") && said.contains("0.05 s"),
+            said.contains("no reply") && said.contains("0.05 s"),
             "{said}"
         );
         let now = AtomicBool::new(true);

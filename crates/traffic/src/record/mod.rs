@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_stand_for_no_packet_that_was_lost() {
+    fn duplicates_do_not_make_up_for_lost_packets() {
         let clock = Clock {
             hz: 1e9,
             error_ppm: 0.0,

@@ -79,7 +79,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn every_packet_lies_in_the_slice_in_which_it_came() {
+    fn every_packet_counts_in_the_slice_of_its_arrival_time() {
         let clock = Clock::calibrate(Duration::from_millis(2));
         let mut sliced = Sliced::new(&clock, 1.0, 4, 5.0);
         let at = |seconds: f64| clock.to_ticks(seconds * 1e9) as u64;

@@ -21,7 +21,7 @@ fn quick(scenario: &Scenario, path: &mut dyn Path) -> Simulated {
 }
 
 #[test]
-fn without_loss_everything_arrives_as_fast_as_the_path_is() {
+fn messages_on_a_lossless_path_take_only_its_delay() {
     let mut path = Delays::new(2 * MS, 1);
     let found = quick(&Scenario::default(), &mut path);
     for way in 0..2 {
@@ -46,7 +46,7 @@ fn without_loss_everything_arrives_as_fast_as_the_path_is() {
 }
 
 #[test]
-fn losses_are_made_up_for_where_there_is_time() {
+fn lost_messages_are_recovered_before_deadlines_that_allow_it() {
     for coding in [
         Coding::Off,
         Scenario::default().settings.coding,
@@ -156,7 +156,7 @@ fn a_peer_without_feedback_gets_each_message_once() {
 }
 
 #[test]
-fn repairs_help_where_there_is_no_time_to_send_again() {
+fn repair_packets_recover_losses_when_retransmission_is_too_late() {
     let share = |coding| {
         let mut scenario = Scenario {
             messages: 5_000,
@@ -194,7 +194,7 @@ fn a_target_that_the_path_cannot_meet_is_reported_immediately() {
 }
 
 #[test]
-fn a_path_that_breaks_and_mends_is_told_both_times() {
+fn path_outage_and_recovery_are_both_reported() {
     let medium =
         "[loss]\ntrace = [[0, 0.0], [1500, 0.9], [2000, 0.0], [9000, 0.0]]\n[wlan]\nattempts = 1";
     let mut medium = SharedMedium::new(&toml(medium)).unwrap();
@@ -221,7 +221,7 @@ fn toml(text: &str) -> taut_model::link::medium::MediumSettings {
 }
 
 #[test]
-fn over_the_published_medium_the_published_cliffs_are_met() {
+fn delivery_over_the_published_wlan_model_meets_the_published_thresholds() {
     // Gallenmüller's dissertation, section 6.3: at least 97 % are in time from 3.25 ms between packets, 3.25 ms target
     // and 0.48 ms window on.
     for (interval, target, payload) in [
@@ -297,7 +297,7 @@ fn the_transport_delivers_in_time_as_often_as_plain_datagrams() {
 }
 
 #[test]
-fn a_long_stall_of_the_path_is_survived() {
+fn messages_arrive_in_time_again_after_a_long_outage() {
     let medium =
         "[loss]\ntrace = [[0, 0.0], [2000, 1.0], [4000, 0.0], [60000, 0.0]]\n[wlan]\nattempts = 1";
     let mut medium = SharedMedium::new(&toml(medium)).unwrap();

@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_chains_end() {
+    fn extension_chains_longer_than_the_limit_are_refused() {
         let packet = |extensions: usize| {
             let mut bytes = vec![0x34, 255, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x20];
             for left in (0..extensions).rev() {
@@ -533,7 +533,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn emit_then_parse_then_emit_gives_the_same(
+        fn gtpu_headers_are_unchanged_after_emitting_parsing_and_emitting(
             message_type: u8, teid: u32, sequence: Option<u16>, n_pdu: Option<u8>, chain in any_chain(),
             payload_len_bytes in 0usize..40,
         ) {

@@ -64,7 +64,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn other_extensions_and_pdu_types_are_no_container() {
+    fn unknown_extensions_and_pdu_types_yield_no_pdu_session() {
         for (kind, content) in [(0xc0, [0, 9]), (0x85, [0x20, 9]), (0x85, [0xf0, 9])] {
             let extension = Extension {
                 kind,

@@ -173,7 +173,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn messages_are_those_of_the_specification() {
+    fn emitted_messages_match_the_specification_byte_for_byte() {
         let mut buffer = [0xee; 64];
         let length = emit_echo_response(0x0102, &mut buffer).unwrap();
         let want = [0x32, 2, 0, 6, 0, 0, 0, 0, 1, 2, 0, 0, 14, 0];
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn error_indications_with_lies_are_refused() {
+    fn malformed_error_indications_are_refused() {
         let good = [16, 0, 0, 0, 5, 133, 0, 4, 192, 0, 2, 1];
         assert_eq!(ErrorIndication::parse(&good).unwrap().teid, 5);
         for length in 0..good.len() {
@@ -231,7 +231,7 @@ mod tests {
         }
 
         #[test]
-        fn noise_is_no_trouble(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn random_bytes_do_not_crash_the_error_indication_parser(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let _ = ErrorIndication::parse(&bytes);
         }
     }

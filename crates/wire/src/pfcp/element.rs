@@ -711,7 +711,7 @@ mod tests {
         }
 
         #[test]
-        fn noise_is_no_trouble(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn random_bytes_do_not_crash_the_element_parsers(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             for element in Elements(&bytes).flatten() {
                 let _ = (element.u8(), element.u16(), element.u32(), element.group().count());
             }

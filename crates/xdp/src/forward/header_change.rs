@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_later_change_sees_what_the_earlier_one_made() {
+    fn a_header_change_applies_to_the_previous_changes_result() {
         let source = HeaderChange {
             source: Address::Fixed([1; 6]),
             ..HeaderChange::NONE

@@ -37,14 +37,14 @@ impl KernelFunctions {
         let most = directions.iter().map(Vec::len).max().unwrap_or(0);
         let numbers = directions.iter().flatten().map(|stage| stage.number);
         if most > MOST_STAGES || numbers.max().is_some_and(|n| n >= MOST_STAGES) {
-            let text = format!("{MOST_STAGES} functions at most: run the chain in user space");
+            let text = format!("at most {MOST_STAGES} functions: run the chain in user space");
             return Err(Error::system(WHAT, io::Error::other(text)));
         }
         if directions
             .iter()
             .any(|it| it.iter().filter_map(KernelStage::nat).count() > 1)
         {
-            let text = "one nat at most: run the chain in user space";
+            let text = "at most one nat: run the chain in user space";
             return Err(Error::system(WHAT, io::Error::other(text)));
         }
         let options = libbpf_sys::bpf_map_create_opts {

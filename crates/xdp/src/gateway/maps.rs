@@ -52,7 +52,7 @@ impl KernelGateway {
     pub fn new(settings: GatewaySettings, ports: usize) -> Result<Self, Error> {
         let v4 = settings.own.iter().filter(|a| a.is_ipv4()).count();
         if v4.max(settings.own.len() - v4) > MOST_OWN || settings.closed.len() > MOST_CLOSED {
-            let text = format!("{MOST_OWN} addresses of each IP version at most");
+            let text = format!("at most {MOST_OWN} addresses of each IP version");
             return Err(Error::system(WHAT, io::Error::other(text)));
         }
         let make_with = |map_flags, kind, name: &str, key_bytes, value_bytes, entries| {

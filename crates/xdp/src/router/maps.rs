@@ -59,7 +59,7 @@ impl KernelRouter {
     /// There are more interfaces or ports than the programs support, or the machine lacks something.
     pub fn new(settings: RouterSettings, ports: usize) -> Result<Self, Error> {
         if settings.interfaces.len().max(ports) > MOST_INTERFACES {
-            let text = format!("{MOST_INTERFACES} ports at most");
+            let text = format!("at most {MOST_INTERFACES} ports");
             return Err(Error::system(WHAT, io::Error::other(text)));
         }
         let counts = (size_of::<u32>(), OUTCOMES_BYTES as usize);
@@ -103,7 +103,7 @@ impl KernelRouter {
                 let put = self.routes_v6.update(&key, &value, MapFlags::ANY);
                 put.map_err(as_io).map_err(|e| {
                     io::Error::other(format!(
-                        "no room for the route, with {MOST_V6} at most: {e}"
+                        "the route table is full, with at most {MOST_V6} routes: {e}"
                     ))
                 })
             }

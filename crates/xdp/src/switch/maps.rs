@@ -41,7 +41,7 @@ impl KernelSwitch {
     /// There are more ports or rules than the programs support, or the machine lacks something.
     pub fn new(rules: &[SwitchRule], reads_headers: bool, ports: usize) -> Result<Self, Error> {
         if ports > MOST_PORTS || rules.len() > MOST_RULES {
-            let text = format!("{MOST_PORTS} ports and {MOST_RULES} rules at most");
+            let text = format!("at most {MOST_PORTS} ports and {MOST_RULES} rules");
             return Err(Error::system(WHAT, io::Error::other(text)));
         }
         let number = size_of::<u32>();

@@ -51,7 +51,7 @@ impl WireTap {
             _ => {
                 return Err(wrong(
                     &interfaces.join(" "),
-                    "want one or two interfaces of the device",
+                    "expected one or two interfaces of the device",
                 ));
             }
         };

@@ -53,7 +53,7 @@ fn is_open(nat: &mut dyn Function, outside: ([u8; 4], u16), seconds: u64) -> boo
 }
 
 #[test]
-fn nobody_outside_who_does_not_know_the_connection_ends_it() {
+fn forged_segments_from_outside_do_not_end_a_connection() {
     let stranger = ([192, 0, 2, 66], 6666);
     for (from, flags, numbers) in [
         (SERVER, RST, (9001, 0)),

@@ -197,7 +197,7 @@ impl Node {
         };
         let asked = session.apply(message.elements, &mut chooser, self.terms.rules, moment)?;
         let own = control.own().to_vec();
-        let number = |taken: &[u32]| control.sorting_number(taken);
+        let number = |taken: &[u32]| control.classifier_number(taken);
         let peer = session.owner.and_then(|owner| self.peers.get(&owner));
         let others = peer.map_or(0, |peer| peer.bearers) - session.followed.bearers.len();
         let most = self.terms.peer_bearers.saturating_sub(others);
@@ -214,7 +214,7 @@ impl Node {
                 Refused::Full(_)
                 | Refused::TooManyPaths
                 | Refused::TooManyMeters(_)
-                | Refused::TooManySortings => Cause::NO_RESOURCES,
+                | Refused::TooManyClassifiers => Cause::NO_RESOURCES,
                 Refused::Duplicate(_) | Refused::Unknown(_) => Cause::RULE_FAILURE,
                 Refused::Stuck | Refused::Kernel(_) => Cause::SYSTEM_FAILURE,
             })

@@ -1,8 +1,8 @@
-//! The bearers and sortings that a session needs in the table, and how they are collected by tunnel and user.
+//! The bearers and classifiers that a session needs in the table, and how they are collected by tunnel and user.
 
 use super::super::refusal::Refusal;
-use crate::sorting::{Choice, MOST_CHOICES};
-use crate::{Action, Bearer, Limits, Match, Sorting};
+use crate::classifier::{Choice, MOST_CHOICES};
+use crate::{Action, Bearer, Classifier, Limits, Match};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ pub(in super::super) struct Limited {
     pub limits: Limits,
 }
 
-/// The sorting of the packets of one tunnel or user.
+/// The classifier of the packets of one tunnel or user.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) struct Sorted {
+pub(in super::super) struct Classified {
     pub number: u32,
-    /// The position in the sorting of each detection rule.
+    /// The position in the classifier of each detection rule.
     places: BTreeMap<u16, u8>,
-    pub sorting: Arc<Sorting>,
+    pub classifier: Arc<Classifier>,
 }
 
-/// The bearers and sortings derived from a session's rules.
+/// The bearers and classifiers derived from a session's rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in super::super) struct Followed {
     pub bearers: BTreeMap<Match, Limited>,
-    pub sorted: BTreeMap<Match, Sorted>,
+    pub classified: BTreeMap<Match, Classified>,
 }
 
 /// A detection rule of a tunnel or a user: its number, its filters, and its bearer.
@@ -77,47 +77,47 @@ impl Detections {
 
 impl Followed {
     /// Adds the bearers of a tunnel or a user with several rules, or with one rule that needs more than a bearer
-    /// offers. `before` is the previous sorting.
-    pub(super) fn sort(
+    /// offers. `before` is the previous classifier.
+    pub(super) fn classify(
         &mut self,
         matched: Match,
         number: u32,
         mut list: Vec<Detection>,
-        before: Option<&Sorted>,
+        before: Option<&Classified>,
     ) -> Result<(), Refusal> {
         let none = BTreeMap::new();
         let known = before.map_or(&none, |before| &before.places);
         let places = places(list.iter().map(|(id, ..)| *id), known)?;
         for (id, choice, limited) in &mut list {
             choice.place = places[id];
-            limited.bearer.matched = Sorting::match_of(number, choice.place);
+            limited.bearer.matched = Classifier::match_of(number, choice.place);
             self.bearers.insert(limited.bearer.matched, *limited);
         }
-        let sort = Limited {
+        let classifying = Limited {
             bearer: Bearer {
                 matched,
-                action: Action::Sort { number },
+                action: Action::Classify { number },
             },
             limits: Limits::default(),
         };
-        self.bearers.insert(matched, sort);
-        let sorting = Sorting(list.into_iter().map(|(_, choice, _)| choice).collect());
-        // An unchanged sorting stays the one that workers have.
-        let sorting = match before {
-            Some(before) if *before.sorting == sorting => Arc::clone(&before.sorting),
-            _ => Arc::new(sorting),
+        self.bearers.insert(matched, classifying);
+        let classifier = Classifier(list.into_iter().map(|(_, choice, _)| choice).collect());
+        // An unchanged classifier stays the one that workers have.
+        let classifier = match before {
+            Some(before) if *before.classifier == classifier => Arc::clone(&before.classifier),
+            _ => Arc::new(classifier),
         };
-        let sorted = Sorted {
+        let classified = Classified {
             number,
             places,
-            sorting,
+            classifier,
         };
-        self.sorted.insert(matched, sorted);
+        self.classified.insert(matched, classified);
         Ok(())
     }
 }
 
-/// Returns the positions of detection rules in the sorting; a rule that has a position keeps it.
+/// Returns the positions of detection rules in the classifier; a rule that has a position keeps it.
 fn places(
     ids: impl Iterator<Item = u16>,
     known: &BTreeMap<u16, u8>,

@@ -1,6 +1,6 @@
 //! The derivation of a session's bearers from its rules, and the changes that bring them into the table.
 //!
-//! A bearer is made for each tunnel and for each user's address. Its packets are sorted if several detection rules
+//! A bearer is made for each tunnel and for each user's address. Its packets are classified if several detection rules
 //! apply to that tunnel or address, or if a rule has filters, QoS flows, usage or buffering. The matching rule of the
 //! lowest precedence value decides, and has a bearer of its own.
 
@@ -10,7 +10,7 @@ use super::super::settings::Applications;
 use super::Session;
 use super::bearers::{Detection, Detections, Followed, Limited};
 use super::rules::{ACCESS, APPLY_BUFFER, APPLY_FORWARD, Far, Pdr};
-use crate::sorting::Choice;
+use crate::classifier::Choice;
 use crate::{Action, Bearer, FlowFilter, Limit, Limits, Match, MeterName, Path, Wish};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use taut_wire::pfcp::{Cause, FailedRule, OuterHeaderCreation};
 
 impl Session {
     /// Returns the bearers derived from the rules, at most `most_bearers`; `number` chooses unused numbers for
-    /// sortings.
+    /// classifiers.
     pub fn follow(
         &self,
         own: &[IpAddr],
@@ -37,7 +37,7 @@ impl Session {
                 followed.bearers.insert(matched, *limited);
                 continue;
             }
-            let before = self.followed.sorted.get(&matched);
+            let before = self.followed.classified.get(&matched);
             let number = match before {
                 Some(before) => before.number,
                 None => {
@@ -46,7 +46,7 @@ impl Session {
                     number
                 }
             };
-            followed.sort(matched, number, list, before)?;
+            followed.classify(matched, number, list, before)?;
         }
         Ok(followed)
     }
@@ -114,7 +114,7 @@ impl Session {
         tunnels.into_iter().map(Match::Teid).collect()
     }
 
-    /// Returns a detection rule as one entry of a sorting; none if it names an unknown filter or usage rule.
+    /// Returns a detection rule as one entry of a classifier; none if it names an unknown filter or usage rule.
     fn choice(&self, pdr: &Pdr, known: &BTreeMap<u32, &FlowFilter>) -> Option<Choice> {
         let usages = pdr
             .urrs
@@ -233,14 +233,17 @@ impl Session {
             gone.map(|matched| Wish::Remove(*matched))
         };
         wishes.extend(gone(false));
-        // Rules are added before packets are sorted by them, and removed after that.
+        // Rules are added before packets are classified by them, and removed after that.
         for rules in [true, false] {
             if !rules {
-                for (matched, sorted) in &new.sorted {
-                    let is_known = old.sorted.get(matched).is_some_and(|known| known == sorted);
+                for (matched, classified) in &new.classified {
+                    let is_known = old
+                        .classified
+                        .get(matched)
+                        .is_some_and(|known| known == classified);
                     if !is_known {
-                        let sorting = Some(Arc::clone(&sorted.sorting));
-                        wishes.push(Wish::Sorting(sorted.number, sorting));
+                        let classifier = Some(Arc::clone(&classified.classifier));
+                        wishes.push(Wish::Classifier(classified.number, classifier));
                     }
                 }
             }
@@ -260,9 +263,9 @@ impl Session {
             }
         }
         wishes.extend(gone(true));
-        for (matched, sorted) in &old.sorted {
-            if !new.sorted.contains_key(matched) {
-                wishes.push(Wish::Sorting(sorted.number, None));
+        for (matched, classified) in &old.classified {
+            if !new.classified.contains_key(matched) {
+                wishes.push(Wish::Classifier(classified.number, None));
             }
         }
         wishes

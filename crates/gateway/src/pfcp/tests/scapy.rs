@@ -202,12 +202,12 @@ fn scapy_sessions_with_flows_usage_and_buffering_are_installed() {
                 assert_eq!(downlink, [encapsulated(0x30, 8), Action::Hold]);
                 // The rule refers to the filter of the other one.
                 let [first, second] = [USER_MATCH, uplink.unwrap()].map(|matched| {
-                    let Some(Action::Sort { number }) =
+                    let Some(Action::Classify { number }) =
                         core.control.get(matched).map(|it| it.action)
                     else {
-                        panic!("{matched} is not sorted");
+                        panic!("{matched} is not classified");
                     };
-                    core.control.sorting(number).unwrap().0[0].clone()
+                    core.control.classifier(number).unwrap().0[0].clone()
                 });
                 assert_eq!((first.filters.len(), &first.filters), (1, &second.filters));
                 assert!(!first.is_uplink && second.is_uplink);
@@ -218,7 +218,7 @@ fn scapy_sessions_with_flows_usage_and_buffering_are_installed() {
             "all-usage" => assert_eq!(reports(E::USAGE_REPORT_IN_MODIFICATION), 1),
             "deletion" => {
                 assert_eq!(reports(E::USAGE_REPORT_IN_DELETION), 1);
-                assert_eq!((core.count(), core.control.sortings().len()), (0, 0));
+                assert_eq!((core.count(), core.control.classifiers().len()), (0, 0));
                 continue;
             }
             "forward" => {

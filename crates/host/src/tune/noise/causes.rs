@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_belongs_to_what_took_most_of_it() {
+    fn a_gap_is_attributed_to_its_longest_event() {
         let events = [
             entry(1_000, "timer"),
             exit(3_000),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_and_bins_hold_every_gap() {
+    fn every_gap_counts_in_the_sums_and_the_histogram() {
         let gap = |length_ns: f64, cause: &str| Gap {
             start_ns: 0,
             length_ns,

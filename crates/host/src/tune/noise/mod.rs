@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn two_parts_join_into_one() {
+    fn two_noise_measurements_are_merged_into_one() {
         let never = AtomicBool::new(false);
         let (a, b) = thread::spawn(move || {
             let plan = Plan {
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_does_not_exist_ends_it() {
+    fn a_nonexistent_cpu_is_refused() {
         let plan = Plan {
             cpus: BTreeSet::from([1023]),
             ..plan(60_000)

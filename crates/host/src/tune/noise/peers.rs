@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_of_the_programs_are_read_and_joined() {
+    fn oslat_and_cyclictest_results_are_parsed_and_merged() {
         let oslat = r#"{"thread": {"0": {"cpu": 1, "min": 1, "avg": 1.04, "max": 24, "duration": 2.0,
             "histogram": {"1": 28645724, "10": 5, "11": 14, "32": 6}}}}"#;
         let figures = Peer::Oslat.read(oslat).unwrap();

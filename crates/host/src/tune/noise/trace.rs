@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_a_trace_are_read() {
+    fn kernel_trace_lines_are_parsed() {
         let line = "            taut-71      [001] d.h1. 814321953: local_timer_entry: vector=236";
         assert_eq!(
             parsed(line),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_are_passed_over() {
+    fn invalid_trace_lines_are_skipped() {
         for line in [
             "",
             "# tracer: nop",
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_sees_this_machine_and_leaves_nothing() {
+    fn a_trace_records_task_switches_and_deletes_its_folder() {
         let cpu = crate::choose_cores().device;
         let mut trace = match Trace::start(&[cpu]) {
             Ok(trace) => trace,

@@ -261,7 +261,7 @@ mod tests {
     use taut_results::Completion;
 
     #[test]
-    fn intervals_of_tails_are_of_the_repetitions_own_percentiles() {
+    fn tail_latency_intervals_use_the_percentiles_of_each_repetition() {
         let (_parent, dir) = made_up::folder(Completion::Finished);
         let mut results = Results::load(&dir).unwrap();
         // In the third repetition all latencies are ten times as long.

@@ -8,7 +8,7 @@ use taut_measure::quantity::{rate, time};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Missed {
     /// The throughput is too low.
-    #[error("throughput of {size} bytes is {}, less than the {} asked for", rate(*found_pps), rate(*least_pps))]
+    #[error("throughput for frames of {size} bytes is {}, less than the required {}", rate(*found_pps), rate(*least_pps))]
     Throughput {
         /// Frame size as configured.
         size: String,
@@ -18,7 +18,7 @@ pub enum Missed {
         least_pps: f64,
     },
     /// The 99th percentile at a load is too high.
-    #[error("p99 of {load} is {}, more than the {} asked for", time(*p99_ns), time(*most_ns))]
+    #[error("p99 of {load} is {}, more than the allowed {}", time(*p99_ns), time(*most_ns))]
     Latency {
         /// Frame size and rate.
         load: String,
@@ -28,19 +28,19 @@ pub enum Missed {
         most_ns: f64,
     },
     /// The throughput is unknown.
-    #[error("throughput of {size} bytes is not known: no search came to its end")]
+    #[error("no throughput for frames of {size} bytes: no search finished")]
     ThroughputUnknown {
         /// Frame size as configured.
         size: String,
     },
     /// The 99th percentile at a load is unknown.
-    #[error("p99 of {load} is not known: too few packets came back")]
+    #[error("no p99 of {load}: too few packets came back")]
     LatencyUnknown {
         /// Frame size and rate.
         load: String,
     },
     /// Latency was not measured at any load.
-    #[error("p99 of {size} bytes is not known: latency was measured at no load")]
+    #[error("no p99 of {size} bytes: latency was not measured at any load")]
     NoLatency {
         /// Frame size as configured, or the requested part.
         size: String,
@@ -147,11 +147,11 @@ mod tests {
         };
         let all = said(&results);
         let wanted = [
-            "throughput of 64 bytes is not known: no search came to its end",
-            "p99 of 64 bytes is not known: latency was measured at no load",
-            "throughput of imix bytes is not known: no search came to its end",
-            "p99 of imix bytes is not known: latency was measured at no load",
-            "p99 of the soak of 64, imix bytes is not known: latency was measured at no load",
+            "no throughput for frames of 64 bytes: no search finished",
+            "no p99 of 64 bytes: latency was not measured at any load",
+            "no throughput for frames of imix bytes: no search finished",
+            "no p99 of imix bytes: latency was not measured at any load",
+            "no p99 of the soak of 64, imix bytes: latency was not measured at any load",
         ];
         assert_eq!(all, wanted);
         // Latency was not requested.

@@ -108,7 +108,7 @@ mod tests {
     use taut_results::Completion;
 
     #[test]
-    fn a_device_of_known_capacity_is_evaluated_as_such() {
+    fn the_evaluation_recovers_the_capacity_of_a_synthetic_device() {
         let (_parent, dir) = made_up::folder(Completion::Finished);
         let results = Results::load(&dir).unwrap();
         assert!(results.problems.is_empty(), "{:?}", results.problems);

@@ -94,7 +94,7 @@ mod tests {
     use taut_results::Completion;
 
     #[test]
-    fn a_repetition_in_which_no_rate_held_counts_as_none() {
+    fn a_repetition_without_a_passed_rate_counts_as_zero_throughput() {
         let (_parent, dir) = made_up::folder(Completion::Finished);
         let mut results = Results::load(&dir).unwrap();
         let held = Evaluation::of(&results).rows[0].throughput.clone().unwrap();

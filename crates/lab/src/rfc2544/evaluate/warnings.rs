@@ -40,12 +40,14 @@ pub enum What {
     #[error("the highest rate offered held; the device may be faster")]
     LimitedByRange,
     #[error(
-        "a rate below one that held failed; one figure does not describe this device, see the loss curve"
+        "a rate failed although a higher one passed; one figure does not describe this device, see the loss curve"
     )]
     NotMonotonic,
-    #[error("no rate held in {none_held} of {repetitions} repetitions, which count as 0")]
+    #[error(
+        "{none_held} of {repetitions} repetitions found no rate within the allowed loss; they count as 0"
+    )]
     NoRateHeld { none_held: u32, repetitions: u32 },
-    #[error("the search did not end; it had found {} after {trials} trials", found_pps.map_or("nothing".to_string(), rate))]
+    #[error("the search did not finish; it had found {} after {trials} trials", found_pps.map_or("nothing".to_string(), rate))]
     SearchDidNotEnd {
         found_pps: Option<f64>,
         trials: usize,
@@ -57,22 +59,22 @@ pub enum What {
     BufferWithLoss { tolerance: f64 },
     #[error("no latency, as no rate held to measure it at")]
     NoLatency,
-    #[error("no data: nothing came back with a stamp")]
+    #[error("no data: no packet came back with a time stamp")]
     NothingStamped,
     #[error("no data of the device only: the tap saw no packet on both wires")]
     TapSawNothing,
-    #[error("the tap missed {} frames: its losses are not to be trusted", count(*frames))]
+    #[error("the tap missed {} frames: its loss counts are unreliable", count(*frames))]
     TapMissed { frames: u64 },
     #[error("the generator fell behind by {} packets; the load was lower than that", count(*packets))]
     FellBehind { packets: u64 },
     #[error(
-        "too few packets for {} and above at some loads: it needs {} or more, there were {}; see --latency-seconds",
+        "too few packets for {} and above at some loads: {} or more are needed, {} were received; see --latency-seconds",
         percentile(*quantile),
         count((BEYOND / (1.0 - quantile)).round() as u64),
         count(*packets)
     )]
     TooFewPackets { quantile: f64, packets: u64 },
-    #[error("the generator never sent {} packets", count(*packets))]
+    #[error("the generator left {} packets unsent", count(*packets))]
     NeverSent { packets: u64 },
     #[error("{intervals} intervals were lost because the disk was too slow")]
     IntervalsLost { intervals: u64 },
@@ -205,7 +207,7 @@ mod tests {
     use crate::rfc2544::made_up;
 
     #[test]
-    fn loads_without_packets_and_percentiles_without_enough_are_told() {
+    fn loads_and_percentiles_with_too_few_packets_cause_warnings() {
         let (_parent, dir) = made_up::folder(Completion::Finished);
         let results = Results::load(&dir).unwrap();
         let warnings = Evaluation::of(&results).warnings;
@@ -223,8 +225,8 @@ mod tests {
         assert_eq!(
             texts,
             [
-                "imix bytes at 100 kpkt/s: no data: nothing came back with a stamp",
-                "too few packets for p99 and above at some loads: it needs 1\u{202f}000 or more, there were 200; see --latency-seconds"
+                "imix bytes at 100 kpkt/s: no data: no packet came back with a time stamp",
+                "too few packets for p99 and above at some loads: 1\u{202f}000 or more are needed, 200 were received; see --latency-seconds"
             ]
         );
     }

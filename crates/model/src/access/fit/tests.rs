@@ -65,7 +65,7 @@ fn the_fit_recovers_fractions_and_latencies_far_from_the_ideal() {
 }
 
 #[test]
-fn a_fit_becomes_a_model_that_a_file_can_hold() {
+fn a_fitted_model_survives_a_round_trip_through_toml() {
     let points = measured([1.0, 0.85, 0.6], 0.02, None, 1);
     let found = fit(&Hierarchy::published(1.0).unwrap(), &points, 0.95).unwrap();
     let runs = |points: Vec<Point>| points.into_iter().map(Run::from).collect::<Vec<Run>>();
@@ -85,7 +85,7 @@ fn a_fit_becomes_a_model_that_a_file_can_hold() {
 }
 
 #[test]
-fn shares_that_are_not_needed_are_not_fitted() {
+fn superfluous_cache_fractions_are_not_fitted() {
     let points = measured([1.0; 3], 0.02, None, 3);
     let found = fit(&Hierarchy::published(1.0).unwrap(), &points, 0.95).unwrap();
     assert!(found.shares.is_empty(), "{:?}", found.shares);
@@ -96,7 +96,7 @@ fn shares_that_are_not_needed_are_not_fitted() {
 }
 
 #[test]
-fn missed_translations_are_a_term_where_the_points_show_them() {
+fn tlb_misses_are_fitted_only_if_the_points_contain_misses() {
     let buffer = Translation {
         entries: 1_024,
         page_bytes: 4_096.0,
@@ -118,7 +118,7 @@ fn missed_translations_are_a_term_where_the_points_show_them() {
 }
 
 #[test]
-fn points_that_do_not_tell_levels_apart_are_refused() {
+fn points_that_do_not_distinguish_cache_levels_are_refused() {
     let nominal = Hierarchy::published(1.0).unwrap();
     let small: Vec<Point> = (1..20)
         .map(|k| Point {
@@ -132,7 +132,7 @@ fn points_that_do_not_tell_levels_apart_are_refused() {
         Err(FitError::Singular { .. })
     ));
     let few = fit(&nominal, &small[..3], 0.95).unwrap_err().to_string();
-    assert!(few.contains("3 runs do not carry 4 terms"), "{few}");
+    assert!(few.contains("3 runs are too few for 4 terms"), "{few}");
     let wrong = [Point {
         bytes: 1.0,
         cycles: f64::NAN,
@@ -166,7 +166,7 @@ fn the_fit_recovers_the_steeper_steps_of_a_cyclic_walk() {
 }
 
 #[test]
-fn a_cache_that_others_use_up_is_left_out() {
+fn a_last_level_cache_used_by_other_processes_is_omitted() {
     let mut truth = Hierarchy::published(1.0).unwrap();
     truth.levels.pop();
     let points = noisy(&truth, 0.01, 10);

@@ -94,7 +94,7 @@ fn norris_agrees_with_the_certified_values() {
 }
 
 #[test]
-fn longley_whose_columns_nearly_depend_on_each_other_agrees_too() {
+fn the_nearly_collinear_longley_fit_agrees_with_certified_values() {
     let rows: Vec<Vec<f64>> = LONGLEY
         .iter()
         .map(|row| [&[1.0], &row[1..]].concat())
@@ -120,7 +120,7 @@ fn longley_whose_columns_nearly_depend_on_each_other_agrees_too() {
 }
 
 #[test]
-fn leave_one_out_is_what_fitting_without_the_run_gives() {
+fn leave_one_out_errors_agree_with_refitting_without_each_run() {
     let one_out = |design: &Design, fit: &LinearFit, rows: &[Vec<f64>], y: &[f64]| {
         let pairs = (0..rows.len()).map(|out| {
             let keep = |i: &usize| *i != out;
@@ -199,7 +199,7 @@ fn an_underdetermined_or_singular_fit_is_refused() {
     assert!(
         error
             .to_string()
-            .starts_with("the runs do not tell a, b apart"),
+            .starts_with("the runs do not separate a, b"),
         "{error}"
     );
     let zero = vec![vec![0.0]; 6];
@@ -277,7 +277,7 @@ fn runs_with_infinite_coefficients_are_refused() {
 
 proptest! {
     #[test]
-    fn whatever_the_runs_a_fit_is_finite_or_refused(
+    fn a_fit_to_arbitrary_runs_is_finite_or_refused(
         rows in prop::collection::vec(prop::collection::vec(prop_oneof![
             Just(0.0), Just(1.0), Just(-1e300), Just(1e-300), -1e6..1e6_f64,
         ], 3), 0..12),

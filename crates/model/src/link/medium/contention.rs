@@ -176,7 +176,7 @@ pub(super) fn contention(wlan: &Wlan) -> Result<Contention, MediumError> {
         "ax" => streams(Generation::Ax)?,
         other => {
             return wrong(format!(
-                "wlan.standard = \"{other}\": want published, b, g, n, ac or ax"
+                "wlan.standard = \"{other}\": expected published, b, g, n, ac or ax"
             ));
         }
     };
@@ -193,13 +193,13 @@ pub(super) fn contention(wlan: &Wlan) -> Result<Contention, MediumError> {
         .map_err(|e| MediumError(format!("wlan: {e}")))?;
     if !(1..=MOST_ATTEMPTS).contains(&wlan.attempts) {
         return wrong(format!(
-            "wlan.attempts = {}: want 1 to {MOST_ATTEMPTS}",
+            "wlan.attempts = {}: expected 1 to {MOST_ATTEMPTS}",
             wlan.attempts
         ));
     }
     if wlan.stations > MOST_STATIONS {
         return wrong(format!(
-            "wlan.stations = {}: want {MOST_STATIONS} at most",
+            "wlan.stations = {}: expected at most {MOST_STATIONS}",
             wlan.stations
         ));
     }

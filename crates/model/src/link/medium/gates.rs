@@ -34,7 +34,7 @@ pub(super) fn gate_plan(gates: &Gates) -> Result<GatePlan, MediumError> {
     let cycle_ns = ns("gates.cycle_us", gates.cycle_us, 1.0)?;
     if !(1.0..=1e6).contains(&gates.mbit_per_s) {
         return wrong(format!(
-            "gates.mbit_per_s = {}: want 1 to 1000000",
+            "gates.mbit_per_s = {}: expected 1 to 1000000",
             gates.mbit_per_s
         ));
     }
@@ -46,7 +46,7 @@ pub(super) fn gate_plan(gates: &Gates) -> Result<GatePlan, MediumError> {
             let (from_ns, to_ns) = (ns(key, *from_us, 0.0)?, ns(key, *to_us, 0.0)?);
             if from_ns < last_ns || to_ns <= from_ns || to_ns > cycle_ns {
                 return wrong(format!(
-                    "{key}: {from_us} to {to_us} us: want times in order, within the cycle"
+                    "{key}: {from_us} to {to_us} us: expected times in order, within the cycle"
                 ));
             }
             longest = longest.max(to_ns - from_ns);
@@ -55,7 +55,7 @@ pub(super) fn gate_plan(gates: &Gates) -> Result<GatePlan, MediumError> {
         }
         if longest < longest_ns {
             return wrong(format!(
-                "{key}: want a window of {longest_ns} ns or more, so that every frame fits"
+                "{key}: expected a window of {longest_ns} ns or more, so that every frame fits"
             ));
         }
         Ok(open)

@@ -181,14 +181,14 @@ pub(super) fn wrong<T>(text: impl Into<String>) -> Result<T, MediumError> {
 
 pub(super) fn ns(key: &str, us: f64, least_us: f64) -> Result<u64, MediumError> {
     if !(least_us..=LONGEST_US).contains(&us) {
-        return wrong(format!("{key} = {us}: want {least_us} us to 10 s"));
+        return wrong(format!("{key} = {us}: expected {least_us} us to 10 s"));
     }
     Ok((us * 1e3).round() as u64)
 }
 
 pub(super) fn share(key: &str, share: f64) -> Result<f64, MediumError> {
     if !(0.0..=1.0).contains(&share) {
-        return wrong(format!("{key} = {share}: want a share, 0 to 1"));
+        return wrong(format!("{key} = {share}: expected a share, 0 to 1"));
     }
     Ok(share)
 }

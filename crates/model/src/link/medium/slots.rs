@@ -63,18 +63,18 @@ pub(super) fn slot_plan(slots: &Slots) -> Result<SlotPlan, MediumError> {
     if whose.len() > 1_000 || !whose.contains(&Some(0)) || !whose.contains(&Some(1)) {
         let pattern = &slots.pattern;
         return wrong(format!(
-            "slots.pattern = \"{pattern}\": want a slot for each direction, such as DDDSU, 1000 at most"
+            "slots.pattern = \"{pattern}\": expected a slot for each direction, such as DDDSU, at most 1000"
         ));
     }
     if slots.slot_bytes < 1_514 {
         let bytes = slots.slot_bytes;
         return wrong(format!(
-            "slots.slot_bytes = {bytes}: want 1514 or more, so that every frame fits"
+            "slots.slot_bytes = {bytes}: expected 1514 or more, so that every frame fits"
         ));
     }
     if !(1..=MOST_ATTEMPTS).contains(&slots.attempts) {
         return wrong(format!(
-            "slots.attempts = {}: want 1 to {MOST_ATTEMPTS}",
+            "slots.attempts = {}: expected 1 to {MOST_ATTEMPTS}",
             slots.attempts
         ));
     }

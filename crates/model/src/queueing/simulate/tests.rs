@@ -94,7 +94,7 @@ fn several_servers_agree_with_erlang() {
 }
 
 #[test]
-fn polls_are_the_idle_vacations_of_fuhrmann_and_cooper() {
+fn latency_with_polling_agrees_with_fuhrmann_and_cooper() {
     for load in [0.2, 0.8] {
         let found = runs(
             &poisson(load * 1e6, constant(1_000.0))
@@ -111,7 +111,7 @@ fn polls_are_the_idle_vacations_of_fuhrmann_and_cooper() {
 }
 
 #[test]
-fn random_interruptions_are_customers_that_break_in() {
+fn latency_with_random_interruptions_agrees_with_preemptive_priority_queueing() {
     for (load, service) in [(0.2, constant(1_000.0)), (0.7, exponential(1_000.0))] {
         let away = Vacations::none()
             .with_random(20_000.0, exponential(8_000.0))
@@ -398,7 +398,7 @@ fn recorded_interruptions_stop_observer_and_device_at_the_same_time() {
 }
 
 #[test]
-fn a_recorded_pause_is_a_periodic_one() {
+fn replayed_periodic_interruptions_have_the_effect_of_generated_interruptions() {
     let service = constant(700.0);
     let of = |away: Vacations| runs(&poisson(1e6, service.clone()).with_vacations(away));
     let periodic = of(Vacations::none().with_periodic(250.0, 8_000.0).unwrap());

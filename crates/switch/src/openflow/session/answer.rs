@@ -55,7 +55,7 @@ impl Session {
                 let whole = left.get(..length).unwrap_or(left);
                 let xid = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
                 self.refuse(Wrong::BAD_VERSION, xid, whole);
-                return Err(Over("it does not begin with a greeting"));
+                return Err(Over("its first message is not HELLO"));
             }
             let Some((message, rest)) = left.split_at_checked(length) else {
                 return Ok(());
@@ -97,7 +97,7 @@ impl Session {
             self.output.u16(0).u16(0);
             self.output.0.extend(b"this switch speaks OpenFlow 1.3");
             self.end(start);
-            return Err(Over("it does not speak OpenFlow 1.3"));
+            return Err(Over("it does not support OpenFlow 1.3"));
         }
         self.has_greeted = true;
         Ok(())

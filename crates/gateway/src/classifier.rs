@@ -1,4 +1,4 @@
-//! The rules by which the packets of one tunnel or user are sorted (3GPP TS 29.244 section 5.2.1): the first matching
+//! The rules by which the packets of one tunnel or user are classified (3GPP TS 29.244 section 5.2.1): the first matching
 //! rule decides. Each rule has a bearer of its own, and with it path, action and rates like other bearers.
 
 use super::bearer::Match;
@@ -12,12 +12,12 @@ pub(super) const MOST_CHOICES: usize = 256;
 
 /// All rules of one tunnel or user, in order of evaluation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sorting(pub(super) Vec<Choice>);
+pub struct Classifier(pub(super) Vec<Choice>);
 
-/// One rule of a sorting.
+/// One rule of a classifier.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// The position of the rule. With the number of the sorting, it identifies the rule's bearer.
+    /// The position of the rule. With the number of the classifier, it identifies the rule's bearer.
     pub place: u8,
     pub is_uplink: bool,
     /// The filters, of which a packet has to match one; all packets match if there is none.
@@ -32,7 +32,7 @@ pub(super) struct Choice {
 
 /// The reasons why no rule matches a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unsorted {
+pub(super) enum Unclassified {
     NoRule,
     /// A rule would match if the packet had the mark of another QoS flow.
     WrongFlow,
@@ -50,7 +50,7 @@ impl Choice {
     }
 }
 
-impl Sorting {
+impl Classifier {
     /// Returns the index of the rule that matches a packet. `look` parses the packet if necessary, and returns none if
     /// filters do not apply to it; `flow` is the QoS flow of its mark.
     #[inline]
@@ -58,14 +58,14 @@ impl Sorting {
         &self,
         look: impl FnOnce() -> Option<Looked<'a>>,
         flow: impl FnOnce() -> Option<u8>,
-    ) -> Result<usize, Unsorted> {
+    ) -> Result<usize, Unclassified> {
         match self.0.first() {
             Some(first) if first.takes_all() => return Ok(0),
-            None => return Err(Unsorted::NoRule),
+            None => return Err(Unclassified::NoRule),
             Some(_) => {}
         }
         let (packet, flow) = (look(), flow());
-        let mut unsorted = Unsorted::NoRule;
+        let mut unclassified = Unclassified::NoRule;
         for (place, choice) in self.0.iter().enumerate() {
             let fits = choice.filters.is_empty()
                 || packet.as_ref().is_some_and(|packet| {
@@ -78,12 +78,12 @@ impl Sorting {
             if choice.flows == 0 || flow.is_some_and(|flow| choice.flows >> flow & 1 == 1) {
                 return Ok(place);
             }
-            unsorted = Unsorted::WrongFlow;
+            unclassified = Unclassified::WrongFlow;
         }
-        Err(unsorted)
+        Err(unclassified)
     }
 
-    /// Returns the match of the bearer of a rule in the sorting with that number.
+    /// Returns the match of the bearer of a rule in the classifier with that number.
     pub(super) fn match_of(number: u32, place: u8) -> Match {
         Match::Rule { number, place }
     }
@@ -119,15 +119,16 @@ mod tests {
         let look = || Looked::of(&Headers::of(&frame), &frame, false);
         let dns = "permit out 17 from any 53 to assigned";
         let web = "permit out 6 from any 80 to assigned";
-        let place =
-            |choices: &[Choice], flow: Option<u8>| Sorting(choices.to_vec()).choose(look, || flow);
+        let place = |choices: &[Choice], flow: Option<u8>| {
+            Classifier(choices.to_vec()).choose(look, || flow)
+        };
         assert_eq!(
             place(&[choice(web, 0), choice(dns, 0), choice("", 0)], None),
             Ok(1)
         );
         assert_eq!(place(&[choice("", 0), choice(dns, 0)], None), Ok(0));
-        assert_eq!(place(&[choice(web, 0)], None), Err(Unsorted::NoRule));
-        assert_eq!(place(&[], None), Err(Unsorted::NoRule));
+        assert_eq!(place(&[choice(web, 0)], None), Err(Unclassified::NoRule));
+        assert_eq!(place(&[], None), Err(Unclassified::NoRule));
         // The marks are those of another flow, or none.
         let marked = [
             choice(dns, 1 << 9),
@@ -136,10 +137,10 @@ mod tests {
         ];
         assert_eq!(place(&marked, Some(9)), Ok(0));
         assert_eq!(place(&marked, Some(6)), Ok(2));
-        assert_eq!(place(&marked, Some(7)), Err(Unsorted::WrongFlow));
-        assert_eq!(place(&marked, None), Err(Unsorted::WrongFlow));
+        assert_eq!(place(&marked, Some(7)), Err(Unclassified::WrongFlow));
+        assert_eq!(place(&marked, None), Err(Unclassified::WrongFlow));
         // An incomplete packet matches no filter.
-        let rest = Sorting(vec![choice(dns, 0), choice("", 0)]);
+        let rest = Classifier(vec![choice(dns, 0), choice("", 0)]);
         assert_eq!(rest.choose(|| None, || None), Ok(1));
     }
 }

@@ -1,14 +1,14 @@
-//! Packets whose tunnel or user has a sorting: the first matching rule names their bearer, and usage rules count them
+//! Packets whose tunnel or user has a classifier: the first matching rule names their bearer, and usage rules count them
 //! (3GPP TS 29.244 sections 5.2.1 and 5.2.2).
 
 use super::super::bearer::{Kind, Match};
 use super::super::buffer::Held;
+use super::super::classifier::{Choice, Classifier, Unclassified};
 use super::super::event::Event;
 use super::super::flow::Looked;
 use super::super::outcome::Outcome;
 use super::super::parser::Seen;
 use super::super::slot::Slot;
-use super::super::sorting::{Choice, Sorting, Unsorted};
 use super::Plane;
 use std::sync::Arc;
 use taut_function::Context;
@@ -27,10 +27,10 @@ pub(super) struct Behind {
 }
 
 impl Plane {
-    /// Applies the sorting of a tunnel or user to a packet. On entry `slot` is the bearer of the tunnel or user,
+    /// Applies the classifier of a tunnel or user to a packet. On entry `slot` is the bearer of the tunnel or user,
     /// afterwards the bearer of the matching rule.
     #[inline(never)]
-    pub(super) fn sort(
+    pub(super) fn classify(
         &mut self,
         batch: &mut Batch,
         index: usize,
@@ -40,23 +40,23 @@ impl Plane {
     ) -> Behind {
         let number = slot.teid;
         let place = (number as usize).wrapping_sub(1);
-        let Some(sorting) = self.sortings.get(place).and_then(Option::as_ref) else {
+        let Some(classifier) = self.classifiers.get(place).and_then(Option::as_ref) else {
             self.left_out(batch, index, Outcome::ToldToDrop, slot, context);
             return Behind::default();
         };
-        let chosen = choose(sorting, seen, batch, index);
+        let chosen = choose(classifier, seen, batch, index);
         let choice = match chosen {
-            Ok(place) => &sorting.0[place],
-            Err(unsorted) => {
-                let outcome = match unsorted {
-                    Unsorted::NoRule => Outcome::NoRule,
-                    Unsorted::WrongFlow => Outcome::WrongFlow,
+            Ok(place) => &classifier.0[place],
+            Err(unclassified) => {
+                let outcome = match unclassified {
+                    Unclassified::NoRule => Outcome::NoRule,
+                    Unclassified::WrongFlow => Outcome::WrongFlow,
                 };
                 self.left_out(batch, index, outcome, slot, context);
                 return Behind::default();
             }
         };
-        let key = Sorting::match_of(number, choice.place).key();
+        let key = Classifier::match_of(number, choice.place).key();
         *slot = self.table.get(key).unwrap_or_default();
         let is_counted = !choice.usages.is_empty();
         if is_counted && choice.usages.iter().any(|usage| usage.is_spent()) {
@@ -133,8 +133,8 @@ impl Plane {
             let Some((bytes, _)) = bytes.filter(|_| batch.is_kept(index)) else {
                 continue;
             };
-            let sorting = self.sortings.get((number as usize).wrapping_sub(1));
-            let choices = sorting.and_then(Option::as_ref).map(|it| &it.0[..]);
+            let classifier = self.classifiers.get((number as usize).wrapping_sub(1));
+            let choices = classifier.and_then(Option::as_ref).map(|it| &it.0[..]);
             let choice = choices.and_then(|all| all.iter().find(|it| it.place == place));
             let Some(choice) = choice else {
                 continue;
@@ -152,23 +152,25 @@ impl Plane {
     }
 }
 
-/// Returns the index of the rule of a sorting that matches a packet.
+/// Returns the index of the rule of a classifier that matches a packet.
 #[inline(always)]
 fn choose(
-    sorting: &Sorting,
+    classifier: &Classifier,
     seen: &Seen,
     batch: &mut Batch,
     index: usize,
-) -> Result<usize, Unsorted> {
+) -> Result<usize, Unclassified> {
     match seen {
         // An end marker belongs to no flow: it takes the path of the last rule.
-        Seen::Tunnelled(it) if it.message != MessageType::G_PDU => {
-            sorting.0.len().checked_sub(1).ok_or(Unsorted::NoRule)
-        }
+        Seen::Tunnelled(it) if it.message != MessageType::G_PDU => classifier
+            .0
+            .len()
+            .checked_sub(1)
+            .ok_or(Unclassified::NoRule),
         Seen::Tunnelled(it) => {
             let frame = batch.packets()[index].bytes();
             let headers = || Headers::inside(frame, usize::from(it.payload));
-            sorting.choose(
+            classifier.choose(
                 || Looked::of(&headers(), frame, true),
                 || {
                     Gtpu::new(frame.get(usize::from(it.gtpu)..)?)
@@ -179,13 +181,13 @@ fn choose(
             )
         }
         _ => {
-            let is_asked = !sorting.0.first().is_some_and(Choice::takes_all);
+            let is_asked = !classifier.0.first().is_some_and(Choice::takes_all);
             let headers = match is_asked {
                 true => batch.headers(index),
                 false => Headers::default(),
             };
             let frame = batch.packets()[index].bytes();
-            sorting.choose(|| Looked::of(&headers, frame, false), || None)
+            classifier.choose(|| Looked::of(&headers, frame, false), || None)
         }
     }
 }

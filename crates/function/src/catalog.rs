@@ -1,0 +1,82 @@
+//! A catalog of functions: where a chain's names are looked up. `taut-functions` has the catalog of taut; a program that
+//! uses the engine as a library can hand in one of its own.
+
+use crate::{Entry, Function, KernelVersion, SettingsError, UpcallVersion};
+use taut_settings::suggestion;
+use taut_xdp::forward::HeaderChange;
+use taut_xdp::functions::KernelFunction;
+
+/// The functions that a chain can name; the default has none.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Catalog(pub &'static [Entry]);
+
+/// Catalogs are equal if they are the same list in memory.
+impl PartialEq for Catalog {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Catalog {
+    /// Returns the entry of the function of that name.
+    ///
+    /// # Errors
+    /// Fails if there is none of that name; the error lists the known names.
+    pub fn entry(self, name: &str) -> Result<&'static Entry, SettingsError> {
+        let found = self.0.iter().find(|entry| entry.name == name);
+        found.ok_or_else(|| {
+            let known: Vec<_> = self.0.iter().map(|entry| entry.name).collect();
+            let meant = suggestion(name, known.iter().copied());
+            SettingsError(format!(
+                "no function \"{name}\"; there are {}{meant}",
+                known.join(", ")
+            ))
+        })
+    }
+
+    /// Returns the function of that name, made from its settings.
+    ///
+    /// # Errors
+    /// Fails if there is none of that name, or if the settings are wrong.
+    pub fn build(self, name: &str, table: toml::Table) -> Result<Box<dyn Function>, SettingsError> {
+        (self.entry(name)?.build)(table)
+    }
+
+    /// Returns the XDP version of the function of that name for frames that leave through port number `port`. A function
+    /// with programs of its own has [`Catalog::upcall`] instead.
+    ///
+    /// # Errors
+    /// Fails if there is none of that name, if its settings are wrong, or if it cannot run in the kernel.
+    pub fn in_kernel(
+        self,
+        name: &str,
+        table: toml::Table,
+        port: usize,
+    ) -> Result<KernelFunction, SettingsError> {
+        let entry = self.entry(name)?;
+        // The error names wrong settings first.
+        let check = || (entry.build)(table.clone());
+        match entry.in_kernel {
+            KernelVersion::No(why) => {
+                let can = |entry: &&Entry| !matches!(entry.in_kernel, KernelVersion::No(_));
+                let names: Vec<_> = self.0.iter().filter(can).map(|it| it.name).collect();
+                Err(SettingsError(format!(
+                    "function \"{name}\" cannot run in the kernel ({why}); these can: {}",
+                    names.join(", ")
+                )))
+            }
+            KernelVersion::Frames(make) => check().and_then(|_| make(table, port)),
+            KernelVersion::Upcall(upcall) => check()
+                .and_then(|_| (upcall.check)(table))
+                .map(|()| KernelFunction::Headers(HeaderChange::NONE)),
+        }
+    }
+
+    /// Returns the constructor of the upcall programs of the function of that name, if it has any.
+    pub fn upcall(self, name: &str) -> Option<UpcallVersion> {
+        match self.entry(name).map(|entry| entry.in_kernel) {
+            Ok(KernelVersion::Upcall(upcall)) => Some(upcall),
+            _ => None,
+        }
+    }
+}
