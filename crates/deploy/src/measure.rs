@@ -523,23 +523,36 @@ mod tests {
         functions(&chain, 256, EFFORT).unwrap()
     }
 
+    /// Returns how often the scheduler has preempted this thread.
+    fn preemptions() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let count = status
+            .lines()
+            .find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
+        count.unwrap().trim().parse().unwrap()
+    }
+
     #[test]
     fn the_measured_cost_of_burn_agrees_with_its_setting() {
-        // A busy machine may preempt the thread: one good attempt is enough.
-        let mut attempts = (0..10).map(|_| {
+        const ATTEMPTS: usize = 10;
+        for attempt in 1..=ATTEMPTS {
+            let before = preemptions();
             let all = measured(&["forward", "burn(cycles=5000)"]);
+            let preempted = preemptions() - before;
             let of = |cost: &Cost| [cost.alone.unwrap(), cost.full.unwrap()];
             let burns = [of(&all[1].forth), of(&all[1].back)].concat();
-            let near = |m: &Measured| (4500.0..6000.0).contains(&m.median) && m.n == BLOCKS;
-            let cheap = all[0].forth.full.unwrap().median < 1000.0;
-            assert!(
-                burns
-                    .iter()
-                    .all(|m| m.low <= m.median && m.median <= m.high)
-            );
-            cheap && burns.iter().all(near)
-        });
-        assert!(attempts.any(|good| good));
+            for cost in &burns {
+                assert!(cost.low <= cost.median && cost.median <= cost.high);
+                assert_eq!(cost.n, BLOCKS);
+            }
+            let is_near = |m: &Measured| (4500.0..6000.0).contains(&m.median);
+            if burns.iter().all(is_near) && all[0].forth.full.unwrap().median < 1000.0 {
+                return;
+            }
+            assert!(preempted > 0, "not preempted, but {all:?}");
+            println!("repeated: attempt {attempt} of {ATTEMPTS}, preempted {preempted} times");
+        }
+        println!("not measured: machine busy in each of {ATTEMPTS} attempts");
     }
 
     #[test]
