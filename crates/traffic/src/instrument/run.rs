@@ -110,9 +110,14 @@ impl Instrument {
         let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
         let patience = self.patience(hand);
         let endless_ticks = patience.endless_ticks;
-        let [slack_ticks, interruption_ticks, stall_ticks] =
-            [SLACK, INTERRUPTION, STALL].map(ticks_in);
-        let [ahead_ticks, look_ticks] = [AHEAD, LOOK].map(ticks_in);
+        let times = [SLACK, INTERRUPTION, STALL, AHEAD, LOOK].map(ticks_in);
+        let [
+            slack_ticks,
+            interruption_ticks,
+            stall_ticks,
+            ahead_ticks,
+            look_ticks,
+        ] = times;
         let grace_ticks = ticks_in(trial.duration.mul_f64(GRACE).max(SHORTEST_GRACE));
         let (start, mut running) = self.begin::<H>(trial, &patience);
         // Without streams, a single tally counts foreign packets.
@@ -122,8 +127,7 @@ impl Instrument {
         let listen_until = if running.is_empty() { end } else { start };
         let mut give_up = end + grace_ticks;
         let [mut last_event, mut last_sent, mut last_round, mut last_look] = [start; 4];
-        let (mut was_idle, mut stopped) = (false, false);
-        let mut all_sent = None;
+        let (mut was_idle, mut stopped, mut all_sent) = (false, false, None);
         loop {
             let now = ticks();
             if was_idle && now.saturating_sub(last_round) > interruption_ticks {
@@ -192,8 +196,8 @@ impl Instrument {
         // The last packets still wait for the line.
         self.note_sent(self.out.len(), ticks(), start, records);
         self.refuse_left(self.out.len(), records, &mut tallies);
-        let sending_ended = all_sent.unwrap_or(last_sent);
-        let seconds = clock.to_ns(sending_ended.saturating_sub(start)).max(1.0) / 1e9;
+        let sending_ticks = all_sent.unwrap_or(last_sent).saturating_sub(start);
+        let seconds = clock.to_ns(sending_ticks).max(1.0) / 1e9;
         for (tally, running) in tallies.iter_mut().zip(&running) {
             tally.finish(&running.schedule, seconds, stopped);
         }
