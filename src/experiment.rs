@@ -324,7 +324,8 @@ fn experiment_of(what: &str, changes: &Changes) -> Result<(Experiment, Option<Re
             Ok((results.experiment()?, Some(results)))
         }
         Some(_) if Path::new(what).is_file() => Err(Failure::Input(format!(
-            "{what}: published results are replicated without changes; to change something, unpack the archive, run its experiment.toml with --set, and compare the results with: taut experiment compare {what} RESULTS"
+            "{what}: published results are replicated without changes; to change something, unpack the archive, run \
+            its experiment.toml with --set, and compare the results with: taut experiment compare {what} RESULTS"
         ))),
         _ => Ok((taut_experiment::open(what, changes)?, None)),
     }
@@ -762,7 +763,8 @@ fn license(text: &str) -> Result<String, String> {
         .iter()
         .find(|license| license.name.eq_ignore_ascii_case(text));
     known.map(|license| license.name.to_owned()).ok_or_else(|| {
-        "expected an identifier from https://spdx.org/licenses such as CC-BY-4.0, or an address that begins with https://".to_owned()
+        "expected an identifier from https://spdx.org/licenses such as CC-BY-4.0, or an address that begins with \
+        https://".to_owned()
     })
 }
 

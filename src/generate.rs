@@ -417,7 +417,8 @@ fn pacing(
     };
     if let Some(line) = line_bits_per_s.filter(|line| wire_bits_per_s > line * 1.000_001) {
         return Err(Failure::Input(format!(
-            "the requested rate is {:.4} Gbit/s on the wire, {:.0} % of the line rate of {} Gbit/s: lower --rate, or the streams' rates",
+            "the requested rate is {:.4} Gbit/s on the wire, {:.0} % of the line rate of {} Gbit/s: lower --rate, \
+            or the streams' rates",
             wire_bits_per_s / 1e9,
             wire_bits_per_s / line * 100.0,
             line / 1e9

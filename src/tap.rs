@@ -154,7 +154,8 @@ fn show(report: &TapReport) {
     }
     if report.only_left > 0 {
         print::line(format!(
-            "{} packets were seen only as they left: they entered before the tap started, stayed longer than {} ms, or entered unseen",
+            "{} packets were seen only as they left: they entered before the tap started, stayed longer than {} ms, \
+            or entered unseen",
             report.only_left,
             PATIENCE.as_millis()
         ));
@@ -168,7 +169,8 @@ fn show(report: &TapReport) {
     }
     if missed.unseen > 0 {
         print::line(format!(
-            "{} frames were not seen, according to the interfaces' counters: their packets count as lost or are missing from all counts",
+            "{} frames were not seen, according to the interfaces' counters: their packets count as lost or are \
+            missing from all counts",
             missed.unseen
         ));
     }

@@ -35,7 +35,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         && !(FEWEST_POINTS..=MOST_POINTS).contains(&points)
     {
         return Err(Failure::Input(format!(
-            "--points: expected {FEWEST_POINTS} to {MOST_POINTS}, because half of them must suffice to fit the terms of a model; got {points}"
+            "--points: expected {FEWEST_POINTS} to {MOST_POINTS}, because half of them must suffice to fit the \
+            terms of a model; got {points}"
         )));
     }
     let costs = Costs::new(arguments.points);

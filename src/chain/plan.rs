@@ -161,7 +161,8 @@ fn show(plan: &Estimate, settings: &Settings) {
         .find_map(|f| Some(f.costs.first()?.forth.full?.n));
     if let Some(n) = n {
         print::line(format!(
-            "note: measured figures are medians of {n} blocks of {:?}; the interval of a rate results from the intervals of all costs",
+            "note: measured figures are medians of {n} blocks of {:?}; the interval of a rate results from the \
+            intervals of all costs",
             settings.block
         ));
     }

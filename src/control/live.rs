@@ -135,7 +135,8 @@ fn line(it: &Standing, [balance_unit, travel_unit]: &[String; 2], periods: u64) 
         format!("; command after {:.2} ms", ns as f64 / 1e6)
     });
     format!(
-        "period {} of {periods}: {:.2} {balance_unit}, travelled {:.1} {travel_unit}{round_trip}; {} in time, {} late, {} missing",
+        "period {} of {periods}: {:.2} {balance_unit}, travelled {:.1} {travel_unit}{round_trip}; {} in time, {} \
+        late, {} missing",
         it.sequence, it.balance, it.travel, it.in_time, it.late, it.missing
     )
 }

@@ -257,7 +257,8 @@ fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Fail
             100.0 * loaded as f64 / all as f64
         };
         print::line(format!(
-            "{loaded} of {all} rules load ({share:.1} %), {left_out} skipped, {mistaken} with errors, {in_part} partial, {doubled} duplicate; pattern matching uses {} MB",
+            "{loaded} of {all} rules load ({share:.1} %), {left_out} skipped, {mistaken} with errors, {in_part} \
+            partial, {doubled} duplicate; pattern matching uses {} MB",
             memory_bytes.div_ceil(1_000_000)
         ));
         if !not_understood.is_empty() {

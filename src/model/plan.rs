@@ -228,7 +228,8 @@ fn costs(arguments: &Arguments, machine: &Described, frame_bytes: f64) -> Result
         (None, Some(costs)) => (costs.exact()?, None),
         (None, None) => {
             return Err(Failure::Input(
-                "the cost of a packet is unknown: give --chain FILE, --model FILE, --io and --task (cycles), or a machine file with [costs]".to_owned(),
+                "the cost of a packet is unknown: give --chain FILE, --model FILE, --io and --task (cycles), or a \
+                machine file with [costs]".to_owned(),
             ));
         }
     };

@@ -174,13 +174,15 @@ pub fn run(arguments: &Arguments, explain: bool) -> Result<(), Failure> {
         }
         (None, Some((costs, origin))) => {
             notes.extend(origin);
-            notes.push("costs without an interval are taken as exact, and the error of the model on this machine is unknown: where it was published it was 2.8 % (7.3 predicted, 7.1 Mpkt/s measured)".to_owned());
+            notes.push("costs without an interval are taken as exact, and the error of the model on this machine is \
+                       unknown: where it was published it was 2.8 % (7.3 predicted, 7.1 Mpkt/s measured)".to_owned());
             let batch = costs.batch_cycles.value;
             (known.carried(&costs, &packets, None)?, batch)
         }
         (None, None) => {
             return Err(Failure::Input(
-                "the cost of a packet is unknown: give --io and --task (cycles), a model file, or a machine file with [costs]".to_owned(),
+                "the cost of a packet is unknown: give --io and --task (cycles), a model file, or a machine file \
+                with [costs]".to_owned(),
             ));
         }
     };

@@ -216,7 +216,8 @@ fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found:
         for (name, counts) in WAYS.iter().zip(&found.counts) {
             let sent = &counts.sent;
             print::line(format!(
-                "{name:<6} {} packets, {} of messages; {} retransmitted, {} repairs, {} not sent because they would have been late",
+                "{name:<6} {} packets, {} of messages; {} retransmitted, {} repairs, {} not sent because they would \
+                have been late",
                 counts.packets_sent,
                 sent.data,
                 sent.again + sent.asked,

@@ -28,7 +28,8 @@ impl Conversation {
             .and_then(|stream| Ok((stream.try_clone()?, stream)))
             .map_err(|e| {
                 Failure::Missing(format!(
-                    "no {what} at {at}: {e}; start `taut forward` with the function {function} and its setting control = \"{at}\"",
+                    "no {what} at {at}: {e}; start `taut forward` with the function {function} and its setting \
+                    control = \"{at}\"",
                     at = socket.display(),
                 ))
             })?;

@@ -112,12 +112,7 @@ const PASSES: u64 = 64;
 /// step.)
 pub(crate) fn hand_over(chain: &Chain, effort: Effort) -> Result<Cost, DeployError> {
     let functions = |count: usize| {
-        let forward = Stage {
-            name: "forward".to_string(),
-            place: None,
-            settings: toml::Table::new(),
-            catalog: FUNCTIONS,
-        };
+        let forward = Stage::parse("forward", FUNCTIONS)?;
         Chain::new(chain.ports.clone(), vec![forward; count]).build_functions()
     };
     let (mut one, mut more) = (functions(1)?, functions(HANDING_OVER)?);

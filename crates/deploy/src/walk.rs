@@ -80,15 +80,7 @@ impl Bench {
     }
 
     fn walk(&self, bytes: u64, steps: i64) -> Result<Vec<Box<dyn Function>>, DeployError> {
-        let mut settings = toml::Table::new();
-        settings.insert("steps".to_string(), steps.into());
-        settings.insert("bytes".to_string(), bytes.cast_signed().into());
-        let stage = Stage {
-            name: "walk".to_string(),
-            place: None,
-            settings,
-            catalog: FUNCTIONS,
-        };
+        let stage = Stage::parse(&format!("walk(steps={steps}, bytes={bytes})"), FUNCTIONS)?;
         let chain = Chain::new(self.ports.clone(), vec![stage]);
         Ok(chain.build_functions()?)
     }

@@ -390,14 +390,16 @@ impl Chain {
                 Err(format!("{n} ports: the maximum per worker is {MOST_PORTS}"))
             }
             n if n > 1 && n % 2 == 1 && chooses.is_none() => Err(format!(
-                "{n} ports: give one port (packets go back out of it) or pairs of ports, or a function that selects the egress port, such as switch"
+                "{n} ports: give one port (packets go back out of it) or pairs of ports, or a function that selects \
+                the egress port, such as switch"
             )),
             ports => {
                 check_burst(self.burst)?;
                 self.check_queue()?;
                 if let (Some(forgets), Some(chooses)) = (first(|it| it.forgets_ports), chooses) {
                     return Err(format!(
-                        "function \"{}\" emits packets of its own, for which \"{}\" cannot select an egress port: give each a chain of its own",
+                        "function \"{}\" emits packets of its own, for which \"{}\" cannot select an egress port: \
+                        give each a chain of its own",
                         forgets.name, chooses.name
                     ));
                 }
@@ -462,7 +464,8 @@ impl Chain {
                 Spread::Homes => {
                     if let Some(other) = knows_homes.replace(name) {
                         return Err(format!(
-                            "functions \"{other}\" and \"{name}\" both select the worker of a packet: leave out workers = {workers}"
+                            "functions \"{other}\" and \"{name}\" both select the worker of a packet: leave out \
+                            workers = {workers}"
                         ));
                     }
                     let member = Member {
@@ -517,7 +520,8 @@ impl Chain {
         });
         knows.map_or(Ok(()), |stage| {
             Err(format!(
-                "cores: more than workers = {}: function \"{}\" distributes packets over the initial number of workers; {otherwise}",
+                "cores: more than workers = {}: function \"{}\" distributes packets over the initial number of \
+                workers; {otherwise}",
                 self.workers, stage.name
             ))
         })

@@ -136,7 +136,8 @@ impl Chain {
                 Err(ChainError::Function {
                     function: upcall.function,
                     reason: format!(
-                        "in the kernel it can be combined with {others} only: leave the others out, or run the chain in user space"
+                        "in the kernel it can be combined with {others} only: leave the others out, or run the \
+                        chain in user space"
                     ),
                 })
             }

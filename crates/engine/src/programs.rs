@@ -46,7 +46,8 @@ impl Programs {
         if let Some(upcall) = self.in_kernel.upcall().or(in_kernel.upcall()) {
             return Err(ChainError::Function {
                 function: upcall.function.clone(),
-                reason: "in the kernel it cannot be replaced while packets pass; change its tables through its control socket, or take it down and up again"
+                reason: "in the kernel it cannot be replaced while packets pass; change its tables through its \
+                        control socket, or take it down and up again"
                     .to_string(),
             });
         }
@@ -99,8 +100,8 @@ impl Programs {
         self.forwarder.details()
     }
 
-    /// Detaches the programs from the interfaces. Returns the total counters, and the packets by outcome, summed over all
-    /// functions.
+    /// Detaches the programs from the interfaces. Returns the total counters, and the packets by outcome, summed over
+    /// all functions.
     pub fn end(self) -> (KernelCounters, Outcomes) {
         let counters = self.forwarder.end();
         let mut outcomes = Outcomes::new();

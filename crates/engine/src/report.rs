@@ -219,12 +219,11 @@ impl Order {
     /// # Errors
     /// Fails if the line is not such an object, or has unknown keys.
     pub fn parse(line: &str, catalog: Catalog) -> Result<Self, serde_json::Error> {
-        let order: Self = serde_json::from_str(line)?;
-        let functions = order.functions.map(|functions| {
-            let functions = functions.into_iter();
-            functions.map(|it| it.looked_up_in(catalog)).collect()
-        });
-        Ok(Self { functions, ..order })
+        let mut order: Self = serde_json::from_str(line)?;
+        for stage in order.functions.iter_mut().flatten() {
+            stage.catalog = catalog;
+        }
+        Ok(order)
     }
 }
 

@@ -226,7 +226,8 @@ impl Held {
         match Claim::take(EXPERIMENT) {
             Ok(_claim) => Ok(Self { _claim }),
             Err(held @ LockError::Held { .. }) => Err(format!(
-                "another experiment runs on this machine ({held}), or another node of this one does; they would disturb each other: wait for it to end"
+                "another experiment runs on this machine ({held}), or another node of this one does; they would \
+                disturb each other: wait for it to end"
             )),
             Err(e) => Err(format!("cannot reserve this machine: {e}")),
         }

@@ -52,7 +52,8 @@ impl std::str::FromStr for Limit {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{text}` is not a limit: give a metric and a share, such as 'latency_ns.p99_ns 10%'; 'score -5%' where lower is worse"
+                "`{text}` is not a limit: give a metric and a share, such as 'latency_ns.p99_ns 10%'; 'score -5%' \
+                where lower is worse"
             )
         };
         let (metric, share) = text.trim().rsplit_once(' ').ok_or_else(wrong)?;

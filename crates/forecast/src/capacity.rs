@@ -1,6 +1,6 @@
-//! The cost of packet inspection on this machine, and the rate at which the receive ring begins to fill. The function gets
-//! packets from memory, without any port; the overload model gives the rate. (Gallenmüller 2021, section 5.4.4, eq.
-//! 5.10.)
+//! The cost of packet inspection on this machine, and the rate at which the receive ring begins to fill. The function
+//! gets packets from memory, without any port; the overload model gives the rate. (Gallenmüller 2021, section 5.4.4,
+//! eq. 5.10.)
 //!
 //! The paper uses as t_CPU the median latency of lonely packets (packets that arrive alone). Here it is the mean time
 //! of packets in full batches, the time on a busy core. A batch that takes longer in one round than in the others was

@@ -328,7 +328,8 @@ fn by_work(
     let work = bursts.work.filter(|work| work.packet_ns > 0.0);
     let work = work.ok_or_else(|| {
         ForecastError::Wrong(
-            "the device did not record the time of its worker during bursts: expected one that taut set up, of one worker, for a second or more".to_owned(),
+            "the device did not record the time of its worker during bursts: expected one that taut set up, of one \
+            worker, for a second or more".to_owned(),
         )
     })?;
     if work.batch < FULL {
@@ -354,7 +355,8 @@ fn by_queue(
 ) -> Result<Busy, ForecastError> {
     if busy.sent_pps <= function.sent_pps {
         return Err(ForecastError::Wrong(format!(
-            "the busy function was given {:.0} packets a second, the lonely one {:.0}: expected a higher rate, one that it carries",
+            "the busy function was given {:.0} packets a second, the lonely one {:.0}: expected a higher rate, one \
+            that it carries",
             busy.sent_pps, function.sent_pps
         )));
     }

@@ -118,7 +118,8 @@ fn read_one(path: &Path) -> Result<(Vec<Row>, Source), ForecastError> {
             // The folder is untrusted input, so no file outside of it is read.
             let name = OF_A_FOLDER.iter().find(|name| has(path, name)).ok_or_else(|| {
                 ForecastError::Wrong(format!(
-                    "{}: no runs.csv or metrics.csv: expected a CSV file, the folder of taut bench costs, or that of an experiment after taut experiment show",
+                    "{}: no runs.csv or metrics.csv: expected a CSV file, the folder of taut bench costs, or that \
+                    of an experiment after taut experiment show",
                     path.display()
                 ))
             })?;

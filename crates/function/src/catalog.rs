@@ -1,5 +1,5 @@
-//! A catalog of functions: where a chain's names are looked up. `taut-functions` has the catalog of taut; a program that
-//! uses the engine as a library can hand in one of its own.
+//! A catalog of functions: where a chain's names are looked up. `taut-functions` has the catalog of taut; a program
+//! that uses the engine as a library can hand in one of its own.
 
 use crate::{Entry, Function, KernelVersion, SettingsError, UpcallVersion};
 use taut_settings::suggestion;
@@ -42,8 +42,8 @@ impl Catalog {
         (self.entry(name)?.build)(table)
     }
 
-    /// Returns the XDP version of the function of that name for frames that leave through port number `port`. A function
-    /// with programs of its own has [`Catalog::upcall`] instead.
+    /// Returns the XDP version of the function of that name for frames that leave through port number `port`. A
+    /// function with programs of its own has [`Catalog::upcall`] instead.
     ///
     /// # Errors
     /// Fails if there is none of that name, if its settings are wrong, or if it cannot run in the kernel.

@@ -173,7 +173,8 @@ impl Impair {
         }
         if end > 1.0 + 1e-9 {
             return Err(SettingsError(format!(
-                "loss, duplicate, reorder, delay and corrupt add up to {end}: each packet gets at most one of them, so the maximum is 1"
+                "loss, duplicate, reorder, delay and corrupt add up to {end}: each packet gets at most one of them, \
+                so the maximum is 1"
             )));
         }
         if settings.distance == 0 {
@@ -201,7 +202,8 @@ impl Impair {
         listed.sort_by_key(|(number, _)| *number);
         if let Some(pair) = listed.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(SettingsError(format!(
-                "packet {} is listed twice: a packet can be in only one of lose_at, duplicate_at, reorder_at, delay_at, corrupt_at",
+                "packet {} is listed twice: a packet can be in only one of lose_at, duplicate_at, reorder_at, \
+                delay_at, corrupt_at",
                 pair[0].0
             )));
         }

@@ -4,8 +4,8 @@
 //! [`FUNCTIONS`]. Large functions are crates: `taut-gateway`, `taut-ips`, `taut-router`, `taut-switch`.
 //!
 //! A chain file names functions; [`build`] finds the [`Entry`](taut_function::Entry) and makes each from its settings.
-//! Begin with `mac_swap.rs`, then `filter.rs`; `nat/` is larger. `plugin.rs` and `lua.rs` are for functions that are not
-//! part of taut.
+//! Begin with `mac_swap.rs`, then `filter.rs`; `nat/` is larger. `plugin.rs` and `lua.rs` are for functions that are
+//! not part of taut.
 
 #![forbid(unsafe_code)]
 

@@ -23,7 +23,7 @@ pub enum Match {
     /// Packets that rule `place` of classifier `number` matches; `number` is below 2^24. No packet has this match on
     /// arrival: only classification assigns it.
     Rule {
-        /// The index of the packet classifier.
+        /// The number of the packet classifier, from 1.
         number: u32,
         /// The position of the rule in the classifier.
         place: u8,
@@ -147,7 +147,7 @@ pub enum Action {
     Hold,
     /// Packets are classified by rules, each of which has a bearer of its own.
     Classify {
-        /// The index of the packet classifier.
+        /// The number of the packet classifier, from 1.
         number: u32,
     },
 }

@@ -36,8 +36,8 @@ pub(super) enum Change {
     EndMarker { path: u16, teid: u32 },
     /// Sends an echo request on a path.
     Echo { path: u16, sequence: u16 },
-    /// Stores a classifier under a number before any entry refers to it, or removes the classifier when no entry refers to
-    /// it.
+    /// Stores a classifier under a number before any entry refers to it, or removes the classifier when no entry refers
+    /// to it.
     Classifier {
         number: u32,
         classifier: Option<Arc<Classifier>>,

@@ -1,5 +1,5 @@
-//! The rules by which the packets of one tunnel or user are classified (3GPP TS 29.244 section 5.2.1): the first matching
-//! rule decides. Each rule has a bearer of its own, and with it path, action and rates like other bearers.
+//! The rules by which the packets of one tunnel or user are classified (3GPP TS 29.244 section 5.2.1): the first
+//! matching rule decides. Each rule has a bearer of its own, and with it path, action and rates like other bearers.
 
 use super::bearer::Match;
 use super::buffer::Held;

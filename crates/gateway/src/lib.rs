@@ -4,14 +4,14 @@
 //! Each batch goes through three passes: read the headers, look all of them up, act (`plane`). The bearers change
 //! between batches, by a few changes at a time that come through a ring (`change`).
 //!
-//! A session of a 5G core may also need flow filters, usage reports, buffering and QFI marks. A **classifier** implements
-//! these for the packets of one tunnel or user. The bearer names its classifier. The first matching rule of the classifier
-//! names a bearer, so every rule has a path, an action and rates like any bearer. A bearer without rules is looked up
-//! and applied as if classifiers did not exist. A packet with a classifier leaves the fast path at the point where
-//! undeliverable packets are dropped (`left_out`), gets a second lookup, and returns to the fast path. Classifiers are
-//! immutable. The control plane makes them and sends them to the workers through the ring of changes. All workers share
-//! the usage counters (`usage`) and the buffered packets (`buffer`). Workers notify the control plane through a ring
-//! (`event`), from which PFCP's thread makes reports (`pfcp`).
+//! A session of a 5G core may also need flow filters, usage reports, buffering and QFI marks. A **classifier**
+//! implements these for the packets of one tunnel or user. The bearer names its classifier. The first matching rule of
+//! the classifier names a bearer, so every rule has a path, an action and rates like any bearer. A bearer without rules
+//! is looked up and applied as if classifiers did not exist. A packet with a classifier leaves the fast path at the
+//! point where undeliverable packets are dropped (`left_out`), gets a second lookup, and returns to the fast path.
+//! Classifiers are immutable. The control plane makes them and sends them to the workers through the ring of changes.
+//! All workers share the usage counters (`usage`) and the buffered packets (`buffer`). Workers notify the control plane
+//! through a ring (`event`), from which PFCP's thread makes reports (`pfcp`).
 //!
 //! # Design
 //!

@@ -530,8 +530,8 @@ fn records(messages: &[u8], size: usize) -> Vec<u8> {
     messages.chunks(size).flat_map(record).collect()
 }
 
-/// The start of a certificate for `CN=a.example`, signed by `CN=b`, with serial number 1a2b: up to the last parsed field,
-/// then filler bytes.
+/// The start of a certificate for `CN=a.example`, signed by `CN=b`, with serial number 1a2b: up to the last parsed
+/// field, then filler bytes.
 const CERTIFICATE: &[u8] =
     b"\x30\x39\x30\x37\x02\x02\x1a\x2b\x30\x00\x30\x0c\x31\x0a\x30\x08\x06\x03\x55\x04\x03\x0c\x01b\x30\x00\
       \x30\x14\x31\x12\x30\x10\x06\x03\x55\x04\x03\x0c\x09a.example\x04\x09some more";

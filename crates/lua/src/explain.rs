@@ -105,7 +105,8 @@ mod tests {
             "dir/a.lua:3: attempt to index nil (in function 'craft')"
         );
         let hosts = mlua::Error::RuntimeError(
-            "udp.ttl: expected a number\nstack traceback:\n\t[C]: in function 'error'\n\ttaut:9: in function <taut:4>\n\ta.lua:12: in main chunk\n"
+            "udp.ttl: expected a number\nstack traceback:\n\t[C]: in function 'error'\n\ttaut:9: in function \
+            <taut:4>\n\ta.lua:12: in main chunk\n"
                 .into(),
         );
         assert_eq!(

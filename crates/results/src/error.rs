@@ -14,13 +14,15 @@ pub enum ResultsError {
         source: std::io::Error,
     },
     /// There are no results in the folder.
-    #[error("{}: no results here; expected a folder that taut demo, bench, generate --out, probe client --out, capture match --out, control run --out or experiment has written", path.display())]
+    #[error("{}: no results here; expected a folder that taut demo, bench, generate --out, probe client --out, \
+            capture match --out, control run --out or experiment has written", path.display())]
     NoResults {
         /// The folder.
         path: PathBuf,
     },
     /// There is no folder.
-    #[error("{}: no such folder; expected one that taut demo, bench, generate --out, probe client --out, capture match --out, control run --out or experiment has written", path.display())]
+    #[error("{}: no such folder; expected one that taut demo, bench, generate --out, probe client --out, capture \
+            match --out, control run --out or experiment has written", path.display())]
     NoFolder {
         /// The folder.
         path: PathBuf,

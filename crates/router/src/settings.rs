@@ -81,7 +81,8 @@ impl Settings {
         let count = self.interface.len();
         if !(1..=MOST_INTERFACES).contains(&count) {
             return Err(SettingsError(format!(
-                "interface: expected a [[function.interface]] for each port of the chain or VLAN on it, 1 to {MOST_INTERFACES}, not {count}"
+                "interface: expected a [[function.interface]] for each port of the chain or VLAN on it, 1 to \
+                {MOST_INTERFACES}, not {count}"
             )));
         }
         let are_kernels = self.routes.as_deref() == Some(Path::new(KERNEL));

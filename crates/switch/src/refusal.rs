@@ -25,7 +25,8 @@ pub(super) enum Refused {
     #[error("the maximum number is reached")]
     TooMany,
     #[error(
-        "buckets of a group of type \"all\" may only output packets; no bucket of any group may go to a table, a meter or a bridge"
+        "buckets of a group of type \"all\" may only output packets; no bucket of any group may go to a table, a \
+        meter or a bridge"
     )]
     BadBucket,
     #[error("a bucket must not lead to another group")]

@@ -4,8 +4,8 @@
 //!
 //! - [`Tapped`]: the paths of packets with stamps through a device, from the [`Sightings`] of a tap: a
 //!   [`taut_xdp::wire_tap::WireTap`] on its interfaces, or a [`RunningTap`] in line.
-//! - [`Matched`]: the same for packets without stamps, identified by their content. A [`PlacedTap`] receives them at two
-//!   places, or a [`RecordedTap`] reads them from two captures.
+//! - [`Matched`]: the same for packets without stamps, identified by their content. A [`PlacedTap`] receives them at
+//!   two places, or a [`RecordedTap`] reads them from two captures.
 //! - [`TapReport`]: the results of either; [`TapFolder`] stores every packet.
 //!
 //! It is a crate of its own because it works on every packet during a measurement; `lab` reads its folders and draws

@@ -141,7 +141,8 @@ impl Trace {
             bytes += frame.len();
             if bytes > MOST_BYTES {
                 return Err(format!(
-                    "more than {} MiB of frames up to packet {number}: extract a part with editcap -r, or replay all of it through a pcap port (taut forward --port pcap:{})",
+                    "more than {} MiB of frames up to packet {number}: extract a part with editcap -r, or replay \
+                    all of it through a pcap port (taut forward --port pcap:{})",
                     MOST_BYTES >> 20,
                     self.path
                 ));

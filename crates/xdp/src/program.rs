@@ -68,7 +68,8 @@ pub(crate) fn load_adjusted(
                 Some(verdict) if !may_have_any_program() => Error::missing(
                     what,
                     format!(
-                        "CAP_PERFMON as well (run with sudo, or add cap_perfmon to setcap): without it the kernel's verifier rejects operations allowed to root, and reports: {verdict}"
+                        "CAP_PERFMON as well (run with sudo, or add cap_perfmon to setcap): without it the kernel's \
+                        verifier rejects operations allowed to root, and reports: {verdict}"
                     ),
                 ),
                 Some(verdict) => Error::missing(

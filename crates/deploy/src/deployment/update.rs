@@ -107,7 +107,8 @@ impl Deployment {
                     false => "differs from that",
                 };
                 Err(DeployError::Chain(format!(
-                    "{}: its {what} {differs} of the running chain \"{}\": an update changes functions, and adds workers if cores are free; take the chain down and up again",
+                    "{}: its {what} {differs} of the running chain \"{}\": an update changes functions, and adds \
+                    workers if cores are free; take the chain down and up again",
                     file.display(),
                     self.name
                 )))

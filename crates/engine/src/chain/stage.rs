@@ -18,8 +18,8 @@ pub enum Place {
     Kernel,
 }
 
-/// One function of a chain, by name, with its settings. A deserialized stage has an empty catalog, so [`Chain::parse`] and
-/// [`Order::parse`] set it.
+/// One function of a chain, by name, with its settings. A deserialized stage has an empty catalog, so [`Chain::parse`]
+/// and [`Order::parse`] set it.
 ///
 /// [`Chain::parse`]: crate::Chain::parse
 /// [`Order::parse`]: crate::Order::parse
@@ -75,11 +75,6 @@ impl Stage {
             settings,
             catalog,
         })
-    }
-
-    /// Returns this stage, with its name looked up in this catalog.
-    pub(crate) fn looked_up_in(self, catalog: Catalog) -> Self {
-        Self { catalog, ..self }
     }
 
     /// Checks that the function exists and accepts its settings when it runs in a worker.

@@ -158,7 +158,8 @@ impl Ssh {
             || last.contains("ost key verification failed") && said.contains("has changed")
         {
             return Trouble::Final(format!(
-                "its host key is not the known one: if it was reinstalled, remove the old key with `ssh-keygen -R` and log in once with `{by_hand}`; if not, another machine responds"
+                "its host key is not the known one: if it was reinstalled, remove the old key with `ssh-keygen -R` \
+                and log in once with `{by_hand}`; if not, another machine responds"
             ));
         }
         if last.contains("ost key verification failed") {

@@ -235,7 +235,8 @@ fn whole_runs(folder: &Folder) -> Result<Vec<IndexedRun>, ExperimentError> {
         Some(first) => Err(ExperimentError::results(
             folder.path(),
             format!(
-                "{} files have changed; remove the folders of their runs and make those again with `taut experiment resume`: {first}",
+                "{} files have changed; remove the folders of their runs and make those again with `taut experiment \
+                resume`: {first}",
                 damaged.len()
             ),
         )),

@@ -103,7 +103,7 @@ impl Plane {
             },
             Kind::Hold => Outcome::NotHeld,
             Kind::Block => Outcome::GateClosed,
-            // Packets to be classified are handled by classification.
+            // `classify` handles packets of a classifier.
             Kind::Drop | Kind::Encapsulate | Kind::Classify => Outcome::ToldToDrop,
         }
     }

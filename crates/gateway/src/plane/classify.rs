@@ -1,5 +1,5 @@
-//! Packets whose tunnel or user has a classifier: the first matching rule names their bearer, and usage rules count them
-//! (3GPP TS 29.244 sections 5.2.1 and 5.2.2).
+//! Packets whose tunnel or user has a classifier: the first matching rule names their bearer, and usage rules count
+//! them (3GPP TS 29.244 sections 5.2.1 and 5.2.2).
 
 use super::super::bearer::{Kind, Match};
 use super::super::buffer::Held;

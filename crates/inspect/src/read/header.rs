@@ -94,7 +94,8 @@ impl Reader<'_> {
                 return Ok(());
             }
             return Err(format!(
-                "unknown protocol {name:?}: expected tcp, udp, icmp, ip, http, dns, tls, smtp, ftp, ssh, smb, dcerpc, sip, mqtt, http2, ntp or ike"
+                "unknown protocol {name:?}: expected tcp, udp, icmp, ip, http, dns, tls, smtp, ftp, ssh, smb, \
+                dcerpc, sip, mqtt, http2, ntp or ike"
             ));
         };
         (rule.protocol, rule.applications) = (protocol, applications);

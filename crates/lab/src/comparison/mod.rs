@@ -91,7 +91,8 @@ pub fn settings(
     let packets = rate_pps * cbr_seconds;
     if !(1.0..=MOST_PACKETS).contains(&packets) {
         return Err(ComparisonError::Asked(format!(
-            "{packets:.0} packets at the constant rate: expected 1 to {MOST_PACKETS:.0}, since each one is recorded; change --rate or --seconds"
+            "{packets:.0} packets at the constant rate: expected 1 to {MOST_PACKETS:.0}, since each one is \
+            recorded; change --rate or --seconds"
         )));
     }
     Ok(Settings {

@@ -183,7 +183,8 @@ impl Given {
             }
             other => {
                 return Err(format!(
-                    "no option `{other}`: expected flush=POLICY, wait=POLICY, burst=N, function=NAME(KEY=VALUE, ...) or chain=FILE"
+                    "no option `{other}`: expected flush=POLICY, wait=POLICY, burst=N, function=NAME(KEY=VALUE, \
+                    ...) or chain=FILE"
                 ));
             }
         };

@@ -31,7 +31,8 @@ pub enum LimitMissed {
     },
     /// The generator was interrupted on its core.
     #[error(
-        "requested {}, but the machine preempted the generator: {} sent; give it a core of its own (--core, taut tune audit), or request less",
+        "requested {}, but the machine preempted the generator: {} sent; give it a core of its own (--core, taut \
+        tune audit), or request less",
         quantity::rate(*asked_pps),
         quantity::rate(*sent_pps)
     )]
@@ -54,7 +55,8 @@ pub enum LimitMissed {
     Nothing,
     /// All packets that came back were modified.
     #[error(
-        "no packet came back unchanged, so nothing was measured: {foreign} received packets were modified or come from another sender (--max-loss 1 if that is intended)"
+        "no packet came back unchanged, so nothing was measured: {foreign} received packets were modified or come \
+        from another sender (--max-loss 1 if that is intended)"
     )]
     NothingUnchanged {
         /// Number of packets that came back and were not identified.

@@ -300,7 +300,8 @@ impl Session<'_, '_> {
                 let least = self.bare_trial(settings.min_pps, settings.trial_seconds)?;
                 if least.received == 0 {
                     return Err(RunError::Device(format!(
-                        "no packet came back at {} or {}, with frames of {} bytes: check that the device forwards from the first port to the last",
+                        "no packet came back at {} or {}, with frames of {} bytes: check that the device forwards \
+                        from the first port to the last",
                         rate(max_pps),
                         rate(settings.min_pps),
                         self.sizes[size]
@@ -321,7 +322,8 @@ impl Session<'_, '_> {
         let result = search.result();
         if !anything {
             return Err(RunError::Device(format!(
-                "no packet came back at any rate, with frames of {} bytes: check that the device forwards from the first port to the last",
+                "no packet came back at any rate, with frames of {} bytes: check that the device forwards from the \
+                first port to the last",
                 self.sizes[size]
             )));
         }

@@ -211,7 +211,8 @@ fn causes(rows: &[SizeRow]) -> Table {
     }
 }
 
-/// Returns the table of loss ratios. Its rows are the offered rates, in percent of the highest, at which loss was measured.
+/// Returns the table of loss ratios. Its rows are the offered rates, in percent of the highest, at which loss was
+/// measured.
 fn loss(rows: &[SizeRow]) -> Table {
     let curves = rows.iter().map(|row| row.loss.as_slice());
     let longest = curves.max_by_key(|loss| loss.len()).unwrap_or_default();

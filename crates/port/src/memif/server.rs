@@ -78,7 +78,8 @@ impl Listener {
                     Ok(()) | Err(Errno::AGAIN) => {
                         return Err(PortError::missing(
                             what(),
-                            "a path that no running program listens on (one listens on this path: stop it, choose another path, or connect to it with role=client)",
+                            "a path that no running program listens on (one listens on this path: stop it, choose \
+                            another path, or connect to it with role=client)",
                         ));
                     }
                     Err(Errno::CONNREFUSED) => {

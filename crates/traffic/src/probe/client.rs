@@ -122,7 +122,8 @@ pub enum ProbeError {
         source: std::io::Error,
     },
     /// The server does not reply.
-    #[error("no reply from {server} within {} s: start `taut probe server` there, and check that nothing on the path blocks UDP", .waited.as_secs_f64())]
+    #[error("no reply from {server} within {} s: start `taut probe server` there, and check that nothing on the \
+            path blocks UDP", .waited.as_secs_f64())]
     Silent {
         /// Address of the server.
         server: SocketAddr,

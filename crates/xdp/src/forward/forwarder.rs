@@ -286,8 +286,8 @@ impl KernelForwarder {
         self.watch(number)
     }
 
-    /// Starts to count the frames that the kernel refuses to pass from the current ingress interface of a direction to its
-    /// egress interfaces.
+    /// Starts to count the frames that the kernel refuses to pass from the current ingress interface of a direction to
+    /// its egress interfaces.
     fn watch(&mut self, number: usize) -> Result<(), Error> {
         let side = &self.sides[number];
         if let (Ok(refused), Some(from)) = (&mut self.refused, side.index) {

@@ -226,7 +226,8 @@ mod tests {
             texts,
             [
                 "imix bytes at 100 kpkt/s: no data: no packet came back with a time stamp",
-                "too few packets for p99 and above at some loads: 1\u{202f}000 or more are needed, 200 were received; see --latency-seconds"
+                "too few packets for p99 and above at some loads: 1\u{202f}000 or more are needed, 200 were \
+                received; see --latency-seconds"
             ]
         );
     }
