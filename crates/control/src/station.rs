@@ -231,14 +231,28 @@ impl Station {
         if self.stopped {
             return u64::MAX;
         }
-        let own_ns = match self.settings.discipline {
-            _ if self.first.is_none() => u64::MAX,
-            Discipline::Deadline if self.pending => self.read_ns + self.settings.apply_ns,
-            Discipline::Deadline if self.settled => u64::MAX,
-            Discipline::Deadline => self.read_ns + self.settings.bound_ns,
-            Discipline::Arrival => self.overdue_ns,
-        };
-        own_ns.min(self.next_read_ns)
+        match self.settings.discipline {
+            Discipline::Arrival if self.first.is_some() => self.overdue_ns.min(self.next_read_ns),
+            Discipline::Deadline if self.is_in_round() => {
+                let settings = &self.settings;
+                let wait_ns = if self.pending {
+                    settings.apply_ns
+                } else {
+                    settings.bound_ns
+                };
+                self.read_ns + wait_ns
+            }
+            _ => self.next_read_ns,
+        }
+    }
+
+    /// Returns true if the inputs of the current round are still to be applied, with [`Discipline::Deadline`]. The next
+    /// reading waits for them, also where this process is late, as otherwise a round that was read late would lose its
+    /// command.
+    fn is_in_round(&self) -> bool {
+        self.settings.discipline == Discipline::Deadline
+            && self.first.is_some()
+            && (self.pending || !self.settled)
     }
 
     /// Returns true if a command is already waiting to be applied, so messages that arrive before [`Station::due_ns`]
@@ -305,7 +319,7 @@ impl Station {
         if self.first.is_some() && !self.stopped {
             self.act(now_ns);
         }
-        if now_ns < self.next_read_ns || self.stopped {
+        if now_ns < self.next_read_ns || self.stopped || self.is_in_round() {
             return None;
         }
         self.read(now_ns)
@@ -631,6 +645,28 @@ mod tests {
         let late = station.step(1_000 + 3 * 35_000_000 + 5).unwrap();
         assert_eq!((late.sequence, station.missed()), (2, 1));
         assert_eq!(station.due_ns(), 1_000 + 3 * 35_000_000);
+    }
+
+    #[test]
+    fn a_round_that_is_read_late_keeps_its_command_and_its_record() {
+        const MS: u64 = 1_000_000;
+        let mut station = station();
+        station.settings.periods = 2;
+        station.step(1_000).unwrap();
+        let none = Stamps::default();
+        station.receive(1_000 + MS, &command(1, 2.0), &none);
+        assert!(station.step(1_000 + APPLY_NS).is_none());
+        // The reading is due at 35 ms. The next one, at 70 ms, waits for this round's command, which is applied at 87 ms.
+        let late_ns = 1_000 + 55 * MS;
+        station.step(late_ns).unwrap();
+        assert!(station.step(1_000 + 70 * MS).is_none() && !station.is_over());
+        let receipt = station.receive(late_ns + 20 * MS, &command(2, -2.0), &none);
+        assert_eq!(receipt, Receipt::Taken);
+        assert_eq!(station.due_ns(), late_ns + APPLY_NS);
+        assert!(station.step(late_ns + APPLY_NS).is_none() && station.is_over());
+        let records = station.into_records();
+        assert_eq!(records.len(), 2, "{records:?}");
+        assert!(records[1].inputs[0] < 0.0, "{records:?}");
     }
 
     #[test]
