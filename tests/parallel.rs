@@ -15,6 +15,7 @@ mod parallel {
     mod chain_plan;
     mod chain_vm;
     mod decode;
+    mod descriptors;
     mod doctor;
     mod experiment_slurm;
     mod experiment_ssh;
@@ -42,6 +43,7 @@ mod parallel {
     mod serve_page;
     mod site;
     mod skips_nothing;
+    mod style;
     mod switch;
     mod switch_beside;
     mod transport;

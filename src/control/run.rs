@@ -290,3 +290,22 @@ fn over_sockets(
     drop(live);
     Ok(found?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_and_lost_commands_are_told_apart() {
+        let late = nobody_answered(Some(40_000_000), 29_000_000);
+        for part in [
+            "40 ms after its reading",
+            "the deadline is 29 ms",
+            "--delay",
+        ] {
+            assert!(late.contains(part), "no {part:?} in {late:?}");
+        }
+        let lost = nobody_answered(None, 29_000_000);
+        assert!(lost.contains("lost") && lost.contains("--loss"), "{lost}");
+    }
+}

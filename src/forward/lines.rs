@@ -170,3 +170,24 @@ pub(crate) fn summary_of(
         ..Summary::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_that_functions_create_are_not_counted_as_forwarded() {
+        let line = |rx_packets, tx_packets, from_slow_path| {
+            passed(&CountersView {
+                rx_packets,
+                tx_packets,
+                from_slow_path,
+                ..CountersView::default()
+            })
+        };
+        assert_eq!(line(48, 43, 0), "forwarded 43 of 48 packets");
+        assert_eq!(line(43, 48, 0), "received 43 packets, sent 48");
+        let created = "received 43 packets, sent 48 (5 from the slow path)";
+        assert_eq!(line(43, 48, 5), created);
+    }
+}

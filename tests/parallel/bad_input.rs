@@ -109,6 +109,7 @@ fn invalid_inspection_inputs_are_refused_with_the_reason() {
             ),
         ],
         &[
+            ("ips check /dev/null", INPUT, "expected a file of rules"),
             ("ips capacity", INPUT, "<FILE>"),
             (
                 "ips capacity nowhere.rules",

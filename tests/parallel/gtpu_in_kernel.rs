@@ -664,7 +664,9 @@ fn a_pfcp_session_moves_and_closes_its_gate_under_traffic() {
         return;
     };
     let settings = "pfcp = { address = \"127.0.0.1\", peers = [\"127.0.0.1\"] }\n";
-    let mut gateway = Gateway::start(true, settings, "", "");
+    // In the direction to the users, this function comes before the gateway, whose end markers need addresses all the same.
+    let rewrite = "[[function]]\nname = \"mac-rewrite\"\nsource = \"02:00:00:00:00:a0\"\ndestination = \"02:00:00:00:00:a1\"\n";
+    let mut gateway = Gateway::start(true, settings, "", rewrite);
     let mut core = Core::new(&gateway);
     let nothing = |_: &mut Vec<u8>| ();
     let early = "establishment-without-association";
@@ -684,6 +686,9 @@ fn a_pfcp_session_moves_and_closes_its_gate_under_traffic() {
         sent += frames.len();
         let [out, other] = gateway.kernel.pass(frames, 1, [wanted, 0]);
         assert_eq!(other, Vec::<Vec<u8>>::new());
+        for frame in &out {
+            assert_eq!(frame[..12], [2, 0, 0, 0, 0, 0xa1, 2, 0, 0, 0, 0, 0xa0]);
+        }
         left.extend(out.iter().map(|frame| outer(frame)));
         (sent, left.len())
     };

@@ -164,3 +164,18 @@ fn the_site_has_every_page_and_a_search() {
     let mut names = files.map(|it| it.file_name().to_string_lossy().into_owned());
     assert!(names.any(|it| it.starts_with("searchindex")));
 }
+
+#[test]
+fn every_table_row_belongs_to_a_table_with_a_head() {
+    let mut pages = pages(Path::new("docs"));
+    pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(PathBuf::from));
+    for page in pages {
+        let source = fs::read_to_string(&page).unwrap();
+        let lines: Vec<&str> = text(&source).collect();
+        let tables = lines.split(|line| !line.starts_with('|'));
+        for table in tables.filter(|table| !table.is_empty()) {
+            let rule = table.get(1).is_some_and(|line| line.starts_with("|--"));
+            assert!(rule, "{}: no head above {:?}", page.display(), table[0]);
+        }
+    }
+}

@@ -68,3 +68,41 @@ fn every_test_named_on_the_security_page_exists() {
         .collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
+
+/// Returns the cells of the tables of a section of the security page, without the heads.
+fn rows(page: &str, section: &str) -> Vec<Vec<String>> {
+    let text = page.split(&format!("## {section}\n")).nth(1).unwrap();
+    let text = text.split("\n## ").next().unwrap();
+    let lines = text.lines().filter(|line| line.starts_with("| ")).skip(1);
+    let cells = |line: &str| {
+        line.split('|')
+            .skip(1)
+            .map(|it| it.trim().to_string())
+            .collect()
+    };
+    lines.map(cells).collect()
+}
+
+#[test]
+fn every_untrusted_source_and_opening_has_a_test() {
+    let page = fs::read_to_string("docs/SECURITY.md").unwrap();
+    let tested: Vec<String> = rows(&page, "What holds it")
+        .iter()
+        .flat_map(|row| row[0].split("; ").map(str::to_string).collect::<Vec<_>>())
+        .collect();
+    let sources = rows(&page, "What is trusted, and what is not");
+    let openings = rows(&page, "What each opening lets in");
+    assert!(sources.len() > 20 && openings.len() > 10);
+    let untested: Vec<_> = sources
+        .into_iter()
+        .chain(openings)
+        .filter(|row| {
+            !["yes", "as DPDK does", "nobody"]
+                .iter()
+                .any(|it| row[1].starts_with(it))
+        })
+        .map(|row| row[0].split([',', '(']).next().unwrap().trim().to_string())
+        .filter(|name| !tested.contains(name))
+        .collect();
+    assert!(untested.is_empty(), "{untested:?}");
+}

@@ -20,7 +20,7 @@ fn frames(len: usize) -> Vec<Vec<u8>> {
             .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
             .udp(1000 + number as u16, 53);
         let mut frame = Vec::new();
-        // Lengths include a check sequence of 4 bytes.
+        // The lengths include a check sequence of 4 bytes.
         builder
             .write(&mut frame, &vec![number as u8; len - 46])
             .unwrap();

@@ -1,8 +1,8 @@
-//! The cost of a packet on its way into a capture's ring, and the time until readers get it. Batches have 32 packets,
-//! stored completely; there are no, one or two readers on the other core, or two producers. The time from the arrival
-//! to a reader is also measured with buckets that are published as a whole, as in the dissertation. A copy of the same
-//! bytes into as much memory is the comparison. `cargo bench -p taut-capture --bench ring`; two CPUs other than 0 and
-//! 1: `-- 4 5`.
+//! Measures the cost of storing a packet in a capture's ring, and the time until readers get the packet. Batches have
+//! 32 packets, which are stored completely. Zero, one or two readers run on the other core, or two producers run. The
+//! time from the arrival to a reader is also measured with buckets that are published as a whole, as in the
+//! dissertation. For comparison, the same bytes are copied into as much memory. The command is
+//! `cargo bench -p taut-capture --bench ring`; append `-- 4 5` to use these CPUs instead of 0 and 1.
 #![allow(clippy::unwrap_used)]
 
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -67,8 +67,8 @@ fn with_readers(ring: &Arc<Ring>, len: usize, readers: usize) -> (f64, u64) {
                 let mut bytes = 0;
                 while !done.load(Ordering::Relaxed) {
                     let read = reader.read(u64::MAX, 4096, |it| bytes += u64::from(it.frame[0]));
-                    // Reading without a pause would take the cache line into which the producer publishes away from its
-                    // core.
+                    // Reading without a pause would move the cache line into which the producer publishes away from the
+                    // producer's core.
                     for _ in read..64 {
                         std::hint::spin_loop();
                     }
@@ -143,7 +143,7 @@ fn copied(memory: &mut [u8], len: usize) -> f64 {
 /// Returns the nanoseconds from the timestamp of a packet until it is readable on the other core, and until the reader
 /// has it. The reader gets the first packet of a batch; a batch of 32 arrives every 32 µs.
 fn until_readable(clock: &Clock, classic: bool) -> [Vec<f64>; 2] {
-    // The ring gets times in cycles instead of nanoseconds here.
+    // In this measurement, the times in the ring are cycles instead of nanoseconds.
     let hold = Duration::from_nanos(clock.to_ticks(0.3e9) as u64);
     let ring = match classic {
         true => Ring::classic(RING_BYTES, 0, BUCKET_BYTES, hold),

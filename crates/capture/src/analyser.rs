@@ -25,7 +25,7 @@ pub const MOST_FLOWS: usize = 10_000_000;
 pub const TOGETHER: usize = 64;
 /// Pause of the thread while there are no packets to process.
 const PAUSE: Duration = Duration::from_micros(200);
-/// Interval at which the thread publishes the state of its analyser.
+/// Interval at which the thread publishes the status of its analyser.
 const TELL: Duration = Duration::from_millis(50);
 
 /// The code of an analyser, which belongs to one thread.
@@ -42,7 +42,7 @@ pub trait Analyser {
     /// Calls `fire` for triggers.
     ///
     /// # Errors
-    /// Returns the failure. All accepted packets are discarded in that case too.
+    /// Returns the failure. The accepted packets are discarded even if the call fails.
     fn look(&mut self, rows: &mut [f64], fire: &mut dyn FnMut(Fired)) -> Result<(), Trouble>;
 
     /// Returns the counters that the analyser itself defines, by name.
@@ -137,7 +137,7 @@ pub(crate) struct Shown {
 impl Shown {
     pub(crate) fn new(settings: &Settings) -> Self {
         Self {
-            // No dump waits for the analyser before it has begun.
+            // Until the analyser has started, no dump waits for it.
             analysed_ns: AtomicU64::new(u64::MAX),
             status: Mutex::new(AnalyserStatus {
                 name: settings.name.clone(),
@@ -165,7 +165,7 @@ struct States {
     each: usize,
     /// Values of all table entries, `each` for every entry.
     numbers: Vec<f64>,
-    /// Table entry of each row's flow; none if the entry was reassigned to another flow during the batch.
+    /// Table entry of each row's flow; `None` if the entry was reassigned to another flow during the batch.
     rows: Vec<Option<usize>>,
     row_numbers: Vec<f64>,
 }
@@ -359,8 +359,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// The numbers of a flow are those computed for it, beginning with 0 after it was replaced, for any sequence of
-        /// packets.
+        /// For any sequence of packets, each flow has its own numbers, which begin with 0 again after the flow was
+        /// replaced in the table.
         #[test]
         fn flows_have_separate_counters_that_restart_at_zero_after_eviction(
             flows in proptest::collection::vec(0..200_u16, 1..2000),
@@ -368,7 +368,7 @@ mod tests {
             together in 1..TOGETHER,
         ) {
             let mut states = States::new(room, 2);
-            // Packets of each flow since it began, as if none was replaced.
+            // The number of packets of each flow since its first packet, as if no flow was ever replaced.
             let mut seen: HashMap<u16, f64> = HashMap::new();
             for (at, part) in flows.chunks(together).enumerate() {
                 for flow in part {

@@ -63,8 +63,8 @@ impl Capture {
         if settings.triggers.len() > MOST_FILTERS {
             return Err(CaptureError::TooManyTriggers(settings.triggers.len()));
         }
-        // The system needs about half a second to a second per GB to provide memory: packets do not have to wait for
-        // that.
+        // The system needs about half a second to a second to provide each GB of memory. The ring therefore starts
+        // small and grows while packets already arrive.
         let first_bytes = (FIRST_BUCKETS * settings.bucket_bytes as u64).min(settings.ring_bytes);
         let grows = first_bytes < settings.ring_bytes;
         let ring = settings.ring(first_bytes)?;
@@ -116,7 +116,7 @@ impl Capture {
             threads,
         };
         for (number, analyser) in settings.analysers.into_iter().enumerate() {
-            // If this fails, dropping the capture ends what has begun.
+            // If this fails, the capture is dropped, which ends the threads that have started.
             capture.start_analyser(number, analyser)?;
         }
         Ok(capture)
@@ -134,8 +134,8 @@ impl Capture {
         let (give_made, made) = channel();
         let thread = spawn_background("capture-analyse", move || {
             let shown = &here.analysers[number];
-            // The guard exists before the capture learns that the analyser is ready: one that ends at once waits for it
-            // as well.
+            // The guard exists before the capture learns that the analyser is ready, so that even a capture that ends
+            // immediately waits for the analyser.
             let _looking = Looking::at(shown);
             let made = (settings.make)();
             let (told, analyser) = match made {
@@ -378,7 +378,7 @@ pub fn query_disk(
     to_ns: u64,
     file: &Path,
 ) -> Result<Found, String> {
-    // The numbers of ports stand for their names, which are no longer known.
+    // Port numbers replace the names, because only the capture that wrote the packets knew the names.
     let ports: Vec<_> = (0..PORTS).map(|port| format!("port {port}")).collect();
     let failed = |error: io::Error| format!("{}: {error}", file.display());
     let made = QueryOutput::create(file, &ports, LONGEST_BYTES, "times as they were captured");
@@ -548,7 +548,7 @@ mod tests {
             for number in 0..4000 {
                 let flow = random.u16(..256);
                 let frame = frame(flow, number);
-                // Each packet has a time of its own.
+                // Each packet has a different timestamp.
                 let mut time_ns = clock.now();
                 while time_ns <= last_ns + 5_000 {
                     time_ns = clock.now();
@@ -764,7 +764,7 @@ mod tests {
         let found = dumped(folder.path());
         assert_eq!(found["always"].len(), 16);
         assert_eq!(found["limited"].len(), 1);
-        // The rest of each flow after a hundred bytes is cut off: frames have 46 or 58.
+        // The cutoff stores a hundred bytes of each flow; frames have 46 or 58 bytes.
         assert_eq!(found["cut"].len(), 3 + 1 + 3);
         assert!(found["fate"].len() <= 16 && !found["fate"].is_empty());
     }
@@ -813,7 +813,8 @@ mod tests {
         let dump = &status.dumping[0];
         assert_eq!((status.triggers[0].written, dump.packets), (0, 0));
         assert!(status.trouble[0].contains("space"), "{status:?}");
-        // The status of the disk is gone at the end, too.
+        // The folder is removed, so that the last packets cannot be written to disk. The status is not available any
+        // more when the capture ends, so this failure has to be reported as well.
         std::fs::remove_dir_all(&disk).unwrap();
         drop(producer);
         drop(full);

@@ -1,7 +1,7 @@
-//! Times of packets: nanoseconds since 1970 from the time-stamp counter, which never run backwards.
+//! Times of packets in nanoseconds since 1970. They are derived from the time-stamp counter and never run backwards.
 //!
-//! The counter is compared with the kernel's `CLOCK_REALTIME` once a second, and follows it by at most 500 parts per
-//! million. Setting the clock does not make packets jump in time.
+//! The packet clock is compared with the kernel's `CLOCK_REALTIME` once a second, and follows it with a rate correction
+//! of at most 500 parts per million. The times of packets do not jump when the kernel's clock is set.
 
 use std::time::Duration;
 use taut_sys::{Clock, ClockReading, StampClock, ticks};
@@ -107,7 +107,7 @@ mod tests {
         let (begin, begin_ns) = (packets.base_ticks, packets.base_ns);
         let mut at = begin;
         let mut before = 0;
-        // The kernel's clock is set back by an hour, then on by a millisecond.
+        // The kernel's clock is set back by an hour, then forward by a millisecond.
         for ahead_ns in [-3_600_000_000_000, -3_600_000_000_000, 1_000_000, 1_000_000] {
             let real_ns = (begin_ns + (at - begin)) as i64 + ahead_ns;
             packets.follow(at, real_ns as u64);

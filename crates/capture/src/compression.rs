@@ -35,7 +35,7 @@ impl Packer {
     /// Returns an error if there is no memory.
     pub(crate) fn new() -> io::Result<Self> {
         let mut compressor = Compressor::new(LEVEL)?;
-        // The checksum detects damage; nothing else in a capture file does.
+        // The checksum is needed because nothing else in a capture file detects damage.
         compressor.set_parameter(CParameter::ChecksumFlag(true))?;
         Ok(Self {
             compressor,
@@ -74,7 +74,7 @@ impl Unpacker {
     }
 }
 
-/// Returns the length of the frame at the beginning; none if there is none, or it is incomplete.
+/// Returns the length of the frame at the beginning; `None` if there is no frame, or the frame is incomplete.
 pub(crate) fn frame_bytes(bytes: &[u8]) -> Option<usize> {
     find_frame_compressed_size(bytes).ok()
 }
@@ -127,7 +127,7 @@ mod tests {
             let flip = flip.index(file.len());
             file[flip] ^= 1_u8 << bit;
             to.push(0);
-            // Some bits have no meaning, such as the unused one of a frame's descriptor (RFC 8878, 3.1.1.1.1.3).
+            // A changed bit may have no effect, such as the unused bit of a frame's descriptor (RFC 8878, 3.1.1.1.1.3).
             let unpacked = unpacker.unpack(&file, &mut to).ok();
             prop_assert!(unpacked.is_none_or(|it| it == whole.len() && to == whole));
         }

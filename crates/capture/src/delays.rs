@@ -41,8 +41,8 @@ impl Default for Delays {
     }
 }
 
-/// Returns the slot of a delay: short delays have slots of their own, longer ones share one with delays of nearly the
-/// same length.
+/// Returns the slot of a delay. Each short delay has a slot of its own; longer delays share a slot with delays of
+/// nearly the same length.
 #[inline]
 fn place(ns: u64) -> usize {
     let ns = ns.min((1 << BITS) - 1);

@@ -434,7 +434,7 @@ pub(crate) struct Dump {
     /// Counts of the dump's packets; the rest of its status is in `result`.
     tally: Arc<Tally>,
     result: Dumped,
-    /// True if no file could be created, and the next retry is not due yet.
+    /// True if no file could be created, and the time of the next retry has not come yet.
     waits: bool,
     cause: String,
     from_ns: u64,
@@ -444,7 +444,7 @@ pub(crate) struct Dump {
     flows: HashMap<Flow, u64>,
     /// True if the dump has put a packet into the output that it shares with other dumps.
     has_said: bool,
-    /// Bytes of the earlier files, and the packets that were missed and lost before the current file.
+    /// Bytes of the dump's earlier files, and the packets that were missed and lost before the current file.
     bytes_before: u64,
     missed_before: u64,
     lost_before: u64,
@@ -603,7 +603,7 @@ impl Dump {
         let Some(mut output) = self.output.take() else {
             return;
         };
-        // The final result includes whether its packets were written.
+        // The packets are flushed first, because the final result states whether they were written.
         output.flush();
         let missed = self.result.missed - self.missed_before;
         let lost = self.tally.lost() - self.lost_before;
@@ -647,7 +647,7 @@ impl Dump {
     }
 }
 
-/// The file that a query writes: it gets its final name when it is complete, and is removed if it is not finished.
+/// The file that a query writes. It gets its final name when it is complete; an incomplete file is removed.
 pub(crate) struct QueryOutput(Output, Arc<Tally>);
 
 impl Drop for QueryOutput {
@@ -717,7 +717,7 @@ mod tests {
     use crate::pcapng::{Block, read};
     use crate::record::Facts;
 
-    /// A disk with this number of free bytes.
+    /// A fake disk with a given number of free bytes.
     #[derive(Debug, Default)]
     struct Disk {
         bytes: Vec<u8>,
@@ -788,7 +788,7 @@ mod tests {
         }
     }
 
-    /// Returns the packets in a complete file, after which nothing follows.
+    /// Returns the number of packets in a file, which must consist of complete blocks and nothing else.
     fn packets(disk: &Disk, is_packed: bool) -> u64 {
         let (before, mut rest) = disk.bytes.split_at(6);
         assert_eq!(before, b"before");
@@ -819,7 +819,7 @@ mod tests {
         for zstd in [false, true] {
             let all = Arc::new(Tally::default());
             let [one, other] = [(), ()].map(|()| Tally::part_of(&all));
-            // At first there is no space, not even for the head.
+            // At first the disk has no space, not even for the file header.
             let mut output = output(10, true, zstd);
             put(&mut output, 3, &one);
             assert_eq!((one.written(), one.lost()), (0, 0));
@@ -827,7 +827,7 @@ mod tests {
             assert_eq!((one.written(), one.lost()), (0, 3));
             assert!(output.failing().is_some() && output.error().is_some());
             assert_eq!(output.file.bytes, b"before");
-            // Then there is space for everything, and then for half of a chunk.
+            // Then the disk has space for everything, and after that for half of a chunk.
             output.file.room = usize::MAX;
             put(&mut output, 2500, &one);
             put(&mut output, 10, &other);

@@ -1,16 +1,17 @@
 //! A table of flows: statistics of each flow, and the flows with the highest rates at the moment. Memory is allocated
 //! once, not per packet. (FlowScope has a flow tracker as well.)
 //!
-//! Each flow has a cache line, and a byte of its hash next to those of its neighbours. It may be in any of sixteen
-//! slots, beginning with the one that its hash selects. Their bytes are compared in one step, so a slot can be
-//! reassigned without a deletion mark. If all sixteen are taken, the least recently seen flow is replaced. Packets are
-//! collected, and those of a batch looked up together, so that their cache misses overlap.
+//! The slot of a flow has a cache line, and a byte of the flow's hash in an array of such bytes. A flow may be in any
+//! of sixteen consecutive slots, beginning with the one that its hash selects. The bytes of all sixteen slots are
+//! compared in one step, so a slot can be reassigned without a deletion mark. If all sixteen slots are in use, the
+//! least recently seen flow is replaced. Packets are collected and looked up in batches, so that their cache misses
+//! overlap.
 //!
-//! The flows with the highest rates in the last seconds are found among samples: one of each `weight` packets, at
-//! random. The weight is 1 as long as there are not more than 32,768 packets per second. Each packet costs a countdown.
-//! A reply takes 2 to 13 ms for any number of flows, and covers an exact time window. A decaying counter would need
-//! space in each line and a scan over all; a sketch of frequent flows, a search for each packet. The standard error of
-//! a flow with a fraction s of the packets is at most 1 / sqrt(65,536 s): 4 % for a hundredth of them.
+//! The flows with the highest rates in the last seconds are computed from samples: one of each `weight` packets, chosen
+//! at random. The weight is 1 up to 32,768 packets per second. The cost per packet is one decrement of a counter. A
+//! reply takes 2 to 13 ms for any number of flows, and covers an exact time window. A decaying counter would need space
+//! in each line and a scan over all lines. A sketch of frequent flows would need a search for each packet. The standard
+//! error of a flow with a fraction s of the packets is at most 1 / sqrt(65,536 s): 4 % for a hundredth of them.
 
 use crate::flow::Flow;
 use crate::lock;
@@ -35,7 +36,7 @@ pub const fn places_for(flows: usize) -> usize {
 /// Maximum number of flows that are listed by bytes, and that are listed by packets.
 pub const MOST_SHOWN: usize = 1000;
 
-/// Slots for every [`FLOWS`] flows of capacity. At full capacity, one flow in a thousand finds no slot.
+/// Number of slots for every [`FLOWS`] flows of capacity. At full capacity, one flow in a thousand finds no slot.
 const PLACES: usize = 7;
 const FLOWS: usize = 4;
 /// Number of slots that a flow may be in.
@@ -50,7 +51,7 @@ const WINDOW_NS: u64 = 2_000_000_000;
 const CHUNK: u64 = SAMPLES as u64 / 8;
 /// Target for the time in which [`CHUNK`] samples are taken.
 const CHUNK_NS: u64 = WINDOW_NS / 8;
-/// Low bits that times in a line omit: the unit is 1.024 µs, and 48 bits last nine years.
+/// Number of low bits that times in a line omit: the unit is 1.024 µs, and 48 bits cover nine years.
 const UNIT_SHIFT: u32 = 10;
 const LONGEST_NUMBER: u64 = (1 << 48) - 1;
 /// Timeout for a reply of the table's thread.
@@ -150,7 +151,7 @@ struct Sample {
     /// Part of the flow's hash, which shows whether the slot was reassigned.
     hash: u32,
     bytes: u32,
-    /// Number of packets that the sample stands for.
+    /// Number of packets that the sample represents.
     weight: u32,
 }
 
@@ -305,7 +306,7 @@ impl Flows {
         }
     }
 
-    /// Accepts a packet. It is counted when a batch of packets is complete, or by [`Flows::settle`].
+    /// Accepts a packet, which is counted when a batch of packets is complete, or by [`Flows::settle`].
     #[inline]
     pub fn see(&mut self, seen: Seen) {
         let hash = hash(&self.seeds, &seen.flow);
@@ -328,7 +329,7 @@ impl Flows {
             self.begun_ns = first.seen.time_ns;
             self.samples.chunk_began_ns = first.seen.time_ns;
         }
-        // No iteration depends on the one before, so that the cache misses of all overlap.
+        // No iteration depends on an earlier one, so that the cache misses of all iterations overlap.
         for it in &mut waiting {
             let home = self.home(it.hash);
             let same = self.same_tags(home, tag(it.hash));
@@ -385,8 +386,8 @@ impl Flows {
         ((u128::from(hash) * u128::from(self.homes)) >> 64) as usize
     }
 
-    /// Returns one byte for each slot from `home`, with a bit set if the slot has this hash byte. Only the first set
-    /// bit is always correct.
+    /// Returns one byte for each slot from `home` on, with a bit set if the slot has this hash byte. Bits after the
+    /// first set bit may be wrong.
     #[inline(always)]
     fn same_tags(&self, home: usize, tag: u8) -> u128 {
         const ONES: u128 = u128::MAX / 0xff;
@@ -410,7 +411,7 @@ impl Flows {
         }
         let free = self.same_tags(home, 0);
         let place = match free {
-            // The lowest one is always correct.
+            // Only the lowest set bit is always correct.
             0 => {
                 self.forgotten += 1;
                 self.known -= 1;
@@ -486,7 +487,7 @@ impl Flows {
         self.settle();
         let from_ns = now_ns.saturating_sub(WINDOW_NS).max(self.begun_ns);
         let samples = &self.samples;
-        // Samples that arrive too fast reach back less far.
+        // If samples arrive too fast, the stored samples cover a shorter time.
         let from_ns = match samples.kept.get(samples.next) {
             Some(oldest) => from_ns.max(oldest.time_ns),
             None => from_ns,
@@ -611,7 +612,8 @@ impl Samples {
         }
     }
 
-    /// Samples fewer packets if samples arrive faster than the target, more if slower.
+    /// Samples fewer packets if samples arrive faster than the target rate, and more packets if they arrive more
+    /// slowly.
     fn pace(&mut self, now_ns: u64) {
         let elapsed_ns = now_ns.saturating_sub(self.chunk_began_ns);
         if self.taken < CHUNK && elapsed_ns < 2 * CHUNK_NS {
@@ -624,7 +626,7 @@ impl Samples {
             .clamp(1.0, 1e9)
             .ceil() as u32;
         (self.taken, self.chunk_began_ns) = (0, now_ns);
-        // With a high weight, no sample may arrive for a long time.
+        // The next sample is drawn again, because with the former high weight it could take a long time to arrive.
         if self.weight < before {
             self.draw();
         }
@@ -718,11 +720,11 @@ mod tests {
     use std::collections::HashMap;
 
     const BEGUN_NS: u64 = 1_700_000_000_000_000_000;
-    /// Times are as exact as their units.
+    /// Resolution of the times in a line.
     const UNIT_NS: u64 = 1 << UNIT_SHIFT;
 
     fn flow(number: u32) -> Flow {
-        // IPv4 and IPv6, with and without ports, and one of zeros only.
+        // The flows are IPv4 and IPv6, with and without ports, and one has only zeros.
         let number = u128::from(number);
         Flow {
             addresses: match number % 2 {
@@ -754,8 +756,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// A table with space is a map; one without replaces the least recently seen flow of a group, and is wrong
-        /// about none.
+        /// A table with enough space counts like a map. A table without enough space replaces the least recently seen
+        /// flow of a group, and its counts of the remaining flows are correct.
         #[test]
         fn a_flow_table_counts_packets_like_a_map(
             room in prop_oneof![Just(4000_usize), 1..40_usize],
@@ -815,7 +817,7 @@ mod tests {
             prop_assert_eq!(Number::of(value).get(), value.min(LONGEST_NUMBER));
         }
 
-        /// The equal bytes are found, and possibly later ones: the first is always correct.
+        /// All equal bytes are found, and possibly wrong ones after the first, which is always correct.
         #[test]
         fn the_first_matching_tag_of_a_group_is_found(tags in prop::array::uniform16(0..4_u8), tag in 0..4_u8) {
             let mut flows = Flows::new(16);
@@ -833,7 +835,7 @@ mod tests {
 
     #[test]
     fn the_least_recently_updated_flow_is_evicted() {
-        // All slots form one group, or nearly.
+        // The table is so small that nearly all its slots form one group.
         let mut flows = Flows::new(1);
         for number in 0..16 {
             flows.see(seen(number, 100, BEGUN_NS + u64::from(number) * 1_000_000));
@@ -886,7 +888,7 @@ mod tests {
         let mut time_ns = BEGUN_NS;
         for round in 0..4000_u32 {
             time_ns += 1_000_000;
-            // The first of them sends more bytes, the second more packets.
+            // The first flow sends more bytes, the second flow more packets.
             flows.see(seen(1, 1500, time_ns));
             for _ in 0..2 {
                 flows.see(seen(2, 100, time_ns));
@@ -915,8 +917,8 @@ mod tests {
         assert_eq!(flows.top(10, time_ns + 3_000_000_000), Top::default());
     }
 
-    /// A million packets per second, a tenth of which are of one flow, are followed by hardly any: the rates stay
-    /// accurate.
+    /// A million packets per second, a tenth of which belong to one flow, are followed by very few packets; the
+    /// reported rates stay accurate.
     #[test]
     fn samples_of_many_packets_estimate_their_rates() {
         let mut flows = Flows::new(2000);
@@ -937,10 +939,11 @@ mod tests {
         let top = flows.top(3, time_ns);
         let most = &top.by_packets[0];
         let off = most.packets_per_second as f64 / 1e5 - 1.0;
-        // Five standard errors of half as many samples, which is their number after the pace was halved.
+        // The bound is five standard errors of half of the samples, which is their number after the sampling rate was
+        // halved.
         assert!(off.abs() < 5.0 / (32_768.0_f64 * 0.1).sqrt(), "{off}");
         assert!(top.by_packets[1].packets_per_second < 3_000);
-        // Twice half a second, and a second more: the pace is checked again after each half.
+        // These packets arrive for four seconds, and the sampling rate is checked again after each half second.
         for _ in 0..400 {
             time_ns += 10_000_000;
             flows.samples.pace(time_ns);

@@ -66,12 +66,12 @@ pub struct Keeper {
 struct Asked {
     stop: AtomicBool,
     flush: AtomicBool,
-    /// Counter that grows each time that all packets read by then are written.
+    /// Counter that is incremented whenever all packets that the thread has read until then are written.
     flushed: AtomicU64,
 }
 
 impl Keeper {
-    /// Starts to store packets that arrive from now on.
+    /// Starts the thread, which stores the packets that arrive after this call.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be used, or the size is too small.

@@ -19,15 +19,15 @@
 //!
 //! `taut capture` runs a chain of the function `record`, which copies packets into the ring. Each worker is a producer.
 //! It appends to a bucket of its own, publishes the readable length once per batch by one store, and claims the next
-//! bucket by one atomic exchange, without a lock. A claim skips a bucket that a reader holds; a reader counts the
-//! packets that it missed. The ring's memory and libpcap's compiler are in `taut-sys`.
+//! bucket by one atomic exchange, without a lock. A claim skips a bucket that a reader uses; a reader counts the
+//! packets that were overwritten before it read them. The ring's memory and libpcap's compiler are in `taut-sys`.
 //!
-//! One thread evaluates filters and fires triggers, also those that others request, so that a single thread decides
-//! whether a trigger extends a dump or begins one. A second thread writes dumps, with a reader that begins before the
-//! trigger fired. A third thread writes all packets to pcapng segments with an index each; a query reads only the
-//! blocks that can contain its packets. Compressed segments are a sequence of zstd frames, each complete by itself
-//! (`compression.rs`). Each analyser has a thread of its own, and a dump ends after the analysers have read its
-//! packets.
+//! One thread evaluates filters and fires all triggers, including those that other threads request. A single thread
+//! therefore decides whether a trigger extends a dump or begins one. A second thread writes dumps, with a reader that
+//! begins before the trigger fired. A third thread writes all packets to pcapng segments with an index each; a query
+//! reads only the blocks that can contain its packets. A compressed segment is a sequence of zstd frames, each of which
+//! can be decompressed on its own (`compression.rs`). Each analyser has a thread of its own, and a dump ends after the
+//! analysers have read its packets.
 
 pub mod analyser;
 pub mod capture;

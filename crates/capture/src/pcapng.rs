@@ -1,7 +1,7 @@
 //! Blocks of pcapng files as captures write and read them: draft-ietf-opsawg-pcapng.
 //!
-//! Little-endian, times in nanoseconds, Ethernet. The port of a record is the number of its interface, and its flags
-//! are comments. `taut_port::pcap` reads files of other programs.
+//! Numbers are little-endian, times are in nanoseconds, and links are Ethernet. The port of a record is the number of
+//! its interface, and its flags are written as comments. `taut_port::pcap` reads files of other programs.
 
 use crate::record::{DROPPED, Facts, LONGEST_BYTES, PORTS, PUNTED, Record};
 use taut_port::pcap::annotated::{
@@ -102,7 +102,7 @@ pub fn interface(to: &mut Vec<u8>, name: &str, snap_bytes: u32) {
     end(to, at);
 }
 
-/// Returns the comments that state a record's flags, and `comment` as the last one; unused entries are empty.
+/// Returns the comments that state a record's flags, followed by `comment`; unused entries are empty.
 #[inline]
 fn comments<'a>(record: &Record<'_>, comment: &'a str) -> [&'a str; FLAGS.len() + 1] {
     let [dropped, punted] = FLAGS.map(|(flag, said)| match record.facts.flags & flag {
@@ -192,8 +192,8 @@ pub enum Block<'a> {
     Other,
 }
 
-/// Reads the block at the start of `bytes`; returns it and its length. Returns none if there is no complete block in
-/// the form that this module writes. The bytes are untrusted.
+/// Reads the block at the start of `bytes`; returns the block and its length. Returns `None` if there is no complete
+/// block in the form that this module writes. The bytes are untrusted.
 #[inline]
 pub fn read(bytes: &[u8]) -> Option<(Block<'_>, usize)> {
     let total = word(bytes, 4)? as usize;

@@ -1,9 +1,10 @@
 //! Ring: the last seconds of packets in memory. (Gallenmüller 2021, section 3.5: the queue of queues.)
 //!
-//! A producer writes records into a bucket of its own and publishes them once per batch. Readers see them immediately,
-//! not only when the bucket is complete, which took hundreds of milliseconds in the dissertation. Readers follow all
-//! producers, in order of time, or begin in the past. Records that are overwritten before a reader has read them count
-//! as missed. For comparison, a ring can publish complete buckets as in the dissertation: [`Ring::classic`].
+//! A producer writes records into a bucket of its own and publishes them once per batch. Readers see published records
+//! immediately. In the dissertation, they see them only when the bucket is complete, which takes hundreds of
+//! milliseconds. Readers follow all producers, in order of time, or begin in the past. Records that are overwritten
+//! before a reader has read them count as missed. For comparison, a ring can publish complete buckets as in the
+//! dissertation: [`Ring::classic`].
 
 use crate::record::{Facts, HEADER_BYTES, LONGEST_BYTES, Record};
 use std::collections::VecDeque;
@@ -108,7 +109,7 @@ impl Counter {
 struct Written {
     /// Counts of the producers that existed when the newest producer was created.
     by: Vec<Arc<Counter>>,
-    /// Sum of the counts of producers that had been dropped before then.
+    /// Sum of the counts of producers that had been dropped before the newest producer was created.
     before: Count,
 }
 
@@ -265,7 +266,7 @@ impl Ring {
         self.buckets.passed_over()
     }
 
-    /// Returns the time of the oldest packet, nanoseconds since 1970; none if there is none.
+    /// Returns the time of the oldest packet, nanoseconds since 1970; `None` if the ring is empty.
     pub fn oldest_ns(&self) -> Option<u64> {
         let mut number = self.buckets.oldest();
         while number <= self.buckets.newest() {
@@ -457,7 +458,8 @@ struct Line {
     bucket: Option<(Lease, usize)>,
     /// Numbers of the producer's next buckets.
     later: VecDeque<u64>,
-    /// Number of the producer's packets before its next bucket if none is missed; none before the first bucket.
+    /// Number of packets that the producer has written before its next bucket, if the reader misses none; `None` before
+    /// the first bucket.
     expected: Option<u64>,
 }
 
@@ -493,7 +495,7 @@ impl Reader {
         first
     }
 
-    /// Returns the first bucket that is assigned to no line, if it exists; overwritten ones are skipped.
+    /// Returns the first bucket that is assigned to no line, if there is one; overwritten buckets are skipped.
     fn unknown(&mut self) -> Option<Lease> {
         while self.next <= self.ring.buckets.newest() {
             match self.ring.buckets.look(self.next) {
@@ -521,7 +523,8 @@ impl Reader {
         while let Some(lease) = self.unknown() {
             let (bytes, is_closed) = lease.bytes();
             if !is_closed && self.waits_for_closed {
-                // The bucket becomes visible when it is closed, and its present packets are skipped then.
+                // In a classic ring, the bucket becomes visible when it is closed; the packets that it contains at this
+                // moment are skipped then.
                 self.from_ns = Content::of_tags(lease.tags()).last_ns + 1;
                 return;
             }
@@ -551,7 +554,8 @@ impl Reader {
             if line.bucket.is_none() && line.later.is_empty() {
                 self.missed += line.begin(lease);
             } else {
-                // The bucket is not held yet: a slow reader blocks one bucket of each producer.
+                // Only the number is stored, not a lease, so that a slow reader blocks only one bucket of each
+                // producer.
                 line.later.push_back(self.next);
             }
             self.next += 1;
@@ -672,7 +676,7 @@ fn record_at(bytes: &[u8], at: usize) -> Option<(Record<'_>, usize)> {
 #[derive(Debug)]
 pub struct Taker(Arc<Ring>);
 
-/// A bucket of packets that no other thread can access; its memory returns to the ring when this is dropped.
+/// A bucket of packets that no other thread can access. Dropping the batch returns the memory to the ring.
 #[derive(Debug)]
 pub struct Batch(Taken);
 
@@ -768,7 +772,8 @@ mod tests {
         assert_eq!(seen.last(), Some(&1000));
         assert_eq!(seen.len() as u64 + ring.overwritten().packets, 1000);
         assert!(seen.windows(2).all(|it| it[0] + 1 == it[1]), "{seen:?}");
-        // It had no bucket before, so nothing was expected. A producer with a bucket publishes its losses.
+        // The producer had no bucket before, so the reader expected no packets of it. A producer with a bucket
+        // publishes its losses.
         assert_eq!(reader.missed(), 0);
         for at in 1001..=2000 {
             producer.put(facts(at, 0), &[1; 64]);
@@ -817,7 +822,7 @@ mod tests {
                 bytes: 100
             }
         );
-        // A frame that no bucket can hold is lost, too.
+        // A frame that is longer than a bucket is lost, too.
         a.close();
         let mut whole = ring.producer(10_000);
         whole.put(facts(4, 0), &[1; 5000]);
@@ -842,7 +847,7 @@ mod tests {
         producer.put(facts(9, 0), &[1; 64]);
         producer.hand_over(17);
         assert_eq!(times(&mut classic), [7, 8, 9]);
-        // It arrived when there were two of them, which nobody saw.
+        // The reader started when two packets were in a bucket that was not closed yet; it skips both.
         assert_eq!(times(&mut late), [9]);
         drop((classic, late));
         let taker = ring.taker();
@@ -906,8 +911,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 
-        /// For any behaviour of producers and a reader: packets arrive once, in the order of time among the available
-        /// packets, and missing packets are counted.
+        /// For any behaviour of producers and a reader, each packet arrives once, in the order of time among the
+        /// available packets, or counts as missed.
         #[test]
         fn packets_arrive_once_and_in_order_or_count_as_missing(
             steps in prop::collection::vec((0..4u8, 1..6usize, 0..120usize), 1..300),
@@ -916,7 +921,7 @@ mod tests {
             let ring = Ring::new(buckets * SMALL as u64, 0, SMALL).unwrap();
             let mut producers: Vec<_> = (0..3).map(|_| ring.producer(96)).collect();
             let mut reader = ring.reader(Start::Now);
-            // The reader has met all of them after this.
+            // After this, the reader has a line for each producer.
             let mut now = 0;
             let mut put = BTreeSet::new();
             for (port, producer) in producers.iter_mut().enumerate() {
@@ -948,7 +953,7 @@ mod tests {
                     }
                 }
             }
-            // Packets missed of a producer are counted when it continues.
+            // Missed packets of a producer are counted when the producer writes its next packet.
             for (port, producer) in producers.iter_mut().enumerate() {
                 now += 1;
                 producer.put(facts(now, port as u8), &[]);

@@ -20,7 +20,7 @@ pub enum When {
         /// Time in which the packets are counted.
         over: Duration,
     },
-    /// No packet that matches the filter for the time `over`, after there was one: an active source has become idle.
+    /// No packet that matches the filter for the time `over` after a matching packet: an active source has become idle.
     Silence {
         /// Filter of the packets whose absence fires the trigger.
         filter: Filter,
@@ -118,7 +118,7 @@ impl Watch {
             When::Late { over, .. } => {
                 let stamp = taut_wire::claimed_stamp(record.frame);
                 let sent_ns = stamp.map(|(stamp, _)| clock.of(stamp.stamp_ticks));
-                // A packet that was sent after it arrived has the clock of another machine.
+                // A packet whose timestamp is later than its arrival was timestamped by the clock of another machine.
                 sent_ns
                     .is_some_and(|sent_ns| now_ns.saturating_sub(sent_ns) > over.as_nanos() as u64)
             }
@@ -130,7 +130,7 @@ impl Watch {
         }
     }
 
-    /// Returns the time at which the trigger fires because nothing has arrived until `now_ns`.
+    /// Returns the time at which the trigger fires because no matching packet has arrived until `now_ns`.
     pub(crate) fn misses(&mut self, when: &When, now_ns: u64) -> Option<u64> {
         let When::Silence { over, .. } = when else {
             return None;
@@ -257,7 +257,7 @@ mod tests {
         };
         let seen: Vec<_> = [4.0, 2.0, 0.0, 4000.0].map(&mut sees).into();
         assert_eq!(seen, [true, false, false, true]);
-        // A clock that is ahead, and a packet of no measurement.
+        // The first packet comes from a clock that is ahead, and the second is not a measurement packet.
         assert!(!sees(-5.0));
         let clock = PacketClock::new(calibrated);
         assert!(!Watch::default().sees(&late, &at(u64::MAX, 0), &clock));

@@ -63,19 +63,19 @@ fn fuzz_bodies_survive_seeded_damage() {
         bytes.truncate(random.usize(good.len() - FRAME_BYTES..=good.len()));
         programs += u32::from(packet_filter::program(&bytes).is_some());
     }
-    // Most damage is to the frame, or to numbers.
+    // Most programs stay valid, because most damage is to the frame or to numbers.
     assert!(programs > 5000, "{programs}");
 }
 
 #[test]
 fn rings_survive_seeded_damage() {
-    // Found by fuzzing: an index that makes a query read one block again and again.
+    // Fuzzing found this input: an index that makes a query read one block again and again.
     capture_disk::ring(&[0x32, 0xc7, 0x7a, 0x41, 0x60]);
     let mut random = fastrand::Rng::with_seed(0x3e31);
     for _ in 0..500 {
         let mut noise: Vec<u8> = (0..random.usize(..40)).map(|_| random.u8(..)).collect();
         if let Some(kind) = noise.first_mut() {
-            // Most changes are to valid files.
+            // Most changes are applied to valid files.
             *kind |= [2, 2, 0][random.usize(..3)];
         }
         capture_disk::ring(&noise);

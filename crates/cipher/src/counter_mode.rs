@@ -3,7 +3,7 @@
 use crate::kernel::{Kernel, RoundKeys, kernels};
 use crate::portable::Portable;
 
-/// AES in counter mode with one key: the same call encrypts and decrypts, given the first counter.
+/// AES in counter mode with one key. Encryption and decryption are the same call, with the same first counter.
 pub struct CounterMode(Implementation);
 
 /// The implementation for which a key was made.
@@ -46,7 +46,8 @@ impl CounterMode {
     pub fn add_key_stream(&self, first: u128, text: &mut [u8]) {
         match &self.0 {
             Implementation::Vectors { kernel, keys } => {
-                // Kernels only increment the lower half.
+                // Kernels only increment the lower half of the counter, so a text whose counters cross a carry is
+                // processed in two parts.
                 let until_carry = (u64::MAX - first as u64) as usize;
                 if text.len().div_ceil(16).saturating_sub(1) <= until_carry {
                     (kernel.add_key_stream)(keys, first, text);
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn every_implementation_gives_the_vectors_of_nist_sp_800_38a() {
-        // The vectors are those of appendices F.5.1 and F.5.5.
+        // The test vectors are those of NIST SP 800-38A, appendices F.5.1 and F.5.5.
         let plain = "6bc1bee22e409f96e93d7e117393172a ae2d8a571e03ac9c9eb76fac45af8e51 \
              30c81c46a35ce411e5fbc1191a0a52ef f69f2445df4f9b17ad2b417be66c3710";
         for (key, cipher) in [
@@ -131,7 +132,7 @@ mod tests {
         assert!(CounterMode::new(&random(32, 1)).is_some());
     }
 
-    /// Returns the result of every implementation for `text`, which must be the same.
+    /// Checks that all implementations give the same result for `text`, and returns this result.
     fn all_agree(key: &[u8], first: u128, text: &[u8]) -> Vec<u8> {
         let made = every_way(key).into_iter().map(|way| {
             let mut made = text.to_vec();

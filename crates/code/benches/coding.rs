@@ -36,7 +36,7 @@ fn symbols(count: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Returns the time in which this crate computes all repairs of all sources, ns.
+/// Returns the time that this crate takes to compute all repairs of all source symbols, ns.
 fn ours(sources: usize, repairs: usize) -> f64 {
     let symbols = symbols(sources);
     let symbols: Vec<&[u8]> = symbols.iter().map(Vec::as_slice).collect();
@@ -132,7 +132,8 @@ fn streams() {
             }
             next += 1;
         });
-        // The packets of an encoder go into the recoder, which makes a combination for each four source packets.
+        // The packets of an encoder are passed to the recoder, which makes a combination after every four source
+        // packets.
         let mut recoder = Recoder::new(BYTES, 8, 1);
         let mut next = 0_u64;
         let recoding = fastest(640, || {

@@ -11,8 +11,8 @@ pub struct Coefficients {
 }
 
 impl Coefficients {
-    /// Makes a source of coefficients. A fraction `density` of them is nonzero; with 1 all are. The seed
-    /// makes the coefficients repeatable.
+    /// Makes a source of coefficients. A fraction `density` of them is nonzero; with a density of 1, all are nonzero.
+    /// The seed makes the coefficients repeatable.
     pub fn new(density: f64, seed: u64) -> Self {
         Self {
             random: Rng::with_seed(seed),
@@ -57,7 +57,7 @@ mod tests {
             let rows = draw(1);
             assert!(rows.iter().all(|row| row.iter().any(|it| *it != 0)));
             let others = rows.iter().flatten().filter(|it| **it != 0).count() as f64;
-            // Five standard deviations.
+            // The bound is five standard deviations.
             let spread = 5.0 * (10_000.0 * density * (1.0 - density)).sqrt();
             assert!((others - expected).abs() <= spread, "{density}: {others}");
             assert_eq!(rows, draw(1));

@@ -1,27 +1,29 @@
-//! The decoder stores known symbols, and combinations of the unknown ones until they can be solved.
+//! The decoder stores known symbols. It also stores combinations of unknown symbols until it can solve for these
+//! symbols.
 //!
-//! Combinations are kept as rows of a matrix in reduced form over the unknown source symbols: each row begins with 1 in
-//! a column where all others have 0. A row with only one column left gives the symbol of that column. (Gauss-Jordan
-//! elimination, one row at a time.)
+//! Combinations are stored as rows of a matrix in reduced form over the unknown source symbols. Each row begins with 1
+//! in a column in which all other rows have 0. A row with only one nonzero column gives the symbol of that column.
+//! (Gauss-Jordan elimination, one row at a time.)
 
 use crate::encoder::{Symbols, two};
 use crate::field::inverse;
 use crate::{Combination, MOST_COMBINED, kernel};
 
-/// Returns how far the numbers of a packet may be ahead of all earlier packets, for a decoder that stores `span` source
-/// symbols: half of `span`. A single packet, whatever its header contains, therefore displaces only the older half.
+/// Returns how far the symbol numbers in a packet may be ahead of those in all earlier packets: half of `span`, the
+/// number of source symbols that the decoder stores. A single packet, whatever its header contains, therefore displaces
+/// only the older half of the stored symbols.
 pub fn reach(span: usize) -> u64 {
     (span as u64 / 2).max(8)
 }
 
-/// Limit on the unknown symbols given up by one packet that are eliminated from the combinations that contain them.
-/// Combinations that contain further given-up symbols are discarded, which costs no arithmetic.
+/// Maximum number of unknown symbols that are eliminated from stored combinations when one packet makes the decoder
+/// give up old symbols. Combinations with further given-up symbols are discarded, which costs no arithmetic.
 const MOST_TAKEN_OUT: usize = 8;
 
 /// Reason why the decoder rejects a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The packet's symbol is longer than those of the decoder.
+    /// The packet's symbol is longer than the decoder's symbol size.
     #[error("the packet is longer than a symbol")]
     TooLong,
     /// The packet has no coefficients, too many, or invalid numbers.
@@ -30,13 +32,13 @@ pub enum Refused {
     /// The packet's symbols were already given up.
     #[error("the packet covers only symbols that the decoder has given up")]
     TooOld,
-    /// The packet's number is further ahead of all others than [`reach`]: a caller that knows it to be right restarts
-    /// the decoder.
+    /// The packet's symbol number is ahead of all earlier numbers by more than [`reach`]. A caller that knows the
+    /// number to be correct restarts the decoder.
     #[error("the number is too far ahead of all others")]
     TooFarAhead,
 }
 
-/// Packets by outcome.
+/// The numbers of packets and source symbols by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Account {
     /// Source symbols that arrived.
@@ -53,7 +55,7 @@ pub struct Account {
     pub lost: u64,
 }
 
-/// Decodes one stream in bounded memory. It allocates memory only when it is made.
+/// A decoder of one stream with bounded memory, which is allocated only when the decoder is made.
 ///
 /// The work is bounded for any input. One packet costs at most [`Decoder::most_row_operations`] additions of a row's
 /// multiple (`span` bytes of coefficients and one symbol) to another row. It also costs one or two passes over `span` x
@@ -69,7 +71,8 @@ pub struct Decoder {
     /// For each symbol, by index modulo span: true if it is known.
     known: Vec<bool>,
     symbols: Symbols,
-    /// Rows: the column in which a row has 1, none for a free row; coefficients by index modulo span; sums.
+    /// The rows of the matrix: for each row the column in which it has 1 (`None` for a free row), its coefficients by
+    /// index modulo span, and its sum.
     pivots: Vec<Option<u64>>,
     coefficients: Vec<u8>,
     sums: Symbols,
@@ -80,8 +83,8 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Makes a decoder for symbols of up to `size` bytes, which stores `span` source symbols: at least the range of a
-    /// combination, more where packets are reordered.
+    /// Makes a decoder for symbols of up to `size` bytes, which stores `span` source symbols. `span` must be at least
+    /// the range of a combination, and larger if packets are reordered.
     pub fn new(size: usize, span: usize) -> Self {
         let span = span.max(1);
         Self {
@@ -102,13 +105,13 @@ impl Decoder {
 
     /// Returns the largest number of additions of one row's multiple to another for a single packet.
     pub fn most_row_operations(&self) -> usize {
-        // For a combination, known symbols are eliminated, then the columns of other rows, then its own column from the
-        // others.
+        // For a combination, the decoder eliminates known symbols, then the columns of other rows, and then the column
+        // of the new row from all other rows.
         (MOST_TAKEN_OUT + 3) * self.span
     }
 
-    /// Resets all but the counters: another stream begins, or this one at another position. Unknown symbols within the
-    /// span are lost. It takes no more than `span` steps.
+    /// Resets everything except the counters, because another stream begins or this stream continues at another
+    /// position. Unknown symbols within the span are lost. The reset takes at most `span` steps.
     pub fn begin_again(&mut self) {
         let is_unknown = |number: &u64| !self.known[self.place(*number)];
         self.account.lost += (self.base..self.end).filter(is_unknown).count() as u64;
@@ -135,11 +138,11 @@ impl Decoder {
             .then(|| self.symbols.get(place, self.symbols.length(place)))
     }
 
-    /// Processes a source symbol; `recovered` gets other symbols that this one allows to recover. Returns true if the
-    /// symbol was unknown.
+    /// Processes a source symbol; `recovered` is called for other symbols that can be recovered with it. Returns true
+    /// if the symbol was unknown.
     ///
     /// # Errors
-    /// It is invalid; nothing changes then.
+    /// The source symbol is invalid; the decoder does not change then.
     pub fn source(
         &mut self,
         number: u64,
@@ -161,11 +164,11 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Processes a combination; `recovered` gets source symbols that the combination allows to recover. Returns true if
-    /// it had new information.
+    /// Processes a combination; `recovered` is called for source symbols that can be recovered with it. Returns true if
+    /// the combination had new information.
     ///
     /// # Errors
-    /// It is invalid; nothing changes then.
+    /// The combination is invalid; the decoder does not change then.
     pub fn combination(
         &mut self,
         combination: &Combination<'_>,
@@ -174,7 +177,7 @@ impl Decoder {
         if combination.sum.len() > self.size {
             return Err(Refused::TooLong);
         }
-        // Zeros at either end do not decide whether it is too old.
+        // Zero coefficients at either end are removed first, so that they do not make the combination too old.
         let coefficients = combination.coefficients;
         let is_part = |it: &u8| *it != 0;
         let (Some(start), Some(last)) = (
@@ -262,7 +265,7 @@ impl Decoder {
     fn give_up(&mut self, number: u64, takes_out: bool) -> bool {
         let place = self.place(number);
         if number >= self.end {
-            // The symbol is unknown in all rows, and lost.
+            // The symbol was not recovered before it was given up, so it is lost.
             self.account.lost += 1;
             return false;
         }
@@ -280,7 +283,7 @@ impl Decoder {
             }
             return false;
         }
-        // A row's information about it is useless now; one row can eliminate it from the others.
+        // The symbol is not needed any more, so one row that contains it is used to eliminate it from the other rows.
         let column = |row: usize| self.coefficients[row * span + place] != 0;
         let with_it = |row: &usize| self.pivots[*row].is_some() && column(*row);
         let Some(row) = (0..span).find(with_it) else {
@@ -342,7 +345,7 @@ impl Decoder {
     }
 
     /// Chooses a column for a row without one, and eliminates that column from all other rows. Returns true if the row
-    /// had any column left.
+    /// had a nonzero column left.
     fn reduce(&mut self, row: usize) -> bool {
         let coefficient = |number: u64| self.coefficients[row * self.span + self.place(number)];
         let Some(pivot) = (self.base..self.end).find(|number| coefficient(*number) != 0) else {
@@ -359,7 +362,8 @@ impl Decoder {
         true
     }
 
-    /// Removes each row with only one symbol left: that symbol is known now. Its column is in no other row.
+    /// Removes each row with only one symbol left, because that symbol is known then. The column of the symbol is 0 in
+    /// all other rows.
     fn take_out(&mut self, mut recovered: impl FnMut(u64, &[u8])) {
         for row in 0..self.span {
             let Some(number) = self.pivots[row] else {

@@ -1,12 +1,12 @@
-//! The encoder sends source symbols unchanged, and repairs, which are combinations of them, in between.
+//! The encoder sends source symbols unchanged, and inserts repairs, which are combinations of source symbols.
 
 use crate::{Coefficients, Combination, MOST_COMBINED, kernel};
 
 /// The source symbols that repairs combine, and the number of repairs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scheme {
-    /// Blocks of `symbols` source symbols. The repairs after a block combine all of its symbols. The work is spread
-    /// over the source symbols, so that the last symbol of a block takes no longer than the others.
+    /// Blocks of `symbols` source symbols. The repairs after a block combine all of its symbols. The computation is
+    /// spread over the source symbols, so that the last symbol of a block takes no longer than the others.
     Block {
         /// Source symbols of a block, 1 to 255.
         symbols: usize,
@@ -153,7 +153,7 @@ pub(crate) fn two(bytes: &mut [u8], size: usize, to: usize, from: usize) -> (&mu
     if to < from { (low, high) } else { (high, low) }
 }
 
-/// Makes repairs for a stream of source symbols. It allocates memory only when it is made.
+/// An encoder, which makes repairs for a stream of source symbols. Memory is allocated only when the encoder is made.
 #[derive(Debug, Clone)]
 pub struct Encoder {
     scheme: Scheme,
@@ -168,10 +168,10 @@ pub struct Encoder {
     symbols: Symbols,
     /// For blocks, a row of coefficients for each sum. For a window, one row.
     rows: Vec<u8>,
-    /// Number of due repairs, and number of those that were already returned.
+    /// Number of repairs that are to be sent, and number of these repairs that were already returned.
     due: usize,
     out: usize,
-    /// For a window, the fraction of a repair that has become due since the last repair.
+    /// For a window, the fraction of the next repair that has accumulated since the last repair.
     credit: f64,
 }
 
@@ -216,7 +216,7 @@ impl Encoder {
     }
 
     /// Adds a source symbol and returns its index. Before the next call, repeat [`Self::next_repair`] until it returns
-    /// none: repairs that are still due are discarded.
+    /// `None`: repairs that were not returned by then are discarded.
     ///
     /// # Panics
     /// The symbol is too long.
@@ -256,7 +256,8 @@ impl Encoder {
         number
     }
 
-    /// Ends a block early, during a pause of the source; for a window, makes repairs due for symbols without one.
+    /// Ends a block early, during a pause of the source. For a window, repairs are made for the symbols that no repair
+    /// contains yet.
     pub fn flush(&mut self) {
         if self.held == 0 || self.due > self.out {
             return;
@@ -272,15 +273,16 @@ impl Encoder {
         }
     }
 
-    /// Limits the window of repairs to the latest `symbols` source symbols, at least one. Older symbols have arrived or
-    /// are useless, and would only make a repair harder to decode. New symbols widen the window again.
+    /// Limits the window of repairs to the latest `symbols` source symbols, at least one. Callers use it when older
+    /// symbols have arrived or are useless, as these would only make a repair harder to decode. New symbols widen the
+    /// window again.
     pub fn narrow(&mut self, symbols: usize) {
         if matches!(self.scheme, Scheme::Window { .. }) {
             self.held = self.held.min(symbols.max(1));
         }
     }
 
-    /// Returns the next repair that is due.
+    /// Returns the next repair to send; `None` if there is none at the moment.
     pub fn next_repair(&mut self) -> Option<Combination<'_>> {
         if self.out == self.due {
             if matches!(self.scheme, Scheme::Block { .. }) && self.due > 0 {

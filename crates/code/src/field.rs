@@ -20,7 +20,7 @@ const fn slow_product(a: u8, b: u8) -> u8 {
     product
 }
 
-/// Returns the powers of 2, an element that generates the field, in two consecutive cycles, and the logarithms.
+/// Returns the powers of 2, which generates the field, for two consecutive cycles, and the logarithms to base 2.
 const fn powers() -> ([u8; 512], [u8; 256]) {
     let (mut powers, mut logarithms) = ([0; 512], [0; 256]);
     let mut element = 1;
@@ -47,7 +47,7 @@ pub fn product(a: u8, b: u8) -> u8 {
     POWERS[sum]
 }
 
-/// Returns the inverse, whose product with `a` is 1. For 0, which has none, it returns 0.
+/// Returns the inverse, whose product with `a` is 1. Returns 0 for 0, which has no inverse.
 pub fn inverse(a: u8) -> u8 {
     if a == 0 {
         return 0;
@@ -71,8 +71,8 @@ pub(crate) static HALVES: [[u8; 32]; 256] = {
     all
 };
 
-/// Matrix of 8 x 8 bits for each coefficient, which multiplies by it, in the format of `GF2P8AFFINEQB`. The row for the
-/// lowest bit of the result is in the highest byte.
+/// For each coefficient, a matrix of 8 x 8 bits that multiplies a byte by the coefficient, in the format of
+/// `GF2P8AFFINEQB`. The row for the lowest bit of the result is in the highest byte.
 pub(crate) static MATRICES: [u64; 256] = {
     let mut all = [0; 256];
     let mut coefficient = 0;

@@ -5,8 +5,8 @@ use crate::field::product;
 use crate::{Combination, MOST_COMBINED, Refused};
 use fastrand::Rng;
 
-/// Stores the latest packets of a stream, both source symbols and combinations, and combines them. It allocates memory
-/// only when it is made.
+/// A recoder, which stores and combines the latest packets of a stream, both source symbols and combinations. Memory is
+/// allocated only when the recoder is made.
 #[derive(Debug, Clone)]
 pub struct Recoder {
     size: usize,
@@ -38,7 +38,7 @@ impl Recoder {
         }
     }
 
-    /// Discards the stored packets: another stream begins.
+    /// Discards the stored packets, because another stream begins.
     pub fn begin_again(&mut self) {
         self.ranges.fill((0, 0));
         self.next = 0;
@@ -47,7 +47,7 @@ impl Recoder {
     /// Adds a source symbol to the stored packets.
     ///
     /// # Errors
-    /// It is longer than a symbol.
+    /// The source symbol is longer than the recoder's symbol size.
     pub fn push_source(&mut self, number: u64, symbol: &[u8]) -> Result<(), Refused> {
         self.push(&Combination {
             first: number,
@@ -59,7 +59,7 @@ impl Recoder {
     /// Adds a combination to the stored packets.
     ///
     /// # Errors
-    /// It is longer than a symbol or has an invalid range; nothing changes then.
+    /// The combination is longer than the recoder's symbol size or has an invalid range; nothing changes then.
     pub fn push(&mut self, combination: &Combination<'_>) -> Result<(), Refused> {
         let Combination {
             first,

@@ -1,9 +1,9 @@
 //! Searches for the limits of a control loop: the largest delay, jitter, loss, loss burst and push with which the plant
 //! still balances.
 //!
-//! Gallenmüller's dissertation (section 6.1) calls the search the challenge, and the measures of a push disturbance
-//! indicators; it defines both and measures neither. Each seed draws its own sensor errors and network behaviour and
-//! gets its own search; intervals are those of the median over the seeds.
+//! Gallenmüller's dissertation (section 6.1) calls this search the challenge, and calls the metrics of a push
+//! "disturbance indicators". It defines both and measures neither. Each seed draws its own sensor errors and network
+//! behaviour and gets its own search; intervals are those of the median over the seeds.
 
 use crate::kpi::{Recovered, recovered};
 use crate::model::ModelError;
@@ -42,7 +42,7 @@ impl Axis {
     fn range(self, period_ns: u64) -> (f64, f64) {
         match self {
             Self::Delay | Self::Jitter => {
-                // One second for the robot, and proportionally more for slower plants.
+                // The robot's range ends at one second; the range of slower plants is proportionally longer.
                 let seconds = (period_ns as f64 / 35e6).ceil();
                 (seconds * 1000.0, seconds * 0.5)
             }

@@ -1,10 +1,10 @@
 //! Computes the indicators of a run: delays by stage, late and lost commands, and the deviation of the plant from
 //! balance.
 //!
-//! Gallenmüller, dissertation, section 6.1.7 and tables 6.3 and 6.4. Where the printed text differs from the
-//! computation behind its numbers, this module follows the computation. The network's delay is half of the round trip
-//! without the controller's own time, which equation 6.1 does not subtract. The period is from reading to applying. The
-//! last column of table 6.3, printed as the 99.9th percentile, is the 99th.
+//! The indicators are those of Gallenmüller's dissertation, section 6.1.7 and tables 6.3 and 6.4. Where the printed
+//! text differs from the computation behind its numbers, this module follows the computation. The network's delay is
+//! half of the round trip without the controller's own time, which equation 6.1 does not subtract. The period is from
+//! reading to applying. The last column of table 6.3, printed as the 99.9th percentile, is the 99th.
 
 use crate::protocol::Stage;
 use crate::station::{Outcome, Record};
@@ -131,7 +131,7 @@ impl Kpis {
             second.checked_sub(first).filter(|_| next_to).map(ms)
         });
         let one_way = |from, to| one_clock.then(|| between(from, to)).flatten();
-        // The sum of an empty list is -0.0.
+        // Adding 0.0 turns the sum of an empty list, -0.0, into 0.0.
         let sum =
             |value: fn(&Record) -> f64| 0.0 + records.iter().map(|it| value(it).abs()).sum::<f64>();
         let mean_input = |it: &Record| {

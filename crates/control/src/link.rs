@@ -129,7 +129,7 @@ mod tests {
             let mut link = Link::new(&settings, 5);
             let lost = (0..200_000).filter(|_| link.round().is_none()).count();
             let share = lost as f64 / 200_000.0;
-            // The bound is six standard deviations of bursts of ten.
+            // The bound is six standard deviations of the ratio for bursts of ten rounds.
             assert!((share - 0.1).abs() < 0.013, "{burst}: {share}");
         }
     }

@@ -1,10 +1,12 @@
-//! Messages between plant and controller: NCSbench's, and taut's own, which carry the timestamps of every stage.
+//! The messages between plant and controller in two formats: NCSbench's, and taut's own with the timestamps of every
+//! stage.
 //!
-//! NCSbench (`packet.py`, MIT): numbers of 64 bits in the byte order of the machines that it ran on, little-endian. A
-//! report is eleven numbers (88 bytes). First are the sequence number and four times of the previous round in units of
-//! 100 ns (read, sent, received, applied). The pitch rate, two wheel angles, the offset of the gyroscope, and two
-//! voltages follow, times a million. A command is 24 numbers (192 bytes): sequence number, time, and eleven pairs of
-//! voltages in microvolts, the first for now and the others predicted.
+//! NCSbench's messages (`packet.py`, MIT) are numbers of 64 bits in the byte order of the machines that it ran on,
+//! little-endian. A report is eleven numbers (88 bytes). The first are the sequence number and four times of the
+//! previous round in units of 100 ns (read, sent, received, applied). The pitch rate, two wheel angles, the offset of
+//! the gyroscope, and two voltages follow, each multiplied by a million. A command is 24 numbers (192 bytes): sequence
+//! number, time, and eleven pairs of voltages in microvolts. The first pair is the current one, the others are
+//! predictions.
 //!
 //! Taut's own format begins with a mark and a version; extensions are only appended. All numbers are little-endian.
 //!
@@ -18,9 +20,10 @@
 //! | 8 | sequence |
 //! | 80 | stamps of this round, ns, in the order of [`Stage`]; 0 where not known |
 //!
-//! The rest of a report is the round whose inputs are in force (sequence, read, applied), the offset of the first
-//! sensor, the inputs in force, and the readings. The rest of a command is the inputs for eleven periods. A farewell
-//! has no further fields: it announces that the controller exits, and the plant applies 0.
+//! A report continues with the round whose inputs are in force (its sequence number and the times of reading and
+//! applying). The offset of the first sensor, the inputs in force and the readings follow. A command continues with the
+//! inputs for eleven periods. A farewell has no further fields: it announces that the controller exits, and the plant
+//! applies 0.
 
 use crate::model::{Inputs, MOST_INPUTS, MOST_SENSORS, Readings};
 
@@ -116,8 +119,8 @@ pub struct Round {
 pub struct Report {
     /// Number of the period, from 1.
     pub sequence: u64,
-    /// Time at which the sensors were read, ns of the plant's clock. NCSbench's reports lack it; it is then one nominal
-    /// period after the reading of the previous round.
+    /// Time at which the sensors were read, ns of the plant's clock. NCSbench's reports lack this time; it is then
+    /// assumed to be one nominal period after the reading of the previous round.
     pub read_ns: u64,
     /// Timestamps in the message; empty with NCSbench's format.
     pub stamps: Stamps,
@@ -352,7 +355,7 @@ fn ncsbench(bytes: &[u8], period_ns: u64) -> Result<Message, ProtocolError> {
             }
             let offset = value(from.i64())?;
             let applied = [value(from.i64())?, value(from.i64())?];
-            // Before it receives anything, the original sends the time of its start.
+            // Until it receives a command, NCSbench's robot sends the time of its start instead.
             let previous = (received_ns > 0).then(|| Round {
                 sequence: sequence - 1,
                 read_ns,

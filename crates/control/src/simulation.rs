@@ -1,4 +1,4 @@
-//! Plant, controller and network in virtual time: the same code as in the real loop, a thousand times faster.
+//! Simulates plant, controller and network in virtual time, with the code of the real loop but a thousand times faster.
 
 use crate::controller::{self, Controller};
 use crate::link::{Link, LinkSettings};
@@ -250,7 +250,7 @@ mod tests {
         assert_ne!(first, simulate(&scenario).unwrap());
     }
 
-    /// Shows the reason for the lag in `plant/robot.rs`.
+    /// This test shows why `plant/robot.rs` adds a lag of the gyroscope.
     #[test]
     fn the_robot_falls_with_ideal_gyroscope_and_original_filter() {
         for delay_ms in [10, 20] {

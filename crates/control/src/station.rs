@@ -1,19 +1,19 @@
 //! The plant's side of the loop. It reads the sensors each period, and applies commands that arrive before the bound,
 //! or predictions in their place.
 //!
-//! The timing is that of NCSbench's robot (Gallenmüller, dissertation, section 6.2) with a period of 35 ms. It waits
-//! for a command until 29 ms after the reading and applies it at 32 ms. If none arrived, it applies the next prediction
-//! of the last command at 29 ms. The caller passes the time, so that the same code runs over sockets in real time and
-//! in a simulation.
+//! The timing is that of NCSbench's robot (Gallenmüller, dissertation, section 6.2) with a period of 35 ms. The robot
+//! waits for a command until 29 ms after the reading and applies the command at 32 ms. If no command arrived, it
+//! applies the next prediction of the last command at 29 ms. The caller passes the time, so that the same code runs
+//! over sockets in real time and in a simulation.
 
 use crate::model::{Inputs, MOST_INPUTS, Readings};
 use crate::plant::Plant;
 use crate::protocol::{Command, Report, Round, SLOTS, Shape, Stage, Stamps};
 use std::collections::VecDeque;
 
-/// Time after a reading until which its command is awaited, in NCSbench's period of 35 ms.
+/// Time after a reading at which the plant stops waiting for its command, with NCSbench's period of 35 ms.
 pub const BOUND_NS: u64 = 29_000_000;
-/// Time after a reading at which its command is applied.
+/// Time after a reading at which its command is applied, with NCSbench's period of 35 ms.
 pub const APPLY_NS: u64 = 32_000_000;
 /// Number of recent rounds whose records late commands can still update.
 const OPEN_ROUNDS: usize = 128;
@@ -29,8 +29,8 @@ pub enum Discipline {
     /// Commands that arrived by the bound are applied at a fixed time after the reading, so the delay is constant.
     #[default]
     Deadline,
-    /// Commands are applied on arrival; only newer commands replace the inputs in force. After one and a half periods
-    /// without a command, it counts as missing.
+    /// Commands are applied on arrival; only newer commands replace the inputs in force. A command that has not arrived
+    /// one and a half periods after its reading counts as missing.
     Arrival,
 }
 
@@ -60,8 +60,8 @@ pub struct Settings {
     pub apply_ns: u64,
     /// True if the first prediction repeats the command (a fault of NCSbench's robot).
     pub repeated_slot: bool,
-    /// True if the plant lies at first and is lifted; NCSbench's controller begins when it detects the end of the
-    /// lifting.
+    /// True if the plant lies on the ground at first and is then lifted; NCSbench's controller begins when it detects
+    /// the end of the lifting.
     pub lifted: bool,
     /// Number of periods, counted from the first command, after which the plant stops.
     pub periods: u64,
@@ -114,7 +114,7 @@ pub struct Record {
     pub inputs: Inputs,
     /// Readings of the sensors.
     pub readings: Readings,
-    /// Number of the prediction that was applied, from 1; `None` if the command arrived before the bound.
+    /// Number of the prediction that was applied, counted from 1; `None` if the command arrived before the bound.
     pub prediction: Option<usize>,
 }
 
@@ -247,8 +247,8 @@ impl Station {
     }
 
     /// Returns true if the inputs of the current round are still to be applied, with [`Discipline::Deadline`]. The next
-    /// reading waits for them, also where this process is late, as otherwise a round that was read late would lose its
-    /// command.
+    /// reading waits until they are applied, even if this process is late; otherwise a round that was read late would
+    /// lose its command.
     fn is_in_round(&self) -> bool {
         self.settings.discipline == Discipline::Deadline
             && self.first.is_some()
@@ -436,7 +436,7 @@ impl Station {
             return;
         };
         self.now_ns = now_ns;
-        // Until a command arrives, the plant is held in place.
+        // Until the first command arrives, the plant is held in place, so it does not move.
         if self.first.is_none() {
             return;
         }
@@ -465,7 +465,8 @@ impl Station {
             sequence,
             read_ns,
             sent_ns: stamps.at(Stage::ReportSent),
-            // Inputs that are applied without a command count as received at that time, as in NCSbench.
+            // If inputs are applied without a command, the time of applying them counts as the receive time, as in
+            // NCSbench.
             received_ns: stamps.at(Stage::CommandReceived).or(Some(applied_ns)),
             applied_ns: Some(applied_ns),
         });
@@ -491,7 +492,7 @@ impl Station {
             Discipline::Arrival => {
                 if now_ns >= self.overdue_ns {
                     self.overdue_ns += self.period_ns;
-                    // The round is no longer stored, as commands may be delayed for long.
+                    // A command may be delayed for so long that its round is not stored any more.
                     let (_, inputs) = self.without_command();
                     self.in_force = self.plant.apply(&inputs);
                 }
@@ -618,7 +619,7 @@ mod tests {
                     break;
                 };
                 applied.push(report.applied[0]);
-                // Each command arrives three periods after its reading, until there are no more.
+                // In these periods, a command arrives three periods after its reading; later, no more commands arrive.
                 if (3..9).contains(&period) {
                     let command = command(report.sequence - 3, 2.0);
                     let receipt = station.receive(read_ns + 1, &command, &Stamps::default());
@@ -648,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_is_read_late_keeps_its_command_and_its_record() {
+    fn a_late_round_keeps_its_command_and_its_record() {
         const MS: u64 = 1_000_000;
         let mut station = station();
         station.settings.periods = 2;
@@ -656,7 +657,8 @@ mod tests {
         let none = Stamps::default();
         station.receive(1_000 + MS, &command(1, 2.0), &none);
         assert!(station.step(1_000 + APPLY_NS).is_none());
-        // The reading is due at 35 ms. The next one, at 70 ms, waits for this round's command, which is applied at 87 ms.
+        // The reading is scheduled for 35 ms. The next one, at 70 ms, waits for this round's command, which is applied
+        // at 87 ms.
         let late_ns = 1_000 + 55 * MS;
         station.step(late_ns).unwrap();
         assert!(station.step(1_000 + 70 * MS).is_none() && !station.is_over());

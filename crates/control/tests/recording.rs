@@ -14,7 +14,7 @@ const RECORDING: &[u8] = include_bytes!("data/ncsbench-a-wireless.csv.gz");
 
 /// Number of rounds in the dissertation: 49 s.
 const ROUNDS: usize = 1400;
-/// Number of commands in the recording; the predecessor of the first row has no timestamps.
+/// Number of commands in the recording; the round before the first row has no timestamps.
 const COMMANDS: usize = 1390;
 
 fn records() -> Vec<Record> {
@@ -61,7 +61,7 @@ fn records() -> Vec<Record> {
                     Outcome::Late
                 },
                 balance: pitch,
-                // Mean of the encoders, as printed, without the pitch.
+                // The published value is computed from the mean of the encoders, without the pitch.
                 travel: (row[7] + row[8]) / 2.0,
                 inputs: [row[9] / 1e6, row[10] / 1e6],
                 readings,
@@ -85,7 +85,8 @@ fn sums_and_late_commands_agree_with_table_6_4() {
         kpis.late,
         "each late one is a prediction more"
     );
-    // The printed value is 938.30, by a filter that is not published. Ours gives 4 % more, and a mean that is as small.
+    // The printed value, 938.30, comes from a filter that is not published. Taut's filter gives a value 4 % higher, and
+    // a mean that is as small.
     assert!(
         (kpis.sum_balance - 938.30).abs() < 0.05 * 938.30,
         "{}",
@@ -98,7 +99,7 @@ fn sums_and_late_commands_agree_with_table_6_4() {
 #[test]
 fn the_computed_delays_agree_with_table_6_3() {
     let kpis = Kpis::of(&records(), 2, false, None);
-    // Median, quartiles, and the 99th percentile, which is printed as the 99.9th.
+    // The columns are the median, the quartiles, and the 99th percentile, which is printed as the 99.9th.
     #[rustfmt::skip]
     let printed: [(&str, &Option<Delay>, [f64; 4]); 5] = [
         ("d_P,C", &kpis.controller, [0.95, 0.92, 0.96, 1.05]),
@@ -119,7 +120,8 @@ fn the_computed_delays_agree_with_table_6_3() {
             // For the network, half of the controller's 0.037 ms of stack was subtracted as well.
             let stack = if name == "d_N" { 0.037 / 2.0 } else { 0.0 };
             let error = (found - stack - printed).abs();
-            // Ranks of a percentile differ by one between programs; the tail is sparse there.
+            // Programs differ by one in the rank of a percentile, and few values are in the tail, so the 99th
+            // percentile needs a wider bound.
             let least = if place == 3 { 0.15 } else { 0.012 };
             assert!(
                 error < least,
@@ -145,7 +147,8 @@ fn a_simulation_with_recorded_delays_matches_the_measured_late_commands() {
     let run = simulate(&scenario).unwrap();
     let simulated = Kpis::of(&run.records, 2, true, run.fallen_ns);
     assert!(!simulated.has_fallen);
-    // Some of the ten late commands were late because of sensing, which is the same for all here.
+    // Some of the ten late commands were late because sensing took longer, but the simulation uses one sensing time for
+    // all rounds.
     assert!((5..=10).contains(&simulated.late), "{}", simulated.late);
     assert_eq!(simulated.lost, 0);
     let network = |kpis: &Kpis| kpis.network.clone().unwrap().median_ms.unwrap().point;

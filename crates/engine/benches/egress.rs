@@ -1,6 +1,6 @@
 //! Benchmark of the cost of a random egress port for every packet, one of four memif ports, compared with a worker that
 //! joins the same ports in pairs. It reports the worker's cycles per packet in iterations with packets. The peer of all
-//! four ports runs on another core. Interleaved. `cargo bench -p taut-engine --bench egress`
+//! four ports runs on another core. The variants run interleaved. `cargo bench -p taut-engine --bench egress`
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const DURATION: Duration = Duration::from_millis(150);
 const PORTS: usize = 4;
 const BURST: usize = 32;
 
-/// Reads the egress port from each packet, and sends the packet there if `obeys` is set.
+/// A function that reads the egress port from each packet, and sends the packet there if `obeys` is set.
 struct Reads {
     obeys: bool,
 }

@@ -1,7 +1,7 @@
 //! Benchmark of the cost of punting: a worker over null ports whose first function punts a fraction of the packets,
 //! compared with one that punts nothing. It also measures three ways of removing packets from a batch (Gallenmüller
-//! 2021, section 5.3.1), which that work names and did not measure. Interleaved. `cargo bench -p taut-engine --bench
-//! punt`
+//! 2021, section 5.3.1), which that work names and did not measure. The variants run interleaved. `cargo bench -p
+//! taut-engine --bench punt`
 #![allow(clippy::unwrap_used)]
 
 use std::hint::black_box;
@@ -21,7 +21,7 @@ const DURATION: Duration = Duration::from_millis(50);
 const BEHIND: usize = 4;
 const BURST: usize = 32;
 
-/// Punts a given number of every hundred packets, evenly spread.
+/// A function that punts a given number of every hundred packets, evenly spread.
 struct Punts {
     percent: u32,
     sum: u32,
@@ -59,7 +59,7 @@ impl Function for Punts {
     }
 }
 
-/// A handler that reads a packet and finishes it.
+/// A handler that reads each packet and sends nothing.
 struct Takes;
 
 impl Handler for Takes {
@@ -69,7 +69,7 @@ impl Handler for Takes {
     }
 }
 
-/// Changes the header of each packet that it processes.
+/// A function that changes the header of each packet that it processes.
 struct Touches {
     skips_marked: bool,
 }

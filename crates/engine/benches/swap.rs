@@ -1,6 +1,6 @@
 //! Benchmark of the effect on a worker of swapping a table of a million entries under traffic. It reports the longest
 //! time between two batches within a millisecond of the swap. The comparison is with milliseconds in which the same
-//! table was built and discarded. Interleaved. `cargo bench -p taut-engine --bench swap`
+//! table was built and discarded. Both run interleaved. `cargo bench -p taut-engine --bench swap`
 #![allow(clippy::unwrap_used)]
 
 use std::hint::black_box;
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The limit of the 99th percentile of a pause, us.
 const MOST_US: f64 = 100.0;
 
-/// Looks up one address of the table for each packet; the addresses are spread over the whole table.
+/// A function that looks up one address of the table for each packet; the addresses are spread over the whole table.
 struct LooksUp {
     table: InUse<Vec<u64>>,
     random: fastrand::Rng,

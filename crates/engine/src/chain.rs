@@ -527,8 +527,8 @@ impl Chain {
         })
     }
 
-    /// Checks that every source of packets can wake the worker if the waiting policy needs wakeups; `asleep` is a
-    /// function that cannot wake it.
+    /// Checks that every source of packets can wake the worker if the waiting policy needs wakeups. `asleep` is a
+    /// function that cannot wake the worker, if the chain has one.
     fn check_wait(&self, asleep: Option<&Stage>) -> Result<(), String> {
         if self.wait != Wait::Interrupt {
             return Ok(());

@@ -97,7 +97,7 @@ impl Handoff {
         function.homes(batch, context, &mut homes);
         let Some(from) = from.bits() else { return };
         for (index, home) in homes.iter().take(batch.len()).enumerate() {
-            // There is no lane to the worker itself, nor for the number that means any worker.
+            // There is no lane to the worker itself. The number that means "any worker" has no lane either.
             let Some(Some(lane)) = self.lanes.get_mut(usize::from(*home)) else {
                 continue;
             };

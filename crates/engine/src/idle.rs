@@ -222,8 +222,8 @@ impl Default for Lateness {
 }
 
 impl Lateness {
-    /// Returns the sleep to request so that it ends within `at_most_ticks` (the policy's) and `left_ticks` (until a
-    /// flush is due). None if the machine wakes up too late for that.
+    /// Returns the duration to request for a sleep that ends within `at_most_ticks` (the policy's) and `left_ticks`
+    /// (until a flush is due). None if the machine wakes up too late for that.
     fn time_to_ask_for(&mut self, at_most_ticks: u64, left_ticks: u64) -> Option<u64> {
         let shortest = at_most_ticks / 16;
         let enough = |ticks: &u64| *ticks > shortest;
@@ -288,7 +288,7 @@ mod tests {
         for late in [Duration::ZERO, Duration::from_micros(60)] {
             let (sleeps, waits) = waits(most, late, 3 * most);
             assert!(sleeps > 1_000, "{sleeps}");
-            // The first sleeps teach it the lateness.
+            // The worker learns the lateness from its first sleeps.
             let longest = waits[waits.len() - 3];
             assert!(longest <= most.as_nanos() as u64, "{longest}");
             assert!(
@@ -337,7 +337,7 @@ mod tests {
                 late.learn(40_000, 10_000);
             }
         }
-        // It sleeps a few times to learn the lateness, then once in hundreds of iterations.
+        // The worker sleeps a few times to learn the lateness, then once in hundreds of iterations.
         assert!((3..1_000).contains(&asked.len()), "{}", asked.len());
         assert!(asked.last() > Some(&90_000), "never asked again");
     }

@@ -44,11 +44,11 @@
 //! # Slow path
 //!
 //! The worker copies a punted packet, with ingress port, cause and time, into a ring to a thread of its own
-//! (`slow.rs`). That thread offers it to the handler of the function that punted it, then to the other handlers. The
-//! packets that a handler sends return through a second ring. They continue in the chain after the handler's function,
-//! in their direction (`Worker::go_on`), so no function is skipped. A packet that exceeds the MTU of its link is
-//! fragmented after the last function, because a translator or cipher needs it complete. A frame without MAC addresses
-//! passes `mac-rewrite` wherever that is in the chain.
+//! (`slow.rs`). That thread offers the packet to the handler of the function that punted it, then to the other
+//! handlers. The packets that a handler sends return through a second ring. They continue in the chain after the
+//! handler's function, in their direction (`Worker::go_on`), so no function is skipped. A packet that exceeds the MTU
+//! of its link is fragmented after the last function, because a translator or cipher needs the complete packet. A frame
+//! without MAC addresses passes `mac-rewrite` wherever that function is in the chain.
 //!
 //! Neither side waits. A full ring drops the packet and counts it (`dropped_punted`). The worker rings the doorbell of
 //! a sleeping slow path at most once per millisecond, which is its only system call for punted packets. A worker
@@ -59,16 +59,16 @@
 //! Workers of one chain share nothing that a packet needs. The shared part of a port (a listening socket, a tap
 //! interface, the division of its queues) is made first. Then each worker opens its own part on its own thread, with
 //! its own pool. If packets have owners (`Function::homes`), the worker asks the function once per batch for the
-//! owners. It sends packets of other workers through a ring between the two, before any function sees them
-//! (`handoff.rs`). Therefore the state of a flow has one owner and needs no lock, whichever queue a NIC chooses, and
-//! the packets of a flow stay in order. A handoff costs a copy, and the headers are parsed twice.
+//! owners. The worker sends packets of another worker through a ring between these two workers, before any function
+//! sees the packets (`handoff.rs`). Therefore the state of a flow has one owner and needs no lock, whichever queue a
+//! NIC chooses, and the packets of a flow stay in order. A handoff costs a copy, and the headers are parsed twice.
 //!
 //! # Changes while packets flow
 //!
-//! A worker checks one flag per iteration (`update.rs`). On request it makes the new functions between two iterations
-//! and swaps the list. It makes them itself because a function owns packet pools, which belong to one thread. Names and
-//! settings are checked before that. A function that does not change moves to the new list. A replaced function that
-//! still holds packets is called with empty batches until it holds none.
+//! A worker checks one flag per iteration (`update.rs`). On request the worker makes the new functions between two
+//! iterations and swaps the list. The worker itself makes the functions because a function owns packet pools, which
+//! belong to one thread. Names and settings are checked before that. A function that does not change moves to the new
+//! list. A replaced function that still stores packets is called with empty batches until it has released them all.
 //!
 //! In the kernel a changed chain is a new program in the place of the old one, by an update of the `bpf_link`
 //! (`programs.rs`). Both programs share the map of egress interfaces and that of the counters. The counts by cause of

@@ -200,7 +200,7 @@ impl Outbox {
             .is_some_and(|queues| !queues.is_empty())
     }
 
-    /// Returns the cycles until the buffered packets need the next action; None if there are none.
+    /// Returns the cycles until the buffered packets need the next action; None if no packet is buffered.
     pub(crate) fn due_in(&self, now_ticks: u64) -> Option<u64> {
         if self.is_empty() {
             return None;

@@ -33,8 +33,8 @@ impl Programs {
         })
     }
 
-    /// Replaces the functions, in all directions or in none. No frame is lost, and each passes either only old or only
-    /// new functions. Counters continue. A function with unchanged settings keeps its state.
+    /// Replaces the functions, either in all directions or in none. No frame is lost, and each passes either only old
+    /// or only new functions. Counters continue. A function with unchanged settings keeps its state.
     ///
     /// # Errors
     /// A function is not possible in the kernel, or the old or new chain has a function whose programs pass frames up.
@@ -76,7 +76,7 @@ impl Programs {
         self.in_kernel.counts(&self.chain.functions)
     }
 
-    /// Returns the counters of each port since the start: [`KernelForwarder::interfaces`].
+    /// Returns the counters of each port since the start; see [`KernelForwarder::interfaces`].
     pub fn ports(&self) -> Vec<PortCounters> {
         let passed = self.forwarder.interfaces().into_iter();
         passed
@@ -90,7 +90,7 @@ impl Programs {
             .collect()
     }
 
-    /// Returns the link state of each interface: [`KernelForwarder::links`].
+    /// Returns the link state of each interface; see [`KernelForwarder::links`].
     pub fn links(&mut self) -> Vec<Link> {
         self.forwarder.links().into_iter().map(Link::from).collect()
     }

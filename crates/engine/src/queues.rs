@@ -258,7 +258,7 @@ impl Queue {
                 since: since.next().copied().unwrap_or_default(),
             });
         });
-        // They were appended at the end where there was space, so rotate them to the front.
+        // The refused packets were appended at the end of the queue, so the queue is rotated to move them to the front.
         self.waiting.rotate_right(count);
     }
 }

@@ -136,7 +136,7 @@ impl SlowPath {
         let handlers: Handlers = handlers.collect();
         match slow {
             _ if handlers.is_empty() => {}
-            // The receiver exists as long as this end, so sending cannot fail.
+            // The receiver exists as long as this side of the slow path, so sending cannot fail.
             Some(slow) => drop(slow.register.send(handlers)),
             None => *slow = Some(Self::start(handlers)?),
         }
@@ -283,8 +283,8 @@ fn run(
                 from_port: usize::from(note.port),
                 cause: note.cause,
             };
-            // The handler of the function that punted the packet is first, because a function may also punt for another
-            // one.
+            // The handler of the function that punted the packet is called first. The others follow, because a function
+            // may also punt packets for another function.
             for is_own in [true, false] {
                 let mut asked = handlers
                     .iter_mut()

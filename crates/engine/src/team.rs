@@ -152,7 +152,8 @@ impl Team {
             match work.start(name) {
                 Ok(started) => ready.push(started),
                 Err(e) => {
-                    // The workers started before it see their channel closed, and close their ports.
+                    // The workers that were started before the failed one see their channel closed, and close their
+                    // ports.
                     for (_, thread, begin) in ready {
                         drop(begin);
                         let _ = thread.join();
@@ -289,7 +290,7 @@ impl Exchange {
     /// worker. Workers that have died are skipped.
     ///
     /// # Errors
-    /// See [`Updates::replace`]; workers that had the new functions already get the old ones back.
+    /// See [`Updates::replace`]. In that case workers that have the new functions already get the old ones again.
     pub fn replace(&self, stages: &[Stage]) -> Result<Replaced, UpdateError> {
         let mut present = self.present();
         let mut done: Option<Replaced> = None;
@@ -574,7 +575,7 @@ impl Work {
             }
             ports.push(port);
         }
-        // The shared state is not kept here, so that it lives as long as the functions.
+        // The shared state is taken out of this structure, so that it lives only as long as the functions.
         let shared = std::mem::take(&mut self.shared);
         let watcher = Watcher {
             stop: self.start.given_up,

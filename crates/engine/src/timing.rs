@@ -30,8 +30,8 @@ pub fn functions_ticks(
     ticks().wrapping_sub(before)
 }
 
-/// Sends a batch on one port and receives it on the port joined to it. Returns the cycles of both and the number of
-/// packets received, which are then in the batch. The cost of reading the TSC is included twice.
+/// Sends a batch on one port and receives it on the port joined to it. Returns the cycles of both calls and the number
+/// of packets received, which are then in the batch. The cost of reading the TSC is included twice.
 #[inline(never)]
 pub fn ports_ticks(from: &mut dyn Port, to: &mut dyn Port, batch: &mut Batch) -> (u64, usize) {
     let before = ticks();

@@ -137,7 +137,7 @@ pub(crate) struct Leaving {
     /// Path of a packet through the old list of functions.
     route: Vec<Step>,
     until: Instant,
-    /// Number of new functions that replaced them.
+    /// Number of new functions that replaced these functions.
     pub(crate) made: usize,
 }
 
@@ -232,7 +232,7 @@ impl Numbers {
     }
 }
 
-/// Replaces `functions`, made of `old`, by those of `new`.
+/// Replaces `functions`, which were made from the stages `old`, by functions made from the stages `new`.
 ///
 /// # Errors
 /// A function cannot be made; nothing changes then.

@@ -312,7 +312,8 @@ impl Worker {
             if now.wrapping_sub(publish_at) < u64::MAX / 2 {
                 self.look_around(&mut own, &mut links);
                 publish_at = now + self.publish_ticks;
-                // The condition must hold twice in a row, so that the peers have had time to receive the last packets.
+                // The worker ends after two successive checks that find a reason to end, so that the peers have had
+                // time to receive the last packets.
                 match self.end() {
                     Some(found) if was_at_end => {
                         end = found;
@@ -320,7 +321,7 @@ impl Worker {
                     }
                     found => was_at_end = found.is_some(),
                 }
-                // This time belongs to no iteration.
+                // The time of these periodic tasks belongs to no iteration.
                 let looked = ticks();
                 own.total_ticks += looked.wrapping_sub(last);
                 last = looked;
@@ -742,6 +743,62 @@ mod tests {
         }
     }
 
+    /// A port that logs whether packets in memory of its own were requested.
+    struct OwnBytes(Rc<RefCell<Vec<bool>>>);
+
+    impl Port for OwnBytes {
+        fn rx(&mut self, _: &mut Batch) -> usize {
+            0
+        }
+
+        fn tx(&mut self, batch: &mut Batch) -> usize {
+            batch.len()
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+
+        fn own_bytes(&mut self, wanted: bool) {
+            self.0.borrow_mut().push(wanted);
+        }
+    }
+
+    /// A function that reads packets more than once, so that no peer may change them meanwhile.
+    struct ReadsTwice;
+
+    impl Function for ReadsTwice {
+        fn process(&mut self, _: &mut Batch, _: &Context) {}
+
+        fn needs(&self) -> Needs {
+            Needs {
+                own_bytes: true,
+                ..Needs::default()
+            }
+        }
+    }
+
+    #[test]
+    fn ports_copy_packets_for_functions_that_need_private_bytes() {
+        let clock = Clock::calibrate(Duration::from_millis(1));
+        for needs in [false, true] {
+            let logs: [Rc<RefCell<Vec<bool>>>; 2] = Default::default();
+            let port =
+                |log: &Rc<RefCell<Vec<bool>>>| Box::new(OwnBytes(Rc::clone(log))) as Box<dyn Port>;
+            let functions: Vec<Box<dyn Function>> = match needs {
+                true => vec![Box::new(ReadsTwice)],
+                false => Vec::new(),
+            };
+            let flush = "each".parse().unwrap();
+            let _worker = Worker::new(logs.iter().map(port).collect(), functions, flush, &clock);
+            assert!(logs.iter().all(|log| log.borrow().last() == Some(&needs)));
+        }
+    }
+
     /// Runs a worker with `flush` over one port that delivers `bursts`; returns the sizes of its sends.
     fn sends(flush: &str, bursts: &[usize], room: usize) -> (Vec<usize>, CountersView) {
         let stop = Arc::new(AtomicBool::new(false));
@@ -843,7 +900,7 @@ mod tests {
         }
     }
 
-    /// Drops every packet whose number is a multiple of ten.
+    /// A function that drops every packet whose number is a multiple of ten.
     struct DropTens(Events);
 
     impl Function for DropTens {

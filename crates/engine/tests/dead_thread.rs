@@ -12,7 +12,7 @@ use taut_sys::{Clock, at_death, dead_threads};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Punts all packets, to a handler that panics on the first one.
+/// A function that punts all packets, to a handler that panics on the first one.
 struct Dies;
 
 impl Function for Dies {

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const NAMES_AT: usize = 50;
 const FRAME_BYTES: usize = 80;
 
-/// Writes its name into each packet that passes.
+/// A function that writes its name into each packet that passes.
 struct Named {
     name: u8,
     sets_addresses: bool,
@@ -39,7 +39,7 @@ impl Function for Named {
     }
 }
 
-/// Punts all packets; its handler sends them onward.
+/// A function that punts all packets; its handler sends them onward.
 struct Maker {
     way: Option<fn(&Punted<'_>) -> Passage>,
 }
@@ -70,7 +70,8 @@ impl Handler for Sends {
     }
 }
 
-/// Has a handler that accepts any packet; it must not be called before the handler of the punting function.
+/// A function with a handler that accepts any packet. This handler must not be called before the handler of the punting
+/// function.
 struct Takes;
 
 impl Function for Takes {

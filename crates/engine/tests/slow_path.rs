@@ -1,4 +1,5 @@
-//! Tests of a worker's slow path from outside: the punted packets, and the other packets during that time.
+//! Tests of a worker's slow path from outside: the handling of punted packets, and the forwarding of the other packets
+//! during that time.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// First byte of frames that are punted.
 const SLOW: u8 = 0xee;
 
-/// Punts frames that begin with [`SLOW`].
+/// A function that punts frames that begin with [`SLOW`].
 struct Sorts {
     handler: Option<Box<dyn Handler>>,
 }
@@ -32,7 +33,7 @@ impl Function for Sorts {
     }
 }
 
-/// Returns every frame to its sender.
+/// A handler that returns every frame to its sender.
 struct Echoes;
 
 impl Handler for Echoes {
@@ -45,12 +46,12 @@ impl Handler for Echoes {
     }
 }
 
-/// Blocks until a message or the end of the channel.
+/// A handler that blocks until it receives a message or the channel is closed.
 struct Waits(mpsc::Receiver<()>);
 
 impl Handler for Waits {
     fn handle(&mut self, _: &Punted<'_>, _: &mut Send<'_>) -> bool {
-        // The call never returns once the sender is dropped.
+        // The call returns an error once the sender is dropped.
         let _ = self.0.recv();
         true
     }
@@ -89,7 +90,7 @@ impl Near {
     }
 }
 
-/// Runs a worker whose one port is a pair of that name, and `beside` with the port at the other side of the pair.
+/// Runs a worker whose one port is a pair of that name, and calls `beside` with the port at the other side of the pair.
 fn with_worker(
     name: &str,
     wait: Wait,

@@ -88,7 +88,7 @@ struct Done {
     end: End,
 }
 
-/// Runs a worker with these functions between two links, and `drive` at their far ends.
+/// Runs a worker with these functions between two links, and calls `drive` with their far ends.
 fn between<T>(
     functions: &[&str],
     burst: usize,
@@ -196,7 +196,7 @@ fn packets_stored_by_old_functions_drain_through_later_functions() {
         while far.sent < PACKETS {
             far.step(PACKETS);
         }
-        // Wait until they have reached the worker; later packets would pass the new functions.
+        // Waits until the packets have reached the worker; packets that arrive later would pass the new functions.
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(50) {
             far.step(PACKETS);

@@ -39,7 +39,7 @@ enum Event {
 /// Runs `script` in `folder` until the script ends, standard input closes, or `limit` expires, then ends all processes
 /// of the script. With `secrets`, the first line of standard input contains the experiment's secrets, which the script
 /// gets in its environment. With `awake`, no core of this machine halts during the step, if the kernel accepts such
-/// requests. Writes the machine's activity to `activity/<name>.json` in the folder. Returns the exit code.
+/// requests. Writes the machine's activity to `activity/<name>.json` in the folder. Returns the script's exit code.
 ///
 /// # Errors
 /// The folder or the shell cannot be used, or the line with secrets does not arrive.
@@ -51,7 +51,7 @@ pub fn step(
     secrets: bool,
     awake: bool,
 ) -> io::Result<i32> {
-    // If the kernel does not accept the request, the run's record says so: `Moment`.
+    // If the kernel does not accept the request, the field `Moment::halts` in the run's record contains the reason.
     let _awake = awake.then(Awake::ask);
     let secrets = match secrets {
         true => Secrets::of_line(&mut io::stdin().lock())?,
@@ -129,7 +129,7 @@ pub fn step(
     Ok(code.unwrap_or(STOPPED))
 }
 
-/// Returns the search path with this program's folder first, so that scripts that call `taut` run this version.
+/// Returns the search path with the folder of this program first. Scripts that call `taut` then run this version.
 fn search_path() -> io::Result<OsString> {
     let own = std::env::current_exe()?;
     let own = own.parent().unwrap_or(Path::new("/")).to_owned();
@@ -260,7 +260,7 @@ impl Held {
             let _ = io::stdin().read_to_end(&mut Vec::new());
             drop(closed);
         });
-        // The machine gets no notice when the other end of a connection disappears: only sending reveals it.
+        // Nothing tells this machine that the other end of a connection has disappeared: only sending reveals it.
         while input.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
             if say("here").is_err() {
                 break;

@@ -80,7 +80,7 @@ pub struct PublishedFigure {
     /// The figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
-    /// Its lowest and highest value.
+    /// The lowest and the highest published value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<[f64; 2]>,
     /// A lower bound, if a bound was published.
@@ -105,13 +105,13 @@ pub struct PublishedFigure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
-    /// It is printed.
+    /// The figure is printed in the source.
     Printed,
-    /// It was read from a plot.
+    /// The figure was read from a plot.
     ReadOff,
-    /// It was computed from printed figures.
+    /// The figure was computed from printed figures.
     Computed,
-    /// It is in data published by the authors.
+    /// The figure is in data published by the authors.
     AuthorsData,
     /// The printed figure is impossible or inconsistent, and was corrected; `text` describes how.
     Corrected,
@@ -187,7 +187,7 @@ impl PublishedFigure {
             _ => return Some(1.0),
         };
         let factor = value / end;
-        // Zero is no multiple of anything, and a figure of the other sign is no multiple.
+        // A factor of 0, or of the other sign, is meaningless.
         (factor.is_finite() && factor > 0.0).then_some(factor)
     }
 
@@ -362,7 +362,7 @@ mod tests {
             (ours.mistake(), ours.condition()),
             (None, "value > 3".to_owned())
         );
-        // The form in files from before 0.2.
+        // Files from before version 0.2 have this form.
         let words =
             read("text = 't'\nvalue = '1'\nholds = 'value > 3'\npublished = 'some 4'").unwrap();
         assert_eq!(

@@ -152,9 +152,9 @@ pub struct Judgement {
 /// Comparison of two experiments.
 #[derive(Debug, Serialize)]
 pub struct Comparisons {
-    /// The experiment with which the other is compared.
+    /// The experiment A, with which B is compared.
     pub a: Side,
-    /// The experiment that is compared with A.
+    /// The experiment B, which is compared with A.
     pub b: Side,
     /// Differences between the environments.
     pub environment: Vec<Difference>,
@@ -475,7 +475,7 @@ pub(crate) fn words(variables: &Values) -> String {
 fn judgement(limit: &Limit, compared: &Compared) -> Judgement {
     let comparison = &compared.comparison;
     let sign = if limit.less_is_worse { -1.0 } else { 1.0 };
-    // The deterioration at the better bound of the interval, relative to A's median.
+    // The deterioration is that at the better bound of the interval, relative to A's median.
     let change = match (&comparison.ratio, &comparison.difference) {
         (Some(ratio), _) => {
             let end = if limit.less_is_worse {
@@ -819,11 +819,11 @@ mod tests {
                 "node n: network cards: ens1: firmware version: 4.20 -> 4.40",
             ]
         );
-        // Results from before such facts were recorded.
+        // These results are from before such facts were recorded.
         let before =
             serde_json::json!({ "kernel_release": { "value": "6.1.0", "source": "/proc" } });
         assert!(differing(before, now.clone()).is_empty());
-        // A network card that was removed.
+        // In these results, the network card is missing because it was removed.
         let mut without = now.clone();
         without["network_cards"] = serde_json::json!({});
         let found = differing(now, without);

@@ -102,7 +102,7 @@ pub fn read_comparison(dir: &Path) -> Result<Results, ExperimentError> {
     Ok(results)
 }
 
-/// Returns the device that a combination measures; combinations count from 1.
+/// Returns the device that combination `variant` measures; combinations are counted from 1.
 fn device_of(experiment: &Experiment, variant: usize) -> Option<&DeviceInfo> {
     experiment.devices.get(variant.checked_sub(1)?)
 }

@@ -42,7 +42,7 @@ pub struct Definition {
     /// The machines by role. Without any there is one node, `local`.
     #[serde(default)]
     pub nodes: IndexMap<String, NodeDefinition>,
-    /// Wires between local nodes, which are then network namespaces, created for each run.
+    /// Links between local nodes, which are then network namespaces that are created for each run.
     #[serde(default)]
     pub link: Vec<Link>,
     /// Files in the folder of every run, with their `{{ variables }}` filled in.
@@ -89,7 +89,7 @@ pub enum Scalar {
     Integer(i64),
     /// Any number.
     Float(f64),
-    /// A text; it may use other variables.
+    /// A text, in which other variables may occur.
     Text(String),
 }
 
@@ -103,13 +103,13 @@ pub enum LoopValues {
     Range(Range),
 }
 
-/// Numbers between two ends.
+/// A range of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
     /// The first number.
     pub from: f64,
-    /// The last number, unless the steps miss it.
+    /// The last number. If no step reaches it exactly, the range ends below it.
     pub to: f64,
     /// Difference of two successive numbers; an alternative to `steps`.
     pub by: Option<f64>,
@@ -124,10 +124,10 @@ pub struct Range {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RangeScale {
-    /// Equal differences.
+    /// Successive numbers have equal differences.
     #[default]
     Linear,
-    /// Equal factors.
+    /// Successive numbers have equal ratios.
     Log,
 }
 
@@ -141,9 +141,9 @@ pub struct Schedule {
     pub order: Order,
     /// Seed of the order, and of the variable `seed` of each run.
     pub seed: u64,
-    /// Repetitions made first and not counted, so that caches and governors reach their steady state.
+    /// Repetitions that run first and are not counted, so that caches and governors reach their steady state.
     pub warm_up: u32,
-    /// Maximum duration of a run, such as `60s`; then it is ended and counts as failed.
+    /// Maximum duration of a run, such as `60s`. A longer run is ended and counts as failed.
     #[serde(deserialize_with = "time")]
     pub limit: String,
     /// Maximum number of attempts at a run.
@@ -174,13 +174,13 @@ impl Default for Schedule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Every combination once, in an order drawn by the seed, then every one again: drift affects all combinations
-    /// alike.
+    /// Each repetition runs every combination once, in an order drawn from the seed. Drift thus affects all
+    /// combinations alike.
     #[default]
     Interleaved,
-    /// All runs in one order drawn by the seed.
+    /// All runs are in one order drawn from the seed.
     Random,
-    /// All repetitions of the first combination, then those of the second, and so on.
+    /// All repetitions of the first combination come first, then those of the second, and so on.
     Sequential,
 }
 
@@ -190,7 +190,7 @@ pub enum Order {
 pub struct Until {
     /// The metric, such as `latency_ns.p99_ns`.
     pub metric: String,
-    /// Half the interval's width as a share of its middle: 0.05 for 5 %.
+    /// Maximum ratio of half the interval's width to the interval's middle: 0.05 for 5 %.
     pub within: f64,
     /// Maximum number of runs of a combination.
     pub at_most: u32,
@@ -200,7 +200,7 @@ pub struct Until {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeDefinition {
-    /// Location of the node: `local`, `ssh://user@host:port`, or `slurm` for one that the cluster allocates.
+    /// Location of the node: `local`, `ssh://user@host:port`, or `slurm` for a node that the cluster allocates.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub at: Option<Spanned<String>>,
@@ -213,7 +213,7 @@ pub struct NodeDefinition {
     /// Command of this machine that brings the node to a known state before each run, such as a reboot into an image.
     /// The node may be unreachable for `boot_limit` afterwards.
     pub reset: Option<String>,
-    /// Maximum time until a node answers again after its reset, such as `300s`.
+    /// Maximum time from a reset until the node replies again, such as `300s`.
     pub boot_limit: Option<String>,
     /// Commands on the node at the beginning of each run.
     #[serde(default)]
@@ -221,11 +221,11 @@ pub struct NodeDefinition {
     pub setup: Vec<Spanned<String>>,
 }
 
-/// A wire between two local nodes.
+/// A link between two local nodes.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// Its ends as `node:interface`.
+    /// The two ends of the link, each as `node:interface`.
     #[schemars(with = "[String; 2]")]
     pub between: [Spanned<String>; 2],
 }
@@ -234,12 +234,12 @@ pub struct Link {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileDefinition {
-    /// Its name in that folder.
+    /// The name of the file in the run's folder.
     pub name: String,
-    /// Its contents.
+    /// The contents of the file.
     #[schemars(with = "Option<String>")]
     pub text: Option<Spanned<String>>,
-    /// Alternatively the file with the contents, next to the experiment file.
+    /// Alternative to `text`: the name of a file next to the experiment file that has the contents.
     #[schemars(with = "Option<String>")]
     pub from: Option<Spanned<String>>,
 }
@@ -251,12 +251,13 @@ pub struct DeviceUnderTest {
     /// An id from `taut demo --list-devices`, set up and removed by the measurement.
     #[schemars(with = "Option<String>")]
     pub id: Option<Spanned<String>>,
-    /// Alternatively a chain file that `taut forward` runs on `node`.
+    /// Alternative to `id`: a chain file that `taut forward` runs on `node`.
     #[schemars(with = "Option<String>")]
     pub chain: Option<Spanned<String>>,
-    /// The role of its node.
+    /// The role of the node that runs the chain.
     pub node: Option<String>,
-    /// True to tap its wires too: latency of the device only, in metrics `inside.*` and samples `latency/inside`.
+    /// True to tap the links of the device too. This gives the latency of the device alone, in the metrics `inside.*`
+    /// and the samples `latency/inside`.
     #[serde(default)]
     pub tap: bool,
 }
@@ -267,7 +268,7 @@ pub struct DeviceUnderTest {
 pub struct TrafficDefinition {
     /// The role of the node that sends and receives.
     pub node: Option<String>,
-    /// Its ports, if the device is on another node: the first sends, the last receives.
+    /// The ports of that node, if the device is on another node: the first port sends, the last port receives.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub ports: Vec<Spanned<String>>,
@@ -280,14 +281,14 @@ pub struct TrafficDefinition {
     /// Frame size in bytes, or a mix.
     #[schemars(with = "Option<Scalar>")]
     pub size: Option<Spanned<toml::Value>>,
-    /// Spacing, such as `poisson`.
+    /// Pattern of the intended send times, such as `poisson`.
     #[schemars(with = "Option<String>")]
     pub pattern: Option<Spanned<String>>,
-    /// Fields and their values, such as `dst_port=1024-2048`.
+    /// Header fields and their values, such as `dst_port=1024-2048`.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub set: Vec<Spanned<String>>,
-    /// Duration, s.
+    /// Duration of the traffic, s.
     #[schemars(with = "Option<Scalar>")]
     pub seconds: Option<Spanned<toml::Value>>,
 }
@@ -321,7 +322,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// Returns its name in files.
+    /// Returns the name of the quantity in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Latency => "latency",
@@ -337,24 +338,24 @@ impl Quantity {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// Its name in logs and, with `json`, as the prefix of its metrics.
+    /// The name of the command in logs and, with `json`, the prefix of its metrics.
     pub name: Option<String>,
-    /// The role of its node; optional if there is only one node.
+    /// The role of the node that runs the command; optional if there is only one node.
     #[schemars(with = "Option<String>")]
     pub node: Option<Spanned<String>>,
     /// Shell command in the run's folder on that node. Files left in the folder are collected.
     #[schemars(with = "String")]
     pub run: Spanned<String>,
-    /// True if it keeps running during the following steps, and ends with the run.
+    /// True if the command keeps running during the following steps, and ends with the run.
     #[serde(default)]
     pub background: bool,
-    /// For a background step: text in a line of its output that reports that it is ready.
+    /// For a background step: a text that the command prints in a line when it is ready.
     #[schemars(with = "Option<String>")]
     pub ready: Option<Spanned<String>>,
-    /// True if the numbers in the last JSON object of its output become metrics.
+    /// True if the numbers in the last JSON object that the command prints become metrics.
     #[serde(default)]
     pub json: bool,
-    /// Metrics in its output: names and patterns whose first group is the number.
+    /// Metrics in the output of the command: their names, and patterns whose first group is the number.
     #[serde(default)]
     #[schemars(with = "IndexMap<String, String>")]
     pub extract: IndexMap<String, Spanned<String>>,
@@ -364,16 +365,16 @@ pub struct Step {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TableDefinition {
-    /// Name of its file.
+    /// The name of the table's file.
     pub name: String,
-    /// Its heading.
+    /// The heading of the table.
     #[serde(default)]
     pub title: String,
     /// Variables that form the rows; by default all loop variables.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub rows: Vec<Spanned<String>>,
-    /// Metrics: median of the runs with its interval, of 95 % or more from six runs on.
+    /// Metrics of the columns: the median of the runs with its interval, of 95 % or more from six runs on.
     #[schemars(with = "Vec<String>")]
     pub metrics: Vec<Spanned<String>>,
 }
@@ -382,12 +383,12 @@ pub struct TableDefinition {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FigureDefinition {
-    /// Name of its file.
+    /// The name of the figure's file.
     pub name: String,
-    /// Its heading.
+    /// The heading of the figure.
     #[serde(default)]
     pub title: String,
-    /// Its kind.
+    /// The kind of the figure.
     pub kind: FigureKind,
     /// Variables whose combinations form the curves, boxes or bars.
     #[serde(default)]
@@ -408,14 +409,14 @@ pub struct FigureDefinition {
     /// Logarithmic axes: `x`, `y` or `xy`.
     #[serde(default)]
     pub log: LogAxes,
-    /// Condition on the runs in the figure.
+    /// Condition on the runs that the figure shows.
     #[schemars(with = "Option<String>")]
     pub only: Option<Spanned<String>>,
     /// Stack: the metrics that add up, from left to right.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub parts: Vec<Spanned<String>>,
-    /// Line, CDF, stack: published values, drawn next to the runs.
+    /// Line, CDF, stack: published values that are drawn next to the runs.
     #[serde(default)]
     pub published: Vec<Published>,
 }
@@ -424,7 +425,7 @@ pub struct FigureDefinition {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    /// Name in the figure.
+    /// The name of these values in the figure.
     pub name: String,
     /// Document with section, figure or table.
     #[serde(default)]
@@ -432,7 +433,7 @@ pub struct Published {
     /// Line, CDF: pairs of values along both axes; for a CDF the latency in ns, and the fraction of packets up to it.
     #[serde(default)]
     pub points: Vec<(f64, f64)>,
-    /// Stack: a value for each part; `nan` for an unknown one.
+    /// Stack: a value for each part; `nan` for an unknown value.
     #[serde(default)]
     pub values: Vec<f64>,
 }
@@ -441,7 +442,7 @@ pub struct Published {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FigureKind {
-    /// Frequency of each latency.
+    /// The frequency of each latency.
     Histogram,
     /// The fraction of packets up to each latency.
     Cdf,
@@ -451,7 +452,7 @@ pub enum FigureKind {
     Line,
     /// One point per run.
     Scatter,
-    /// A colour per pair of variables.
+    /// A colour for each pair of variables.
     HeatMap,
     /// Latency over the percentile, with the nines evenly spaced.
     Percentiles,

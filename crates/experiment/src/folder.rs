@@ -2,9 +2,9 @@
 //! line per complete run, so thousands of runs are listed without reading their folders.
 //!
 //! ```text
-//! DIR/experiment.toml, files it names     what was asked for
-//! DIR/state.json                          how far it is, on which nodes, by which version
-//! DIR/runs.jsonl                          one line per whole run: variables, metrics, checksum of its run.json
+//! DIR/experiment.toml, files it names     the requested experiment
+//! DIR/state.json                          progress, nodes, and version of taut
+//! DIR/runs.jsonl                          one line per complete run: variables, metrics, checksum of its run.json
 //! DIR/runs/v1-r1/run.json                 commands, exit codes, times, variables, checksums of all files
 //! DIR/runs/v1-r1/logs/                    what each command printed
 //! DIR/runs/v1-r1/ROLE/                    the run's folder on that node
@@ -286,8 +286,8 @@ impl Folder {
         Ok(write_json(&self.dir.join("state.json"), state)?)
     }
 
-    /// Returns the complete runs, in the order in which they were completed. A run that was complete when the process
-    /// died, but that the index lacks, is added to the index now.
+    /// Returns the complete runs, in the order in which they were completed. If the process died after it had completed
+    /// a run but before the index contained the run, the run is added to the index now.
     ///
     /// # Errors
     /// The index cannot be read.

@@ -18,9 +18,9 @@
 //! # Runs
 //!
 //! The tables `[device]`, `[traffic]` and `[measure]` of a file expand to commands (`measurement.rs`), so a person can
-//! type every run. A node (`node/`) defines how a command reaches a machine and how files return. On the machine, `taut
-//! node step` (`agent.rs`) runs the command. It ends when its standard input closes, and kills all processes that the
-//! command started, so no process outlives the experiment on any machine.
+//! type the commands of every run. A node (`node/`) defines how a command reaches a machine and how files return. On
+//! the machine, the agent `taut node step` (`agent.rs`) runs the command. The agent ends when its standard input
+//! closes, and kills all processes that the command started, so no process outlives the experiment on any machine.
 //!
 //! The index of a results folder has one line per run, so that ten thousand runs are listed without reading their
 //! folders. Evaluation (`evaluate/`) reads the index and histogram logs, never all samples at once.

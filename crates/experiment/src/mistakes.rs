@@ -421,7 +421,7 @@ impl Experiment {
                 .map(|(name, value)| (name.as_str(), value.as_str()))
                 .collect();
             if let Err(reason) = Traffic::of_settings_over(&UdpFlow::default(), &settings) {
-                // The error refers to the text that it names, or else to the first.
+                // The error is located at the text whose name begins the reason, or else at the first text.
                 let at = texts
                     .iter()
                     .find(|(_, name, _)| reason.starts_with(name.as_str()));

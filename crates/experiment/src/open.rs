@@ -393,7 +393,7 @@ mod tests {
             assert_eq!(name, *now);
             assert!(line.contains(then) && line.contains(now) && line.contains(why));
         }
-        // The title in the file of that name before the rename.
+        // Each pair is a former name, and the title that the experiment with that name had before the rename.
         for (then, title) in [
             ("gallenmueller-fig5-3", "Throughput over the batch size"),
             (

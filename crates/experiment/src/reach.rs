@@ -83,7 +83,7 @@ fn reached(node: &str, answer: Result<String, ExperimentError>) -> Reached {
     }
 }
 
-/// Contacts a node. Returns the node, which is reserved until it is dropped, and a description of it.
+/// Contacts a node. Returns the node and a description of the node; the node is reserved until it is dropped.
 fn ask(
     name: &str,
     role: &Role,

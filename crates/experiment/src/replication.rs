@@ -437,7 +437,7 @@ impl Replicated {
 fn row<'a>(name: &'a str, verdict: &'a Verdict) -> Row<'a> {
     let published = verdict.figure.as_ref().map(|figure| {
         let mut figure = figure.clone();
-        // The source is in the heading above.
+        // The heading above already names the source.
         figure.source.clear();
         let text = figure.to_string();
         text.replace(" (, ", " (")
@@ -648,7 +648,7 @@ mod tests {
     fn earlier_verdicts_stay_in_the_report_after_results_are_gone() {
         let dir = tempfile::tempdir().unwrap();
         let mut report = ReplicationReport::gather(dir.path()).unwrap();
-        // An empty folder.
+        // The folder contains no results.
         assert_eq!(report.experiments.len(), reference().count());
         assert!(report.experiments.iter().all(|it| it.missing == "not run"));
         report.machine = "m".to_owned();

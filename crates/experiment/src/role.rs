@@ -10,7 +10,7 @@ use std::time::Duration;
 use taut_settings::suggestion;
 use toml::Spanned;
 
-/// A role of the experiment, and the node that takes it.
+/// A role of the experiment: the address and the settings of the node in this role.
 #[derive(Debug, Clone)]
 pub(crate) struct Role {
     pub(crate) address: NodeAddress,

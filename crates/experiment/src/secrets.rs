@@ -217,7 +217,7 @@ mod tests {
         secrets
     }
 
-    /// Returns the output when the text arrives in pieces of this size.
+    /// Returns the output if the text arrives in pieces of `size` bytes.
     fn in_pieces(secrets: &Secrets, text: &str, size: usize) -> String {
         let mut out = Vec::new();
         let mut scrubber = Scrubber::new(secrets, &mut out);

@@ -63,7 +63,7 @@ fn ranges_with_too_many_values_are_refused() {
 
 #[test]
 fn texts_that_grow_beyond_all_bounds_are_refused() {
-    // Each variable is twice the next one.
+    // The text of each variable is twice that of the next one.
     let doubled: String = (0..40)
         .map(|n| format!("x{n} = '{{{{ x{} }}}}{{{{ x{} }}}}'\n", n + 1, n + 1))
         .collect();
@@ -71,7 +71,7 @@ fn texts_that_grow_beyond_all_bounds_are_refused() {
         "[variables]\n{doubled}x40 = 'x'\n[[step]]\nrun = '{{{{ x0 }}}}'\n"
     ));
     assert!(message.contains("longer than"), "{message}");
-    // A chain of variables deeper than a stack.
+    // This chain of variables is too long for recursion on the stack.
     let chain: String = (0..5_000)
         .map(|n| format!("y{n} = '{{{{ y{} }}}}'\n", n + 1))
         .collect();
@@ -79,11 +79,11 @@ fn texts_that_grow_beyond_all_bounds_are_refused() {
         "[variables]\n{chain}y5000 = 'x'\n[[step]]\nrun = '{{{{ y0 }}}}'\n"
     ));
     assert!(message.contains("deep"), "{message}");
-    // Nested loops in a template.
+    // The template has nested loops.
     let turns = "{% for i in range(9999) %}".repeat(8) + "x" + &"{% endfor %}".repeat(8);
     let message = refusal(&format!("[[step]]\nrun = '{turns}'\n"));
     assert!(message.starts_with("e.toml:3:7: "), "{message}");
-    // Long values in many combinations.
+    // The variable has a long value in many combinations.
     let long = "x".repeat(100_000);
     let message = refusal(&format!(
         "[variables]\nl = '{long}'\n[loop]\na = {{ from = 1, to = 5000, by = 1 }}\n[[step]]\nrun = '{{{{ a }}}}{{{{ l }}}}'\n"

@@ -6,6 +6,7 @@
 #[allow(dead_code)]
 mod published;
 
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,6 +15,15 @@ use taut_experiment::compare::{Wanted, compare};
 use taut_experiment::folder::Folder;
 use taut_experiment::{Results, evaluate, publish};
 
+/// The files of a results folder that commands read.
+const READ: [&str; 6] = [
+    "state.json",
+    "runs.jsonl",
+    "experiment.toml",
+    RECORD,
+    LOG,
+    "runs/v1-r1/logs/measure.out",
+];
 const RECORD: &str = "runs/v1-r1/run.json";
 const LOG: &str = "runs/v1-r1/local/latency/latency.hlog";
 
@@ -27,6 +37,11 @@ fn results(change: impl FnOnce(&mut BTreeMap<String, Vec<u8>>)) -> (tempfile::Te
     published::write(&files, &folder);
     fs::write(place.path().join("secret"), "do not look").unwrap();
     (place, folder)
+}
+
+/// Makes a pipe, or a device that yields zeros for ever.
+fn special(path: &Path, kind: FileType) -> rustix::io::Result<()> {
+    mknodat(CWD, path, kind, Mode::RWXU, makedev(1, 5))
 }
 
 fn replace(files: &mut BTreeMap<String, Vec<u8>>, name: &str, word: &str, with: &str) {
@@ -121,7 +136,7 @@ fn file_names_that_lead_outside_the_folder_are_refused() {
             "cannot be the name of a file in the folder",
         );
     }
-    // Facts about a node, and the node itself.
+    // The first word names the file of facts about a node, and the second names the node.
     for (word, with) in [
         ("0.json", "../../secret"),
         (r#"{"local""#, r#"{"../../out""#),
@@ -154,14 +169,7 @@ fn a_checksum_list_names_only_plain_files_of_its_folder() {
         let (place, folder) = results(|files| {
             files.insert("SHA256SUMS".to_owned(), format!("{line}\n").into_bytes());
         });
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            folder.join("pipe"),
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::RWXU,
-            0,
-        )
-        .unwrap();
+        special(&folder.join("pipe"), FileType::Fifo).unwrap();
         symlink("/dev/zero", folder.join("link")).unwrap();
         refused(place.path(), &folder, part);
     }
@@ -169,15 +177,7 @@ fn a_checksum_list_names_only_plain_files_of_its_folder() {
 
 #[test]
 fn links_in_a_folder_are_not_followed() {
-    // Each of the files that are read, and a parent folder of some.
-    for name in [
-        "state.json",
-        "runs.jsonl",
-        "experiment.toml",
-        RECORD,
-        LOG,
-        "runs/v1-r1/logs/measure.out",
-    ] {
+    for name in READ {
         let (place, folder) = results(|_| {});
         let elsewhere = place.path().join("elsewhere");
         fs::rename(folder.join(name), &elsewhere).unwrap();
@@ -205,6 +205,28 @@ fn links_in_a_folder_are_not_followed() {
         told.iter().any(|text| text.contains("is a link")),
         "{told:?}"
     );
+}
+
+#[test]
+fn pipes_and_devices_in_a_folder_block_no_command() {
+    for (name, kind) in READ
+        .into_iter()
+        .flat_map(|name| [FileType::Fifo, FileType::CharacterDevice].map(|kind| (name, kind)))
+    {
+        let (place, folder) = results(|_| {});
+        fs::remove_file(folder.join(name)).unwrap();
+        // Only root can make a device.
+        if special(&folder.join(name), kind).is_err() {
+            assert_eq!(kind, FileType::CharacterDevice);
+            continue;
+        }
+        let out = place.path().join("out");
+        let told = published::use_all(&folder, &out);
+        // A folder without a plain `state.json` is no experiment.
+        let is_named = told.iter().any(|text| text.contains("not a plain file"));
+        assert!(is_named || name == "state.json", "{name}: {told:?}");
+        assert!(!out.join("out").exists(), "{name}: {told:?}");
+    }
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl Panel {
 
     /// Draws the left and bottom axis lines over the data, and closes the group.
     pub fn close(&self, svg: &mut Svg) {
-        // Left and bottom only: the grid carries the eye, a full box would compete with the data.
+        // Only the left and bottom lines: the grid guides the eye, and a full box would compete with the data.
         let corners = [
             (self.left, self.top),
             (self.left, self.bottom()),

@@ -79,7 +79,7 @@ fn draw_box(svg: &mut Svg, panel: &Panel, quantity: Quantity, of: &str, item: &I
     }
     let (from, to) = (panel.px(low), panel.px(high));
     let corner = (from, y - 7.0);
-    // A white box below hides whisker and grid.
+    // A white rectangle below the box hides the whisker and the grid.
     svg.rect(corner, (to - from, 14.0), &[("fill", "#fff")]);
     svg.rect(
         corner,

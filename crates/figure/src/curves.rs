@@ -12,7 +12,7 @@ use taut_measure::quantity::Quantity;
 /// A point of a curve, with the range of its values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// Its x value.
+    /// The x value of the point.
     pub x: f64,
     /// Smallest value, median and largest value over the repetitions.
     pub y: [f64; 3],

@@ -1,4 +1,5 @@
-//! Tests of every kind of figure with synthetic data, narrow and wide: nothing overlaps, nothing is lost.
+//! Tests of every kind of figure with synthetic data, narrow and wide: labels do not overlap, and every series is
+//! drawn.
 
 use super::cdf::Share;
 use super::curves::{Curve, Extent, Point};
@@ -64,7 +65,7 @@ fn groups<'a>(items: &[Item<'a>]) -> [Column<Item<'a>>; 2] {
     })
 }
 
-/// Returns all kinds at one width as pairs of name and document.
+/// Returns a figure of each kind at one width, as pairs of name and SVG document.
 fn all(width: f64) -> Vec<(&'static str, String)> {
     let chart = |name| made_up(name, width);
     let mut figures = figures_of_packets(width);
@@ -339,7 +340,7 @@ fn every_series_is_drawn_and_labelled_without_nan() {
             assert!(svg.contains(&format!("<title>{label}")), "{name}: {label}");
             assert!(svg.contains(series.style.colour), "{name}: {label}");
         }
-        // Every kind that draws lines dashes one of the two compared series.
+        // In every kind of figure that draws lines, one of the two compared series is dashed.
         assert!(svg.contains("stroke-dasharray=\"5 4\""), "{name}");
     }
 }
@@ -395,7 +396,7 @@ fn figures_of_empty_or_invalid_data_display_no_data() {
     ] {
         assert!(svg.contains("no data") && !svg.contains("NaN"), "{svg}");
     }
-    // A single value, and values that a logarithmic axis cannot show.
+    // The inputs are a single value, values that a logarithmic axis cannot show, and a single zero.
     for values in [[5.0].as_slice(), &[-1.0, 0.0, 3.0], &[0.0]] {
         let item = Item {
             series: series(0),

@@ -1,5 +1,6 @@
-//! Histograms of the gaps between packets, one panel per generator and one column of panels per rate. The axis reaches
-//! from 0 to three times the requested gap. After Gallenmüller 2021, figures 3.3 and 3.4.
+//! Histograms of the inter-departure times (the gaps between packets), with one panel per generator and one column of
+//! panels per rate. The axis reaches from 0 to three times the requested gap. After Gallenmüller 2021, figures 3.3 and
+//! 3.4.
 
 use taut_measure::quantity::{self, Quantity};
 

@@ -121,7 +121,7 @@ fn cell(
     (wide, high): (f64, f64),
     found: Option<f64>,
 ) {
-    // Neighbours overlap a little, as gaps between them would show the page.
+    // Neighbouring cells overlap a little, because the page would be visible through gaps between them.
     let size = (wide + 0.4, high + 0.4);
     let Some(found) = found else {
         svg.rect((x, y), size, &[("fill", "#f2f2f2")]);

@@ -42,8 +42,8 @@ pub fn strip_height(width: f64, series: &[&Series]) -> f64 {
     )
 }
 
-/// Returns the series of every column for its strip, and the height of the highest strip; `bounds` are left edges and
-/// widths of the columns.
+/// Returns, for each column, the series in its legend strip, and the height of the highest strip. `bounds` contains the
+/// left edge and the width of each column.
 pub fn strips<'a, T>(
     columns: &'a [Column<T>],
     bounds: &[(f64, f64)],

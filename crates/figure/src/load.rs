@@ -62,7 +62,8 @@ pub fn draw(columns_of: &[Column<Item>]) -> String {
     for ((column, keys), (left, width)) in columns_of.iter().zip(&keys).zip(bounds) {
         svg.text((left, 16.0), Anchor::Start, "head", &column.heading);
         legend::strip(&mut svg, (left, 26.0), width, keys);
-        // Each transport has its own range of rates; latencies share an axis for comparison.
+        // Each transport has its own range of rates, so the columns have separate x axes. The latencies share an axis
+        // for comparison.
         let rates = column.items.iter().flat_map(|item| {
             item.points
                 .iter()

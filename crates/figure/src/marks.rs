@@ -1,6 +1,6 @@
-//! Scatter plots in panels side by side, each with its own axes. They have filled or hollow points of several series,
-//! and the line on which the points of a perfect model lie. They show measured over predicted values, or residuals over
-//! a variable of the model.
+//! Scatter plots in panels side by side, each with its own axes. A panel has filled or hollow points of several series,
+//! and the line on which the points of a perfect model are. The plots show measured over predicted values, or residuals
+//! over a variable of the model.
 
 use super::axes::{Hover, Labels, Panel};
 use super::chart::left_of;
@@ -11,7 +11,7 @@ use super::{Chart, Series, legend};
 /// A point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mark {
-    /// Its x and y values.
+    /// The x and y values of the point.
     pub at: (f64, f64),
     /// True if the point is drawn as an outline.
     pub hollow: bool,

@@ -15,8 +15,8 @@ const POINTS: u32 = 160;
 /// Minimum number of values beyond a percentile for a solid line.
 const BEYOND: f64 = 10.0;
 
-/// Draws several series over one axis; `of` names the values counted ("packets", "runs"). A line is dotted where fewer
-/// than ten values are beyond the percentile, and ends at the largest value.
+/// Draws several series over one axis; `of` is the plural noun for the counted values ("packets", "runs"). A line is
+/// dotted where fewer than ten values are beyond the percentile, and ends at the largest value.
 pub fn chart(chart: &Chart<'_>, axis: Axis<'_>, of: &str, items: &[Item<'_>]) -> String {
     let y = axis.scale(items.iter().flat_map(|item| item.values.ends()));
     let keys: Vec<&Series> = items.iter().map(|item| &item.series).collect();

@@ -25,7 +25,7 @@ pub(super) fn draw<T>(
     draw_with_keys(chart, x, right, &[], groups, series, row)
 }
 
-/// Does the same as [`draw`], with a legend above the panel: `keys` explains the marks in the rows.
+/// Draws the same as [`draw`], with a legend above the panel: `keys` explains the marks in the rows.
 pub(super) fn draw_with_keys<T>(
     chart: &Chart<'_>,
     (x, title): (Scale, &str),

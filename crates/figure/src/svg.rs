@@ -29,8 +29,8 @@ const STYLE: &str = "\
 .fig .hit{fill:#fff;fill-opacity:0}.fig .empty{font-size:12px;fill:#777;font-style:italic}";
 
 impl Svg {
-    /// Starts a document of `width` x `height` with an accessible title and description.
-    /// `name` makes the ids in it unique on a page with several figures.
+    /// Starts a document of `width` x `height` with an accessible title and description. `name` makes the ids of the
+    /// document unique on a page with several figures.
     pub fn new(name: &str, width: f64, height: f64, title: &str, description: &str) -> Svg {
         let mut svg = Svg {
             out: String::with_capacity(64 * 1024),
@@ -126,7 +126,8 @@ impl Svg {
         self.out.push_str("</path>\n");
     }
 
-    /// Writes the title that a browser displays at the pointer without a script, as when the file is opened on its own.
+    /// Writes the title that a browser displays at the pointer. It needs no script, so it also works for a file that is
+    /// opened on its own.
     fn title(&mut self, attributes: &[(&str, &str)]) {
         let told = |(name, _): &&(&str, &str)| matches!(*name, "data-tip" | "data-label");
         if let Some((_, text)) = attributes.iter().find(told) {
@@ -260,8 +261,8 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// Returns the approximate width in px of `text` at `size` px in a sans-serif face. It errs on the wide side, for
-/// DejaVu Sans.
+/// Returns the approximate width in px of `text` at `size` px in a sans-serif face. The result is rather too wide than
+/// too narrow, because DejaVu Sans is wide.
 pub fn text_width(text: &str, size: f64) -> f64 {
     let em: f64 = text
         .chars()

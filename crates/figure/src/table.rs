@@ -22,7 +22,7 @@ pub fn plain() -> Table {
 }
 
 /// Sets two spaces after each column and none before the first; columns from index `numbers_from` on are right-aligned.
-/// It affects the rows that the table already has.
+/// The settings apply to the columns of the rows that the table already has.
 pub fn set_columns(table: &mut Table, numbers_from: Option<usize>) {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));

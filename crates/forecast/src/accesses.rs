@@ -46,14 +46,14 @@ pub struct Access {
     pub measured: f64,
     /// Relative difference between the fastest block of measurements and the lower quartile of the blocks.
     pub scatter: f64,
-    /// Cycles predicted by the ideal model: each level has the cost measured with lists well inside it, lists get all
-    /// of each cache, and accesses are independent.
+    /// Cycles predicted by the ideal model. In this model, each level has the cost measured with lists well inside it,
+    /// a list gets all of each cache, and accesses are independent.
     pub ideal: f64,
     /// Cycles predicted by a model that was fitted to other sizes.
     pub fitted: f64,
 }
 
-/// Errors of both models, as shares of the measured cycles.
+/// Errors of both models, as fractions of the measured cycles.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct LevelError {
     /// Number of list sizes.
@@ -73,19 +73,19 @@ pub struct LevelError {
 pub struct Fitted {
     /// Name of the level.
     pub level: String,
-    /// Cycles of one access that the level answers.
+    /// Cycles of one access that finds its data in this level.
     pub cycles: f64,
-    /// Share of the cache that the list gets; `None` for memory.
+    /// Fraction of the cache that the list gets; `None` for memory.
     pub share: Option<f64>,
     /// Steepness of the step where lists become larger than the cache: 1 for independent accesses.
     pub steepness: Option<f64>,
 }
 
 /// Measures this machine's accesses at each size for the duration `each`, and compares the models with them. `at` is an
-/// additional size.
+/// additional size of a list, in bytes.
 ///
 /// # Errors
-/// When the caches are unknown, memory is short, or the sizes do not distinguish the levels.
+/// Returns an error if the caches are unknown, memory is short, or the sizes do not distinguish the levels.
 pub fn accesses(
     machine: &Described,
     at: Option<u64>,

@@ -26,7 +26,7 @@ use taut_sys::Clock;
 pub const FRAME_BYTES: [usize; 6] = [64, 128, 256, 512, 1024, 1518];
 /// Number of frames of one size, which differ only in a counter.
 const FRAMES: u64 = 256;
-/// Shares of R_max at which latency is reported.
+/// Fractions of R_max at which latency is reported.
 pub const LOADS: [f64; 4] = [0.1, 0.5, 0.8, 0.95];
 /// Number of runs, whose means give the interval. Each run loads the rules again and has its own memory; runs of all
 /// kinds of traffic are interleaved.
@@ -38,7 +38,7 @@ const WARM_UP: usize = 3;
 /// Minimum length of an interruption, absolute and as a multiple of the packets' usual time.
 const SHORTEST_INTERRUPTION_NS: f64 = 1000.0;
 const TIMES_USUAL: f64 = 4.0;
-/// Share of the core that interruptions may take before a note mentions it.
+/// Fraction of the core's time that interruptions may take before a note mentions them.
 const DISTURBED: f64 = 0.05;
 /// Number of packets in each simulation of latency.
 const PACKETS: u64 = 30_000;
@@ -99,7 +99,7 @@ pub struct OfTraffic {
     pub highest: Prediction,
     /// Time that a packet waits if the ring is full, ns.
     pub ring_ns: f64,
-    /// Latency at shares of R_max.
+    /// Latency at fractions of R_max.
     pub latency: Vec<AtLoad>,
 }
 
@@ -114,10 +114,10 @@ pub struct Alone {
     pub max_ns: f64,
 }
 
-/// Latency at a share of R_max, with random (Poisson) arrivals.
+/// Latency at a fraction of R_max, with random (Poisson) arrivals.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct AtLoad {
-    /// Share of R_max.
+    /// Rate as a fraction of R_max.
     pub share: f64,
     /// Offered rate, packets per second.
     pub rate_pps: f64,
@@ -421,7 +421,8 @@ impl Found {
             let lengths = ServiceTime::from_samples(&self.interruptions_ns)?;
             vacations = vacations.with_random(interruptions.per_second, lengths)?;
         }
-        // The distribution has the shape measured with lonely packets, shifted to the mean time on a busy core.
+        // The distribution has the shape that was measured with lonely packets, shifted so that its mean is the mean
+        // time on a busy core.
         let mean_ns = self.alone_ns.iter().sum::<f64>() / self.alone_ns.len().max(1) as f64;
         let service = ServiceTime::from_samples(&self.alone_ns)?
             .shifted(self.busy_ns.value + asked.io_ns - mean_ns)?;
@@ -520,7 +521,8 @@ mod tests {
         assert!((held_up.interruptions.share - share).abs() < 1e-9);
         let expected = (1.0 - share) * 1.25e6;
         assert!((held_up.highest.estimate.value - expected).abs() < 1.0);
-        // Closer to R_max packets wait longer, at most for a full ring plus the packets in service.
+        // At rates closer to R_max, packets wait longer: at most for a full ring and the packets that are being
+        // processed.
         let of = |at: usize| held_up.latency[at];
         assert!(of(0).p50_ns < of(2).p50_ns && of(2).p50_ns < of(3).p50_ns);
         assert!((of(3).rate_pps - 0.95 * expected).abs() < 1.0);

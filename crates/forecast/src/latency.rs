@@ -24,9 +24,9 @@ const BEYOND: f64 = 30.0;
 /// The parameters of a simulated core.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// Cycles of a packet, without the cycles of its batch.
+    /// Cycles for each packet, in addition to those for its batch.
     pub packet_cycles: f64,
-    /// Cycles of a batch.
+    /// Cycles for each batch, regardless of its number of packets.
     pub batch_cycles: f64,
     /// Clock of the core, Hz.
     pub clock_hz: f64,
@@ -43,7 +43,7 @@ pub struct Asked {
     /// The sender and receiver of the packets, on a core that may be interrupted; without an observer, sending and
     /// receiving are never delayed.
     pub observer: Option<Observer>,
-    /// Time that packets spend between sender and core, the sum of both ways, ns.
+    /// Time that packets spend between sender and core, the sum of both directions, ns.
     pub transfer_ns: f64,
     /// Number of packets in each run.
     pub packets: u64,
@@ -74,7 +74,7 @@ pub struct Latency {
     pub rate_pps: f64,
     /// Packets per second that the core sustains.
     pub saturation_pps: f64,
-    /// Arriving rate as a share of the sustainable rate.
+    /// Arrival rate as a fraction of the sustainable rate.
     pub load: f64,
     /// Fraction of the packets that arrived at a full ring.
     pub loss: f64,

@@ -1,5 +1,6 @@
-//! Evaluates models for this machine, or for a machine that a file describes: its packet rate and bottleneck, the
-//! latency of packets, the cores that a chain needs. Also fits models to measurements.
+//! Evaluates models for this machine, or for a machine that a file describes. The models give the machine's packet rate
+//! and bottleneck, the latency of packets, and the cores that a chain needs. This crate also fits models to
+//! measurements.
 //!
 //! The types to know:
 //!

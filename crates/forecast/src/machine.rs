@@ -14,8 +14,8 @@ use taut_model::resource::bandwidth::{line_bit_s, memory_bit_s, pcie_bit_s};
 use taut_model::resource::{Costs, Machine};
 use taut_sys::Clock;
 
-/// Assumed cycles of an access to caches and to memory if they were not measured: those of Table 4.2, and of the memory
-/// of the machines in that table.
+/// Assumed cycles of an access to each cache and to memory if they were not measured. The values are those of Table
+/// 4.2, and for memory those of the machines in that table.
 const ASSUMED_LEVEL_CYCLES: [f64; 3] = [4.0, 12.0, 29.0];
 const ASSUMED_MEMORY_CYCLES: f64 = 250.0;
 
@@ -32,7 +32,7 @@ pub struct Described {
     /// Clock of the cores, GHz.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ghz: Option<f64>,
-    /// Share of each core for other work, 0 to 1: c_other.
+    /// Fraction of each core's time for other work, 0 to 1: c_other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<f64>,
     /// Total rate of the links through which packets leave: `10G`, `2x25G`.
@@ -254,7 +254,7 @@ impl Described {
     /// Returns the machine's caches, or `None` if they are unknown.
     ///
     /// # Errors
-    /// Their sizes do not ascend, or a value is invalid.
+    /// The sizes of the caches do not ascend, or a value is invalid.
     pub fn hierarchy(&self) -> Result<Option<Hierarchy>, ForecastError> {
         if self.caches.is_empty() {
             return Ok(None);

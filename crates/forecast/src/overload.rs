@@ -1,8 +1,8 @@
 //! Predicts the highest rate of a function before overload, from the results folders of `taut generate --out`. One
-//! folder is of a plain forwarder and one of the function between the same ports, at a rate at which packets do not
+//! folder is of a plain forwarder, and one is of the function between the same ports, at a rate at which packets do not
 //! queue. (Gallenmüller 2021, section 5.4.4, eqs. 5.9 and 5.10.) Another folder of the function, at a higher rate
 //! without overload, gives a second prediction, by the queueing model (`taut_model::queueing::saturation`). A folder of
-//! the function under bursts gives a third, from the worker's own time for the packets.
+//! the function under bursts gives a third prediction, from the worker's own time for the packets.
 
 use crate::ForecastError;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ const EFFORT: Effort = Effort {
     runs: 3,
     seed: 1,
 };
-/// Share of a core's time in use above which packets queue, so latency is no longer the service time alone.
+/// Fraction of a core's time in use above which packets queue, so that latency is no longer the service time alone.
 const LONELY: f64 = 0.3;
 /// Mean number of packets from which a batch counts as full: larger batches hardly change the time per packet.
 const FULL: f64 = 24.0;
@@ -61,8 +61,8 @@ pub struct Full {
     pub cpu_us: f64,
     /// Mean number of packets in a batch.
     pub batch: f64,
-    /// The highest rate that the core sustains, packets/s: the share of time without interruptions, divided by the time
-    /// per packet.
+    /// The highest rate that the core sustains, packets/s: the fraction of time without interruptions, divided by the
+    /// time per packet.
     pub highest_pps: f64,
 }
 
@@ -78,7 +78,7 @@ pub struct Busy {
     pub measured: Latencies,
 }
 
-/// The latencies of one device at one rate, from one folder per run.
+/// The latencies of one device at one rate, with one folder for each run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Latencies {
     /// Median over the runs' median latencies, µs, with its interval. Packets of a run depend on each other, so a
@@ -100,12 +100,12 @@ pub struct Latencies {
     histogram: LatencyHistogram,
 }
 
-/// Rate and total share of the interruptions of a core.
+/// Rate of the interruptions of a core, and the fraction of the time that they take.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Taken {
     /// Interruptions per second.
     pub per_second: f64,
-    /// Share of the time that interruptions take, 0 to 1.
+    /// Fraction of the time that interruptions take, 0 to 1.
     pub share: f64,
 }
 
@@ -243,13 +243,12 @@ fn middle<T>(of: &[T], told: impl Fn(&T) -> f64) -> f64 {
 
 /// Predicts the highest rate of a function from the latencies of a plain forwarder and of the function. The queueing
 /// model also uses the latencies of the `busy` function at a higher rate without overload. A third prediction uses the
-/// worker's time under `bursts`. Interruptions are the given ones, or else those that the forwarder's core recorded, or
-/// the function's core.
+/// worker's time under `bursts`. The interruptions are the given ones. If none are given, they are those that the
+/// forwarder's core recorded, or else those that the function's core recorded.
 ///
 /// # Errors
 /// The function is not slower than the forwarder, or interruptions take the entire core. The `busy` measurement is not
 /// at a higher rate, or its latencies match no queue. The worker under bursts recorded no time.
-/// busier, or its latencies match no queue. The worker under bursts recorded no time.
 pub fn tipping_point(
     forwarder: Latencies,
     function: Latencies,
@@ -364,7 +363,7 @@ fn by_queue(
     let mut held_up = 0.0;
     for one in interruptions {
         vacations = vacations.with_periodic(one.rate_hz, 1e3 * one.duration_us)?;
-        // The interruption delays packets that arrive while it lasts, and those in transit when it begins.
+        // An interruption delays the packets that arrive while it lasts, and the packets in transit when it begins.
         let way_us = function.median_us.value - forwarder.median_us.value;
         held_up += one.rate_hz * (one.duration_us + way_us.max(0.0)) / 1e6;
     }
@@ -541,7 +540,8 @@ mod tests {
 
     #[test]
     fn the_queue_of_a_busy_core_reveals_its_packet_cost() {
-        // 14 us for lonely packets and 12 for those of a busy core, and 5 % of the packets up to 4.5 us more.
+        // A lonely packet takes 14 us and a packet of a busy core takes 12 us. 5 % of the packets take up to 4.5 us
+        // more.
         let (forwarder, function) = (measured(1e4, 500.0), measured(1e4, 14_000.0));
         let busy = measured(75_000.0, 12_000.0);
         let find = |busy| tipping_point(forwarder.clone(), function.clone(), busy, None, &[]);
@@ -561,11 +561,11 @@ mod tests {
         assert!(highest.low <= highest.value && highest.value <= highest.high);
         assert!(highest.value > 75_000.0, "{highest:?}");
         assert_eq!(queue.highest.errors.unwrap().count, 4);
-        // The bound, from the time of lonely packets, is too low.
+        // The bound is too low, because it is derived from the time of lonely packets.
         let bound = bound.highest.estimate.value;
         assert!(bound < 0.93 * truth_pps, "{bound}");
-        // One busy folder was not busier, and one cannot be the same function, as its packets take less time than the
-        // forwarder's.
+        // The first `busy` folder is not at a higher rate. The second cannot be of the same function, because its
+        // packets take less time than those of the forwarder.
         let faster = read(&[1], &LONELY_PACKETS.replace("10000", "20000")).unwrap();
         for (busy, says) in [
             (measured(5_000.0, 12_000.0), "expected a higher rate"),

@@ -1,4 +1,4 @@
-//! Bars in text that show the used share of each resource at the rate at which the first resource is exhausted.
+//! Bars in text that show the used fraction of each resource at the rate at which the first resource is exhausted.
 
 use taut_figure::table;
 use taut_measure::quantity::{rate, share};
@@ -7,7 +7,7 @@ use taut_model::resource::{Carried, Limit};
 /// Characters of a full bar.
 const WIDE: usize = 40;
 
-/// Returns a line for each resource, with the rate that this resource alone would carry, and its used share at the
+/// Returns a line for each resource, with the rate that this resource alone would carry, and its used fraction at the
 /// machine's highest rate.
 pub fn bars(carried: &Carried) -> String {
     let mut out = table::plain();

@@ -14,7 +14,7 @@ use taut_model::resource::{Costs, Packets};
 const BURSTS: [usize; 4] = [1, 8, 32, 64];
 /// Maximum number of cores tried.
 const MOST_CORES: u32 = 256;
-/// Largest load of a core that is tried, as a share of its saturation: above it any disturbance builds a queue.
+/// Largest load of a core that is tried, as a fraction of its saturation. Above it, any interruption builds a queue.
 const MOST_LOAD: f64 = 0.95;
 
 /// A latency bound: `p99.9<50us`.

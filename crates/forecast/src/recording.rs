@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn interruptions_of_both_cores_are_clipped_to_the_measured_period() {
-        // One began before the first packet was due, one outlasted the last.
+        // The first interruption began before the intended send time of the first packet, the third ended after the
+        // last packet, and the fourth began after it.
         let device = "[[-500, 1500], [200000, 50000], [990000, 30000], [1200000, 5000]]";
         let noted = format!(
             r#"{{"generator": {{"unkept": 0, "each": []}}, "device": {{"unkept": 0, "each": {device}}}}}"#

@@ -44,7 +44,7 @@ mod tests {
         let mut budget = Budget::new(50, 10, 1_000);
         let mut admitted = |now: u64| (0..1000).filter(|_| budget.admits(now)).count();
         assert_eq!(admitted(1_000), 50);
-        // The remainder of a wait is not lost.
+        // Time that is too short for one more token counts towards the next token.
         assert_eq!([1_009, 1_039, 1_040].map(&mut admitted), [0, 3, 1]);
         assert_eq!(admitted(100_000), 50);
         // A clock that runs backwards adds no tokens.

@@ -1,5 +1,5 @@
-//! A catalog of functions: where a chain's names are looked up. `taut-functions` has the catalog of taut; a program
-//! that uses the engine as a library can hand in one of its own.
+//! A catalog of functions, in which the engine looks up the function names of a chain. `taut-functions` has the catalog
+//! of taut; a program that uses the engine as a library can supply its own catalog.
 
 use crate::{Entry, Function, KernelVersion, SettingsError, UpcallVersion};
 use taut_settings::suggestion;

@@ -247,7 +247,8 @@ fn serve(
         control.answer(&line, &mut input, &mut output, loading)?;
         // The worker may share this core, and many requests may have arrived together.
         std::thread::yield_now();
-        // Requests that arrive together are put into force together: each alone would wait for the worker.
+        // The worker has to confirm changes. Requests that arrive together are confirmed together, because each
+        // separate confirmation would wait for the worker.
         if !input.buffer().contains(&b'\n') {
             if let Err(stuck) = control.settle() {
                 // The pending replies report success, but their changes are not in force.

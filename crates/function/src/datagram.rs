@@ -46,7 +46,8 @@ impl Seen {
                 ip: headers.ip(),
                 is_v4: headers.layer3() == Layer3::Ipv4,
                 udp: headers.transport(),
-                // The value comes from the checked length: a memif peer may have changed it since.
+                // The end is derived from the length that the parser checked: a memif peer may have changed the length
+                // in the frame since.
                 end: headers.transport() + HEADER_LEN_BYTES + udp.payload().len(),
             }),
             Err(_) => Self::Malformed,
@@ -142,8 +143,8 @@ impl Datagram {
             .fold()
     }
 
-    /// Changes the UDP checksum by as much as [`Datagram::sum`] has changed. A wrong one stays wrong, and a missing one
-    /// stays missing. (RFC 1624.)
+    /// Updates the UDP checksum after a change of the datagram; `before` is the value of [`Datagram::sum`] before the
+    /// change. A wrong checksum stays wrong, and a missing one stays missing. (RFC 1624.)
     #[inline]
     pub fn update_checksum(&self, frame: &mut [u8], before: u16) {
         let after = self.sum(frame);

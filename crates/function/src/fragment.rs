@@ -1,4 +1,5 @@
-//! Fragments IPv4 packets above the MTU of a link. (RFC 791 section 3.2, RFC 1812 section 4.2.2.7.)
+//! Fragmentation of IPv4 packets that are longer than the MTU of a link. (RFC 791 section 3.2, RFC 1812 section
+//! 4.2.2.7.)
 
 use taut_wire::{Headers, Ipv4, Layer3, checksum};
 
@@ -51,10 +52,9 @@ fn shape(frame: &[u8], mtu: u16) -> Result<(Ipv4<&[u8]>, usize), Uncut> {
     }
 }
 
-/// Calls `each` with the fragments of the packet in `frame`, in order: the bytes before the payload of each, and its
-/// payload. The packet of each has at most `mtu` bytes. Returns false if the packet must not or cannot be fragmented.
-/// Reasons are that it is not IPv4, that it forbids fragmentation, or that it is a fragment that ends after the longest
-/// packet.
+/// Calls `each` with the bytes before the payload and the payload of each fragment of the packet in `frame`, in order.
+/// The IP packet of each fragment has at most `mtu` bytes. Returns false if the packet must not or cannot be
+/// fragmented: it is not IPv4, forbids fragmentation, or is itself a fragment that ends after the longest packet.
 pub fn cut(frame: &[u8], mtu: u16, mut each: impl FnMut(&[u8], &[u8])) -> bool {
     let Ok((ip, ip_at)) = shape(frame, mtu) else {
         return false;
@@ -90,7 +90,8 @@ pub fn cut(frame: &[u8], mtu: u16, mut each: impl FnMut(&[u8], &[u8])) -> bool {
     true
 }
 
-/// Returns the header of later fragments, and its length in bytes: with the options that are copied into every one.
+/// Returns the header of all fragments except the first, and its length in bytes. The header has only the options that
+/// must be copied into every fragment.
 fn later_header(header: &[u8]) -> ([u8; LONGEST_HEADER_BYTES], usize) {
     let mut later = [END_OF_OPTIONS; LONGEST_HEADER_BYTES];
     later[..20].copy_from_slice(&header[..20]);

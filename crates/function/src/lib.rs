@@ -3,22 +3,23 @@
 //! The types to know:
 //!
 //! - [`Function`]: sees each batch and marks or changes packets. A worker owns it.
-//! - [`Entry`]: its name, its one-line summary, and how to make it from a table of settings.
+//! - [`Entry`]: the name and one-line summary of a function, and its constructor from a table of settings.
 //! - [`Context`]: the time and the ports that belong to a batch.
 //!
-//! The worker calls `prepare` once on its own core, then `process` for every batch. Punted packets go to the function's
-//! [`Handler`] on the slow path. A function declares its requirements ([`Needs`]), such as how several workers can share
-//! it ([`Spread`]), and finds in [`Shared`] the state that the first one made. `in_kernel.rs` describes the settings of a
-//! function's XDP programs. `counts.rs` has the counters that others may read while a function runs. `taut-functions`
-//! lists all functions.
+//! The worker calls `prepare` once on its own core, then `process` for every batch. The function's [`Handler`]
+//! processes punted packets on the slow path. A function declares its requirements ([`Needs`]), such as how several
+//! workers can share the function ([`Spread`]). In [`Shared`] it finds the state that the function of the first worker
+//! has created. `in_kernel.rs` describes the settings of a function's XDP programs. `counts.rs` has the counters that
+//! other threads may read while a function runs. `taut-functions` lists all functions.
 //!
 //! # State that workers share
 //!
-//! A function says by its [`Spread`] which worker may process a packet: any, the packet's owner, or only one. The
-//! function of the first worker makes shared state and puts it into [`Shared`], where the others find it. The control
-//! plane of a function reaches the workers in two ways. `changes.rs` is a ring of small changes per worker, which takes
-//! a few of them before each batch. `table_swap.rs` is a table that is built aside and replaced as a whole. A worker
-//! reads one counter per batch, never waits, and returns the old table to the thread that made it.
+//! A function declares by its [`Spread`] which worker may process a packet: any worker, the packet's owner, or only one
+//! worker. The function of the first worker creates the shared state and puts it into [`Shared`], where the functions
+//! of the other workers find it. The control plane of a function reaches the workers in two ways. `changes.rs` is a
+//! ring of small changes per worker; the worker applies a few of them before each batch. `table_swap.rs` is a table
+//! that is built separately and replaced as a whole. A worker reads one counter per batch, never waits, and returns the
+//! old table to the thread that made it.
 
 #![forbid(unsafe_code)]
 
@@ -88,9 +89,9 @@ pub trait Function {
         Needs::default()
     }
 
-    /// Prepares it for a worker that will sleep: has `alarm` watch the descriptors that become readable when there is
-    /// work. The worker makes one more iteration before it sleeps, and calls [`Function::disarm`] when it is awake.
-    /// Returns false if the worker must keep polling: work is left, or the function cannot wake it.
+    /// Prepares the function for a worker that will sleep: registers with `alarm` the descriptors that become readable
+    /// when there is work. The worker makes one more iteration before it sleeps, and calls [`Function::disarm`] when it
+    /// is awake. Returns false if the worker must keep polling: work is left, or the function cannot wake the worker.
     fn arm(&mut self, alarm: &mut Alarm) -> bool {
         let _ = alarm;
         self.needs().empty_batches != EmptyBatches::Polls
@@ -99,14 +100,14 @@ pub trait Function {
     /// Ends the preparation for sleep, because the worker is awake.
     fn disarm(&mut self) {}
 
-    /// Returns the number of packets that it buffers, or will still emit for packets that it has processed. A function
-    /// that is replaced at runtime is called with empty batches until this is 0.
+    /// Returns the number of packets that the function buffers, or will still emit for packets that it has processed. A
+    /// function that is replaced at runtime is called with empty batches until this number is 0.
     fn held(&self) -> usize {
         0
     }
 
-    /// Sets its worker's number and the state that the workers share. Called for one worker after another, before
-    /// [`Function::prepare`].
+    /// Sets the number of the function's worker, and the state that the workers share. The functions of the workers are
+    /// called one after another, before [`Function::prepare`].
     ///
     /// # Errors
     /// Fails if its settings do not suffice for that many workers.
@@ -114,12 +115,13 @@ pub trait Function {
         Ok(())
     }
 
-    /// Writes the owner of each packet of the batch, by index, for functions that are [`Spread::Homes`]; [`ANY`] leaves
-    /// the packet at its worker. The batch contains only frames that have just arrived at a port.
+    /// Writes the number of the owner, a worker, of each packet into the last argument, at the packet's index in the
+    /// batch. Called for functions that are [`Spread::Homes`]. [`ANY`] leaves the packet at the worker that received
+    /// it. The batch contains only frames that have just arrived at a port.
     fn homes(&self, _: &Batch, _: &Context, _homes: &mut [u8; BATCH_CAPACITY]) {}
 
     /// Sets which ports of the chain timestamp arriving packets by the time of day ([`Batch::arrivals`]). Called before
-    /// [`Function::prepare`] if any port does.
+    /// [`Function::prepare`] if at least one port does.
     fn stamped_ports(&mut self, _: &[bool]) {}
 
     /// Allocates memory and does slow preparations such as calibration. Called once, on the worker's own core, before
@@ -131,7 +133,8 @@ pub trait Function {
         Ok(())
     }
 
-    /// Prepares as [`Function::prepare`] does. It reports slow steps to the watcher and stops at its request.
+    /// Prepares the function as [`Function::prepare`] does. It reports slow steps to the watcher and stops when the
+    /// watcher requests it.
     ///
     /// # Errors
     /// Fails as [`Function::prepare`] does, or if it was stopped.
@@ -160,19 +163,21 @@ pub trait Function {
     }
 
     /// Returns the count of an outcome or another event by its name. Returns none if the function has no such count, or
-    /// cannot read it at the moment. If the functions of all workers count together, the first one returns it.
+    /// if the count is unavailable at the moment. If the functions of all workers count together, the function of the
+    /// first worker returns the count.
     fn count_of(&self, name: &str) -> Option<u64> {
         let outcomes = self.outcomes();
         let found = outcomes.iter().find(|outcome| outcome.0 == name);
         found.map(|outcome| outcome.1)
     }
 
-    /// Receives the counts that it needs, in order: before the first batch, and then at most ten times a second. The
-    /// counts are those of its worker and the worker's functions; none if nothing counts under that name.
+    /// Receives the counts that [`Needs::counts`] names, in the same order: before the first batch, and then at most
+    /// ten times a second. The counts are those of the function's worker and of all functions of that worker. A count
+    /// is none if no counter has that name.
     fn hear_counts(&mut self, _: &[Option<u64>]) {}
 
-    /// Returns the counters that others may read while it runs, if it has any. Called once, after
-    /// [`Function::prepare`]. Functions of several workers that count together return the same.
+    /// Returns the counters that other threads may read while the function runs, if there are any. Called once, after
+    /// [`Function::prepare`]. Functions of several workers that count together return the same counters.
     fn counted(&self) -> Option<Arc<dyn Counted>> {
         None
     }
@@ -185,18 +190,18 @@ pub struct Needs {
     pub spread: Spread,
     /// The calls with empty batches that the function needs.
     pub empty_batches: EmptyBatches,
-    /// True if it chooses egress ports ([`Batch::send_to`]); its chain may then have any number of ports.
+    /// True if the function chooses egress ports ([`Batch::send_to`]); its chain may then have any number of ports.
     pub chooses_ports: bool,
-    /// True if it creates or delays packets. Those lose the egress port that an earlier function chose, so it cannot
-    /// share a chain with a function that chooses egress ports.
+    /// True if the function creates or delays packets. Those packets lose the egress port that an earlier function
+    /// chose, so the function cannot share a chain with a function that chooses egress ports.
     pub forgets_ports: bool,
-    /// True if its verdicts require bytes that nobody else can change, during the call or later. Peers that share the
-    /// ingress memory could change them ([`taut_port::Port::own_bytes`]).
+    /// True if the verdicts of the function require bytes that no other process can change, during the call or later.
+    /// Peers that share the ingress memory could change them ([`taut_port::Port::own_bytes`]).
     pub own_bytes: bool,
-    /// True if it only sets MAC addresses by egress port. Frames that later functions create without addresses
-    /// ([`Passage::lacks_addresses`]) pass through it as well.
+    /// True if the function only sets MAC addresses by egress port. Frames that later functions create without
+    /// addresses ([`Passage::lacks_addresses`]) pass through the function as well.
     pub sets_addresses: bool,
-    /// The names of the chain's counts that it receives ([`Function::hear_counts`]).
+    /// The names of the chain's counts that the function receives ([`Function::hear_counts`]).
     pub counts: Vec<String>,
 }
 
@@ -244,7 +249,8 @@ impl Default for Member {
 /// The value for a packet that any worker may process ([`Function::homes`]).
 pub const ANY: u8 = u8::MAX;
 
-/// The connection to a caller that waits for functions: they report progress to it, and stop at its request.
+/// The connection to a caller that waits while functions are prepared. The functions report progress to the caller, and
+/// stop when the caller requests it.
 #[derive(Clone, Copy)]
 pub struct Watcher<'a> {
     /// The flag that is set when the functions are no longer needed.
@@ -299,8 +305,8 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// The reason why a function cannot be made from its settings. It begins with the key that it is about, if there is
-/// one.
+/// The reason why a function cannot be made from its settings. The text begins with the wrong key, if the error is in a
+/// key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingsError(pub String);

@@ -1,5 +1,5 @@
 //! Policing by virtual scheduling (the generic cell rate algorithm, ITU-T I.371 annex A) with bytes in the place of
-//! cells. A meter is one time and the cost of a byte.
+//! cells. A meter stores one time and the cost of a byte.
 //!
 //! crates/xdp/ebpf/xdp_gateway.bpf.c computes the same.
 
@@ -15,8 +15,8 @@ const BURST_NS: u64 = 10_000_000;
 /// The smallest burst in bytes; the packet that exceeds the burst still passes.
 const BURST_BYTES: u64 = 15_000;
 
-/// Returns the cost of a byte at a rate, rounded up so that the rate is never exceeded: to one part in a hundred
-/// thousand at 100 Gbit/s.
+/// Returns the cost of a byte at a rate. The cost is rounded up, so that the rate is never exceeded; at 100 Gbit/s the
+/// rounding error is at most one part in a hundred thousand.
 pub fn cost(kbps: NonZeroU64) -> u64 {
     const ONE_KBPS_BYTE_NS: u64 = 8_000_000;
     ((ONE_KBPS_BYTE_NS * UNITS_PER_NS) << COST_DIGITS).div_ceil(kbps.get())
@@ -167,7 +167,8 @@ mod tests {
         }
     }
 
-    /// Returns the bytes that pass in a time in seconds, of packets of mixed sizes that arrive at `times` the rate.
+    /// Returns the offered bytes and the passed bytes in `seconds` seconds, of packets of mixed sizes that arrive at
+    /// `times` the rate.
     fn passed(kbps: u64, times: f64, seconds: f64) -> (u64, u64) {
         let mut meter = meter(kbps);
         let mut random = fastrand::Rng::with_seed(kbps);
@@ -189,7 +190,7 @@ mod tests {
     #[test]
     fn traffic_below_the_rate_passes_and_excess_is_dropped() {
         for kbps in [64, 1000, 50_000, 1_000_000, 10_000_000] {
-            // At low rates the burst is the bytes of a second or two, which is visible.
+            // At low rates the burst is as much as the bytes of a second or two, which is visible in the result.
             let seconds = (2e5 / kbps as f64).clamp(0.2, 120.0);
             let rate = kbps as f64 * 125.0 * seconds;
             let burst = (BURST_BYTES as f64).max(kbps as f64 * 125.0 * 0.01);

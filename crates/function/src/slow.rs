@@ -1,4 +1,4 @@
-//! The work that a function leaves to a thread next to its worker, on packets that the worker does not forward.
+//! The slow path of a function: a thread in addition to the worker processes packets that the worker does not forward.
 
 use crate::budget::Budget;
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ pub type Send<'a> = dyn FnMut(Passage, &[u8]) -> bool + 'a;
 /// A handler of packets on the slow path. It belongs to the thread of the slow path: it may allocate and take its time,
 /// and the worker never waits for it.
 pub trait Handler: std::marker::Send {
-    /// Processes a packet; false leaves it to later handlers.
+    /// Processes a packet. Returns false to leave the packet to the handlers of later functions.
     fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool;
 
     /// Sends frames from other sources than the worker; returns true if there were any. Called repeatedly.

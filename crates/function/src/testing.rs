@@ -4,8 +4,8 @@ use crate::datagram::Seen;
 use taut_port::{Batch, PoolHandle};
 use taut_wire::Headers;
 
-/// Returns a batch of one frame, as a port could deliver it, with `headroom` bytes of headroom, which may be more or less
-/// than in a pool's buffers.
+/// Returns a batch of one frame, as a port could deliver it. `headroom` is the frame's headroom in bytes, which may be
+/// more or less than in a pool's buffers.
 ///
 /// # Panics
 /// Panics if there is no memory, or if the frame is longer than a buffer.

@@ -236,7 +236,8 @@ fn calibrate() -> Result<Cost, PortError> {
     let pool = PoolHandle::new(4, false)?;
     let mut packet = Batch::new();
     pool.fill(&mut packet, 1, 60);
-    // Without a known cost, a packet owes as many steps as cycles. The last burn owes nothing but is called anyway.
+    // Until the cost is known, a packet owes as many steps as cycles. The last burn owes no steps, but it is called all
+    // the same.
     let mut burns = [STEPS[0], STEPS[1], 0].map(Burn::new);
     let mut samples = [const { Vec::new() }; 3];
     let mut unseen = Vec::new();

@@ -89,7 +89,7 @@ impl Prefix {
             None => (text, None),
         };
         let address: IpAddr = address.parse().ok()?;
-        // The first 96 bits of a mapped address mark it as one.
+        // The first 96 bits of a mapped address are the same for all IPv4 addresses.
         let (whole, before) = if address.is_ipv4() {
             (32, 96)
         } else {

@@ -319,7 +319,7 @@ impl Impair {
         });
     }
 
-    /// Releases packets for `to_port` until `most` packets leave together.
+    /// Releases packets for `to_port` that are due, until `most` packets leave in this batch.
     fn release(&mut self, to_port: usize, most: usize) {
         let mut index = 0;
         while index < self.held.len() && self.out.len() < most {
@@ -363,7 +363,7 @@ impl Function for Impair {
         }
         self.out.clear();
         let arrived = batch.len();
-        // A worker's batches contain no more than its burst.
+        // A worker's batches contain at most as many packets as its burst size.
         let limit = arrived + batch.room();
         let mut index = 0;
         batch.take_marked(|packet, marks| {
@@ -458,7 +458,7 @@ impl Log {
             "taut: impair: {}: {e}; the log ends here, traffic goes on",
             self.path.display()
         );
-        // Writing its buffer would fail again.
+        // Dropping the writer would flush its buffer, which would fail again.
         if let Some(out) = self.out.take() {
             drop(out.into_parts());
         }

@@ -45,8 +45,8 @@ struct Settings {
 struct Lua {
     settings: Settings,
     member: Member,
-    /// The script of this worker. It is none before `prepare`, because a function that only describes itself runs no
-    /// script.
+    /// The script of this worker. It is none before `prepare`, because a function that is created only to describe
+    /// itself must run no script.
     script: Option<FunctionScript>,
 }
 

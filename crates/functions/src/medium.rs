@@ -147,7 +147,7 @@ impl Medium {
         !self.ready.is_empty() || next_ns.is_some_and(|ns| ns <= self.now_ns())
     }
 
-    /// Releases the packets for that port until `most` packets leave together.
+    /// Releases packets for that port that are due, until `most` packets leave in this batch.
     fn release(&mut self, to_port: usize, most: usize) {
         let now_ns = self.now_ns();
         while let Some(ended) = self.medium.take(now_ns) {
@@ -195,7 +195,7 @@ impl Function for Medium {
             return;
         }
         self.out.clear();
-        // A worker's batches contain no more than its burst.
+        // A worker's batches contain at most as many packets as its burst size.
         let limit = batch.len() + batch.room();
         batch.take_marked(|packet, marks| {
             if marks.is_kept() {

@@ -45,8 +45,8 @@ struct Settings {
 struct Plugin {
     settings: Settings,
     member: Member,
-    /// The state of the library, for this worker. It is none before `prepare`, because a function that only describes
-    /// itself runs no library code.
+    /// The state of the library, for this worker. It is none before `prepare`, because a function that is created only
+    /// to describe itself must run no library code.
     state: Option<State>,
 }
 

@@ -142,7 +142,7 @@ mod tests {
                 prop_assert_eq!(new ^ old, key);
             }
             prop_assert_eq!(process(&mut *function, &changed).0, frame.clone());
-            // A wrong one stays wrong, and a missing one stays missing.
+            // A wrong checksum stays wrong, and a missing checksum stays missing.
             frame[41] ^= 1;
             prop_assert!(!is_checksum_right(&process(&mut *function, &frame).0));
             frame[40..42].fill(0);

@@ -94,7 +94,7 @@ fn coded_streams_survive_seeded_operations() {
     for round in 0..600 {
         let mut bytes = vec![0; random.usize(..150)];
         random.fill(&mut bytes);
-        // Half of them have no forgeries.
+        // Half of the inputs contain no forged packets.
         for operation in bytes.iter_mut().skip(1).step_by(2) {
             if round % 2 == 0 && *operation % 16 > 12 {
                 *operation = 0;

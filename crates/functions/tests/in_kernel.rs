@@ -401,7 +401,7 @@ fn nat_follows_connections_alike_in_the_kernel() {
     };
     let mut random = fastrand::Rng::with_seed(11);
     let mut outside = Vec::new();
-    // The range of numbers is small, so that some are the expected ones.
+    // The range of sequence numbers is small, so that some numbers are the expected ones.
     for number in 0..400_u16 {
         let inside = ([10, 0, 1, number as u8], 2000 + number);
         let first = packet_of(inside, PEER, Some((2, 100, 0)));

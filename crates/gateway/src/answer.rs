@@ -1,5 +1,5 @@
-//! Frames that the gateway creates, all of which the slow path sends. The slow path itself creates the replies, which
-//! leave through the ingress port of the packet that caused them. The worker creates end markers and echo requests,
+//! The frames that the gateway creates. The slow path sends all of them. It creates the replies itself, and sends a
+//! reply through the ingress port of the packet that caused it. The worker creates end markers and echo requests,
 //! because it knows the path to their receivers. An end marker must follow the last packet of its path, and every frame
 //! that the slow path sends does.
 
@@ -53,8 +53,8 @@ impl Answering {
         }
     }
 
-    /// Writes the reply to a packet and returns its length in bytes. The result is a length of 0 for a packet that
-    /// needs no reply, and none for a packet to which the gateway does not have to reply.
+    /// Writes the reply to a packet and returns the reply's length in bytes. Returns a length of 0 for a packet that
+    /// needs no reply, and none for a packet that the gateway is not responsible for.
     fn answer(&mut self, punted: &Punted<'_>, reply: &mut [u8; LONGEST_BYTES]) -> Option<usize> {
         let frame = punted.frame;
         match punted.cause {
@@ -81,7 +81,7 @@ impl Answering {
                     Layer3::Ipv4 => self.own.v4().map(IpAddr::V4),
                     _ => self.own.v6().map(IpAddr::V6),
                 };
-                // Not every sender accepts an error (RFC 1812 section 4.3.2.7).
+                // An error must not be sent to every kind of sender (RFC 1812 section 4.3.2.7).
                 let length = icmp_error(frame, IcmpError::TooBig(fits), from?, reply);
                 let length = length.filter(|_| self.errors.admits());
                 Some(length.unwrap_or(0))
@@ -162,7 +162,7 @@ pub(super) struct Way {
     pub macs: (Mac, Mac),
 }
 
-/// Messages that the worker creates, until a batch takes them to the slow path.
+/// The messages that the worker has created and that wait for a batch to the slow path.
 pub(super) struct Messages {
     waiting: VecDeque<(u8, Packet)>,
 }

@@ -1,4 +1,5 @@
-//! A bearer: a match and an action. It exists as text (a line of CSV, a JSON object) and in the form of the gateway.
+//! A bearer: a match and an action. A bearer has two forms: text (a line of CSV, a JSON object) and the values that the
+//! gateway uses.
 
 use super::slot::{NO_QFI, Slot};
 use serde::{Deserialize, Serialize};
@@ -20,8 +21,8 @@ pub enum Match {
     /// Packets to the user at this address. Only the first 64 bits of an IPv6 address count, which are the user's own
     /// (TS 23.501 section 5.8.2.2).
     User(IpAddr),
-    /// Packets that rule `place` of classifier `number` matches; `number` is below 2^24. No packet has this match on
-    /// arrival: only classification assigns it.
+    /// Packets that the rule at position `place` of classifier `number` matches; `number` is below 2^24. No arriving
+    /// packet has this match: only classification assigns it.
     Rule {
         /// The number of the packet classifier, from 1.
         number: u32,
@@ -34,7 +35,7 @@ pub enum Match {
 const V4_KEYS: u64 = 1 << 32;
 /// The first key of rules of a classifier: above every IPv4 address.
 const RULE_KEYS: u64 = V4_KEYS << 1;
-/// The first key of IPv6; lower prefixes have only special addresses (::/30).
+/// The first key of IPv6. IPv6 prefixes with lower keys contain only special addresses (::/30).
 const V6_KEYS: u64 = RULE_KEYS << 1;
 
 /// Returns true if a key belongs to a rule of a classifier.
@@ -131,7 +132,7 @@ pub enum Action {
     Encapsulate {
         /// The TEID that the peer assigned to the tunnel.
         teid: u32,
-        /// The QoS flow to mark packets with, in a PDU session container.
+        /// The QoS flow with which packets are marked, in a PDU session container.
         qfi: Option<u8>,
         /// The addresses of the tunnel.
         path: Path,
@@ -142,8 +143,8 @@ pub enum Action {
     Drop,
     /// Packets are dropped because a gate of the control plane is closed: counted separately.
     Block,
-    /// Packets are dropped although the control plane requested buffering until the user is reached. The control plane
-    /// is notified if it supports that, and the packets are counted separately.
+    /// Packets are dropped although the control plane requested buffering until the user is reached. If the control
+    /// plane supports notifications, it is notified. The packets are counted separately.
     Hold,
     /// Packets are classified by rules, each of which has a bearer of its own.
     Classify {
@@ -345,7 +346,7 @@ impl FromStr for BearerText {
 
 impl BearerText {
     /// Validates the text and returns its bearer. `own` are the gateway's addresses. The default local address is the
-    /// first of them with the peer's IP version.
+    /// first address in `own` with the peer's IP version.
     ///
     /// # Errors
     /// Returns the error and the correct form.
@@ -457,7 +458,7 @@ impl fmt::Display for BearerText {
     }
 }
 
-/// Parses a CSV file, all of it or nothing.
+/// Parses a CSV file. An error in one line refuses the complete file.
 ///
 /// # Errors
 /// Returns the number of the first wrong line, from 1, and the error in it.

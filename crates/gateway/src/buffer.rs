@@ -1,5 +1,5 @@
-//! Packets that are buffered until their user is reached (3GPP TS 29.244 section 5.2.4). They are copies in separate
-//! memory, so that no ring waits for them. Limits apply per rule and in total.
+//! Packets that are buffered until their user is reached (3GPP TS 29.244 section 5.2.4). The packets are copied into
+//! separate memory, so that they occupy no ring. Limits apply per rule and in total.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl HeldInAll {
     }
 }
 
-/// A packet as it arrived, the key of its rule's bearer, and its egress port.
+/// A buffered packet: the frame as it arrived, the key of its rule's bearer, and its egress port.
 #[derive(Debug)]
 struct Entry {
     key: u64,
@@ -134,7 +134,7 @@ impl HeldPackets {
         let before = held.waiting.fetch_add(1, Ordering::Relaxed);
         let length = u16::try_from(frame.len()).ok();
         let length = length.filter(|length| usize::from(*length) <= self.pool.room());
-        // Packets that follow released ones leave soon, so the rule's limit does not apply to them.
+        // Packets that queue after released packets leave soon, so the rule's limit does not apply to them.
         let taken = length.filter(|_| is_due || before < most);
         let Some(mut packet) = taken.and_then(|length| self.pool.take(length)) else {
             held.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -279,7 +279,7 @@ mod tests {
         packets.release(7);
         assert!(packets.is_due(1) && !packets.is_due(0) && packets.is_key_due(7));
         assert_eq!(taken(&mut packets, 1, 2), [0, 1]);
-        // The packet follows others of its key, although it could leave.
+        // Although this packet could leave at once, it follows the earlier packets of its key.
         assert!(packets.hold(7, &[9; 60], &first, 1));
         packets.release(8);
         assert_eq!(taken(&mut packets, 1, 64), [2, 9, 50]);
@@ -315,7 +315,7 @@ mod tests {
                 match what {
                     0..=1 => {
                         let frame = [&[next[at], at as u8][..], &[0; 58]].concat();
-                        // A key has one port.
+                        // All packets of a key leave through one port.
                         if packets.hold(key + 1, &frame, &rules[at], at % 2) {
                             kept += 1;
                         }

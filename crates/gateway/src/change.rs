@@ -1,5 +1,5 @@
-//! The changes of the bearer table and its paths: a ring to each worker's copy of the table, and the copy of the kernel
-//! programs.
+//! The changes of the bearer table and of its paths. A ring carries them to each worker's copy of the table; they are
+//! also applied to the copy of the kernel programs.
 
 use super::Path;
 use super::classifier::Classifier;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use taut_function::changes::{self, RING, Stuck};
 use taut_port::PortError;
 
-/// The limit on changes per batch: applying that many takes less time than a packet waits for its batch.
+/// The limit on changes per batch. Applying that many changes takes less time than a packet waits for its batch.
 const MOST_PER_BATCH: usize = 8;
 
 /// A change of the table; changes are applied in order.
@@ -46,7 +46,8 @@ pub(super) enum Change {
     Forget(u64),
 }
 
-/// Another copy of the table besides the workers', which applies every change immediately: that of the kernel programs.
+/// A copy of the table in addition to the workers' copies: that of the kernel programs. It applies every change
+/// immediately.
 pub(super) trait Mirror: Debug + Send {
     /// Applies a change to this copy.
     fn make(&self, change: &Change) -> io::Result<()>;

@@ -107,8 +107,8 @@ fn ask(
                 .unwrap_or(Err(ErrorKind::UnexpectedEof.into()))?;
             let answer: Answer = serde_json::from_str(&line)?;
             if let Some(error) = answer.error {
-                // A data plane that hangs is awaited. One that has ended is reported at once, before the gateway
-                // disconnects.
+                // The client waits for a data plane that hangs. A data plane that has ended is reported at once, before
+                // the gateway disconnects.
                 let ends =
                     error.starts_with(&Refused::Stuck.to_string()) && asked.elapsed() < PATIENCE;
                 return match ends {
@@ -146,7 +146,7 @@ mod tests {
             };
             let mut text = serde_json::to_vec(&answer).unwrap();
             text.push(b'\n');
-            // The client leaves at the first refusal, with up to 99 further requests sent.
+            // The client disconnects at the first refusal, after it has sent up to 99 further requests.
             if (&stream).write_all(&text).is_err() {
                 break;
             }

@@ -1,5 +1,5 @@
 //! The rules by which the packets of one tunnel or user are classified (3GPP TS 29.244 section 5.2.1): the first
-//! matching rule decides. Each rule has a bearer of its own, and with it path, action and rates like other bearers.
+//! matching rule decides. Each rule has its own bearer, and thus a path, an action and rates like other bearers.
 
 use super::bearer::Match;
 use super::buffer::Held;
@@ -20,9 +20,9 @@ pub(super) struct Choice {
     /// The position of the rule. With the number of the classifier, it identifies the rule's bearer.
     pub place: u8,
     pub is_uplink: bool,
-    /// The filters, of which a packet has to match one; all packets match if there is none.
+    /// The filters of the rule. A packet has to match at least one of them; without filters, all packets match.
     pub filters: Vec<FlowFilter>,
-    /// The QoS flows of matching packets, a bit each; 0 for any mark.
+    /// The QoS flows of matching packets, one bit each; 0 if the mark of a packet does not matter.
     pub flows: u64,
     /// The usage rules that count the packets of the rule.
     pub usages: Vec<Arc<Usage>>,
@@ -51,8 +51,8 @@ impl Choice {
 }
 
 impl Classifier {
-    /// Returns the index of the rule that matches a packet. `look` parses the packet if necessary, and returns none if
-    /// filters do not apply to it; `flow` is the QoS flow of its mark.
+    /// Returns the index of the rule that matches a packet. `look` parses the packet if a filter needs that; it returns
+    /// none for packets to which filters do not apply. `flow` is the QoS flow of the packet's mark.
     #[inline]
     pub(super) fn choose<'a>(
         &self,
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(place(&[choice("", 0), choice(dns, 0)], None), Ok(0));
         assert_eq!(place(&[choice(web, 0)], None), Err(Unclassified::NoRule));
         assert_eq!(place(&[], None), Err(Unclassified::NoRule));
-        // The marks are those of another flow, or none.
+        // Some packets have the mark of another flow, or no mark.
         let marked = [
             choice(dns, 1 << 9),
             choice(web, 0),

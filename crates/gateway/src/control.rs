@@ -1,5 +1,5 @@
-//! The control plane of the gateway's bearers. It checks every change before it reaches the worker, so that a set of
-//! changes is applied as a whole or not at all.
+//! The control plane of the gateway's bearers. It checks every change before a worker gets it, so that a set of changes
+//! is applied as a whole or not at all.
 
 use super::bearer::{Bearer, MOST_PATHS, Match, Path};
 use super::buffer::HeldInAll;
@@ -31,7 +31,7 @@ pub struct Control {
     /// The ports and MAC addresses of tunnel peers, shared with the workers.
     peers: Peers,
     senders: Senders,
-    /// Changes of a failed set that the kernel programs have applied and could not undo.
+    /// Changes that belong to a refused set: the kernel programs have applied them, and undoing them has failed.
     owed: Vec<Change>,
     /// The counts of PFCP, if it is in use.
     pub(super) signalling: Option<Arc<Counts>>,
@@ -203,8 +203,8 @@ impl Control {
         (self.table.len(), paths, self.limited.in_use().0)
     }
 
-    /// Grants all requests, in order, or none. Granted changes always reach the worker, before any later ones;
-    /// [`Control::settle`] waits until they have.
+    /// Grants all requests, in order, or none. Granted changes always reach the worker, before any later changes;
+    /// [`Control::settle`] waits until they are in force.
     ///
     /// # Errors
     /// Returns the number of the first request that cannot be granted, from 0, and the reason.
@@ -227,8 +227,8 @@ impl Control {
             let changes = plan.changes.clone();
             self.undo(plan);
             let refused = Refused::Kernel(e.to_string());
-            // An undo step may concern a change that the kernel never applied. Its entries are set to this table's
-            // state.
+            // A step that undoes a change may concern a change that the kernel never applied. The entries of such a
+            // step are set to the state of this table.
             self.owed = self.still_refused(changes);
             return Err((0, refused));
         }
@@ -247,8 +247,8 @@ impl Control {
         Ok(())
     }
 
-    /// Sends all granted changes, except those already on their way to the worker. Nothing is granted while changes
-    /// could not be sent, so at most one set of changes waits.
+    /// Sends all granted changes, except those that are already on their way to the worker. No set is granted while
+    /// earlier changes could not be sent, so at most one set of changes waits.
     fn catch_up(&mut self) -> Result<(), Refused> {
         self.senders.catch_up()?;
         if !self.owed.is_empty() {
@@ -278,7 +278,7 @@ impl Control {
                     Some(cost) => Change::Meter { number, cost },
                     None => return false,
                 },
-                // No bearer uses a new path.
+                // No bearer uses a new path yet.
                 Change::Path(..)
                 | Change::EndMarker { .. }
                 | Change::Echo { .. }
@@ -463,8 +463,8 @@ impl Classifiers {
         (1..=self.most).contains(&(number as usize))
     }
 
-    /// Returns an unused number. Numbers are tried round robin, so that the returned number has been unused for long.
-    /// There are as many numbers as bearers, and each classifier has one, so the search is short.
+    /// Returns an unused number. Numbers are tried round robin, so the returned number has been unused for long. There
+    /// are as many numbers as bearers, and each classifier has one number, so the search is short.
     fn number(&mut self, taken: &[u32]) -> Option<u32> {
         for _ in 0..self.most {
             self.next = self.next % self.most + 1;
@@ -624,10 +624,10 @@ mod tests {
     fn a_worker_receives_pending_changes_before_new_ones() {
         let (mut control, mut receiver) = control(10_000);
         control.senders.first.patience = Duration::ZERO;
-        // The changes exceed the ring, and nobody applies any.
+        // There are more changes than the ring has space for, and no worker applies them.
         let many: Vec<_> = (1..=6000).map(|teid| Wish::Add(relay(teid, 7))).collect();
         let granted = control.grant(&many);
-        // Nothing more is granted, so the pending changes do not grow.
+        // No further set is granted, so that the number of pending changes does not grow.
         let more = control.grant(&[Wish::Add(relay(7000, 7))]);
         assert_eq!(more, Err((0, Refused::Stuck)));
         assert_eq!(control.settle(), Err(Refused::Stuck));
@@ -644,7 +644,7 @@ mod tests {
     #[derive(Debug, Clone, Default)]
     struct Fickle {
         made: Arc<Mutex<Vec<Change>>>,
-        /// The number of changes that it still accepts.
+        /// The number of changes that the copy still accepts.
         takes: Arc<AtomicUsize>,
     }
 
@@ -700,7 +700,8 @@ mod tests {
                 control.grant(&before).unwrap();
                 sent(&mut receiver);
                 let (said, limits) = (kernel.says(), control.limits(one));
-                // It accepts some of the set, then none, or some of the changes that undo it.
+                // The copy accepts some changes of the set. Then it accepts none, or only some of the changes that undo
+                // the set.
                 kernel.takes.store(taken, Ordering::Relaxed);
                 let refused = control.grant(&wishes).unwrap_err();
                 assert!(matches!(refused, (0, Refused::Kernel(_))), "{refused:?}");
@@ -756,7 +757,7 @@ mod tests {
             assert_eq!(control.get(Match::Teid(1)), Some(relay(1, 7)));
             assert_eq!(sent(&mut receiver), []);
         }
-        // Refused requests hold no path.
+        // Refused requests do not occupy a path number.
         assert_eq!(control.paths.numbers.len(), 2);
     }
 
@@ -772,7 +773,7 @@ mod tests {
 
     #[test]
     fn meters_are_shared_by_name_and_end_with_their_bearers() {
-        // The worker gets no meters; the kernel's programs, which have their own, do.
+        // The worker gets no meters; the kernel programs do, because they have meters of their own.
         let kernel = Fickle::default();
         kernel.takes.store(usize::MAX, Ordering::Relaxed);
         let (sender, mut receiver) = changes(None).unwrap();
@@ -793,13 +794,14 @@ mod tests {
             control.grant(&wishes).unwrap();
             let changes = sent(&mut receiver);
             assert_eq!(begun(), 2, "round {round}: {changes:?}");
-            // The positions of its meters are sent before the entry refers to them.
+            // The meter numbers of a bearer are sent before its entry is marked as metered.
             let at = |wanted: fn(&Change) -> bool| changes.iter().position(wanted).unwrap();
             let police = at(|c| matches!(c, Change::Police { key: 1, .. }));
             let set = at(|c| matches!(c, Change::Set(s) if s.key == 1 && s.is_metered()));
             assert!(police < set);
             assert_eq!(control.limits(two), [limit(1, 1000), limit(2, 500)]);
-            // Another path with the same rates keeps the meters. Another rate restarts one, for both.
+            // Another path with the same rates keeps the meters. Another rate restarts one meter, which both bearers
+            // share.
             control.grant(&[Wish::Put(relay(2, 8))]).unwrap();
             let changes = sent(&mut receiver);
             assert_eq!(begun(), 0, "{changes:?}");
@@ -828,7 +830,7 @@ mod tests {
                 meters: UNMETERED,
             };
             assert!(sent(&mut receiver).contains(&none));
-            // The numbers are free again.
+            // The meter numbers are free again.
             assert_eq!(control.limited.in_use(), (0, 2));
         }
     }
@@ -869,7 +871,7 @@ mod tests {
         }
         let unknown = Wish::Limit(Match::Teid(9), [None, None]);
         assert!(control.grant(&[unknown]).is_err());
-        // There are two meters for each bearer of the table.
+        // The limit is two meters for each bearer of the table.
         let mut room = Limited::new(1);
         for rule in [1, 2] {
             room.take(limit(rule, 1).unwrap(), &mut Vec::new()).unwrap();

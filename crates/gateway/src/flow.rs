@@ -1,6 +1,6 @@
-//! Filters for single flows of a user. A flow description names addresses, protocol and ports (3GPP TS 29.212 section
-//! 5.4.2, the subset of IPFilterRule, RFC 6733 section 4.3.1, that it allows). A filter may also have a few other
-//! fields (TS 29.244 section 8.2.5).
+//! Filters for single flows of a user. A flow description names addresses, protocol and ports. Its syntax is the subset
+//! of IPFilterRule (RFC 6733 section 4.3.1) that 3GPP TS 29.212 section 5.4.2 allows. A filter may also compare a few
+//! other fields (TS 29.244 section 8.2.5).
 
 use std::net::IpAddr;
 use taut_function::tuple::{Tuple, mapped};
@@ -300,7 +300,7 @@ mod tests {
             assert_eq!(fits(text, &down, false), wanted, "{text}");
             assert_eq!(fits(text, &up, true), wanted, "{text}");
         }
-        // The other direction is another flow, unless the ends are equal.
+        // The other direction is another flow, unless both endpoints are equal.
         assert!(!fits(
             "permit out 17 from 198.51.100.7 to assigned",
             &down,
@@ -401,7 +401,7 @@ mod tests {
     }
 
     proptest! {
-        /// A packet matches the description of its own addresses and ports, and none that differs in one bit.
+        /// A packet matches the description of its own addresses and ports, and no description that differs in one bit.
         #[test]
         fn a_flow_fits_its_own_description_only(
             far: [u8; 4], user: [u8; 4], ports: (u16, u16), bit in 0..32_u32, length in 1..=32_u32, is_uplink: bool,

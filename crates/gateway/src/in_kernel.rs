@@ -60,7 +60,7 @@ fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, SettingsError
 impl Mirror for Arc<KernelGateway> {
     fn make(&self, change: &Change) -> io::Result<()> {
         match *change {
-            // Packets that need a classifier cause an upcall.
+            // Packets that need a classifier are passed to the worker by an upcall.
             Change::Set(Slot { key, .. }) | Change::Remove(key) | Change::Police { key, .. }
                 if is_of_rule(key) =>
             {
@@ -75,7 +75,7 @@ impl Mirror for Arc<KernelGateway> {
                 meters: UNMETERED,
             } => gone(self.unmeter(key)),
             Change::Police { key, meters } => self.meter(key, meters),
-            // The worker sends these.
+            // The worker sends these messages itself.
             Change::EndMarker { .. }
             | Change::Echo { .. }
             | Change::Classifier { .. }

@@ -1,5 +1,5 @@
-//! A worker's list of tunnel paths, which it looks up by number. IPv4 paths take 16 bytes, so that those of many peers
-//! stay in the cache next to the table.
+//! A worker's list of tunnel paths, which is looked up by path number. An IPv4 path takes 16 bytes, so that the paths
+//! of many peers stay in the cache next to the table.
 
 use super::Path;
 use super::parser::Own;
@@ -90,7 +90,7 @@ impl KnownPaths {
             ends,
             port: NOWHERE,
         };
-        // The memory of its number was allocated before as well.
+        // The memory for the path's number was allocated before as well.
         self.numbers.insert(path, number);
     }
 
@@ -168,10 +168,10 @@ mod tests {
         );
         assert_eq!(paths.peers.left(3), None);
         assert_eq!(paths.take(3, 0), Some(v4));
-        // The same path is set again: packets have left through port 0 in between.
+        // The same path is set again after packets have left through port 0.
         paths.set(3, v4);
         assert_eq!((paths.get(3), paths.peers.left(3)), (Some(v4), Some(0)));
-        // Another path gets the old one's number, and the old one comes back with another number.
+        // Another path gets the number of the old path, and the old path later gets another number.
         paths.set(3, v6);
         assert_eq!((paths.get(3), paths.peers.left(3)), (Some(v6), None));
         assert_eq!((paths.number(&v4), paths.number(&v6)), (None, Some(3)));

@@ -1,30 +1,30 @@
-//! GTPU: the user plane of a mobile gateway (3GPP TS 29.281). It relays between tunnels as a serving gateway does
-//! (Lange et al., CNSM 2015), and ends tunnels as a UPF or PDN gateway does.
+//! GTPU: the user plane of a mobile gateway (3GPP TS 29.281). It relays packets between tunnels as a serving gateway
+//! does (Lange et al., CNSM 2015), and terminates tunnels as a UPF or PDN gateway does.
 //!
-//! Each batch goes through three passes: read the headers, look all of them up, act (`plane`). The bearers change
-//! between batches, by a few changes at a time that come through a ring (`change`).
+//! Each batch goes through three passes: read the headers of all packets, look up their bearers, apply the actions
+//! (`plane`). The bearers change between batches: each time, a worker takes a few changes from a ring (`change`).
 //!
 //! A session of a 5G core may also need flow filters, usage reports, buffering and QFI marks. A **classifier**
 //! implements these for the packets of one tunnel or user. The bearer names its classifier. The first matching rule of
-//! the classifier names a bearer, so every rule has a path, an action and rates like any bearer. A bearer without rules
-//! is looked up and applied as if classifiers did not exist. A packet with a classifier leaves the fast path at the
-//! point where undeliverable packets are dropped (`left_out`), gets a second lookup, and returns to the fast path.
-//! Classifiers are immutable. The control plane makes them and sends them to the workers through the ring of changes.
-//! All workers share the usage counters (`usage`) and the buffered packets (`buffer`). Workers notify the control plane
-//! through a ring (`event`), from which PFCP's thread makes reports (`pfcp`).
+//! the classifier names another bearer, so every rule has a path, an action and rates like any bearer. A bearer without
+//! a classifier is looked up and applied as if classifiers did not exist. A packet with a classifier leaves the fast
+//! path at the point where undeliverable packets are dropped (`left_out`), gets a second lookup, and returns to the
+//! fast path. Classifiers are immutable. The control plane makes them and sends them to the workers through the ring of
+//! changes. All workers share the usage counters (`usage`) and the buffered packets (`buffer`). Workers notify the
+//! control plane through a ring (`event`), from which PFCP's thread makes reports (`pfcp`).
 //!
 //! # Design
 //!
-//! The gateway keeps a table of 16-byte entries per worker, four to a cache line, and looks up a whole batch at once,
-//! so that the cache misses overlap. The control plane (`control.rs`) has a table of the same form. It checks a set of
-//! changes as a whole and sends it through a ring (`change.rs`). The control socket (`server.rs`) and PFCP (`pfcp/`)
-//! both call it. A pure function computes the bearers of a PFCP session from its rules (`pfcp/session/follow.rs`), so a
-//! modification is the difference of two results. The slow path sends replies (`answer.rs`); the worker sends end
-//! markers, because they follow the last packet of their path.
+//! Each worker has a table of 16-byte entries, four to a cache line, and looks up a complete batch at once, so that the
+//! cache misses overlap. The control plane (`control.rs`) has a table of the same form. It checks a set of changes as a
+//! whole and sends the set through a ring (`change.rs`). The control socket (`server.rs`) and PFCP (`pfcp/`) both call
+//! the control plane. A pure function computes the bearers of a PFCP session from the session's rules
+//! (`pfcp/session/follow.rs`), so a modification is the difference of two results. The slow path sends replies
+//! (`answer.rs`); the worker creates end markers, because an end marker follows the last packet of its path.
 //!
-//! A meter stores a time and the cost of a byte (`meter.rs`). A bit in a bearer's entry says that the bearer has
-//! meters, so other bearers cost nothing more. Meters are looked up last (`policing.rs`), and a packet above the rate
-//! counts as dropped only. All workers share the meters, which the control plane creates (`limit.rs`).
+//! A meter stores a time and the cost of a byte (`meter.rs`). A bit in a bearer's entry marks bearers that have meters,
+//! so other bearers cost nothing more. Meters are looked up last (`policing.rs`), and a packet above the rate is
+//! counted as dropped only. All workers share the meters, which the control plane creates (`limit.rs`).
 
 #![forbid(unsafe_code)]
 
@@ -161,7 +161,7 @@ impl Gateway {
             };
             let text = std::fs::read_to_string(file).map_err(|e| wrong(None, e.to_string()))?;
             let bearers = read_csv(&text, own).map_err(|(line, e)| wrong(Some(line), e))?;
-            // The worker does not run yet, so its changes are applied here.
+            // The worker does not run yet, so the changes for it are applied here.
             plane
                 .load(&mut control, &bearers)
                 .map_err(|(line, e)| wrong(Some(line), e))?;

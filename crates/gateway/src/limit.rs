@@ -78,8 +78,8 @@ impl Limited {
         before.unwrap_or(UNMETERED)
     }
 
-    /// Counts one more bearer that uses a meter. The meter restarts if its rate has changed: the time that packets have
-    /// used up at the old rate would otherwise still count.
+    /// Counts one more bearer that uses a meter. The meter restarts if its rate has changed. Otherwise the time that
+    /// packets have used up at the old rate would still count.
     pub fn take(&mut self, limit: Limit, changes: &mut Vec<Change>) -> Result<Taken, Refused> {
         let mut begin = |number| {
             let cost = cost(limit.kbps);

@@ -31,8 +31,8 @@ outcomes! {
     ErrorIndication: "error indication",
     /// Packets in an unknown tunnel; the slow path sends an error indication to the peer, within its rate limit.
     UnknownTeid: "unknown TEID",
-    /// Packets in an unknown tunnel that cause no error indication: an end marker, or an upcall that the programs in
-    /// the kernel lost.
+    /// Packets in an unknown tunnel that cause no error indication: an end marker, or a packet whose upcall the
+    /// programs in the kernel lost.
     UnknownTeidUntold: "unknown TEID, untold",
     /// Packets to a user that has no tunnel.
     UnknownUser: "unknown user",
@@ -58,7 +58,7 @@ outcomes! {
     UnknownExtension: "unknown extension",
     /// A user packet that is not IP.
     NotIp: "user packet not IP",
-    /// A user packet out of a tunnel to one of the gateway's own addresses, which users must not reach.
+    /// A user packet from a tunnel to one of the gateway's own addresses, which users must not reach.
     ToGateway: "user packet to the gateway",
     /// GTP-U to the gateway through a port that is not for tunnels.
     WrongPort: "tunnel at a wrong port",

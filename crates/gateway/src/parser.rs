@@ -9,7 +9,8 @@ use taut_wire::{Error, EtherType, Fault, Gtpu, Headers, IpProtocol, Layer3, Sum,
 /// The extension headers that a tunnel endpoint knows: PDU session container, and the PDCP numbers (short and long),
 /// which belong to base stations and have no meaning here (TS 29.281 section 5.2.1, figure 5.2.1-3).
 const KNOWN_EXTENSIONS: [u8; 3] = [PDU_SESSION_CONTAINER, 0xc0, 0x82];
-/// The bits of an extension header type that every node on the path has to understand, not only the tunnel endpoint.
+/// The bits of an extension header type that mark a header which every node on the path, not only the tunnel endpoint,
+/// has to understand.
 const FOR_EVERY_NODE: u8 = 0xc0;
 
 /// The gateway's own addresses.
@@ -91,8 +92,8 @@ impl Seen {
         Self::usual(frame, own).unwrap_or_else(|| Self::any(frame, own))
     }
 
-    /// Parses an untagged IPv4 frame without options or fragments: one to a user, or GTP-U without optional fields,
-    /// with consistent lengths. Returns none for every other frame, which [`Self::any`] parses.
+    /// Parses an untagged IPv4 frame without options or fragments and with consistent lengths: a packet to a user, or
+    /// GTP-U without optional fields. Returns none for every other frame; [`Self::any`] parses those.
     #[inline(always)]
     fn usual(frame: &[u8], own: &Own) -> Option<Self> {
         const IP_AT: usize = 14;
@@ -282,8 +283,8 @@ mod tests {
     }
 
     proptest! {
-        /// For frames with exchanged bytes, truncated or extended, the short parser gives the result of the long one,
-        /// if it gives any.
+        /// For frames with exchanged bytes, truncated or extended, the fast parser gives no result, or the result of
+        /// the complete parser.
         #[test]
         fn the_fast_parser_agrees_with_the_complete_parser(
             to_gateway: bool, tunnelled: bool, len in 0usize..130,

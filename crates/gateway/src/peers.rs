@@ -1,8 +1,8 @@
 //! A table of the GTP-U peers, indexed by path, for frames that the gateway creates. An entry has the ingress port of
-//! the peer's last frame, the peer's MAC address, the last egress port to it, and its unanswered echo requests.
+//! the peer's last frame, the peer's MAC address, the last egress port to the peer, and the unanswered echo requests.
 //!
-//! All workers share it, because any of them may receive frames of a peer. Each word is independent, and an old value
-//! is acceptable for a moment, so no memory ordering is needed (`Relaxed` throughout).
+//! All workers share the table, because any worker may receive frames of a peer. Each word is independent, and an old
+//! value is acceptable for a moment, so no memory ordering is needed (`Relaxed` throughout).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
@@ -78,7 +78,7 @@ impl Peers {
         write(own, number(to));
     }
 
-    /// Returns the location of the path's peer by its last frame, if there was one.
+    /// Returns the port and MAC addresses that the last frame of the path's peer has shown, if there was such a frame.
     pub fn heard(&self, path: u16) -> Option<Heard> {
         let word = self.0.paths[usize::from(path)]
             .heard
@@ -127,7 +127,7 @@ impl Peers {
     }
 }
 
-/// Writes a word only if its value changes, because other cores have its cache line.
+/// Writes a word only if its value changes: an unnecessary write would remove the cache line from other cores.
 fn write(to: &AtomicU64, word: u64) {
     if to.load(Ordering::Relaxed) != word {
         to.store(word, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! The data plane of a worker: its copy of the table and its state, and the changes that it applies between batches.
-//! Batches pass through it in `plane/pass.rs`.
+//! The data plane of a worker: its copy of the table, its state, and the changes that it applies between batches.
+//! `plane/pass.rs` has the path of a batch through the data plane.
 
 mod act;
 mod classify;
@@ -41,7 +41,7 @@ pub(super) struct Plane {
     mtu: usize,
     others: Others,
     pub(super) pool: PoolHandle,
-    /// The messages that wait for the slow path, which sends them.
+    /// The messages that wait for the slow path to send them.
     pub(super) messages: Messages,
     pub(super) receiver: Receiver,
     pub(super) counts: Counts,
@@ -53,7 +53,8 @@ pub(super) struct Plane {
     is_draining: bool,
     /// Packets that are temporarily taken out of their batch.
     aside: Batch,
-    /// The count of batches, which selects one packet per batch to learn its peer's location.
+    /// The number of batches so far. It selects one packet of each batch, from which the port and MAC addresses of the
+    /// packet's peer are learned.
     batches: usize,
 }
 
@@ -176,7 +177,7 @@ impl Plane {
                     }
                 }
                 Change::Path(number, path) => paths.set(number, path),
-                // The control plane has applied it.
+                // The control plane has already applied this change.
                 Change::Meter { .. } => {}
                 Change::Police { key, meters } => policing.assign(key, meters),
                 Change::EndMarker { path, teid } => {
@@ -195,8 +196,9 @@ impl Plane {
 }
 
 /// Returns the egress port and MAC addresses for a frame that the gateway sends to a path's peer. The port is the one
-/// where the peer was last received. Otherwise it is the one that packets to the peer last used, or the first; it is
-/// always a tunnel port. The MAC addresses are known if the peer was received at that port.
+/// at which the peer's last frame arrived. If there is no such frame, it is the port that packets to the peer last
+/// used, or else the first port; it is always a tunnel port. The MAC addresses are known if the peer's last frame
+/// arrived at that port.
 #[cold]
 fn way_to(
     number: u16,

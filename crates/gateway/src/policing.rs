@@ -8,7 +8,7 @@ use std::time::Duration;
 use taut_function::meter::{SharedMeter, UNITS_PER_NS};
 use taut_sys::{Clock, filled_on_huge_pages, ticks};
 
-/// The number of meters of a bearer: its session's and its flow's.
+/// The number of meters of a bearer: one for its session and one for its flow.
 pub const METERS_PER_BEARER: usize = 2;
 
 /// The numbers of a bearer's meters, from 1; 0 for none.
@@ -104,7 +104,8 @@ impl Policing {
     /// Looks up the meters of a batch's bearers.
     pub fn look_up(&self, keys: &[u64], found: &mut [Slot]) {
         self.bearers.look_up(keys, found);
-        // These loads, like the table's, do not wait for each other: packet by packet they would.
+        // These loads are independent of each other, like those of the table. If the packets were processed one by one,
+        // each load would wait for the one before.
         let costs = found.iter().flat_map(places);
         black_box(costs.fold(0, |sum, place| {
             sum ^ self
@@ -115,8 +116,8 @@ impl Policing {
         }));
     }
 
-    /// Returns true, and counts the packet, if it is within all rates of its bearer. [`Policing::look_up`] has found
-    /// the meters.
+    /// Returns true, and counts the packet, if the packet is within all rates of its bearer. [`Policing::look_up`] has
+    /// found the meters.
     #[inline(always)]
     pub fn admits(&self, found: &Slot, now: u64, bytes: u16) -> bool {
         let meters = places(found).map(|place| self.meters.all.get(place));
@@ -193,7 +194,8 @@ mod tests {
         policing.assign(7, [1, 0]);
         policing.assign(8, [1, 2]);
         policing.assign(9, [3, 1]);
-        // The flow's rate limits it; its dropped packets do not count for the session.
+        // The rate of the flow limits this bearer; packets that the flow's meter drops do not count in the session's
+        // meter.
         assert_eq!(burst(&policing, 8, 0), 11);
         assert!((20..=21).contains(&burst(&policing, 9, 0)));
         assert!((68..=70).contains(&burst(&policing, 7, 0)));
@@ -204,7 +206,7 @@ mod tests {
         assert_eq!(burst(&policing, 8, 0), 1000);
         policing.assign(8, [2, 0]);
         assert_eq!(burst(&policing, 8, 0), 0);
-        // After a restart with another rate, it has counted nothing.
+        // A meter that was restarted with another rate has counted no packet.
         meters.begin(2, kbps(1000));
         assert_eq!(burst(&policing, 8, 0), 11);
     }

@@ -69,8 +69,8 @@ pub(super) fn write_outer(bytes: &mut [u8], path: &Path, traffic_class: u8) -> O
 }
 
 /// Moves a packet from one tunnel into another one. Sequence number, extension headers, UDP ports and traffic class
-/// stay; the hop limit is decremented. An existing UDP checksum is updated, not recomputed, so that corruption on the
-/// way stays visible.
+/// stay; the hop limit is decremented. An existing UDP checksum is updated rather than recomputed, so that the receiver
+/// still detects corruption that occurred earlier on the path.
 #[inline]
 pub(super) fn relay(
     packet: &mut Packet,
@@ -96,7 +96,7 @@ pub(super) fn relay(
     if hops <= 1 {
         return Err(Outcome::NoHopsLeft);
     }
-    // The value is the checked one: a memif peer may have changed it since.
+    // The new value is derived from the checked value: a memif peer may have changed the frame since.
     let hops_left = hops - 1;
     let Some(udp_and_gtpu) = transport.first_chunk::<16>() else {
         return Err(Outcome::Malformed);
@@ -152,7 +152,7 @@ pub(super) fn relay(
         return Err(Outcome::Malformed);
     };
     transport[12..16].copy_from_slice(&slot.teid.to_be_bytes());
-    // The value 0 means that there is none.
+    // A checksum of 0 means that there is no checksum.
     if old_checksum != 0 {
         let updated = Sum::ZERO.add_u16(!old_checksum).combine(change).checksum();
         transport[6..8].copy_from_slice(&udp::nonzero(updated).to_be_bytes());

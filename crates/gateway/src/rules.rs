@@ -1,5 +1,5 @@
 //! The bearers as rules of several fields, as in a software switch: a packet is compared with one rule after another,
-//! field by field, until one matches. The gateway of Lange et al. (CNSM 2015) searched its table in this way. This
+//! field by field, until a rule matches. The gateway of Lange et al. (CNSM 2015) searched its table in this way. This
 //! search exists for comparison only.
 
 use super::Match;
@@ -99,8 +99,8 @@ impl Rule {
         };
         match matched {
             Match::Teid(teid) => {
-                // The mask has the bits that all of its addresses share. An earlier step checks that the destination is
-                // one of them.
+                // The mask has the bits that all addresses of the gateway share. An earlier step checks that the
+                // destination is one of these addresses.
                 let first = own.first().map_or(0, |address| mapped(*address));
                 let differ = own.iter().fold(0, |all, it| all | mapped(*it) ^ first);
                 let mask = if own.is_empty() { 0 } else { !differ };
@@ -168,7 +168,7 @@ mod tests {
         ] {
             assert!(!rule.takes(&with(name, value)), "{name:?}");
         }
-        // For two addresses, the bit in which they differ is arbitrary.
+        // The two addresses differ in one bit, which the rule ignores: both values match.
         let rule = Rule::of(Match::Teid(7), &[own[0], "192.0.2.0".parse().unwrap()]);
         assert!(rule.takes(&asked));
         assert!(rule.takes(&with(Name::Destination, mapped(own[0]) - 1)));

@@ -1,5 +1,5 @@
-//! A gateway that only its caller drives: without sockets, threads and clocks of its own. Tests and fuzz targets check
-//! with it that its tables agree after any input.
+//! A gateway without sockets, threads and clocks, which runs only when its caller calls it. Tests and fuzz targets use
+//! it to check that its tables agree after any input.
 
 use super::pfcp::{Counts, Node};
 use super::{Control, Gateway, Match, Plane, Settings, Wish};
@@ -25,10 +25,10 @@ impl std::fmt::Debug for Detached {
 }
 
 impl Detached {
-    /// Creates a gateway from the function's settings; sockets that they name are not opened.
+    /// Creates a gateway from the function's settings. Sockets that the settings name are not opened.
     ///
     /// # Errors
-    /// Returns the error in them, or the requirement that the machine lacks.
+    /// Returns the error in the settings, or the requirement that the machine lacks.
     pub fn new(table: toml::Table) -> Result<Self, String> {
         let settings: Settings = settings(table).map_err(|e| e.0)?;
         let mut gateway = Gateway::new(settings.check().map_err(|e| e.0)?);
@@ -89,7 +89,7 @@ impl Detached {
         slow.is_some_and(|slow| slow.handle(punted, send))
     }
 
-    /// Counts held packets as [`taut_function::Function::held`] does.
+    /// Counts buffered packets as [`taut_function::Function::held`] does.
     pub fn held(&self) -> usize {
         self.plane.held_back()
     }
@@ -116,7 +116,8 @@ impl Detached {
         node.map_or_else(Vec::new, |node| node.look(now, &mut self.control))
     }
 
-    /// Returns the gateway's own PFCP requests that are due, with their destinations: responses make space for more.
+    /// Returns the gateway's own PFCP requests that are due, with their destinations. A response makes space for more
+    /// of them.
     pub fn due(&mut self, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
         let node = self.node.as_mut();
         node.map_or_else(Vec::new, |node| node.due(now))

@@ -1,10 +1,10 @@
 //! The bearer table: it maps a tunnel endpoint identifier or a user's address to the bearer's action.
 //!
-//! `hash` is open addressing at half load by cache lines of four slots: 32 bytes per bearer. A lookup touches one cache
-//! line, in a full table 1.05 on average. Lookups run a batch at a time, so that cache misses overlap. They compare
-//! with all four slots without a branch that could be mispredicted. `linear` scans the identifiers from the first one
-//! on. `rules` compares every packet with one bearer after another in several fields, as Lange et al. (CNSM 2015) did.
-//! Both exist for study.
+//! The search `hash` uses open addressing at half load by cache lines of four slots: 32 bytes per bearer. A lookup
+//! touches one cache line, in a full table 1.05 on average. Lookups run a batch at a time, so that cache misses
+//! overlap. A lookup compares its key with all four slots without a branch that could be mispredicted. The search
+//! `linear` scans the identifiers from the first one on. The search `rules` compares every packet with one bearer after
+//! another in several fields, as Lange et al. (CNSM 2015) did. `linear` and `rules` exist for study.
 
 use super::Match;
 use super::rules::{Asked, Rule};
@@ -12,7 +12,7 @@ use super::slot::Slot;
 use serde::Deserialize;
 use std::net::IpAddr;
 use taut_port::BATCH_CAPACITY;
-use taut_sys::filled_on_huge_pages;
+use taut_sys::{HashKey, filled_on_huge_pages};
 
 /// The search method of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -30,8 +30,8 @@ pub enum Matching {
 /// The number of slots in a cache line.
 const LINE_SLOTS: usize = 4;
 
-/// A cache line of a hash table. The search for a key begins with the first slot of its line and ends with an empty
-/// one, perhaps of a later line.
+/// A cache line of a hash table. The search for a key begins with the first slot of the key's home line and ends at an
+/// empty slot, perhaps in a later line.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct Line([Slot; LINE_SLOTS]);
@@ -60,6 +60,8 @@ pub(super) struct Table {
     matching: Matching,
     /// The cache lines of a `hash` table; empty if the table's capacity is 0.
     lines: Vec<Line>,
+    /// The secret that is mixed into keys, so that a control plane cannot choose tunnels whose keys collide.
+    secret: u64,
     /// The entries of a `linear` table, and of one of `rules`.
     list: Vec<Slot>,
     /// The rule of each entry of `list`, in a table of `rules`.
@@ -93,6 +95,7 @@ impl Table {
         Self {
             matching,
             lines,
+            secret: HashKey::of_process().seed(),
             list,
             rules,
             own: own.to_vec(),
@@ -121,7 +124,7 @@ impl Table {
     /// mixed ones, and scale to any number of lines).
     #[inline(always)]
     fn home(&self, key: u64) -> usize {
-        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = (key ^ self.secret).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         ((u128::from(hash) * self.lines.len() as u128) >> 64) as usize
     }
 
@@ -141,7 +144,8 @@ impl Table {
         }
     }
 
-    /// Returns the position of `key` in a non-empty `hash` table (Ok), or its position if it were added (Err).
+    /// Returns the position of `key` in a non-empty `hash` table (Ok), or the position where `key` would be added
+    /// (Err).
     fn place(&self, key: u64) -> Result<usize, usize> {
         let mut place = self.home(key) * LINE_SLOTS;
         loop {
@@ -193,7 +197,7 @@ impl Table {
             found.fill(Slot::EMPTY);
             return;
         }
-        // These loads do not wait for each other: the misses of a batch overlap.
+        // These loads do not wait for each other, so the cache misses of a batch overlap.
         let mut homes = [0; BATCH_CAPACITY];
         for ((key, found), home) in keys.iter().zip(found.iter_mut()).zip(&mut homes) {
             *home = self.home(*key);

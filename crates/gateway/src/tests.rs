@@ -572,7 +572,7 @@ fn oversized_packets_are_dropped_and_icmp_reports_the_tunnel_mtu() {
     let mut gateway = Bench::with(
         "10.45.0.2,encapsulate,0x20,192.0.2.9,9\n2001:db8:45::,encapsulate,0x21,2001:db8::9",
     );
-    // The limits are 1500 less 20 + 8 + 16, and less 40 + 8 + 8.
+    // The limits are the MTU of 1500 less 20 + 8 + 16 bytes of tunnel headers, and less 40 + 8 + 8 bytes.
     for (user, source, largest) in [
         ("10.45.0.2", "198.19.0.1", 1456),
         ("2001:db8:45::2", "2001:db8:99::1", 1444),
@@ -580,7 +580,7 @@ fn oversized_packets_are_dropped_and_icmp_reports_the_tunnel_mtu() {
         let frame = |packet: usize| {
             let mut frame = flow(source, user).frame(packet + 18).unwrap();
             if frame[12] == 8 {
-                // The bit is "don't fragment".
+                // The set bit is "don't fragment".
                 frame[20] = 0x40;
                 let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
                 Ipv4::new(ethernet.payload_mut()).unwrap().fill_checksum();
@@ -919,12 +919,12 @@ fn end_markers_leave_through_the_tunnel_port_of_their_peer() {
         for heard in &heard {
             let mut gateway = Bench::new(&format!("tunnels = [{tunnels}]"));
             gateway.add(lines);
-            // Nothing has passed yet, whichever port the batch is from.
+            // No packet has passed yet. The result does not depend on the port of the batch.
             for from_port in [0, 1] {
                 let way = way_of_end_marker(&mut gateway, from_port);
                 assert_eq!(way, (tunnels, NO_MACS));
             }
-            // A packet that leaves through another port, and one that arrived there, change nothing.
+            // A packet that leaves through a port that is not for tunnels, and one that arrives there, change nothing.
             gateway.pass(std::slice::from_ref(&user), tunnels);
             gateway.pass(std::slice::from_ref(heard), 1 - tunnels);
             assert_eq!(way_of_end_marker(&mut gateway, 0), (tunnels, NO_MACS));
@@ -1204,7 +1204,7 @@ fn invalid_control_requests_get_an_error_and_change_nothing() {
         assert_eq!(answer["ok"], false, "{request}");
         assert!(answer["error"].as_str().unwrap().len() > 5);
     }
-    // These are half a request, a line without end, and a file that does not arrive.
+    // The inputs are half a request, a line without end, and a file that does not arrive.
     drop(served.ask("{\"op\":", 0));
     drop(served.ask("{\"op\":\"load\",\"bytes\":1000}\n1,drop", 0));
     let mut stream = UnixStream::connect(served.path()).unwrap();

@@ -24,7 +24,8 @@ impl Counted {
         ]
     }
 
-    /// Returns the total, uplink and downlink counts at which these volumes are reached, counted from this value.
+    /// Returns the total, uplink and downlink counts at which these volumes are reached, if counting starts at this
+    /// value.
     pub fn and(self, volumes: &Volumes) -> [u64; 3] {
         let mut volumes = [volumes.total, volumes.uplink, volumes.downlink].into_iter();
         self.all().map(|since| {
@@ -55,7 +56,7 @@ pub(super) struct Usage {
     downlink: AtomicU64,
     /// The total, uplink and downlink counts that cause a notification.
     tell_at: [AtomicU64; 3],
-    /// The total, uplink and downlink counts from which on all packets are dropped.
+    /// The total, uplink and downlink counts at or above which all packets are dropped.
     stop_at: [AtomicU64; 3],
     /// True if a notification has been sent and not been processed yet.
     is_told: AtomicBool,
@@ -103,7 +104,8 @@ impl Usage {
         };
         volume.fetch_add(bytes, Ordering::Relaxed);
         if self.first_ticks.load(Ordering::Relaxed) == 0 {
-            // If several workers have a first packet, either time may stay.
+            // If several workers have a first packet at the same moment, the time of any of these packets may be
+            // stored.
             self.first_ticks.store(now_ticks.max(1), Ordering::Relaxed);
         }
         self.last_ticks.store(now_ticks.max(1), Ordering::Relaxed);

@@ -527,7 +527,7 @@ fn from_user(teid: u32, port: u16, qfi: Option<u8>) -> Vec<u8> {
         src_ip: GNB.into(),
         dst_ip: "192.0.2.1".parse().unwrap(),
     };
-    // Without a container the frame's builder makes it.
+    // A packet without a PDU session container is built by the ordinary frame builder.
     let Some(qfi) = qfi else {
         let flow = UdpFlow { ..flow };
         return flow
@@ -614,7 +614,7 @@ fn an_open5gs_session_buffers_notifies_forwards_counts_and_reports() {
     assert_eq!(upf.up(from_user(teid, 53, Some(2))), 0);
     assert_eq!(upf.up(from_user(teid, 53, None)), 0);
     assert_eq!(upf.count("wrong QoS flow"), 2);
-    // No report is due before the threshold: five down, one up, then six more.
+    // No report is due before the threshold. Five packets have passed down and one up; six more down follow.
     assert!(upf.told().is_empty());
     for mark in 6..=11 {
         assert_eq!(upf.down(to_user(53, mark)).len(), 1);
@@ -923,7 +923,7 @@ fn buffering_obeys_the_limit_and_notification_delay_of_the_smf() {
     // The SMF may also request it in its response to the report.
     let told = upf.told_after(Duration::from_millis(100), 0);
     assert_eq!(told[0].get(E::REPORT_TYPE), [1]);
-    // Without its own limit, the limit on all applies.
+    // The SMF suggests more packets than the limit on all buffered packets, so that limit applies.
     let open = [
         (E::BAR_ID, vec![1]),
         (E::SUGGESTED_BUFFERING_PACKETS_COUNT, vec![200]),
@@ -1024,7 +1024,7 @@ fn a_lost_base_station_is_reported_and_handled_as_configured() {
         };
         let echo = |upf: &mut Upf| {
             upf.gateway.take_changes();
-            // The next batch from either port takes them to the tunnel port.
+            // The next batch from either port carries the echo requests to the tunnel port.
             for from_port in [0, 1] {
                 assert!(upf.pass(&[], from_port).is_empty());
             }
@@ -1050,10 +1050,10 @@ fn a_lost_base_station_is_reported_and_handled_as_configured() {
         assert!(nodes(&mut upf, 0).is_empty());
         assert!(nodes(&mut upf, 59).is_empty());
         assert!(echo(&mut upf).is_empty());
-        // Two requests have no response.
+        // The next two requests get no response.
         assert!(nodes(&mut upf, 1).is_empty());
         assert_eq!(echo(&mut upf), [2]);
-        // This peer sends no response.
+        // This response does not count: its request was answered before.
         answered(&mut upf, 1);
         assert!(nodes(&mut upf, 3).is_empty());
         assert_eq!(echo(&mut upf), [3]);

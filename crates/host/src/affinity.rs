@@ -33,7 +33,7 @@ pub enum AffinityError {
     NotRealtime(#[from] CommandError),
 }
 
-/// Pins the calling thread to `cpu`. Threads and processes that it starts from now on inherit the pin.
+/// Pins the calling thread to `cpu`. Threads and processes that the thread starts afterwards inherit the pin.
 ///
 /// # Errors
 /// [`AffinityError::NotPinned`] if the CPU is absent, offline or not allowed.
@@ -96,8 +96,8 @@ fn group_of(pid: u32) -> Option<u32> {
 /// Danger: a SCHED_FIFO thread that polls without end is only preempted by higher priorities. Kernel threads of that
 /// CPU (soft interrupts, RCU, writeback) then wait. If every CPU polls, as on a two-CPU virtual machine, the machine
 /// can stall: no shell, no network, no disk. The kernel's throttle (`/proc/sys/kernel/sched_rt_runtime_us`, 95 % of
-/// each second by default) softens this at the price of a pause of up to 50 ms each second. That is far worse for
-/// latency than an ordinary priority. Use it only with a CPU left over for everything else.
+/// each second by default) softens this at the price of a pause of up to 50 ms each second. For latency, such a pause
+/// is far worse than an ordinary priority. Use this policy only if another CPU is left for everything else.
 ///
 /// # Errors
 /// [`AffinityError::PriorityOutOfRange`]; [`AffinityError::NotRealtime`] without the privilege, or

@@ -1,5 +1,5 @@
-//! Idle cores that poll instead of halting, while a request to the kernel is open. (Linux,
-//! Documentation/admin-guide/pm/cpuidle.rst, power management quality of service.)
+//! A request to the kernel that idle cores poll instead of halting. (Linux, Documentation/admin-guide/pm/cpuidle.rst,
+//! power management quality of service.)
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -27,7 +27,7 @@ impl Awake {
         Ok(Self { _request: request })
     }
 
-    /// Returns why this process cannot make a request, in a few words; `None` if it can.
+    /// Returns the reason why this process cannot make a request, in a few words; `None` if it can.
     pub fn why_not() -> Option<String> {
         let refused = requests().err()?;
         Some(match refused.kind() {

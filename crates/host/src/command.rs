@@ -57,8 +57,8 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, CommandEr
 }
 
 /// Runs lines of shell in order in a network namespace (that of this process if none is given), and returns their
-/// output. One process enters the namespace for all of them. There, `/sys` and `/proc/sys` show the namespace's own
-/// interfaces.
+/// output. One process enters the namespace for all lines. In the namespace, `/sys` and `/proc/sys` show the
+/// namespace's own interfaces.
 ///
 /// # Errors
 /// [`CommandError`], with the line that failed; later lines are not run.

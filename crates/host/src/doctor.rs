@@ -180,7 +180,7 @@ fn rights_of(
     program: &str,
 ) -> Check {
     let has = |right: Capability| match right {
-        // The older, wider right still includes these two.
+        // The older and wider right `CAP_SYS_ADMIN` still includes these two rights.
         Capability::Bpf | Capability::Perfmon => {
             !in_user_namespace && (held.contains(&right) || held.contains(&Capability::SysAdmin))
         }
@@ -241,7 +241,7 @@ fn cores(allowed: &BTreeSet<usize>, online: &BTreeSet<usize>) -> Check {
         online.len()
     );
     let mend = if online.len() > 1 {
-        // This applies to the shell and its children; if a cpuset forbids it, `taskset` reports that.
+        // The command changes the shell and its children. If a cpuset forbids the change, `taskset` reports that.
         format!("taskset -pc {} $$", format_cpu_list(online))
     } else {
         "give this machine a second core".to_owned()
@@ -420,7 +420,7 @@ mod tests {
         let unlimited = u64::MAX;
         let well = |held, limit| rights_of(held, limit, (false, false), "taut").verdict;
         assert_eq!(well(ALL, 0), Verdict::Well);
-        // These rights contain the older, wider one, and a memory limit replaces a right.
+        // `CAP_SYS_ADMIN` includes two of the required rights, and the memory limit makes a third unnecessary.
         let older = [
             Capability::NetRaw,
             Capability::NetAdmin,

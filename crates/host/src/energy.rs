@@ -304,7 +304,7 @@ impl CpuTime {
 /// (proc_pid_stat(5)).
 fn stat_fields(process: &Path) -> Option<Vec<u64>> {
     let text = fs::read_to_string(process.join("stat")).ok()?;
-    // The name before it may contain anything.
+    // The name, which precedes the last parenthesis, may contain any character.
     let (_, rest) = text.rsplit_once(')')?;
     let fields = rest.split_whitespace();
     Some(fields.map(|field| field.parse().unwrap_or(0)).collect())
@@ -344,7 +344,7 @@ pub struct Reading {
 pub struct EnergyUse {
     /// The time between the readings, s.
     pub seconds: f64,
-    /// The average power of `source`, W; `None` without a meter.
+    /// The mean power of `source`, W; `None` without a meter.
     pub watts: Option<f64>,
     /// The energy of `source`, J; `None` without a meter.
     pub joules: Option<f64>,
@@ -463,7 +463,8 @@ mod tests {
             set("intel-rapl:1", "999900\n");
         };
         let used = used_with(root.path(), &meter, change, 2.0);
-        // 3 J, and 100 uJ up to the end of the range and 999,900 uJ after it.
+        // The first counter rose by 3 J. The second rose by 100 uJ to the end of its range, and by 999,900 uJ after
+        // that.
         assert_eq!(used.joules, Some(4.0));
         assert_eq!(used.watts, Some(2.0));
         assert_eq!(used.source, "RAPL package-0, package-1");
@@ -561,7 +562,7 @@ mod tests {
             );
             assert!(!message.contains('\n'), "{message}");
         }
-        // A command whose background child keeps its output open is not waited for.
+        // The meter does not wait for a background child of the command that keeps the output open.
         let begun = Instant::now();
         assert!(Meter::command("echo 5; sleep 3 &").is_ok());
         assert!(begun.elapsed() < Duration::from_secs(3));
@@ -600,7 +601,7 @@ mod tests {
         let meter = Meter::Nothing("no RAPL here".to_owned());
         let used = used_with(root.path(), &meter, change, 2.0);
         let cpu = used.device_cpu.unwrap();
-        // The time of 2 is from its threads' schedstat, that of 3 from its ticks of 10 ms.
+        // The time of process 2 is from its threads' schedstat, and the time of process 3 from its ticks of 10 ms.
         assert!((cpu.cpu_s - 1.01).abs() < 1e-9, "{cpu:?}");
         assert!((cpu.user_s - 0.51).abs() < 1e-9, "{cpu:?}");
         assert!((cpu.system_s - 0.5).abs() < 1e-9, "{cpu:?}");

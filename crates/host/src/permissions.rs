@@ -11,19 +11,19 @@ use crate::command::{is_installed, package_of};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Capability {
-    /// Interfaces, bridges, XDP attachment.
+    /// CAP_NET_ADMIN: set up interfaces and bridges, and attach XDP programs.
     NetAdmin = 12,
-    /// AF_PACKET sockets.
+    /// CAP_NET_RAW: open AF_PACKET sockets.
     NetRaw = 13,
-    /// Memory locked (huge pages, rings) beyond RLIMIT_MEMLOCK.
+    /// CAP_IPC_LOCK: lock more memory (huge pages, rings) than RLIMIT_MEMLOCK allows.
     IpcLock = 14,
-    /// Namespaces and mounts.
+    /// CAP_SYS_ADMIN: create namespaces and mounts.
     SysAdmin = 21,
-    /// Real-time priorities and the affinity of other processes.
+    /// CAP_SYS_NICE: set real-time priorities, and the affinity of other processes.
     SysNice = 23,
-    /// XDP programs that need operations which the kernel's verifier forbids to others, such as filters.
+    /// CAP_PERFMON: load XDP programs, such as filters, whose operations the kernel's verifier otherwise forbids.
     Perfmon = 38,
-    /// BPF programs and maps.
+    /// CAP_BPF: load BPF programs and create their maps.
     Bpf = 39,
 }
 

@@ -1,7 +1,7 @@
 //! Private folders and files: created for this user alone, or checked before use.
 //!
-//! Another user may already own a guessable path in a shared folder (`/tmp`): as a folder of its own, or as a link to
-//! another path. An existing path is used only if it belongs to this user.
+//! Another user may already own a guessable path in a shared folder (`/tmp`), either as a folder of that user, or as
+//! a link to another path. An existing path is used only if it belongs to this user.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::process::geteuid;
@@ -32,8 +32,8 @@ pub fn name_of_this_process() -> String {
     format!("taut-{}.{}-", numbering(), std::process::id())
 }
 
-/// Returns true if `name` is that of a process ([`name_of_this_process`]) that has exited. It returns false for names
-/// of other containers, which number processes differently and may share a folder for temporary files with this one.
+/// Returns true if `name` is that of a process ([`name_of_this_process`]) that has exited. Returns false for names from
+/// other containers: these number processes differently, and may share a folder for temporary files with this one.
 pub fn is_left_behind(name: &str) -> bool {
     let owner = name.strip_prefix("taut-").and_then(|rest| {
         let (numbered, rest) = rest.split_once('.')?;
@@ -164,8 +164,8 @@ pub fn run_folder() -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// A lock file of one process. The lock ends when this is dropped or the process ends, for any reason. The file
-/// contains the process number.
+/// A lock file of one process. The lock ends when this value is dropped, or when the process ends for any reason. The
+/// file contains the process number.
 #[derive(Debug)]
 pub struct Lock {
     file: Locked,
@@ -200,8 +200,8 @@ impl Lock {
         Ok(Self { file })
     }
 
-    /// Returns the holder of the lock file at `path`. It locks the file for a moment: a process that tries to lock it
-    /// at that moment fails, and succeeds at its next attempt.
+    /// Returns the holder of the lock file at `path`. The call locks the file for a moment: a process that tries to
+    /// lock the file at that moment fails, and succeeds at its next attempt.
     fn holder(path: &Path) -> Option<LockError> {
         let file = Self::open(path, OFlags::RDONLY).ok()?;
         let refused = Self::lock(file, Locked::shared).err();
@@ -261,7 +261,7 @@ pub const MEASURING_PATIENCE: Duration = Duration::from_secs(600);
 /// The interval between checks whether a claim is free.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A claim on a resource that exists once per machine. It ends when this is dropped or the process ends.
+/// A claim on a resource that exists once per machine. It ends when this value is dropped or the process ends.
 #[derive(Debug)]
 pub struct Claim {
     path: PathBuf,

@@ -361,9 +361,9 @@ impl Drop for DeviceProcess {
     }
 }
 
-/// Makes a command for [`DeviceProcess::start`] that runs `line` and kills it when this process ends, for any reason.
-/// It is for programs that do not watch their standard input, which is empty for them. (The shell becomes the program;
-/// the watcher is a child of it, in the same process group.)
+/// Makes a command for [`DeviceProcess::start`] that runs `line`, and kills that program when this process ends for any
+/// reason. The command is for programs that do not watch their standard input, which is empty for them. (The shell
+/// becomes the program; the watcher is a child of the program, in the same process group.)
 #[must_use]
 pub(crate) fn killed_with_owner(line: &[String]) -> Command {
     const WATCH: &str = r#"exec 3<&0; (read -r _ <&3; kill -KILL 0) & exec "$@" </dev/null 3<&-"#;
@@ -387,9 +387,9 @@ fn last_lines_of(path: &Path) -> String {
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
-/// Returns the signals that end a process, in increasing order of force, with a timeout for each. Programs without a
-/// handler ignore SIGINT if this process was started with SIGINT ignored, like background jobs of a script. SIGINT is
-/// for programs with a handler.
+/// Returns the signals that end a process, in increasing order of force, with a timeout for each. SIGINT is for
+/// programs with a handler. Programs without a handler ignore it if this process was started with SIGINT ignored, like
+/// background jobs of a script; the timeout of SIGINT is then short.
 fn signals() -> [(Signal, Duration); 3] {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let patience = match ignores_interrupts(&status) {

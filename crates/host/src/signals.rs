@@ -18,9 +18,9 @@ const TWICE_WITHIN: Duration = Duration::from_millis(300);
 
 /// Returns the flag that SIGINT, SIGTERM or SIGHUP sets; the first call installs the handlers.
 ///
-/// Read it with `Ordering::Relaxed` in every loop that may take longer than a blink, and return the results collected
-/// by then when it is set. A SIGINT that arrives 300 ms or more after the first signal (an impatient Ctrl-C) ends the
-/// process immediately with status 130. Its remains are removed by the next [`crate::net::sweep_stale`].
+/// Read the flag with `Ordering::Relaxed` in every loop that may take a noticeable time. When the flag is set, return
+/// the results collected by then. A SIGINT that arrives 300 ms or more after the first signal (an impatient Ctrl-C)
+/// ends the process immediately with status 130. Its remains are removed by the next [`crate::net::sweep_stale`].
 ///
 /// # Errors
 /// The error of the system if a handler cannot be installed.
@@ -29,7 +29,7 @@ pub fn stop_flag() -> io::Result<&'static AtomicBool> {
 }
 
 /// Returns a file that reaches its end once the flag of [`stop_flag`] is set, for threads that wait in `poll`. The
-/// signal itself does not always interrupt `poll`, as it may arrive at another thread, or just before.
+/// signal itself does not always interrupt `poll`, because it may arrive at another thread, or just before the call.
 ///
 /// # Errors
 /// The errors are those of [`stop_flag`].

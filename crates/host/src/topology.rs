@@ -21,7 +21,7 @@ pub struct CorePlan {
 }
 
 impl CorePlan {
-    /// Returns the same placement with the generator on `core`, if one is given. A device on that core gets the
+    /// Returns the same plan with the generator on `core`, if a core is given. A device on that core moves to the
     /// generator's previous core.
     #[must_use]
     pub fn with_generator(mut self, core: Option<usize>) -> Self {

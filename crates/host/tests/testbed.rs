@@ -208,8 +208,8 @@ fn receive_processing_moves_to_the_devices_cpu() {
                 assert_eq!(cross(&testbed, frames), frames);
             });
         });
-        // Each frame raises one, as gen1's end is served by the CPU that forwarded. Soft interrupts raised at the same
-        // time by other programs are merged, so not all are required.
+        // Each frame raises one soft interrupt on the device's CPU, because the CPU that forwards also serves gen1's
+        // end. Soft interrupts that other programs raise at the same time are merged, so not all are required.
         let on_device = receive_softirqs()[&cores.device] - before[&cores.device];
         assert!(on_device >= frames as u64 / 2, "{steering:?}: {on_device}");
     }

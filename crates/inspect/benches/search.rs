@@ -91,7 +91,7 @@ fn main() {
                 let payloads = payloads(len, kind, &patterns);
                 let mut ns = [Vec::new(), Vec::new()];
                 for pair in 0..PAIRS {
-                    // The order alternates.
+                    // The order of the two implementations alternates.
                     let order = if pair % 2 == 0 { [0, 1] } else { [1, 0] };
                     let found = order.map(|which| {
                         let (taken, found) = turn(&searches[which], &mut scratch, &payloads);

@@ -100,23 +100,23 @@ anomalies! {
     FinWithSyn = "fin_syn",
     /// A SYN arrives while the connection is being closed.
     ClosingOpening = "shutdown_syn_resend",
-    /// After the client's FIN, a FIN lies outside of the receive window.
+    /// After the client's FIN, a FIN is outside of the receive window.
     ClientClosedFinOutOfWindow = "closewait_fin_out_of_window",
-    /// After the client's FIN, a segment lies outside of the receive window.
+    /// After the client's FIN, a segment is outside of the receive window.
     ClientClosedOutOfWindow = "closewait_ack_out_of_window",
     /// After the client's FIN, a segment acknowledges bytes that were never sent.
     ClientClosedAcknowledgement = "closewait_invalid_ack",
     /// After the client's FIN, a segment repeats only bytes that were already acknowledged.
     ClientClosedBefore = "closewait_pkt_before_last_ack",
-    /// After the server's FIN, a FIN lies outside of the receive window.
+    /// After the server's FIN, a FIN is outside of the receive window.
     ServerClosedFinNumber = "fin1_fin_wrong_seq",
-    /// After the server's FIN, a segment lies outside of the receive window.
+    /// After the server's FIN, a segment is outside of the receive window.
     ServerClosedNumber = "fin1_ack_wrong_seq",
     /// After the server's FIN, a segment acknowledges bytes that were never sent.
     ServerClosedAcknowledgement = "fin1_invalid_ack",
-    /// After the server's FIN was acknowledged, a FIN lies outside of the receive window.
+    /// After the server's FIN was acknowledged, a FIN is outside of the receive window.
     ServerHeardFinNumber = "fin2_fin_wrong_seq",
-    /// After the server's FIN was acknowledged, a segment lies outside of the receive window.
+    /// After the server's FIN was acknowledged, a segment is outside of the receive window.
     ServerHeardNumber = "fin2_ack_wrong_seq",
     /// After the server's FIN was acknowledged, a segment acknowledges bytes that were never sent.
     ServerHeardAcknowledgement = "fin2_invalid_ack",

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Buffer {
-    /// Payload after the layer-4 header; for TCP, preceded by the bytes of the stream before it.
+    /// Payload after the layer-4 header; for TCP, preceded by the bytes of the stream before the payload.
     Payload,
     /// Method of an HTTP request.
     HttpMethod,
@@ -659,7 +659,8 @@ impl BufferSet {
         self.0 & other.0 != 0
     }
 
-    /// Returns the set with the buffers that are part of its buffers, or have the same content under another name.
+    /// Returns the set, extended by the buffers that are part of a buffer in the set, or have the same content under
+    /// another name.
     #[inline]
     #[must_use]
     pub fn with_parts(mut self) -> Self {
@@ -686,7 +687,7 @@ impl BufferSet {
         Self(self.0 | other.0)
     }
 
-    /// Iterates over the set.
+    /// Iterates over the buffers of the set.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = Buffer> {
         let mut left = self.0;

@@ -111,10 +111,10 @@ impl Certificate {
         }
         let serial = of_kind(&mut fields, INTEGER)?;
         self.serial.push_digits(serial, b":");
-        // The signature algorithm.
+        // Skips the signature algorithm.
         of_kind(&mut fields, SEQUENCE)?;
         name(of_kind(&mut fields, SEQUENCE)?, &mut self.issuer)?;
-        // The validity period.
+        // Skips the validity period.
         of_kind(&mut fields, SEQUENCE)?;
         name(of_kind(&mut fields, SEQUENCE)?, &mut self.subject)
     }
@@ -259,7 +259,7 @@ mod tests {
         let country = attribute(&[0x55, 4, 6], 0x13, b"FR");
         let name = attribute(&[0x55, 4, 3], 0x0c, b"example.org");
         let mail = attribute(KINDS[16].0, 0x16, b"a@example.org");
-        // 2.999.3, and a value that is no text.
+        // The attribute type is 2.999.3, and the value is no text.
         let other = attribute(&[0x88, 0x37, 3], 0x03, &[0, 0xab]);
         let subject = [
             of(SET, &[&country]),
@@ -293,7 +293,7 @@ mod tests {
         for end in 0..der.len() {
             assert_eq!(read.read(&der[..end]), Err(NoCertificate), "{end}");
         }
-        // Without an end (X.690 section 8.1.3.6), and longer than the memory.
+        // The first length is indefinite (X.690 section 8.1.3.6); the second one exceeds the address space.
         for head in [
             &[0x30, 0x80][..],
             &[0x30, 0x88, 255, 255, 255, 255, 255, 255, 255, 255],

@@ -70,7 +70,7 @@ impl Verdict {
 /// Maximum number of matches of one packet that are logged.
 pub const MOST_MATCHES: usize = 64;
 /// Number of groups and rules of a packet that are evaluated before the clock is read, if the time limit is a
-/// millisecond or more.
+/// millisecond or more. The next constant is that time limit in cycles.
 const UNTIMED_LOOKS: u32 = 16;
 const LONG_TICKS: u64 = 2_000_000;
 
@@ -144,7 +144,7 @@ fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Relaxed) + more, Relaxed);
 }
 
-/// Number of packets of which one has its rules timed.
+/// The rules of one packet out of this number of packets are timed.
 const TIMED_ONE_IN: u32 = 64;
 /// Maximum plausible measurement in cycles; a longer one counts as interrupted, because the core ran something else.
 const INTERRUPTED_TICKS: u64 = 100_000;
@@ -206,7 +206,7 @@ impl Inspector {
         (self.is_over_time, self.bypasses) = (false, false);
     }
 
-    /// Returns whether a rule with the option `bypass` matched the packet.
+    /// Returns true if a rule with the option `bypass` matched the packet.
     #[inline]
     pub fn bypasses(&self) -> bool {
         self.bypasses
@@ -590,7 +590,7 @@ mod tests {
             inspector.inspect(&set, &packet, &parts, true, none, bits, 0);
             inspector.matches().len() == 1
         };
-        // Positions before the beginning are the beginning, and numbers that are read have no sign.
+        // A position before the beginning counts as the beginning, and numbers read from a buffer are unsigned.
         const FROM_BEFORE: &str =
             "content:\"k\"; byte_jump:0,0,relative,post_offset -9; content:\"1\"; distance:0";
         const BELOW_ZERO: &str = "byte_extract:1,0,a; byte_math:bytes 1,offset 1,oper -,rvalue a,result b; byte_test:1,<,b,2";
@@ -779,7 +779,7 @@ mod tests {
         };
         assert_eq!(ask(u64::MAX), (Verdict::Drop, 2, false));
         assert_eq!(ask(0), (Verdict::None, 0, true));
-        // The rest of that packet does not carry over to the next one.
+        // The rules that were not evaluated for that packet do not carry over to the next packet.
         assert_eq!(ask(u64::MAX), (Verdict::Drop, 2, false));
         assert_eq!(ask(u64::MAX - 1), (Verdict::Drop, 2, false));
     }

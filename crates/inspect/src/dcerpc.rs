@@ -1,8 +1,9 @@
 //! DCE/RPC over TCP (C706 chapter 12, [MS-RPCE] 2.2.2): the interfaces that a client binds, and its calls to them.
 //!
-//! A message is a request or a response. It is reported once all its fragments have arrived, or as many bytes as are
-//! stored. Its stub data is that of all fragments. It includes the object UUID of a call, the authentication trailer,
-//! and the first eight bytes of a response: Suricata includes them too, and rules rely on it.
+//! A message is a request or a response, and is reported once all its fragments have arrived, or once its stored bytes
+//! have reached their limit. Its stub data is the joined data of all fragments. The stub data includes the object UUID
+//! of a call, the authentication trailer, and the first eight bytes of a response: Suricata includes these parts too,
+//! and rules rely on them.
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::cursor::Cursor;
@@ -370,7 +371,7 @@ mod tests {
 
     fn bind_ack(results: &[u16]) -> Vec<u8> {
         let mut body = vec![0; 8];
-        // An address of four bytes, and two bytes of alignment to four.
+        // The address has four bytes, and two bytes align the next field to four bytes.
         body.extend(b"\x04\x00135\x00\x00\x00");
         body.extend([results.len() as u8, 0, 0, 0]);
         for result in results {

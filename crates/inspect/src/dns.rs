@@ -155,8 +155,9 @@ pub fn query(message: &[u8], name: &mut Name) -> Result<Question, DnsFault> {
     })
 }
 
-/// Returns the first message in the bytes of a TCP stream, where a length precedes each message (RFC 1035 section
-/// 4.2.2), and the number of bytes up to its end, including the length. Returns none if the message is incomplete.
+/// Returns the first message in the bytes of a TCP stream, and the number of bytes up to the message's end. A length
+/// precedes each message (RFC 1035 section 4.2.2) and is included in that number. Returns none if the message is
+/// incomplete.
 pub fn over_tcp(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let len = bytes.first_chunk::<2>()?;
     let end = 2 + usize::from(u16::from_be_bytes(*len));
@@ -352,7 +353,7 @@ mod tests {
             stream.extend((message.len() as u16).to_be_bytes());
             stream.extend(message);
         }
-        // A message without a question, and one without bytes.
+        // The stream also has a message without a question, and a message without bytes.
         stream.extend([0, 12]);
         stream.extend(message(0, b""));
         stream.extend([0, 0]);

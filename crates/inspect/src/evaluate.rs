@@ -240,7 +240,7 @@ impl Evaluator {
                 value,
             } => {
                 let (read, _) = self.read(field, data, end)?;
-                // Fields of eight bytes have no sign, nor do numbers that were read.
+                // Fields of eight bytes, and numbers that were read from a buffer, are unsigned.
                 let value = match *value {
                     Number::Is(value) => i128::from(value),
                     variable @ Number::Read(_) => i128::from(self.value(variable) as u64),

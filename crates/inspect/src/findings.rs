@@ -1,4 +1,4 @@
-//! The results of one call of a record parser: messages, counters, and its need for its state afterwards.
+//! The results of one call of a record parser: messages, counters, and whether the parser still needs its state.
 
 use crate::buffer::BufferSet;
 use crate::record::Record;
@@ -55,7 +55,7 @@ impl<F: FnMut(&Record, BufferSet)> Findings<F> {
     }
 }
 
-/// The parser's need for its state after the bytes so far of its connection.
+/// The extent to which the connection still needs the parser and its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
     /// The state is needed: the parser is inside a message or an exchange.

@@ -4,7 +4,7 @@
 
 use md5::{Digest, Md5};
 
-/// Maximum length of a fingerprint's text; a hello with a longer one has no fingerprint.
+/// Maximum length of a fingerprint's text; a hello with a longer text has no fingerprint.
 const LONGEST: usize = 4096;
 /// Types of the extensions that are parsed: the server name (RFC 6066 section 3) and, for a client's fingerprint,
 /// groups and point formats (RFC 8422 section 5.1).

@@ -249,7 +249,7 @@ mod tests {
         let many = records(&message(0, &[0; 12_000]).repeat(2), 10_000);
         assert_eq!(flight.push(&many), Err(TlsFault::Length));
         assert!(flight.is_over());
-        // Lengths that exceed the list.
+        // The lengths exceed the list.
         assert_eq!(Certificates(&[0, 0, 2, 8]).count(), 0);
     }
 

@@ -1,5 +1,5 @@
-//! Checks the form of options and headers before their meaning is read. It covers options that need a value, have none
-//! or occur at most once, number ranges, and protocols that only other programs support.
+//! Checks the form of options and headers before their meaning is read. The checks cover options that need a value,
+//! have none or occur at most once, number ranges, and protocols that only other programs support.
 
 use crate::refusal::{Placed, Read, wrong};
 use crate::rule::Within;
@@ -57,7 +57,7 @@ const ONCE: [&str; 9] = [
     "threshold",
 ];
 
-/// Protocols that rules of Snort or Suricata may name, and those of taut may not.
+/// Protocols that rules for Snort or Suricata may name, but that taut does not support.
 const ELSEWHERE: [&str; 41] = [
     "arp",
     "bittorrent-dht",

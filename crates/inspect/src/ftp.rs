@@ -12,8 +12,8 @@ use crate::record::Record;
 use memchr::memchr;
 use std::collections::VecDeque;
 
-/// Names in rules of the endpoint that opens the data connection: the server in active mode, the client in passive
-/// mode.
+/// Modes of the data connection, by their names in rules. In active mode the server opens the connection, in passive
+/// mode the client.
 pub const MODES: [(&str, i64); 2] = [("active", ACTIVE as i64), ("passive", PASSIVE as i64)];
 const ACTIVE: u64 = 1;
 const PASSIVE: u64 = 2;
@@ -45,7 +45,7 @@ struct Session {
     is_over: bool,
 }
 
-/// A command, by how its reply may determine a data port.
+/// A command, classified by the way in which the data port is determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Command {
     /// The command contains this port of the client.
@@ -94,7 +94,7 @@ impl Ftp {
         }
     }
 
-    /// Returns the connection's need for this parser.
+    /// Returns the extent to which the connection still needs this parser.
     pub fn rest(&self) -> Rest {
         let Session {
             waiting,

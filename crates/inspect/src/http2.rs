@@ -771,7 +771,8 @@ mod tests {
     #[test]
     fn headers_after_an_unreadable_block_are_skipped() {
         let good = frame(HEADERS, END_HEADERS, 3, &[0x82, 0x84]);
-        // An index beyond the table, a larger table, and a block that another one interrupts.
+        // The faults are an index beyond the table, a table that is too large, and a block that another block
+        // interrupts.
         let (found, counts) = read(&[frame(HEADERS, END_HEADERS, 1, &[0xff, 0x7f]), good.clone()]);
         assert_eq!((found.len(), counts.faults), (2, 2));
         let (_, counts) = read(&[frame(HEADERS, END_HEADERS, 1, b"\x3f\xff\xff\x07\x82")]);
@@ -867,7 +868,7 @@ mod tests {
     #[ignore = "a measurement, for a build with optimisation"]
     fn the_time_of_the_worst_header_block_is_printed() {
         let name = "x".repeat(12_000);
-        // A table of 64 KiB.
+        // The first header block sets the size of the table to 64 KiB.
         let mut long = b"\x3f\xe1\xff\x03".to_vec();
         long.extend(Encoder::new().encode([(name.as_bytes(), &b""[..])]));
         long.extend([0x40 | 62, 0].repeat(MOST_FIELDS - 1));

@@ -19,7 +19,7 @@ const NO_ESP: &[u8] = &[0; 4];
 const HEADER: usize = 28;
 const ENCRYPTED: u8 = 1;
 
-// Payload types of IKE 1, then those within a security association, then those of IKE 2.
+// The constants are payload types of IKE 1, payload types within a security association, and payload types of IKE 2.
 const ASSOCIATION: u8 = 1;
 const KEY_EXCHANGE: u8 = 4;
 const NONCE: u8 = 10;
@@ -32,7 +32,7 @@ const EXCHANGES_2: std::ops::RangeInclusive<u8> = 34..=37;
 /// The domain of interpretation for IPsec.
 const IPSEC: u64 = 1;
 
-/// Names in rules of the attributes of a security association, with their attribute types in IKE 1.
+/// Attributes of a security association, each with its name in rules and its attribute type in IKE 1.
 pub const ATTRIBUTES: [(&str, u16); 10] = [
     ("alg_enc", 1),
     ("alg_hash", 2),

@@ -40,7 +40,7 @@ pub const TYPES: [&str; 15] = [
     "AUTH",
 ];
 
-/// Names in rules of the flags of a CONNECT packet, with their bits.
+/// Flags of a CONNECT packet, each with its name in rules and its bit.
 pub const CONNECT_FLAGS: [(&str, u64); 5] = [
     ("username", USERNAME as u64),
     ("password", PASSWORD as u64),
@@ -52,7 +52,7 @@ const USERNAME: u8 = 0x80;
 const PASSWORD: u8 = 0x40;
 const WILL: u8 = 0x04;
 
-/// Names in rules of the flags of any packet, with their bits.
+/// Flags of any packet, each with its name in rules and its bit.
 pub const FLAGS: [(&str, u64); 2] = [("dup", 8), ("retain", 1)];
 
 /// Maximum number of bytes of a variable-length number.

@@ -91,7 +91,7 @@ impl Parser {
         found.counts()
     }
 
-    /// Returns the connection's need for this parser.
+    /// Returns the extent to which the connection still needs this parser.
     pub fn rest(&self) -> Rest {
         match self {
             Self::Ftp(ftp) => ftp.rest(),

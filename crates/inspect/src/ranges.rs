@@ -98,7 +98,7 @@ impl Ranges {
         let is_ipv4 = !address.contains(':');
         let whole = if is_ipv4 { 32 } else { 128 };
         let length = match length {
-            // A dotted mask, as in old rules.
+            // Old rules have dotted masks.
             Some(mask) if is_ipv4 && mask.contains('.') => {
                 let mask = u32::from(mask.parse::<std::net::Ipv4Addr>().ok()?);
                 let length = mask.leading_ones();

@@ -52,7 +52,7 @@ pub struct Reading {
     /// Number of rules that were skipped because of an error.
     pub mistaken: usize,
     /// Unsupported options, each with the identifiers of the rules that were skipped, or loaded only in part, because
-    /// of it.
+    /// of that option.
     pub not_understood: BTreeMap<String, Vec<u32>>,
     /// Number of rules that were skipped because of an unsupported part.
     pub left_out: usize,

@@ -161,7 +161,7 @@ fn tls(to_server: bool, bytes: &[u8]) -> Guess {
     match *bytes {
         [22, 3, _, ..] => Guess::Yes,
         [] | [22] | [22, 3] => Guess::More,
-        // A length with its highest bit set, type 1, and a version.
+        // A hello in the form of SSLv2 has a length with its highest bit set, type 1, and a version.
         [high, _, 1, 3, ..] | [high, _, 1, 0, 2, ..] if to_server && high & 0x80 != 0 => Guess::Yes,
         [high] | [high, _] | [high, _, 1] | [high, _, 1, 0] if to_server && high & 0x80 != 0 => {
             Guess::More

@@ -439,8 +439,8 @@ pub enum Test {
         at: Number,
         /// True if the position counts from the end of the last match.
         relative: bool,
-        /// True if the position after the last byte counts too. In Suricata, exactly this many bytes after the last
-        /// match are enough.
+        /// True if the position after the last byte counts too. In Suricata, a relative test also holds if exactly `at`
+        /// bytes follow the last match.
         to_end: bool,
         /// True if the test holds when the buffer has no byte there.
         not: bool,
@@ -673,7 +673,7 @@ pub enum FlowBit {
     Toggle(Vec<u16>),
 }
 
-/// A test of a bit of a host, or a change of it after a match.
+/// A test of a bit of a host, or a change of that bit after a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostBit {
     /// Number of the bit ([`crate::read::Names`]).
@@ -684,7 +684,7 @@ pub struct HostBit {
     pub verb: HostBitVerb,
 }
 
-/// The test of a bit of a host, or the change of it.
+/// The test of a bit of a host, or the change of that bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostBitVerb {
     /// Test: the bit is set.

@@ -54,8 +54,9 @@ impl<A: Automaton> Started<A> {
             .map_err(|e| e.to_string())
     }
 
-    /// Calls `each` for every position at which a pattern ends. The search function of the crate returns at each match
-    /// and is called through a function table, which for most packets takes longer than the search itself.
+    /// Calls `each` for every position at which a pattern ends. The crate's own search function is not used: it returns
+    /// at each match and is called through a function table. For most packets these calls would take longer than the
+    /// search itself.
     #[inline]
     fn find(&self, data: &[u8], each: &mut impl FnMut(usize, usize)) {
         let Self { automaton, start } = self;

@@ -1,7 +1,8 @@
 //! SIP over UDP and TCP (RFC 3261 chapters 7 and 18). A message is the head of a request or a response.
 //!
 //! Header fields have short names, too (section 7.3.3). Each line of a field is an instance of its buffer; continued
-//! lines are joined. Over TCP the length of a body is in `Content-Length`, and without that there is no body.
+//! lines are joined. Over TCP the length of a body is in `Content-Length`, and a message without that header has no
+//! body.
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::findings::Findings;
@@ -311,7 +312,7 @@ mod tests {
             })
         };
         assert_eq!(read(INVITE).told, 1);
-        // A head without an end, and empty lines that keep a connection open.
+        // The next datagrams are a head without an end, and empty lines that keep a connection open.
         assert_eq!(read(b"OPTIONS sip:b SIP/2.0\r\nTo: x").told, 1);
         assert_eq!(read(b"\r\n\r\n"), Default::default());
         assert_eq!(read(b"no such thing\r\n").faults, 1);

@@ -77,7 +77,7 @@ impl Ssh {
         }
     }
 
-    /// Returns the connection's need for this parser.
+    /// Returns the extent to which the connection still needs this parser.
     pub fn rest(&self) -> Rest {
         match self.ends.iter().all(|end| end.is_over) {
             true => Rest::Over,
@@ -119,7 +119,7 @@ impl End {
         }
         let dash = memchr(b'-', version).filter(|dash| *dash > 0)?;
         let (protocol, software) = (&version[..dash], &version[dash + 1..]);
-        // Comments follow a space.
+        // A comment may follow the software name after a space.
         let end = software.iter().position(|byte| b" \r\n".contains(byte));
         let software = &software[..end.unwrap_or(software.len())];
         self.has_version = true;
@@ -141,7 +141,7 @@ impl End {
         found: &mut Findings<impl FnMut(&Record, BufferSet)>,
     ) -> Option<()> {
         let mut from = Cursor(packet);
-        // The length of the packet, and that of its padding.
+        // Skips the length of the packet and the length of its padding.
         from.take(5)?;
         let kind = from.number(1)?;
         self.is_over = !self.has_version || matches!(kind, KEXINIT | NEWKEYS);

@@ -35,12 +35,12 @@ const ROOM: usize = CHUNK_BYTES - HEAD;
 /// One direction of a TCP connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Stream {
-    /// Sequence number of the next byte. The next two fields are those of the first byte and of the first
-    /// unacknowledged byte.
+    /// Sequence number of the next byte. The next two fields are the sequence numbers of the first byte and of the
+    /// first unacknowledged byte.
     next: u32,
     first: u32,
     acknowledged: u32,
-    /// Number of stored bytes before `next`. The next fields are the first of their chunks, the number of released
+    /// Number of stored bytes before `next`. The next fields are the first chunk of these bytes, the number of released
     /// bytes in that chunk, the chunk before the last one, and the last chunk.
     kept: u32,
     oldest: u32,
@@ -97,7 +97,7 @@ pub struct Piece<'a> {
 pub enum Segment {
     /// The segment was in order.
     InOrder,
-    /// The segment was out of order; the number is that of its bytes that are stored.
+    /// The segment was out of order; the value is the number of its bytes that were stored.
     OutOfOrder(usize),
     /// All bytes of the segment had arrived before.
     Old,
@@ -108,8 +108,8 @@ pub enum Segment {
     /// The segment repeats bytes that are not acknowledged and were discarded for lack of memory, so they cannot be
     /// compared.
     Unknown,
-    /// There was no memory to store the segment. In line nothing of it is stored or delivered; a passive listener has
-    /// given up the bytes that are missing before it.
+    /// There was no memory to store the segment. If taut is inline, nothing of the segment is stored or delivered. A
+    /// passive listener has given up the bytes that are missing before the segment.
     NoMemory,
     /// The segment is further ahead than any window reaches.
     TooFar,
@@ -303,9 +303,9 @@ impl Stream {
         }
     }
 
-    /// Returns true if there is memory for `bytes` more bytes in order. Early bytes do not count, as they wait for
-    /// these. Retransmitted bytes do not count either, as their acknowledgement may be lost. If nothing is ever
-    /// acknowledged, because the other direction takes another path, the oldest bytes are replaced.
+    /// Returns true if there is memory for `bytes` more bytes in order. Early bytes do not count, because they wait for
+    /// the bytes in order. Retransmitted bytes do not count either, because their acknowledgement may be lost. If
+    /// nothing is ever acknowledged, because the other direction takes another path, the oldest bytes are replaced.
     fn has_room(&self, arena: &Arena, bytes: usize, limits: &StreamLimits) -> bool {
         let is_acknowledged = self.acknowledged != self.first;
         let own = self.in_flight() + bytes <= limits.kept || !is_acknowledged;
@@ -593,8 +593,8 @@ impl Stream {
         false
     }
 
-    /// Gives up the bytes that are missing before bytes for which there is no memory: delivers the early bytes before
-    /// these, then these bytes.
+    /// Delivers bytes for which there is no memory, after the early bytes before them. Missing bytes before them are
+    /// given up.
     fn go_on_without(
         &mut self,
         arena: &mut Arena,
@@ -719,7 +719,7 @@ mod tests {
         ) {
             let mut rng = fastrand(seed);
             let bytes = original(len);
-            // Splits, copies and overlaps of segments.
+            // The data is sent in segments that are split, repeated and overlapping.
             let mut segments = Vec::new();
             let mut at = 0;
             while at < len {
@@ -819,7 +819,7 @@ mod tests {
             pushed(&mut stream, &mut arena, 109, b"jkX").0,
             Segment::Differs
         );
-        // In line nothing of the segment counts.
+        // If taut is inline, nothing of the segment counts.
         let (segment, new) = pushed(&mut stream, &mut arena, 108, b"iJK");
         assert_eq!((segment, &new[..]), (Segment::Differs, &b""[..]));
         let (segment, new) = pushed(&mut stream, &mut arena, 107, b"Hijk");
@@ -916,7 +916,7 @@ mod tests {
         assert_eq!(arena.used(), 0);
     }
 
-    /// Memory, and a stream whose first byte has the number 0.
+    /// Returns an arena, and a stream whose first byte has the sequence number 0.
     fn begun() -> (Arena, Stream) {
         let mut stream = Stream::default();
         stream.start(0);

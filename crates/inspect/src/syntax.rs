@@ -42,7 +42,7 @@ impl Joined {
     }
 
     fn push(&mut self, number: usize, line: &str) {
-        // It is no rule any more, whatever its other lines contain.
+        // The rule is already invalid, so its other lines are ignored.
         if self.is_torn || self.text.len() > LONGEST_RULE {
             return;
         }
@@ -57,7 +57,7 @@ impl Joined {
 /// A rule as written in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written<'a> {
-    /// Line in which it begins, counted from 1.
+    /// Line in which the rule begins, counted from 1.
     pub line: usize,
     /// Words of the header: action, protocol, and what follows them.
     pub header: Vec<Word<'a>>,
@@ -77,7 +77,7 @@ pub struct Word<'a> {
 /// An option as written in a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WrittenOption<'a> {
-    /// Its name.
+    /// Name of the option.
     pub name: &'a str,
     /// Text after the colon.
     pub value: Option<&'a str>,
@@ -188,15 +188,15 @@ enum Seen {
 struct Scan {
     /// Offset that is read next.
     at: usize,
-    /// True if it is after the parenthesis before the options.
+    /// True if `at` is after the parenthesis before the options.
     is_inside: bool,
-    /// True if it is after the parenthesis that ends the options.
+    /// True if `at` is after the parenthesis that ends the options.
     is_ended: bool,
     /// Offset of the current option.
     option: usize,
-    /// Offset of its first colon.
+    /// Offset of the first colon in the current option.
     colon: Option<usize>,
-    /// Offset of its open quote.
+    /// Offset of the open quote in the current option.
     quote: Option<usize>,
     /// True if a quote was closed and nothing has followed since.
     is_closed: bool,
@@ -291,7 +291,7 @@ impl Scan {
         None
     }
 
-    /// Returns the offset of the name before a colon, and the text before that without spaces.
+    /// Returns the offset of the name before a colon, and the text before the name without spaces.
     fn name_before<'a>(&self, text: &'a str, colon: usize) -> (usize, &'a str) {
         let text = &text[self.option..colon];
         let begin = text.trim_end().trim_end_matches(is_of_name).len();
@@ -310,7 +310,7 @@ impl Scan {
         if ends_option || behind.strip_prefix(')').is_some_and(is_last) {
             return true;
         }
-        // A complete expression, and then an option: the semicolon between them is missing.
+        // If an option follows a complete expression, the semicolon between them is missing.
         let flags = |c: char| c.is_ascii_alphabetic();
         let before = text[quote + 1..at].trim_end_matches(flags);
         let is_whole = before.len() > 1 && before.ends_with('/') && !before.ends_with("\\/");
@@ -331,7 +331,7 @@ fn is_of_name(c: char) -> bool {
 /// Splits a rule into its header and its options.
 ///
 /// # Errors
-/// Returns an error if it has no options in parentheses, or if quotes or options are not closed.
+/// Returns an error if the rule has no options in parentheses, or if quotes or options are not closed.
 pub fn split(rule: &Joined) -> Result<Written<'_>, Mistake> {
     let text = &rule.text[..];
     if text.len() > LONGEST_RULE {

@@ -112,7 +112,7 @@ impl Opening {
         self.sequence.wrapping_add(1)
     }
 
-    /// Returns true if an acknowledgement answers the SYN, with or without the data of the SYN.
+    /// Returns true if an acknowledgement answers the SYN, whether or not it covers the data of the SYN.
     fn is_answered_by(&self, acknowledgement: u32) -> bool {
         acknowledgement.wrapping_sub(self.first()) <= u32::from(self.len)
     }
@@ -154,7 +154,7 @@ impl End {
         }
     }
 
-    /// Notes a FIN, or data with the sequence number of an earlier FIN, which its receiver has then ignored.
+    /// Notes a FIN. Also notes data with the sequence number of an earlier FIN: the receiver has ignored that FIN.
     fn ends_with(&mut self, head: &SegmentHead) {
         let behind_data = head.sequence.wrapping_add(head.len as u32);
         if head.flags & FIN != 0 {
@@ -171,7 +171,7 @@ impl End {
 
 /// Window scale if no SYN was seen: the largest.
 const UNSEEN_SCALE: u8 = 14;
-/// Maximum distance of a sequence number from the sent ones if no window is known, and from the acknowledged ones.
+/// Maximum distance of a sequence number after the sent ones if no window is known, and before the acknowledged ones.
 const FARTHEST: u32 = 1 << 30;
 
 /// A connection with its two ends: first the client, which sends to the server, then the server.
@@ -217,7 +217,7 @@ impl Connection {
         !self.ends.iter().any(End::is_known)
     }
 
-    /// Exchanges the two directions of the connection.
+    /// Exchanges client and server of the connection.
     pub fn turn(&mut self) {
         self.ends.swap(0, 1);
         self.resets.swap(0, 1);
@@ -226,8 +226,9 @@ impl Connection {
 
     /// Checks a segment sent by the end `from`, and updates the state of the connection.
     ///
-    /// # Errors Returns the reason why the receiver discards the segment. The state is then unchanged, except for
-    /// whether the latest segment of that end was a RST.
+    /// # Errors
+    /// Returns the reason why the receiver discards the segment. The state is then unchanged, except for whether the
+    /// latest segment of that end was a RST.
     pub fn segment(
         &mut self,
         from: usize,
@@ -253,7 +254,7 @@ impl Connection {
         let mut change = Change::default();
         let end = &mut self.ends[from];
         if end.is_open && !self.is_midstream && end.first == opening.first() {
-            // The SYN is a retransmission, as its answer was late.
+            // The SYN is a retransmission, because its answer was late.
             return Ok(change);
         }
         let known = end.openings.iter().flatten();
@@ -272,7 +273,7 @@ impl Connection {
         Ok(change)
     }
 
-    /// Handles a SYN that answers one: from here on there is a new connection.
+    /// Handles a SYN that answers the other endpoint's SYN: a new connection begins.
     fn answer(
         &mut self,
         from: usize,
@@ -324,8 +325,9 @@ impl Connection {
         if is_before(head.sequence, end.acknowledged) || self.is_ahead(from, head) {
             return Err(Refusal::Window);
         }
-        // A RST counts only with the sequence number that its receiver expects next (RFC 5961 section 3), which is
-        // between these.
+        // A RST counts only with the sequence number that its receiver expects next (RFC 5961 section 3). That number
+        // is not known here, but it is between the acknowledged and the sent sequence numbers. A RST after the sent
+        // ones therefore has no effect.
         if !is_before(end.sent, head.sequence) {
             self.is_reset = true;
             self.resets[from] = true;
@@ -342,9 +344,9 @@ impl Connection {
         let other = 1 - from;
         if !self.ends[from].is_open {
             return match self.ends[from].openings[0] {
-                // The other direction takes another path.
+                // The other direction is unknown: it takes another path, or the other end has not answered yet.
                 Some(opening) if !self.ends[other].is_known() && policy.takes_midstream => {
-                    // Or the other end has yet to answer, and its answer will count.
+                    // The SYNs are kept, because a late answer of the other end will count.
                     let openings = self.ends[from].openings;
                     self.ends[from] = End {
                         openings,
@@ -447,8 +449,8 @@ impl Connection {
         is_before(edge, head.sequence)
     }
 
-    /// Returns true if a segment acknowledges bytes that its receiver has not sent. That is unknown if not all sent
-    /// segments were seen.
+    /// Returns true if a segment acknowledges bytes that its receiver has not sent. Returns false if not all sent
+    /// segments were seen, because the result is unknown then.
     fn acknowledges_too_much(&self, from: usize, head: &SegmentHead) -> bool {
         let other = &self.ends[1 - from];
         other.is_open && !self.is_midstream && is_before(other.sent, head.acknowledgement)
@@ -625,7 +627,7 @@ mod tests {
         let other = head(SYN, 200, 0, 7);
         assert_eq!(it.segment(CLIENT, &other, STRICT), Err(Refusal::Opening));
         it.segment(CLIENT, &head(SYN, 200, 0, 0), STRICT).unwrap();
-        // The answer includes the data.
+        // The answer acknowledges the data in the SYN.
         let change = it.segment(SERVER, &head(SYN | ACK, 500, 108, 0), STRICT);
         assert_eq!(change.unwrap().acknowledged, Some(108));
         let mut it = open();
@@ -682,7 +684,7 @@ mod tests {
         assert!(!it.may_be_over());
         it.segment(CLIENT, &head(ACK, 102, 502, 0), STRICT).unwrap();
         assert!(it.may_be_over());
-        // A FIN that its receiver ignored, and data with its sequence number.
+        // Data with the sequence number of a FIN shows that the receiver has ignored the FIN.
         let mut it = open();
         it.segment(CLIENT, &head(ACK | FIN, 101, 501, 0), STRICT)
             .unwrap();
@@ -723,7 +725,7 @@ mod tests {
             ([None, Some(2000)], Some(5900))
         );
         assert!(it.is_established());
-        // A handshake ends it.
+        // A handshake ends the connection and begins a new one.
         it.segment(CLIENT, &head(SYN, 1, 0, 0), MIDSTREAM).unwrap();
         let change = it
             .segment(SERVER, &head(SYN | ACK, 3, 2, 0), MIDSTREAM)
@@ -843,7 +845,7 @@ mod tests {
                 let from = rng.usize(0..2);
                 let in_flight = next[from].wrapping_sub(heard[from]);
                 let len = rng.u32(0..2000).min(50_000 - in_flight.min(50_000));
-                // Some are retransmitted.
+                // Some bytes are retransmitted.
                 let again = rng.u32(0..=in_flight.min(3000));
                 let at = if rng.bool() { next[from] } else { next[from].wrapping_sub(again) };
                 prop_assert_eq!(segment(from, ACK, at, heard[1 - from], len as usize, &mut it), Ok(()));

@@ -1,6 +1,6 @@
 //! First messages of a TLS connection: the server name in the ClientHello (RFC 8446 section 4.1.2, RFC 6066 section 3),
-//! and the kinds of messages in a packet. This is a parser of our own, as it reads one extension from incomplete bytes
-//! without allocating memory.
+//! and the kinds of messages in a packet. Taut has its own parser because it must read one extension from incomplete
+//! bytes without allocating memory.
 
 use crate::dns::Name;
 
@@ -95,7 +95,8 @@ impl Handshake<'_> {
         Ok(byte)
     }
 
-    /// Skips records between two messages that are no handshake and have no meaning (RFC 8446 appendix D.4).
+    /// Skips records between two messages that contain no handshake message and have no meaning (RFC 8446 appendix
+    /// D.4).
     fn pass_over_others(&mut self) -> Result<(), Stop> {
         while self.in_record == 0 && self.bytes.get(self.at) == Some(&CHANGE_CIPHER_SPEC) {
             let rest = &self.bytes[self.at..];
@@ -121,7 +122,7 @@ impl Handshake<'_> {
 
     fn skip(&mut self, mut bytes: usize) -> Result<(), Stop> {
         while bytes > 0 {
-            // One byte may open the next record; the rest of it is skipped at once.
+            // Reading one byte may open the next record; the rest of that record is skipped at once.
             self.byte()?;
             bytes -= 1;
             let many = bytes.min(self.in_record).min(self.bytes.len() - self.at);
@@ -198,7 +199,7 @@ impl Hellos {
         }
     }
 
-    /// Skips the rest of the message before, and reads the next one if it is a ClientHello; returns true if it was.
+    /// Skips the rest of the previous message, and reads the next one if it is a ClientHello; returns true if it was.
     fn message(&mut self, from: &mut Handshake<'_>, hello: &mut ClientHello) -> Result<bool, Stop> {
         from.skip(self.in_message)?;
         if self.messages >= MOST_MESSAGES {
@@ -215,7 +216,7 @@ impl Hellos {
         if kind == CLIENT_HELLO {
             read(from, len, hello)?;
         }
-        // The bytes read of a message cannot exceed its length.
+        // The subtraction cannot underflow, because no more bytes of a message are read than it has.
         self.in_message = (HEADER + len).saturating_sub(from.read);
         Ok(kind == CLIENT_HELLO)
     }
@@ -229,7 +230,7 @@ fn read(from: &mut Handshake<'_>, mut left: usize, hello: &mut ClientHello) -> R
     take(&mut left, 2 + 32)?;
     hello.version = from.number(2)? as u16;
     from.skip(32)?;
-    // Session ID, cipher suites, compression methods.
+    // Skips session ID, cipher suites and compression methods.
     for width in [1, 2, 1] {
         take(&mut left, width)?;
         let len = from.number(width)?;
@@ -250,7 +251,7 @@ fn read(from: &mut Handshake<'_>, mut left: usize, hello: &mut ClientHello) -> R
             from.skip(len)?;
             continue;
         }
-        // A list with one entry: type 0, a host name.
+        // The extension is a list with one entry: type 0, a host name.
         take(&mut len, 2 + 1 + 2)?;
         from.skip(2)?;
         let is_host = from.byte()? == 0;
@@ -443,7 +444,7 @@ mod tests {
             }
             assert_eq!(names, ["one.example", "two.example"], "{cut}");
         }
-        // Two ClientHellos in one record, and many.
+        // One record contains more ClientHellos than are read.
         let one = &hello(b"a.example", 16_000)[5..];
         let many = one.repeat(20);
         let record = [&[22, 3, 1][..], &(many.len() as u16).to_be_bytes(), &many].concat();
@@ -459,14 +460,15 @@ mod tests {
 
     #[test]
     fn all_handshake_messages_of_a_record_set_their_states() {
-        // A ServerHello, its key exchange and its end, in one record and split into three.
+        // A ServerHello, a ServerKeyExchange and a ServerHelloDone are in one record, and then split into three
+        // records.
         let messages = [2, 0, 0, 2, 1, 1, 12, 0, 0, 3, 1, 1, 1, 14, 0, 0, 0];
         let with_len = |bytes: &[u8]| [&[22, 3, 3, 0, bytes.len() as u8][..], bytes].concat();
         let whole = with_len(&messages);
         assert_eq!(records(&whole).states, 1 << 1 | 1 << 3 | 1 << 4);
         let cut: Vec<u8> = messages.chunks(7).flat_map(with_len).collect();
         assert_eq!(records(&cut).states, 1 << 1 | 1 << 3 | 1 << 4);
-        // Lengths that far exceed the available bytes.
+        // The lengths far exceed the available bytes.
         assert_eq!(records(&with_len(&[2, 255, 255, 255, 1, 1])).states, 1 << 1);
         assert_eq!(records(&[22, 3, 3, 255, 255, 2]).states, 1 << 1);
     }

@@ -103,7 +103,7 @@ fn dns(number: u16) -> Result<Vec<Vec<u8>>, Error> {
     let mut answer = query.clone();
     answer[2..4].copy_from_slice(&[0x81, 0x80]);
     answer[7] = 1;
-    // The name is that of the question; the address is valid for a minute.
+    // The name is a pointer to the name in the question; the address is valid for a minute.
     answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 1]);
     Ok(vec![
         datagram(ends, true, &query)?,
@@ -139,7 +139,7 @@ fn tls(number: u16) -> Result<Vec<Vec<u8>>, Error> {
     let extensions = [
         &[0, 0][..],
         &with_len::<2>(&name),
-        // Versions 1.3 and 1.2.
+        // The extension offers TLS 1.3 and TLS 1.2.
         &[0, 43, 0, 5, 4, 3, 4, 3, 3],
     ]
     .concat();

@@ -37,7 +37,7 @@ pub enum Transform {
     LowerHeaderNames,
     /// Header lines whose names begin with a colon, as in HTTP/2, are removed.
     StripPseudoHeaders,
-    /// Each byte is combined with the next one of a key, which repeats.
+    /// Each byte is exclusive-ored with the next byte of a key, which repeats.
     Xor(Box<[u8]>),
     /// Base64 is decoded; other content is unchanged.
     DecodeBase64(Base64),
@@ -46,7 +46,7 @@ pub enum Transform {
 /// The settings for decoding Base64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Base64 {
-    /// Offset at which it begins.
+    /// Offset at which the encoded text begins.
     pub offset: usize,
     /// Maximum number of encoded bytes that are read.
     pub bytes: usize,
@@ -73,7 +73,7 @@ pub const BASE64: Base64 = Base64 {
 };
 
 impl Transform {
-    /// Returns the transform without a value that has that name in rules.
+    /// Returns the transform with that name in rules; none if that transform needs a value.
     pub fn of_name(name: &str) -> Option<Self> {
         Some(match name {
             "dotprefix" => Self::Dot,
@@ -169,7 +169,8 @@ fn is_space(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 0x0b
 }
 
-/// Keeps the bytes for which `keeps` returns true, which also gets the byte before each; returns their number.
+/// Keeps the bytes for which `keeps` returns true, and returns their number. `keeps` gets each byte and the byte before
+/// it.
 fn retain(bytes: &mut [u8], keeps: impl Fn(Option<u8>, u8) -> bool) -> usize {
     let (mut len, mut before) = (0, None);
     for at in 0..bytes.len() {
@@ -244,7 +245,7 @@ impl Base64 {
     }
 }
 
-/// Returns true if all of it is Base64, padded to a multiple of four.
+/// Returns true if all of the text is Base64, padded to a multiple of four.
 fn is_base64(text: &[u8]) -> bool {
     let letters = text.trim_ascii_end();
     let padding = letters.iter().rev().take_while(|&&byte| byte == b'=');

@@ -15,8 +15,8 @@ pub struct Variables {
 const DEEPEST: usize = 16;
 
 impl Variables {
-    /// Reads variables with their values: ports if a name ends in `_PORTS` or `_PORT`, otherwise addresses. They may
-    /// refer to each other in any order; of two with the same name the last one counts.
+    /// Reads variables with their values: ports if a name ends in `_PORTS` or `_PORT`, otherwise addresses. Variables
+    /// may refer to each other in any order; of two variables with the same name, the last one counts.
     ///
     /// # Errors
     /// Returns the wrong variable, and the error in it or in a variable that it refers to.
@@ -108,7 +108,8 @@ fn read(
     let list = list
         .strip_suffix(']')
         .ok_or_else(|| format!("{text}: expected ] at the end of the list"))?;
-    // The set has numbers that are in one of the list, and in none of those after a `!`. If all have a `!`: all others.
+    // The set contains the numbers that are in an item of the list, and in no item after a `!`. If each item has a `!`,
+    // the set contains all other numbers.
     let (mut within, mut but) = (None::<Ranges>, Ranges::default());
     for part in parts(list) {
         match part.strip_prefix('!') {

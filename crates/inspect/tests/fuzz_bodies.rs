@@ -58,7 +58,7 @@ fn damaged(bytes: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
-/// Returns segments that are close together.
+/// Returns encoded segments at close positions in a stream, so that they overlap.
 fn segments(random: &mut fastrand::Rng) -> Vec<u8> {
     let mut bytes = vec![random.u8(..), random.u8(..), random.u8(..), random.u8(..)];
     for _ in 0..random.usize(..120) {

@@ -219,7 +219,7 @@ impl Asking<'_, '_> {
         ))
     }
 
-    /// Handles the end of a direction, once the receiver has received it: the end may complete a message.
+    /// Handles the end of a direction once the receiver has received the end, which may complete a message.
     pub fn end_of_direction(&mut self, flow: &mut Flow) {
         self.ask.end_of_http(self.messages, flow);
     }
@@ -231,7 +231,7 @@ impl Asking<'_, '_> {
         self.miss(flow);
     }
 
-    /// Informs the parser of the flow that it does not get some of the bytes.
+    /// Informs the flow's parser that some bytes of the stream are missing.
     fn miss(&mut self, flow: &mut Flow) {
         let to_server = self.ask.packet.to_server;
         match flow.application {
@@ -288,7 +288,7 @@ impl Asking<'_, '_> {
     }
 }
 
-/// Returns the parts of a packet with a message in it.
+/// Returns the parts of a packet, with the message in `record` added.
 fn with_record<'a>(parts: &Parts<'a>, record: &'a Record) -> Parts<'a> {
     Parts {
         message: Message::Record(record),
@@ -300,7 +300,7 @@ fn with_record<'a>(parts: &Parts<'a>, record: &'a Record) -> Parts<'a> {
     }
 }
 
-/// Returns a DNS message with the name in its question, and the buffers that are new with the message.
+/// Returns a DNS message whose question has the name `name`, and the buffers that the message fills.
 fn with_dns(name: &[u8], is_response: bool) -> (Message<'_>, BufferSet) {
     let buffer = match is_response {
         true => Buffer::DnsQuestion,
@@ -469,7 +469,7 @@ impl Ask<'_, '_> {
         self.inspector.bits_full += u64::from(!parser.note_halves(self.packet.to_server, halves));
     }
 
-    /// Lends a parser to an HTTP flow for the duration of a message.
+    /// Assigns a parser to an HTTP flow for the duration of a message.
     fn lend_http(&mut self, messages: &mut Messages, flow: &mut Flow) {
         if flow.parser > 0 {
             return;
@@ -621,7 +621,7 @@ impl Ask<'_, '_> {
             fingerprint,
             ..
         } = messages;
-        // The flight memory belongs to this flow alone until it is released.
+        // The memory for first messages belongs to this flow alone until the flow releases it.
         let Some(flight) = flights.get(*number) else {
             return false;
         };

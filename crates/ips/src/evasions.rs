@@ -1,5 +1,4 @@
-//! Tests of evasions that earlier versions let pass, one trick each. Every checksum is right unless a wrong one is the
-//! trick.
+//! Tests of evasions, one evasion each. Every checksum is right unless a wrong checksum is the evasion.
 #![allow(clippy::unwrap_used)]
 
 use super::tests::{ips, sealed, segment, udp};
@@ -15,7 +14,8 @@ const RULES: &str = "drop http any any -> any any (flow:established,to_server; h
      drop ssh any any -> any any (ssh.software; content:\"evil\"; sid:5;)\n";
 const REQUEST: &[u8] = b"GET /evil HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// An inspection and its time. Tests act as the hosts on both sides, which may ignore bytes that they receive.
+/// An inspection, and the current time that it gets. Tests act as the hosts on both sides, which may ignore bytes that
+/// they receive.
 struct Line {
     function: Box<dyn Function>,
     _folder: tempfile::TempDir,
@@ -134,7 +134,7 @@ fn fragments(frame: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_fragmented_request_is_assigned_to_its_flow() {
-    // D2: the request is whole, in two, and in three fragments, and the second half of a stream.
+    // The request arrives in two and in three fragments.
     for cuts in [&[24][..], &[24, 40]] {
         let mut line = open();
         let whole = segment(true, ACK, (100, 500), REQUEST);
@@ -149,7 +149,7 @@ fn a_fragmented_request_is_assigned_to_its_flow() {
                 .all(|it| *it == Some(Mark::Punted(Punt::Fragment)))
         );
         assert_eq!(*last, Some(Mark::Dropped));
-        // Later packets are of the same flow, fragmented or not.
+        // Later packets of the same flow are dropped, fragmented or not.
         assert!(!line.client(ACK, (100, 500), b"anything"));
         let again = segment(true, ACK, (100, 500), &[b'x'; 40]);
         let marks = fragments(&again, &[32]);
@@ -163,7 +163,7 @@ fn a_fragmented_request_is_assigned_to_its_flow() {
     let marks = fragments(&rest, &[24]);
     let marks: Vec<_> = marks.iter().map(|it| line.sends(it, 0)).collect();
     assert_eq!(marks[1], Some(Mark::Dropped));
-    // A harmless datagram continues.
+    // The fragments of a harmless datagram pass.
     let mut line = open();
     let whole = segment(
         true,
@@ -183,7 +183,7 @@ fn segments_that_the_receiver_ignores_do_not_affect_the_stream() {
         frame
     };
     let fine: &[u8] = b"GET /fine HTTP/1.1\r\nHost: a\r\n\r\n";
-    // D3: a copy with other bytes, a reset, a byte before the opening, all with wrong checksums.
+    // The client sends a copy with other bytes, a reset, and a byte before the opening, all with wrong checksums.
     let mut line = open();
     assert!(!line.passes(&wrong(segment(true, ACK, (100, 500), fine)), 0));
     assert!(!line.passes(&wrong(segment(true, RST, (100, 0), b"")), 0));
@@ -192,7 +192,8 @@ fn segments_that_the_receiver_ignores_do_not_affect_the_stream() {
     assert!(!line.passes(&wrong(segment(true, ACK, (900, 500), b"x")), 0));
     line.handshake();
     assert!(!line.client(ACK, (100, 500), REQUEST));
-    // With right checksums: resets outside of the window, data far ahead, acknowledgements of bytes never sent.
+    // The same holds with right checksums for resets outside of the window, data far ahead, and acknowledgements of
+    // bytes that were never sent.
     let mut line = open();
     for sequence in [99, 70_000, 1 << 31] {
         assert!(!line.client(RST, (sequence, 0), b""));
@@ -208,7 +209,7 @@ fn segments_that_the_receiver_ignores_do_not_affect_the_stream() {
 
 #[test]
 fn retransmissions_cannot_replace_unacknowledged_bytes() {
-    // The receiver may ignore the first copy: after 10 KB more, the second one has other bytes.
+    // The receiver may ignore the first copy, so a second copy with other bytes is dropped even after 10 KB more.
     let mut line = open();
     assert!(line.client(ACK, (100, 500), b"harm"));
     for at in 0..10u32 {
@@ -218,7 +219,7 @@ fn retransmissions_cannot_replace_unacknowledged_bytes() {
     assert!(!line.client(ACK, (102, 500), b"xx"));
     assert!(line.client(ACK, (100, 500), b"harm"));
     assert_eq!(line.count("dropped_overlap"), 2);
-    // Once the receiver has them, a repetition with other bytes is ignored, and passes.
+    // Once the receiver has acknowledged the bytes, it ignores a copy with other bytes, so the copy passes.
     assert!(line.server(ACK, (500, 104), b""));
     assert!(line.client(ACK, (100, 500), b"EVIL"));
     // The same holds after a gap.
@@ -244,7 +245,7 @@ fn retransmissions_cannot_replace_unacknowledged_bytes() {
 fn a_drop_lasts_until_the_server_accepts_a_new_connection() {
     let mut line = open();
     assert!(!line.client(ACK, (100, 500), REQUEST));
-    // D6: a reset, then silence, then more data; or new openings without a reply.
+    // The client sends a reset, waits, and sends more data; or it sends new SYNs that get no reply.
     assert!(!line.client(RST, (100, 0), b""));
     for seconds in [4, 40, 600, 3000] {
         line.wait_s(seconds);
@@ -255,7 +256,7 @@ fn a_drop_lasts_until_the_server_accepts_a_new_connection() {
     // Replies come from the other side.
     let forged = segment(false, SYN | ACK, (900, 7601), b"");
     assert!(!line.passes(&forged, 0));
-    // D7: the server replies to another opening.
+    // The server replies to another SYN.
     assert!(line.client(SYN, (9000, 0), b""));
     assert!(line.server(SYN | ACK, (20_000, 9001), b""));
     assert!(line.client(ACK, (9001, 20_001), b"GET /fine HTTP/1.1\r\n\r\n"));
@@ -274,7 +275,7 @@ fn data_after_a_reset_is_dropped() {
 
 #[test]
 fn the_syn_that_the_server_acknowledges_starts_the_stream() {
-    // W3.
+    // The server may reply to either SYN of the client.
     for (first, second) in [(99, 5000), (5000, 99)] {
         let mut line = Line::new("");
         assert!(line.client(SYN, (first, 0), b""));
@@ -285,12 +286,12 @@ fn the_syn_that_the_server_acknowledges_starts_the_stream() {
         assert!(line.client(ACK, (100, 500), b""));
         assert!(!line.client(ACK, (100, 500), REQUEST));
     }
-    // The server replies to a second one within the connection by a challenge only.
+    // The server replies to a SYN within the connection only by a challenge ACK.
     let mut line = open();
     assert!(line.client(SYN, (77_777, 0), b""));
     assert!(line.server(ACK, (500, 100), b""));
     assert!(!line.client(ACK, (100, 500), REQUEST));
-    // D3e: the client forges a reply before it opens.
+    // The client forges a reply of the server before it sends a SYN.
     let mut line = Line::new("");
     let forged = segment(false, SYN | ACK, (499, 100), b"");
     line.passes(&forged, 0);
@@ -300,13 +301,13 @@ fn the_syn_that_the_server_acknowledges_starts_the_stream() {
 
 #[test]
 fn data_in_a_syn_is_part_of_the_stream() {
-    // W5, D29: the opening has all of the request, and a part.
+    // The SYN carries all of the request, or a part of it.
     let mut line = Line::new("");
     assert!(!line.client(SYN, (99, 0), REQUEST));
     for cut in 1..REQUEST.len() {
         let (one, two) = REQUEST.split_at(cut);
         let behind = 100 + cut as u32;
-        // The clients are others for each cut.
+        // Each split of the request uses clients of its own.
         let mut first = |is_client, flags, numbers, payload: &[u8]| {
             line.passes_of(2 * behind, is_client, flags, numbers, payload)
         };
@@ -316,7 +317,7 @@ fn data_in_a_syn_is_part_of_the_stream() {
         assert!(first(false, SYN | ACK, (499, behind), b""));
         assert!(first(true, ACK, (behind, 500), b""));
         assert!(!first(true, ACK, (behind, 500), two), "{cut}");
-        // The server did not accept it: it is retransmitted.
+        // The server did not accept the data in the SYN, so the client retransmits it.
         let mut second = |is_client, flags, numbers, payload: &[u8]| {
             line.passes_of(2 * behind + 1, is_client, flags, numbers, payload)
         };
@@ -337,7 +338,7 @@ fn a_forged_syn_ack_does_not_shift_the_stream() {
     ] {
         let mut line = Line::new(more);
         for cut in 1..REQUEST.len() {
-            // The client is another one for each cut.
+            // Each split of the request uses a client of its own.
             let behind = 100 + cut as u32;
             let forged = segment(as_client, SYN | ACK, (7, 8), b"");
             line.passes(&from(behind, forged, as_client), 0);
@@ -360,7 +361,7 @@ fn a_forged_syn_ack_does_not_shift_the_stream() {
 
 #[test]
 fn http_is_recognised_at_any_split_of_the_first_bytes() {
-    // W2, W4: the request comes byte by byte, after empty lines, with a long header.
+    // The request arrives byte by byte, after empty lines, or with a long header.
     let empty = [b"\r\n\r\n", REQUEST].concat();
     let long = [
         &b"GET / HTTP/1.1\r\nA: "[..],
@@ -378,7 +379,7 @@ fn http_is_recognised_at_any_split_of_the_first_bytes() {
         });
         assert!(!all, "{size}");
     }
-    // W1: header and body of one message.
+    // Header and body of one message arrive in separate segments.
     let mut line = open();
     let head = b"POST /long/way HTTP/1.1\r\nContent-Length: 8\r\n\r\n";
     assert!(line.client(ACK, (100, 500), head));
@@ -434,7 +435,7 @@ fn connections_without_handshake_follow_the_midstream_setting() {
 
 #[test]
 fn flows_in_different_vlans_or_port_pairs_are_separate() {
-    // D30: the same addresses are in another VLAN, and at another pair of ports.
+    // The same addresses also occur in another VLAN, and at another pair of ports.
     let mut line = open();
     assert!(!line.client(ACK, (100, 500), REQUEST));
     let tagged = |frame: &[u8]| [&frame[..12], &[0x81, 0, 0, 7], &frame[12..]].concat();
@@ -488,7 +489,7 @@ fn partial_message_floods_hide_no_attack_and_harm_no_client() {
             line.wait_s(1);
         }
         if number % 100 == 99 {
-            // A harmless client is served all the same, and a harmful one is detected.
+            // The request of a harmless client still passes, and that of a harmful client is still detected.
             let (fine, evil) = (100_000 + number, 200_000 + number);
             begin(&mut line, fine);
             begin(&mut line, evil);

@@ -273,7 +273,7 @@ fn append(lines: &mut Vec<u8>, line: &impl Serialize) {
     let before = lines.len();
     match serde_json::to_writer(&mut *lines, line) {
         Ok(()) => lines.push(b'\n'),
-        // Serialization fails neither on writes into memory nor on string keys.
+        // Serialization cannot fail, because it writes into memory and all keys are strings.
         Err(_) => lines.truncate(before),
     }
 }

@@ -76,7 +76,7 @@ pub(super) struct Event {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrived {
     pub event: Event,
-    /// The timestamp that the ingress port gave the packet, in ns since 1970; 0 if there is none.
+    /// The packet's timestamp from the ingress port, in ns since 1970; 0 if the port took none.
     pub stamp_ns: u64,
     /// The number of bytes of message parts that the event has in the ring of bytes.
     pub said_bytes: u32,

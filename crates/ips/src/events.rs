@@ -67,7 +67,8 @@ struct Lost {
 }
 
 impl Events {
-    /// Sets the timestamp that the ingress port gave the packet of the next events; 0 if there is none.
+    /// Sets the timestamp of the packet that the next events are about, as the ingress port took it; 0 if there is
+    /// none.
     #[inline]
     pub fn begin_packet(&mut self, stamp_ns: u64) {
         self.stamp_ns = stamp_ns;

@@ -87,8 +87,8 @@ impl Flow {
         }
     }
 
-    /// Returns true if packets of an endpoint may arrive at `port`: an endpoint must not move to the port of the other
-    /// endpoint.
+    /// Returns true if packets of an endpoint may arrive at `port`, and stores that port. An endpoint with a known port
+    /// must not move to the port of the other endpoint.
     pub fn comes_from(&mut self, is_low: bool, port: u8) -> bool {
         let (own, other) = (usize::from(!is_low), usize::from(is_low));
         match self.ports[own] {
@@ -150,7 +150,7 @@ impl Flow {
             Settled::Drops if !is_tcp => DROPPED_S,
             Settled::Drops => CONNECTION_S,
             _ if !is_tcp || !self.is_answered => OTHER_S,
-            // The receiver may have ignored a reset.
+            // A reset does not shorten the timeout, because the receiver may have ignored it.
             _ if self.connection.is_closed() => CLOSED_S,
             _ => CONNECTION_S,
         }
@@ -176,8 +176,8 @@ impl Flow {
 /// The flow table of a worker.
 pub(super) struct Flows {
     flows: Box<[Flow]>,
-    /// A part of each flow's hash, by slot. A flow with another key usually differs in it, so its entry need not be
-    /// read.
+    /// A part of each flow's hash, by slot. A flow with another key usually has another tag, so a search does not read
+    /// the entry of that flow.
     tags: Box<[[u8; WAYS]]>,
     hash_key: HashKey,
     next_id: u64,
@@ -234,7 +234,7 @@ impl Flows {
         };
         let flow = &mut self.flows[place];
         for stream in &mut flow.streams {
-            // Early data has passed before the rules could evaluate it in order.
+            // Early data has already passed, and the rules can no longer evaluate it in order, so the flow is dropped.
             if stream.forget(arena) && in_line {
                 flow.settled = Settled::Drops;
             }
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn flows_that_collide_rarely_collide_with_a_second_key() {
         let (one, other) = (HashKey::default(), HashKey::default());
-        // The addresses include those with halves that cancel each other out.
+        // The addresses include some whose two halves cancel each other out in a simple hash.
         let flow = |number: u128| {
             let source = (number << 64 | (number ^ 7), 1_000);
             Key::of(source, (7, 80), 6, 0).0

@@ -127,8 +127,8 @@ impl Messages {
         self.records.get_mut(place)
     }
 
-    /// Returns the slot of the flow with the largest value of `idle`, among a few borrowers of a kind of item that is
-    /// used up.
+    /// Returns the slot of the flow with the largest value of `idle`, among a few borrowers of one kind of item. Only a
+    /// kind without free items is searched; none if every kind has free items.
     pub fn idlest_owner(&mut self, idle: impl Fn(usize) -> u32) -> Option<usize> {
         if self.http.is_exhausted() {
             self.http.idlest(idle)

@@ -1,5 +1,6 @@
 //! IPS: inspects packets by rules of Snort and Suricata, inline: each packet passes, is dropped or is rejected before
-//! the next one is inspected. (Gallenmüller 2021, section 5.4: its cost, and the causes of late packets.)
+//! the next one is inspected. Gallenmüller 2021, section 5.4, measures the cost of such an IPS and the causes of late
+//! packets.
 //!
 //! The worker finds the packet's flow (`flow.rs`), reassembles its stream, parses messages, and evaluates the rules
 //! (`plane.rs`; `taut-inspect`). The control plane compiles the rules (`rules.rs`) and swaps them while packets flow.
@@ -68,7 +69,7 @@ use taut_function::{
 use taut_port::{BATCH_CAPACITY, Batch, PortError};
 use taut_sys::Clock;
 
-/// The entry of the function.
+/// The entry of `ips` in the list of functions.
 pub const ENTRY: Entry = Entry {
     name: "ips",
     summary: "inspects packets by rules of Snort and Suricata, and drops, rejects or reports what fits",

@@ -381,7 +381,7 @@ mod tests {
             for bit in 14 * 8..end * 8 {
                 let mut frame = frame.clone();
                 frame[bit / 8] ^= 1 << (bit % 8);
-                // Without its fragment bits it is another kind of packet, and its checksum is wrong as well.
+                // A flipped fragment bit changes the class of the packet, and its checksum is wrong as well.
                 assert!(outcome(&frame, true).is_some(), "{protocol:?} {bit}");
             }
         }

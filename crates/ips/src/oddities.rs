@@ -1,4 +1,4 @@
-//! Tests that rules about an anomaly are evaluated also for packets that the inspection drops because of it.
+//! Tests that rules about an anomaly are also evaluated on packets that the inspection drops because of that anomaly.
 
 #![allow(clippy::unwrap_used)]
 
@@ -41,7 +41,7 @@ fn checksum_rules_match_packets_that_are_dropped_for_their_checksum() {
     let mut answer = segment(false, ACK, (500, 100), b"x");
     answer[50] ^= 1;
     assert!(!passes(&mut function, &answer));
-    // Its anomaly does not affect the flow.
+    // The anomaly of a dropped segment does not affect its flow.
     assert!(passes(&mut function, &segment(true, ACK, (100, 500), b"y")));
     drop(function);
     assert_eq!(ids(folder.path()), [4, 1, 2, 5]);
@@ -73,8 +73,8 @@ fn rules_match_overlapping_fragments() {
     assert_eq!(ids(folder.path()), [1, 3, 1, 3]);
 }
 
-/// Returns the alerts of a rule for each event with these segments in an open connection, and whether the last one
-/// passes.
+/// Sends the segments in an open connection, with one rule for each event in `events`. Returns the alerts, and true if
+/// the last segment passes.
 fn of_events(folder: &Path, events: &[&str], segments: &[Vec<u8>]) -> (Vec<u64>, bool) {
     let rules = events.iter().zip(1..).map(|(event, id)| {
         format!("alert tcp any any -> any any (stream-event:{event}; sid:{id};)\n")

@@ -44,8 +44,7 @@ pub(super) enum Outcome {
     DroppedWindow,
     /// The segment acknowledges bytes that were never sent.
     DroppedAcknowledgement,
-    /// The segment continues a connection whose opening had no reply, or opens a connection with data while there is
-    /// one.
+    /// The segment continues a connection whose opening had no reply, or is a SYN with data while a connection exists.
     DroppedOpening,
     /// The segment belongs to a connection without an observed opening, and such connections are dropped.
     DroppedMidstream,

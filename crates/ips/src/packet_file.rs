@@ -40,7 +40,7 @@ impl PacketFile {
     /// Opens the file and begins a section in it.
     ///
     /// # Errors
-    /// Fails if it cannot be written, or exists and is not pcapng.
+    /// Fails if the file cannot be written, or if it exists and is not pcapng.
     pub fn open(path: &str, most_bytes: u64) -> io::Result<Self> {
         let mut file = append_to(path)?;
         let facts = file.metadata()?;
@@ -79,7 +79,8 @@ impl PacketFile {
         Ok(opened)
     }
 
-    /// Recreates the file if it was removed from its path, checked at an interval; an unreadable path stays as it is.
+    /// Checks at an interval whether the file was removed from its path, and recreates it. If that fails, packets are
+    /// still written to the removed file.
     fn look(&mut self) {
         if self.looked.elapsed() < AGAIN {
             return;
@@ -279,7 +280,7 @@ mod tests {
             assert_eq!(found[..1], first, "{cut}");
             assert_eq!(found[1..], [(0, vec![3; 61])], "{cut}");
         }
-        // Other damage is left alone.
+        // The file is not truncated if it has other damage.
         let damaged = [&whole[..], &[0; 40]].concat();
         std::fs::write(&path, &damaged).unwrap();
         put(3);

@@ -32,8 +32,8 @@ use verdict::{Conclusion, Fate, settled, too_much};
 
 /// The number of flow table slots that are checked for expired flows in each batch.
 const SWEPT: usize = 4;
-/// The number of stream bytes before a segment that rules see together with it. The next constant is the limit on
-/// stored bytes per direction.
+/// The number of stream bytes before a segment that rules test together with the segment. The next constant is the
+/// limit on stored bytes per direction.
 const WINDOW: usize = 256;
 const KEPT: usize = 1 << 20;
 /// The maximum length of a reassembled datagram with its link header, in bytes.
@@ -371,7 +371,8 @@ impl Plane {
         }
         let is_from_server = from_low != flow.client_is_low;
         if is_from_server && connection::opens(facts) && flow.connection.is_unknown() {
-            // The end that opens the connection is the client, whatever unverified packets came before.
+            // The endpoint that opens the connection is the client, even if unverified packets of the other endpoint
+            // came before.
             flow.turn();
         }
         let direction = usize::from(from_low != flow.client_is_low);
@@ -550,7 +551,7 @@ impl Plane {
         };
         let (outcome, fate, reason) = conclusion.of(flow);
         if flow.settled != Settled::No {
-            // The flow is not inspected any more.
+            // The flow needs no memory, because it is not inspected any more.
             release(flow, arena, messages);
         }
         questions.end_of_packet(flow, facts, frame, step.now, reason);

@@ -42,7 +42,7 @@ impl Slots {
         slots.find_map(|slot| slot.try_lock().ok()?.take())
     }
 
-    /// Stores an inspector in a free slot; returns it if there is none.
+    /// Stores an inspector in a free slot; returns the inspector if no slot is free.
     fn put(&self, inspector: Inspector) -> Option<Inspector> {
         let mut inspector = Some(inspector);
         for slot in &self.0 {
@@ -221,7 +221,7 @@ impl Rules {
         };
         let mut in_force = InForce::new(set, version, workers);
         let mut state = self.lock();
-        // Another worker may have started during this.
+        // Another worker may have started while the rules were compiled.
         in_force.make_room(state.workers);
         state.counters = (version, in_force.counters.clone());
         state.shown.clear();
@@ -234,7 +234,7 @@ impl Rules {
     }
 
     /// Waits until all workers use the rules in force, and frees earlier rule sets. Returns false if that takes longer
-    /// than `patience`. No other thread waits for this.
+    /// than `patience`. The call makes no other thread wait.
     pub fn settle(&self, patience: Duration) -> bool {
         let since = Instant::now();
         loop {
@@ -277,8 +277,9 @@ impl Rules {
         (!rules.is_empty()).then(|| rules.iter().map(fitted).sum())
     }
 
-    /// Returns the matches since the rules were read. At most [`MOST_SHOWN`] rules have counters of their own: the
-    /// first that matched, so that none disappears later. All others are added up.
+    /// Returns the matches since the rules were read. At most [`MOST_SHOWN`] rules have counters of their own. These
+    /// are the rules that matched first, so that no counter disappears later. The matches of all other rules are added
+    /// up.
     pub fn hits(&self) -> (Vec<(About, u64)>, u64) {
         let mut state = self.lock();
         let State {

@@ -145,7 +145,8 @@ impl Decides for Deciding {
         })
     }
 
-    /// A worker without packets is not called, and needs no rules until it is.
+    /// Waits until the workers use the new rules. A timeout is no error: a worker without packets is not called, and
+    /// needs no rules until it gets packets.
     fn settle(&self) -> Result<(), String> {
         self.rules.settle(PATIENCE);
         Ok(())

@@ -226,11 +226,11 @@ const MOST_FLOWS: usize = 1 << 24;
 const MEMORY_BYTES: usize = 64 << 20;
 const ALERTS_BYTES: u64 = 100_000_000;
 const LEAST_ALERTS_BYTES: u64 = 64 << 10;
-/// The default is far more than any packet needs that is not crafted to be slow. Interruptions of the worker count as
-/// well. For a worker on two busy shared cores, none exceeded 25 ms in 20 s.
+/// The default is far longer than the inspection of any packet that is not crafted to be slow. Interruptions of the
+/// worker count as well. For a worker on two busy shared cores, none exceeded 25 ms in 20 s.
 const MAX_TIME: Duration = Duration::from_millis(50);
 const BOUND: Duration = Duration::from_millis(1);
-/// A shorter time is within the clock's own cost; a longer one is no useful limit.
+/// A time below the minimum is within the cost of reading the clock; a time above the maximum is no useful limit.
 const LEAST_TIME: Duration = Duration::from_micros(1);
 const MOST_TIME: Duration = Duration::from_secs(1);
 

@@ -172,7 +172,7 @@ impl SlowPath {
         let frame = punted.frame;
         let headers = Headers::of(frame);
         if self.inner && tunnel::inside(&headers, frame).is_some() {
-            // Sender and receiver are at the other ends of tunnels, whose numbers are unknown here.
+            // No reset is sent, because sender and receiver are behind tunnels whose identifiers are unknown here.
             return;
         }
         if headers.protocol() == IpProtocol::TCP {
@@ -237,7 +237,7 @@ fn reset(headers: &Headers, frame: &[u8], to_sender: bool) -> Option<Vec<u8>> {
     Some(reply)
 }
 
-/// Returns the source and the destination of a packet like this one, or, `to_sender`, of its reverse.
+/// Returns source and destination for a packet in the same direction, or, if `to_sender`, in the reverse direction.
 fn directed<T>((source, destination): (T, T), to_sender: bool) -> (T, T) {
     match to_sender {
         true => (destination, source),
@@ -275,8 +275,8 @@ fn reset_of(segment: &Tcp<&[u8]>, to_sender: bool) -> Option<TcpRepr<'static>> {
     })
 }
 
-/// Appends an IPv4 packet with this segment to a link header, from the sender of `ip` or, `to_sender`, from its
-/// receiver.
+/// Appends an IPv4 packet with this segment to a link header. The packet comes from the sender of `ip`, or, if
+/// `to_sender`, from the receiver of `ip`.
 fn push_over_ipv4(
     reply: &mut Vec<u8>,
     ip: &Ipv4<&[u8]>,

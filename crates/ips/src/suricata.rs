@@ -13,8 +13,8 @@ use taut_function::testing::batch_of;
 use taut_inspect::search::Matcher;
 use taut_port::{Mark, Punt};
 
-/// The differences, with part of the corpus and number of the packet: `+` for an alert of ours alone and `-` for one of
-/// Suricata alone. The function's reference has the reasons.
+/// The known differences, by part of the corpus and packet number: `+` is an alert of taut alone, `-` is an alert of
+/// Suricata alone. The reference page of the function gives the reasons.
 const DIFFERENCES: &[(&str, &[&str])] = &[
     (
         "a drop is one of the flow; in Suricata of the packet alone where the rule asks about packets (`dsize`)",
@@ -122,7 +122,7 @@ fn recorded(text: &str) -> Said {
     said
 }
 
-/// Returns the results of this inspection.
+/// Returns the results of taut's inspection.
 fn inspected(rules: &str, frames: &[(u64, Vec<u8>)], more: &str) -> Said {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().display();
@@ -191,7 +191,7 @@ fn inspected(rules: &str, frames: &[(u64, Vec<u8>)], more: &str) -> Said {
     said
 }
 
-/// Returns the differences, one line each.
+/// Returns the differences between both results, one line each.
 fn differences(name: &str, ours: &Said, theirs: &Said) -> Vec<String> {
     let mut lines = Vec::new();
     let none = Vec::new();

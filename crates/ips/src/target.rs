@@ -129,7 +129,7 @@ fn listener(path: &str) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Returns true if the reader has not read the earlier data.
+/// Returns true if the error means that the reader has not read the earlier data yet.
 fn is_slow(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
@@ -158,7 +158,7 @@ fn write(sink: &mut impl Write, rest: &mut Vec<u8>, lines: &[u8]) -> (io::Result
     (result, count(lost))
 }
 
-/// Writes bytes as far as they are accepted within that time.
+/// Writes bytes as far as they are accepted before the time `until`.
 fn put(sink: &mut impl Write, bytes: &[u8], until: Instant) -> (usize, io::Result<()>) {
     let mut taken = 0;
     while taken < bytes.len() {
@@ -205,7 +205,8 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever the disk is full, and for however long: lines are complete, and all others counted.
+        /// Wherever the disk becomes full, and for however long, the file contains only complete lines, and all other
+        /// lines are counted as lost.
         #[test]
         fn a_full_disk_leaves_complete_lines_and_counts_lost_ones(
             writes in proptest::collection::vec((0..5_usize, 0..60_usize), 1..20),
@@ -240,7 +241,7 @@ mod tests {
         target.looked = None;
         assert_eq!(target.write(b"two\n"), 0);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two\n");
-        // The link there now is not written to: it leads elsewhere.
+        // Nothing is written through a symbolic link at the path, because the link may lead to another file.
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(folder.path().join("elsewhere"), &path).unwrap();
         target.looked = None;
@@ -267,7 +268,7 @@ mod tests {
         target.looked = None;
         let line = [&[b'x'; 9_999][..], b"\n"].concat();
         let mut written = 0;
-        // A reader that reads nothing has a full socket at some time.
+        // The socket becomes full at some time, because its reader reads nothing.
         let lost = loop {
             written += 1;
             match target.write(&line) {

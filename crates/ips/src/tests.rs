@@ -250,12 +250,12 @@ fn a_bypass_rule_passes_the_rest_of_its_flow() {
                  alert udp any any -> any any (content:\"also\"; sid:3;)\n\
                  alert tcp any any -> any any (content:\"skip\"; bypass; sid:4;)\n";
     let mut function = ips(folder.path(), rules, "");
-    // Other rules still apply to the packet itself, and one that drops it counts.
+    // Other rules still apply to the packet itself, and a rule that drops the packet takes effect.
     assert!(!passes(&mut function, &udp(5000, b"skip evil")));
     assert!(!passes(&mut function, &udp(5000, b"fine")));
     assert!(passes(&mut function, &udp(5001, b"skip also")));
     assert!(passes(&mut function, &udp(5001, b"evil also")));
-    // A segment that no receiver accepts lets nothing pass.
+    // A `pass` rule has no effect on a flow if it matches a segment that no receiver accepts.
     handshake(&mut function);
     let outside = segment(true, 0x10, (90_000_000, 500), b"skip");
     assert!(!passes(&mut function, &outside));
@@ -336,7 +336,7 @@ fn a_new_connection_on_the_same_ports_restarts_both_directions() {
         assert!(put(true, ACK, (100, 500), b"GET /one HTTP/1.1\r\n\r\n"));
         assert!(put(false, ACK, (500, 121), answer));
         assert!(put(true, FIN | ACK, (121, end), b""));
-        // An endpoint that has not closed continues; an opening without a reply begins nothing.
+        // An endpoint that has sent no FIN may continue to send, and a SYN without a reply begins no connection.
         assert!(put(true, SYN, (4000, 0), b""));
         assert!(put(false, ACK, (end, 122), b" more"));
         assert!(put(false, FIN | ACK, (end + 5, 122), b""));
@@ -407,7 +407,7 @@ fn http2_is_parsed_after_an_upgrade_of_the_connection() {
     }
     drop(function);
     assert_eq!(ids(folder.path()), [3, 1, 2]);
-    // The client's bytes before the server's consent are not parsed.
+    // The bytes that the client sends before the server agrees are not parsed.
     let folder = tempfile::tempdir().unwrap();
     let mut function = ips(folder.path(), rules, "");
     for (from_client, flags, numbers, payload, passed) in [
@@ -520,7 +520,7 @@ fn all_messages_of_a_segment_are_inspected() {
     assert_eq!(ids(folder.path()), [1, 1, 2, 3]);
 }
 
-/// Returns a TLS message, and messages in records of that size.
+/// Returns a TLS message. The next function splits messages into records of `size` bytes.
 fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind][..], &(body.len() as u32).to_be_bytes()[1..], body].concat()
 }
@@ -819,7 +819,7 @@ fn fragments_in_tunnels_are_put_together_before_they_pass() {
         src_ip: "2001:db8::1".parse().unwrap(),
         dst_ip: "2001:db8::2".parse().unwrap(),
     };
-    // The two halves of a datagram are each in a tunnel frame of its own: 24 bytes of it in each.
+    // Each half of the datagram has 24 bytes and is sent in a tunnel frame of its own.
     let half = |word: &[u8], second: bool, id: u8| {
         let flow = UdpFlow {
             dst_port: 5000,
@@ -1155,7 +1155,7 @@ fn a_flood_of_flows_stays_within_the_table_memory() {
         "alert udp any any -> any any (content:\"x\"; sid:1;)",
         "memory = \"1 MB\"",
     );
-    // The table has 1024 places.
+    // The flow table has 1024 slots.
     let frame = udp(1, b"one of many");
     for i in 0..5000u32 {
         let mut frame = frame.clone();
@@ -1320,7 +1320,7 @@ fn packets_pass_while_event_readers_connect_and_disconnect() {
             assert!(passes(&mut function, &udp(1, b"any")));
         }
     };
-    // There is no listener; then a reader that reads nothing, then one that reads a line and exits.
+    // At first there is no listener, then a reader that reads nothing, and then a reader that reads one line and exits.
     pass_until(&|| lost() > 0);
     let listening = UnixListener::bind(folder.path().join("eve")).unwrap();
     listening.set_nonblocking(true).unwrap();
@@ -1427,6 +1427,6 @@ fn alert_floods_need_bounded_memory_and_requests_get_replies() {
     let passed = stats["ips"]["passed"].as_u64().unwrap();
     let lost = stats["events_lost"].as_u64().unwrap();
     assert_eq!(alerts + lost, 8 * passed);
-    // There were always more events than could be written.
+    // More events occurred than could be written.
     assert!(lost > 0, "{alerts} alerts");
 }

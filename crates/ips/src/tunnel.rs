@@ -23,7 +23,8 @@ const NSH: EtherType = EtherType(0x894f);
 const UDP_BYTES: usize = 8;
 const VXLAN_BYTES: usize = 8;
 const ERSPAN_BYTES: usize = 8;
-/// The bytes of the nonce and the confirmation byte of a Teredo authentication; the next constant is an origin's.
+/// The bytes of the nonce and the confirmation byte of a Teredo authentication; the next constant is the length of an
+/// origin indication.
 const TEREDO_NONCE_BYTES: usize = 9;
 const TEREDO_ORIGIN_BYTES: usize = 8;
 
@@ -325,7 +326,7 @@ mod tests {
                 let header = [0x0f, 0xc2, 1, next, 0, 0, 1, 0xff];
                 gre(&[0, 0, 0x89, 0x4f], &with(&header, packet))
             }
-            // These carry IPv6 alone.
+            // The other kinds of tunnels carry only IPv6.
             _ if !is_six => ip(version, 4, packet),
             8 => udp(version, TEREDO_PORT, packet),
             _ => {

@@ -46,7 +46,7 @@ pub(crate) fn is_matched(dir: &Path) -> bool {
 /// Returns the path of the page; earlier files are replaced.
 ///
 /// # Errors
-/// When the folder cannot be read or written.
+/// Returns an error if the folder cannot be read or written.
 pub fn write_page_of(dir: &Path) -> Result<PathBuf, ReportError> {
     let report: TapReport = read_json(dir, "summary.json")?;
     let Some(matching) = &report.matching else {
@@ -353,7 +353,7 @@ mod tests {
             assert!(first.contains(part), "{part}");
         }
         assert!(first == std::fs::read_to_string(write_page_of(&out).unwrap()).unwrap());
-        // Names of capture points are folders, which must not lead out of the results folder.
+        // The names of capture points are used as folder names, which must not lead out of the results folder.
         std::fs::rename(out.join("A"), dir.path().join("elsewhere")).unwrap();
         let summary = out.join("summary.json");
         let text = std::fs::read_to_string(&summary).unwrap();

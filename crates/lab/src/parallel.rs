@@ -148,7 +148,7 @@ pub fn text_table(all: &[Measured], width: Option<usize>) -> String {
 /// Runs a measurement. If `stop` is set during it, the result is incomplete.
 ///
 /// # Errors
-/// [`ParallelError`].
+/// Returns a [`ParallelError`] if a function cannot be created or gets no memory, or if a frame cannot have the size.
 pub fn measure(plan: &Plan, clock: &Clock, stop: &AtomicBool) -> Result<Measured, ParallelError> {
     let frame = UdpFlow::default()
         .frame(plan.size_bytes + HEADER_BYTES + CHECK_BYTES)
@@ -208,7 +208,7 @@ fn repeat(
                     .map_err(|e| ParallelError::Function(e.to_string()))?;
                 Ok((functions, pool))
             });
-            // Threads that failed also wait here, because the others wait for all.
+            // Failed threads also wait here, because the other threads wait until all threads have arrived.
             ready.wait();
             let (functions, pool) = made?;
             let mut one = Instance {

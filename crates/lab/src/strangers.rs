@@ -24,8 +24,8 @@ pub(crate) fn check(folder: &Path) {
     };
     files.retain(|file| !is_written(file));
     let honest = shown(&Place::of(folder)).unwrap();
-    // Files of one kind are read in the same way: their names differ only in digits, and their folders are equally
-    // deep.
+    // One file of each kind is tested, because files of one kind are read in the same way. Their names differ only in
+    // digits, and their folders are equally deep.
     let kind = |file: &PathBuf| {
         let name = file.file_name().unwrap().to_string_lossy();
         let name: String = name.chars().filter(|c| !c.is_ascii_digit()).collect();

@@ -29,7 +29,7 @@ pub struct CaptureView<'a> {
 pub(super) fn draw(frame: &mut Frame<'_>, view: &CaptureView<'_>) {
     let status = view.status;
     let trouble = status.trouble.len().min(3) as u16;
-    // A few analysers get rows; without any there is no row.
+    // At most four analysers have a row; without analysers, the dashboard has no space for them.
     let analysers_rows = match status.analysers.len().min(4) as u16 {
         0 => 0,
         some => some + 3,

@@ -124,7 +124,7 @@ fn draw_plant(frame: &mut Frame<'_>, area: Rect, view: &ControlView<'_>) {
         _ => Shape::Mark,
     };
     let standing = view.standing;
-    // The scale is the largest value of the history, so that a mark uses the available space.
+    // The scale is the largest value of the history, so that the mark uses the available space.
     let most = largest(view.balance).max(standing.balance.abs());
     // A cell is about twice as high as it is wide.
     let inner = [area.width.saturating_sub(2), area.height.saturating_sub(2)];
@@ -200,7 +200,7 @@ fn draw_history(
     values: &[f64],
     limit: Option<f64>,
 ) {
-    // Each cell has two dots.
+    // Each cell of the terminal shows two dots side by side.
     let room = 2 * usize::from(area.width.saturating_sub(2)).max(1);
     let shown = &values[values.len().saturating_sub(room)..];
     let most = largest(shown).max(limit.unwrap_or(0.0)) * 1.05;

@@ -415,8 +415,8 @@ mod tests {
             reply
         })
         .unwrap();
-        // Clients that send nothing, that never finish their request, and that receive no reply, all at the same time,
-        // and more of them than are served.
+        // The clients send nothing, never finish their request, or receive no reply. All connect at the same time, and
+        // there are more of them than the server serves at a time.
         let begun = Instant::now();
         let clients: Vec<_> = (0..12)
             .map(|number| {
@@ -431,7 +431,7 @@ mod tests {
             .collect();
         let text = said(&server, b"GET / HTTP/1.1\r\n\r\n");
         assert!(text.starts_with("HTTP/1.1 200"));
-        // The limit allows for three rounds of four clients that each use the whole time limit, and for a busy machine.
+        // The limit covers three rounds of four clients, each of which uses the whole time limit, and a busy machine.
         assert!(begun.elapsed() < 20 * PATIENCE);
         assert!(most.load(Ordering::Relaxed) <= CLIENTS);
         drop(clients);

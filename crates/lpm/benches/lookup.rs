@@ -20,7 +20,8 @@ const PAIRS: usize = 9;
 const ADDRESSES: usize = 1 << 20;
 const BURST: usize = 64;
 const TURN: Duration = Duration::from_millis(80);
-/// Minimum number of measured passes in a turn. A pass before them brings the table back into the caches.
+/// The minimum number of measured passes each time a table's turn comes. An unmeasured pass before them brings the
+/// table back into the caches.
 const PASSES: usize = 3;
 const PATTERNS: [&str; 2] = ["random", "Zipf"];
 const PEERS_V4: [&str; 5] = [
@@ -327,8 +328,8 @@ fn v4_cases() -> Vec<Case<u32>> {
     let one: Rib<u32> = [(all[0], hop(5))].into_iter().collect();
     cases.push(Case::new("IPv4, 1 route", one, &all, 0));
     for bits in [16, 20, 22, 24] {
-        // All /24 of a /16 lead to the same next hop, so they are given as one route: the entries are the same as for
-        // /24. They begin at 16.0.0.0 unless they cover all addresses.
+        // All /24 networks of a /16 lead to the same next hop, so they are given as one route: the entries are the same
+        // as for /24 routes. The routes begin at 16.0.0.0 unless they cover all addresses.
         let first = if bits < 24 { 16 << 24 } else { 0 };
         let route = |i: usize| (PrefixV4::of(first + ((i << 16) as u32), 16), hop(i * 7));
         let rib: Rib<u32> = (0..1_usize << (bits - 8)).map(route).collect();

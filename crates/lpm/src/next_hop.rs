@@ -23,7 +23,7 @@ impl NextHop {
     /// Makes the next hop with this index.
     ///
     /// # Errors
-    /// [`WrongNextHop`] for 0, which is no route, and for numbers above [`Self::MOST`].
+    /// Returns [`WrongNextHop`] for 0, which is no route, and for numbers above [`Self::MOST`].
     pub const fn new(number: u32) -> Result<Self, WrongNextHop> {
         if number == 0 || number > Self::MOST {
             return Err(WrongNextHop(number));

@@ -64,7 +64,8 @@ impl<A: Address> Prefix<A> {
     /// Makes a prefix of `length` bits.
     ///
     /// # Errors
-    /// [`WrongPrefix::TooLong`] for a length beyond the family's, [`WrongPrefix::HostBits`] if bits after it are set.
+    /// Returns [`WrongPrefix::TooLong`] if the length exceeds that of the family's addresses, [`WrongPrefix::HostBits`]
+    /// if bits after it are set.
     pub fn new(network: A, length: u8) -> Result<Self, WrongPrefix> {
         if length > A::BITS {
             return Err(WrongPrefix::TooLong {

@@ -1,10 +1,10 @@
 //! Synthetic full tables: as many prefixes of each length as a core router of the Internet has, at seeded positions.
 //!
-//! Published (G. Huston's table statistics, AS131072, 4 December 2024): 221,747 IPv6 prefixes with a mean length of
-//! 42.94 bits, 56 % of them within another one. For 2024, about a million IPv4 prefixes, and 46 % /48 in IPv6. The
-//! counts of each length are not copied from a table: they are common knowledge, rounded (about 60 % /24, then /22 and
-//! /23), and adjusted to those figures. The positions of prefixes are synthetic: IPv6 prefixes are within separate
-//! allocations, few of which have many.
+//! The published figures (G. Huston's table statistics, AS131072, 4 December 2024) are 221,747 IPv6 prefixes with a
+//! mean length of 42.94 bits, 56 % of them within another one. For 2024, they are about a million IPv4 prefixes, and 46
+//! % /48 in IPv6. The counts of each length are not copied from a table: they are common knowledge, rounded (about 60 %
+//! /24, then /22 and /23), and adjusted to those figures. The positions of prefixes are synthetic: IPv6 prefixes are
+//! within separate allocations, few of which have many prefixes.
 
 use fastrand::Rng;
 

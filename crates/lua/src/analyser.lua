@@ -1,14 +1,14 @@
--- What the script of an analyser sees: the table `taut`, packets with what a capture knows of them, and the numbers that it
--- remembers of flows. Built only on functions that are safe with any arguments, so nothing in here has to be hidden.
+-- The interface of an analyser's script: the table `taut`, packets with their metadata, and the numbers of flows. It
+-- uses only functions that are safe with any arguments, so nothing in this file has to be hidden from scripts.
 
 local packets, counter, fire, host = ...
 local type, error, tostring, format, setmetatable = type, error, tostring, string.format, setmetatable
 local batch, fill, getters = packets.batch, packets.fill, packets.getters
 
--- Numbers of each packet, as analyser.rs writes them.
+-- Count of numbers per packet, which analyser.rs writes.
 local EACH = 6
 local get, set
--- Slot of the packet that the script looks at; none outside of its function.
+-- Slot of the packet that the script is processing; none outside of the script's function.
 local current
 
 function getters.seconds(self)
@@ -51,7 +51,7 @@ _G.print = host.print
 
 local rows = {}
 
--- Makes the rows of numbers of flows: of these names, and behind those of 64 packets.
+-- Makes the rows with the flows' numbers, which have these names and are stored after the numbers of 64 packets.
 local function ready(names, get_number, set_number)
     get, set = get_number, set_number
     local each, places = #names, {}
@@ -81,12 +81,12 @@ local function ready(names, get_number, set_number)
     end
 end
 
--- Has `analyse` see the first `n` packets.
+-- Calls `analyse` for each of the first `n` packets.
 local function see(analyse, n)
     fill(n)
     for slot = 0, n - 1 do
         current = slot
-        -- None of a packet that is of no flow, whose row is -1.
+        -- A packet without a flow has row -1, so `analyse` gets nil for it.
         analyse(batch[slot + 1], rows[get(slot * EACH + 5) + 1])
     end
     current = nil

@@ -45,8 +45,8 @@ pub struct PacketFacts {
     pub is_dropped: bool,
     /// True if an earlier function has punted the packet.
     pub is_punted: bool,
-    /// Row with the numbers of the packet's flow, from 0, and the endpoint of the flow that sent the packet, 0 or 1;
-    /// none for a packet without a flow.
+    /// Index of the row with the numbers of the packet's flow, from 0, and the endpoint of the flow that sent the
+    /// packet, 0 or 1. A packet without a flow has none.
     pub flow: Option<(usize, u8)>,
 }
 
@@ -73,7 +73,7 @@ pub struct Failure {
 /// A script that sees captured packets.
 pub struct AnalyserScript {
     state: Rc<LuaState>,
-    /// Calls `analyse` with packets.
+    /// Lua function that calls the script's `analyse` for each packet.
     see: Function,
     analyse: Function,
     watch: Watch,
@@ -166,10 +166,10 @@ impl AnalyserScript {
     }
 
     /// Runs the script on the unmarked packets of a batch, one after the other. `facts` are their metadata; `rows` are
-    /// the numbers of their flows, [`AnalyserScript::numbers`] for each, which it changes.
+    /// the numbers of their flows, [`AnalyserScript::numbers`] for each packet; the script changes them.
     ///
     /// # Errors
-    /// The script fails. It has then not seen the later packets, and its earlier changes remain.
+    /// The script fails. The later packets are then not processed, and the script's earlier changes remain.
     ///
     /// # Panics
     /// There are fewer facts than packets, or more rows than a batch has packets.
@@ -238,7 +238,8 @@ impl AnalyserScript {
     }
 }
 
-/// Adds the script's functions to its state, and returns those that make rows and pass packets to the script.
+/// Adds taut's functions to the script's Lua state. Returns the functions that make rows and that pass packets to the
+/// script.
 fn prepare(
     state: &Rc<LuaState>,
     counters: &Counters,

@@ -1,5 +1,5 @@
--- Counters that a script names: makes the function that gives one of a name. `make` gives functions that read and
--- write the number of a name, which lies with the host, who reads it also when the script does not come to its end.
+-- Makes the function that returns the counter with a given name. `make` returns functions that read and write the
+-- number of that counter. The host stores the number, so it can read the number even if the script never ends.
 
 local make = ...
 local type, error, setmetatable, tostring, format = type, error, setmetatable, tostring, string.format

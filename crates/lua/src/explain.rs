@@ -2,7 +2,7 @@
 
 use mlua::{Function, Lua, LuaString, MultiValue};
 
-/// Describes an error in a script in one line. Lua knows the script as `chunk`, and the user as `path`; `memory` is the
+/// Describes an error in a script in one line. Lua calls the script `chunk`, the user calls it `path`; `memory` is the
 /// message for exhausted memory.
 pub fn explain(error: &mlua::Error, chunk: &str, path: &str, memory: &str) -> String {
     let mut traceback = String::new();
@@ -72,7 +72,7 @@ fn message(error: &mlua::Error, traceback: &mut String) -> Option<String> {
     })
 }
 
-/// Returns the line that Lua's own `print` would write of these values.
+/// Returns the line that Lua's own `print` would write for these values.
 ///
 /// # Errors
 /// A `__tostring` of a value fails.

@@ -1,17 +1,17 @@
--- What the script of a function sees: the table `taut`, and what it can do with packets. Built only on functions that
--- are safe with any arguments, so nothing in here has to be hidden.
+-- The interface of a function's script: the table `taut`, and the methods of packets. It uses only functions that are
+-- safe with any arguments, so nothing in this file has to be hidden from scripts.
 
 local memory, packets, counter, host = ...
 local mark, send = memory.mark, memory.send
 local type, error, tostring, format = type, error, tostring, string.format
 local batch, fill, sends = packets.batch, packets.fill, host.sends
 
--- Ports of the chain; none before the first batch.
+-- Number of ports of the chain; 0 before the first batch.
 local ports = 0
 
 local methods = packets.methods
 
--- Numbers as in function.rs.
+-- The numbers of the marks are those in function.rs.
 function methods.drop(self)
     mark(self[1], 1)
 end
@@ -36,7 +36,7 @@ _G.taut = {
 }
 _G.print = host.print
 
--- Has `process` see a batch of the first `n` packets.
+-- Calls `process` with a batch of the first `n` packets.
 return function(process, n, from_port, to_port, of, seconds)
     ports = of
     fill(n)

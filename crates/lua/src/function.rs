@@ -35,7 +35,7 @@ pub struct Host<'a> {
     pub workers: usize,
     /// True if the script may send packets to ports of its choice.
     pub sends: bool,
-    /// Ticks per second.
+    /// Ticks of the worker's clock per second.
     pub hz: f64,
     /// Time limit for the processing of a batch, and for the script's top level: [`LIMIT`].
     pub limit: Duration,
@@ -88,7 +88,7 @@ pub struct FunctionScript {
     counters: Counters,
     counts: Counts,
     seconds_per_tick: f64,
-    /// True if an error was already reported; only the first one is.
+    /// True if an error was already reported; only the first error is reported.
     has_failed: bool,
     /// True if the script exceeded its time limit: it is not called again.
     is_stopped: bool,
@@ -100,7 +100,7 @@ impl std::fmt::Debug for FunctionScript {
     }
 }
 
-/// Name of a script in Lua's messages, its path, and its time limit, from which messages are made.
+/// The parts of messages about a script: its name in Lua's messages, its path, and its time limit.
 pub(crate) struct Names {
     chunk: String,
     pub(crate) path: String,
@@ -286,7 +286,7 @@ impl FunctionScript {
         self.drop_all(batch, &said)
     }
 
-    /// Drops the unmarked packets; returns the message, unless it is empty.
+    /// Drops the unmarked packets; returns the message `said`, or none if it is empty.
     #[cold]
     fn drop_all(&mut self, batch: &mut Batch, said: &str) -> Option<String> {
         for index in 0..batch.len() {
@@ -313,7 +313,7 @@ impl FunctionScript {
     }
 }
 
-/// Adds the script's functions to its state, and returns the function that calls it with a batch.
+/// Adds taut's functions to the script's Lua state. Returns the function that calls the script with a batch.
 fn prepare(state: &Rc<LuaState>, counters: &Counters, host: &Host<'_>) -> mlua::Result<Function> {
     let lua = state.lua();
     let packets = state.packets()?;
@@ -385,7 +385,7 @@ fn setting(lua: &Lua, value: &toml::Value) -> mlua::Result<Value> {
 /// Prints on standard error, as standard output may be read by programs.
 pub(crate) fn print(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
     let line = line_of(lua, values)?;
-    // A closed reader is no reason to stop forwarding.
+    // Forwarding continues even if standard error is closed.
     let _ = std::io::stderr().lock().write_all(&line);
     Ok(())
 }

@@ -20,7 +20,8 @@ const ARP: usize = 7;
 const GTPU: usize = 8;
 const PAYLOAD: usize = 9;
 const USER_PAYLOAD: usize = 15;
-/// Value added to the index of a header for the headers of the user packet in a tunnel; the first of them is IPv4.
+/// Value added to a header's index if the header belongs to the user packet in a tunnel. User packets have no Ethernet
+/// or VLAN header, so no such index is below `IP4 + USER`.
 const USER: usize = 8;
 
 /// Length of the Ethernet header without VLAN tag.

@@ -1,6 +1,6 @@
--- What scripts reach packets with. Every function is safe with any arguments: a slot is cut to 0 to 63, and
--- offsets are checked against the length of the packet that is lent in it at that time (0 for none).
--- Nothing here calls what a script could have replaced: all functions used are kept in locals.
+-- The functions by which scripts access packets. Each function is safe with any arguments: a slot is masked to 0 to 63,
+-- and an offset is checked against the length of the packet currently borrowed in that slot (0 if there is none).
+-- A script cannot replace a function that is called here, because all of them are stored in locals.
 
 local ffi, address, finder = ...
 local band, rshift = bit.band, bit.rshift
@@ -20,7 +20,7 @@ typedef struct {
 } taut_window;
 ]]
 local window = ffi.cast("taut_window *", address)
--- Finds the headers of the packet in a slot. LuaJIT compiles the call, as it is one of C.
+-- Locates the headers of the packet in a slot. LuaJIT compiles the call, because it calls a C function.
 local locate = ffi.cast("void (*)(taut_window *, uint32_t)", finder)
 local data, len, headers, mark, port = window.data, window.len, window.headers, window.mark, window.port
 local located = window.located
@@ -35,7 +35,7 @@ local function out_of_range(slot, offset, width)
         " are not in a packet of " .. len[slot] .. " bytes", 0)
 end
 
--- A slot and an offset at which `width` bytes are the packet's.
+-- Returns the checked slot and offset; raises an error unless the packet has `width` bytes at the offset.
 local function place(slot, offset, width)
     slot = tonumber(band(slot, 63))
     offset = tonumber(offset)
@@ -48,12 +48,12 @@ local function place(slot, offset, width)
     return slot, floor(offset)
 end
 
--- A slot and an offset at which `width` bytes of field `offset` of a header lie; an error if the packet has no such header.
--- `offset` and `width` are numbers.
+-- Returns the checked slot, and the offset in the packet of the `width` bytes at `offset` in a header. Raises an error
+-- if the packet has no such header. `offset` and `width` are numbers.
 local function field(slot, header, offset, width)
     slot, header = tonumber(band(slot, 63)), tonumber(band(header, 15))
     local start = offset
-    -- The first one is where it is in every frame: nobody looks for it.
+    -- The Ethernet header has the same position in every frame, so it need not be located.
     if header ~= 0 or len[slot] < 14 then
         if located[slot] == 0 then
             locate(window, slot)
@@ -88,9 +88,9 @@ function memory.has(slot, header)
     return headers[slot * 16 + header] < len[slot]
 end
 
--- Numbers in network order, at places that have been checked. Byte by byte: LuaJIT takes it that accesses of
--- different widths are never to the same place. Without loops: one here would keep it from compiling the script's own
--- around it as one piece.
+-- These functions access numbers in network byte order at checked offsets. They access single bytes, because LuaJIT
+-- assumes that accesses of different widths never overlap. They have no loops, because a loop here would prevent LuaJIT
+-- from compiling a surrounding loop of the script as one trace.
 local function load16(bytes, offset)
     return bytes[offset] * 256 + bytes[offset + 1]
 end
@@ -132,8 +132,8 @@ local store = {
     end,
 }
 
--- memory.get48(slot, offset), memory.put48(slot, offset, value), and the same of the field of a header:
--- get_field48(slot, header, offset), put_field48(slot, header, offset, value); and for other widths.
+-- Defines memory.get48(slot, offset) and memory.put48(slot, offset, value), and for fields of a header
+-- get_field48(slot, header, offset) and put_field48(slot, header, offset, value); likewise for other widths.
 for bits, load in pairs(load) do
     local store, width = store[bits], bits / 8
     memory["get" .. bits] = function(slot, offset)
@@ -171,12 +171,12 @@ function memory.copy(slot, offset, bytes)
     copy(data[slot] + offset, bytes, #bytes)
 end
 
--- Says what is to become of a packet, by a number other than 0 whose meaning is the host's; 1 unless told.
+-- Marks a packet with a number other than 0, 1 by default; the host defines the meaning of the number.
 function memory.mark(slot, value)
     mark[band(slot, 63)] = band(value or 1, 255)
 end
 
--- Says through which port, from 0, a packet is to leave.
+-- Sets the egress port of a packet, numbered from 0.
 function memory.send(slot, to)
     port[band(slot, 63)] = band(to, 255)
 end
@@ -193,9 +193,9 @@ function memory.latency_ns(slot)
     return latency_ns[band(slot, 63)]
 end
 
--- A function that keeps numbers in memory of `capacity` numbers and has them taken when that is full, and
--- one that has the rest taken. How many there are stands before them. `address` comes from the host: scripts never get
--- this function.
+-- Returns two functions: one stores a number in a buffer of `capacity` numbers, and calls `take` when the buffer is
+-- full; the other calls `take` for the rest. The cell before the buffer contains the count of stored numbers.
+-- `address` comes from the host: scripts have no access to this function.
 function memory.recorder(address, capacity, take)
     local cells = ffi.cast("double *", address)
     local function record(value)
@@ -215,7 +215,7 @@ function memory.recorder(address, capacity, take)
     return record, rest
 end
 
--- Functions that read and write the number at `address`, which comes from the host.
+-- Returns functions that read and write the number at `address`, which the host provides.
 function memory.number(address)
     local cell = ffi.cast("double *", address)
     return function()
@@ -225,7 +225,7 @@ function memory.number(address)
     end
 end
 
--- Functions that read and write one of `count` numbers from `address` on, by its place from 0. Both come from the host.
+-- Returns functions that read and write one of `count` numbers at `address` by index, from 0. The host provides both.
 function memory.numbers(address, count)
     local cells = ffi.cast("double *", address)
     local function place(index)

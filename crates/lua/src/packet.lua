@@ -1,5 +1,5 @@
--- What scripts see of packets: batches of them, with named fields. Built only on functions that are safe with any
--- arguments, so nothing in here has to be hidden.
+-- The view of packets in scripts: batches of packets with named fields. It uses only functions that are safe with any
+-- arguments, so nothing in this file has to be hidden from scripts.
 
 local memory, host = ...
 local len, field, has = memory.len, memory.field, memory.has
@@ -51,7 +51,7 @@ end
 
 -- ---- headers and their fields ----
 
--- Offset in the header, and width in bits or kind of address.
+-- The fields of each header: offset in the header, and width in bits or kind of address.
 local ip4 = {
     tos = { 1, 8 }, length = { 2, 16 }, id = { 4, 16 }, ttl = { 8, 8 }, protocol = { 9, 8 },
     checksum = { 10, 16 }, src = { 12, "ip4" }, dst = { 16, "ip4" },
@@ -66,7 +66,7 @@ local tcp = {
     window = { 14, 16 }, checksum = { 16, 16 },
 }
 local icmp = { type = { 0, 8 }, code = { 1, 8 }, checksum = { 2, 16 }, id = { 4, 16 }, seq = { 6, 16 } }
--- Numbers as in headers.rs.
+-- The numbers of the headers are those in headers.rs.
 local headers = {
     { "eth", 0, { dst = { 0, "mac" }, src = { 6, "mac" }, type = { 12, 16 } } },
     { "vlan", 1, { tci = { 0, 16 }, type = { 2, 16 } } },
@@ -87,7 +87,7 @@ local user_headers = {
     { "payload", 15, {} },
 }
 
--- Each accessor is compiled from its own source, so that LuaJIT sees constants in it.
+-- Each accessor is compiled from its own source, so that its offsets are constants for LuaJIT.
 local numeric = [[
 local memory, wrong, name, to_number = ...
 local get, put, type = memory.get_field%d, memory.put_field%d, type
@@ -171,7 +171,7 @@ end
 
 -- ---- packets and batches ----
 
--- What a packet can do, and what it has; whoever lends packets adds to both.
+-- The methods and the getters of packets; the interface of each kind of script adds further ones.
 local methods, getters = {}, {}
 local packet_meta = { __metatable = false }
 
@@ -241,7 +241,7 @@ end
 local batch = { n = 0 }
 local filled = 0
 
--- Makes the batch one of the first `n` packets.
+-- Sets the batch to the first `n` packets.
 local function fill(n)
     while filled < n do
         filled = filled + 1

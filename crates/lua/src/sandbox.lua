@@ -1,9 +1,9 @@
--- Takes what leads to files, programs, native code or foreign memory away from a script.
+-- Removes a script's access to files, programs, native code and memory of the process.
 
 local load, error = load, error
 local os_time, os_clock, os_date, traceback = os.time, os.clock, os.date, debug and debug.traceback
 
--- Bytecode is not checked by LuaJIT, so that it could do anything: only source loads.
+-- LuaJIT does not check bytecode, so bytecode could do anything: only source can be loaded.
 function _G.load(chunk, name, _, environment)
     if environment ~= nil then
         return load(chunk, name, "t", environment)

@@ -67,14 +67,15 @@ impl Window {
 
 /// Locates the headers of a borrowed packet at the script's first request.
 unsafe extern "C" fn find_headers(window: *const Window, slot: u32) {
-    // SAFETY: only `memory.lua` calls this, with the window of its state, which lives as long.
+    // SAFETY: only `memory.lua` calls this function. It passes the window of its state, and the window lives as long as
+    // the state.
     let window = unsafe { &*window };
     let slot = slot as usize % BATCH_CAPACITY;
     let len = window.len[slot].get() as usize;
     if len == 0 {
         return;
     }
-    // SAFETY: a lent packet is there, with so many bytes, until it is taken back, which makes its length 0.
+    // SAFETY: a borrowed packet has `len` valid bytes until its borrowing ends, which sets its length to 0.
     let frame = unsafe { std::slice::from_raw_parts(window.data[slot].get(), len) };
     for (to, offset) in window.headers[slot].iter().zip(headers::locate(frame)) {
         to.set(offset);
@@ -108,7 +109,7 @@ pub struct LuaState {
 /// and ARM store and load 8 aligned bytes atomically.
 type Cells = Arc<[AtomicU64]>;
 
-/// Cells to which the functions of a state write. They live as long as the state, also when no handle to them exists
+/// Cells to which the functions of a state write. The cells live as long as the state, even if no handle to them exists
 /// any more.
 #[derive(Default)]
 struct Kept(Vec<Cells>);
@@ -153,7 +154,7 @@ impl Numbers {
     /// The index is out of range.
     #[inline]
     pub fn set(&self, at: usize, value: f64) {
-        // Relaxed suffices: only one thread uses it.
+        // Relaxed suffices, because only one thread uses the number.
         self.0[at].store(value.to_bits(), Ordering::Relaxed);
     }
 }
@@ -213,8 +214,8 @@ impl Ends {
             && is_wanted()
         {
             raw.is_ended = true;
-            // SAFETY: alive, since `LuaState` takes it away under this lock before it is closed; see `Raw`
-            // for why another thread may call this.
+            // SAFETY: the pointer is valid, because `LuaState` removes it under this lock before the state is closed.
+            // `Raw` explains why another thread may make this call.
             unsafe { ffi::lua_sethook(state, Some(stopped), ffi::LUA_MASKCOUNT, 1) };
         }
     }
@@ -224,7 +225,7 @@ impl Ends {
     pub fn undo(&self) -> bool {
         let mut raw = self.lock();
         if let (Some(state), true) = (raw.state, raw.is_ended) {
-            // SAFETY: as in `end_if`.
+            // SAFETY: the pointer is valid for the reason given in `end_if`.
             unsafe { ffi::lua_sethook(state, None, 0, 0) };
         }
         std::mem::take(&mut raw.is_ended)
@@ -233,8 +234,8 @@ impl Ends {
 
 /// Raises the error that ends a script.
 unsafe extern "C-unwind" fn stopped(state: *mut mlua::lua_State, _: *mut ffi::lua_Debug) {
-    // SAFETY: called by Lua with its own state, which is in a call, so an error finds its way; nothing in
-    // this frame needs to be dropped.
+    // SAFETY: Lua calls this function with its own running state, so the error reaches the call that runs the script.
+    // Nothing in this frame needs to be dropped.
     unsafe {
         ffi::luaL_where(state, 0);
         ffi::lua_pushstring(state, c"stopped".as_ptr());
@@ -260,11 +261,11 @@ impl LuaState {
         if trusted {
             libraries |= StdLib::ALL;
         }
-        // SAFETY: the unsafe libraries are `ffi`, which is taken out of reach below unless the user
-        // trusts the script with everything; and where he does, `debug`.
+        // SAFETY: the unsafe libraries are `ffi` and, for a trusted script, `debug`. The code below hides `ffi` from
+        // the script, unless the user trusts the script with everything.
         let lua = unsafe { Lua::unsafe_new_with(libraries, LuaOptions::new()) };
         let window = Rc::new(Window::new());
-        // It lives as long as the state, regardless of handles to it.
+        // As app data, the window lives as long as the Lua state, regardless of other handles to it.
         lua.set_app_data(Rc::clone(&window));
         lua.set_app_data(Kept::default());
         let address = LightUserData(Rc::as_ptr(&window) as *mut c_void);
@@ -283,7 +284,7 @@ impl LuaState {
             hide_unsafe(&lua)?;
         }
         let mut state = std::ptr::null_mut();
-        // SAFETY: only looks at the pointer.
+        // SAFETY: the closure only copies the pointer.
         unsafe { lua.exec_raw::<()>((), |raw| state = raw)? };
         Ok(Self {
             lua,
@@ -349,8 +350,8 @@ impl LuaState {
     }
 
     /// Runs `work` while the script has access to the unmarked packets of a batch; `work` gets the number of packets.
-    /// Their headers are located when the script requests them. Returns none if there are no such packets; otherwise
-    /// the result of `work`, and the packets.
+    /// The packets' headers are located when the script requests them. Returns the result of `work` and the borrowed
+    /// packets; none if the batch has no unmarked packet.
     #[inline]
     pub fn lend_batch<T>(
         &self,
@@ -392,8 +393,8 @@ impl LuaState {
         }
     }
 
-    /// Makes a Lua function that records numbers and passes them to `take` in groups of [`SAMPLES`], and one that
-    /// passes on the rest.
+    /// Makes a Lua function that records numbers and passes them to `take` in groups of [`SAMPLES`], and a second
+    /// function that passes the rest to `take`.
     ///
     /// # Errors
     /// Lua reports an error.
@@ -513,7 +514,7 @@ mod tests {
         let (read, marks) = state.lend(batch.packets_mut(), lent, || write.eval::<u32>().unwrap());
         assert_eq!((read, marks), (0xfdfc, 0b10));
         assert_eq!(batch.packets()[1].bytes()[56..], [0xff, 0xfe, 0xfd, 0xfc]);
-        // After the call there is no access.
+        // After the call the script has no access.
         assert!(lua.load("return memory.get8(0, 0)").eval::<u32>().is_err());
     }
 
@@ -695,7 +696,7 @@ mod tests {
         let mut said = Vec::new();
         state.said(&lending, |place, mark, port| said.push((place, mark, port)));
         assert_eq!(said, [(0, 2, None), (2, 0, Some(3))]);
-        // Verdicts are those of one batch, and access ends with the call.
+        // Verdicts apply to one batch only, and access ends with the call.
         assert!(lua.load("return memory.get8(0, 0)").eval::<u32>().is_err());
         let ((), lending) = state.lend_batch(&mut batch, |_| ()).unwrap();
         state.said(&lending, |place, _, _| panic!("{place}"));

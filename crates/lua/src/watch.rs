@@ -1,7 +1,7 @@
 //! A watchdog for a script in a worker: it ends a call of the script that takes too long.
 //!
-//! Instructions are not counted, because LuaJIT would leave compiled code for that. A thread checks a few times a
-//! second whether the same call still runs; a call costs two stores.
+//! Instructions are not counted, because LuaJIT would have to leave compiled code to count them. Instead, a thread
+//! checks a few times a second whether the same call still runs; the check costs two stores per call.
 
 use crate::Ends;
 use std::sync::Arc;
@@ -55,15 +55,15 @@ impl Watch {
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.number += 1;
-        // Relaxed: the thread sees it eventually.
+        // Relaxed suffices, because the thread only has to see the number eventually.
         self.shared.lasts.store(self.number, Ordering::Relaxed);
     }
 
     /// Ends a call. Returns true if the watchdog ended it.
     #[inline]
     pub(crate) fn end(&mut self) -> bool {
-        // Both sides use one total order: either the thread sees that this call is over, or this sees that it was
-        // ended.
+        // Both sides use sequentially consistent accesses: either the watchdog thread sees that the call is over, or
+        // this function sees that the thread ended the call.
         self.shared.lasts.store(0, Ordering::SeqCst);
         self.shared.is_told.load(Ordering::SeqCst) && self.undo()
     }
@@ -71,17 +71,18 @@ impl Watch {
     #[cold]
     fn undo(&self) -> bool {
         self.shared.is_told.store(false, Ordering::SeqCst);
-        // This waits for a thread that has seen the call running.
+        // `undo` waits for the watchdog thread if that thread is just ending the call.
         self.ends.undo()
     }
 }
 
 impl Drop for Watch {
-    /// Waits for the thread, which wakes at once, so that it has ended before its state is dropped.
+    /// Waits until the thread has ended, so that it does not outlive its Lua state. Closing the channel wakes the
+    /// thread immediately.
     fn drop(&mut self) {
         if let Some((sender, thread)) = self.thread.take() {
             drop(sender);
-            // If it has panicked, that was already reported.
+            // A panic of the thread was already reported.
             let _ = thread.join();
         }
     }

@@ -1,7 +1,8 @@
 //! Back-to-back frames: the longest burst that a device forwards without loss, and the buffer size derived from it.
 //!
-//! RFC 2544 section 26.4 as updated by RFC 9004: search over burst lengths (its section 6.2) and average over
-//! repetitions (6.3). The buffer time is corrected by the packets that leave during the burst (6.4).
+//! RFC 2544 section 26.4 as updated by RFC 9004: the search runs over burst lengths (section 6.2 of RFC 9004), and the
+//! result is the average over repetitions (6.3). The buffer time is corrected by the packets that leave during the
+//! burst (6.4).
 
 use serde::{Deserialize, Serialize};
 
@@ -169,8 +170,8 @@ mod tests {
 
     #[test]
     fn packets_forwarded_during_the_burst_do_not_count_as_buffered() {
-        // By hand: 26 000 frames of 64 bytes at 10 Gbit/s to a device that forwards 11 153 000 a second;
-        // 1.7472 ms - 1.7472 ms x 11 153 000 / 14 880 952 = 0.4377 ms.
+        // Computed by hand for 26 000 frames of 64 bytes at 10 Gbit/s and a device that forwards 11 153 000 frames a
+        // second: 1.7472 ms - 1.7472 ms x 11 153 000 / 14 880 952 = 0.4377 ms.
         let time = BufferTime::of(26_000.0, 14_880_952.0, 11_153_000.0).unwrap();
         assert!((time.implied_seconds - 1.7472e-3).abs() < 1e-7, "{time:?}");
         assert!(

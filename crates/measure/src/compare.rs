@@ -13,9 +13,9 @@ use statrs::distribution::{ContinuousCDF, Normal};
 /// chance in one of ten cases.
 pub const MIN_RUNS: usize = 4;
 
-/// Correction for a group with little scatter: its intervals miss the true value more often than those of a group
-/// without scatter. The additional misses are this fraction of the next step of the binomial distribution. The value
-/// was found by simulation (`tests/coverage.rs` checks it).
+/// The fraction of the next step of the binomial distribution that is added to the probability of a miss. It corrects
+/// for groups with little scatter: their intervals miss the true value more often than those of groups without scatter.
+/// The value was found by simulation (`tests/coverage.rs` checks it).
 const BETWEEN: f64 = 0.25;
 
 /// Maximum number of runs in both groups together for an exact p-value.
@@ -35,8 +35,8 @@ pub struct Comparison {
     /// Ratio of a run of `b` to a run of `a`: the median of all ratios. `None` with fewer than [`MIN_RUNS`] runs in a
     /// group, or if a value is not above zero.
     pub ratio: Option<Interval>,
-    /// Probability of superiority (Vargha and Delaney's A): that a run of `b` has a greater value than one of `a`, with
-    /// ties counting half. It is 0.5 if they do not differ.
+    /// Probability of superiority (Vargha and Delaney's A): the probability that a run of `b` has a greater value than
+    /// a run of `a`, with ties counting half. It is 0.5 if the groups do not differ.
     pub superiority: f64,
     /// Cliff's delta: the probability that a run of `b` is above one of `a`, minus the probability that it is below, -1
     /// to 1 (Cliff 1993).
@@ -72,9 +72,9 @@ pub struct Judged {
 
 /// Compares the runs of `b` with those of `a`; returns `None` if a group is empty or contains a NaN or infinite value.
 ///
-/// The intervals are those of the rank-sum test (Moses 1965). From the sorted differences (or ratios) between a run of
-/// `b` and one of `a`, they exclude as many at each end as `confidence` allows. The confidence holds even if one group
-/// scatters more than the other.
+/// The intervals are those of the rank-sum test (Moses 1965). All differences (or ratios) between a run of `b` and a
+/// run of `a` are sorted, and the interval excludes as many of them at each end as `confidence` allows. The confidence
+/// holds even if one group scatters more than the other.
 ///
 /// ```
 /// let before = [101.0, 98.0, 103.0, 99.0, 100.0, 102.0];
@@ -125,8 +125,8 @@ pub fn compare(a: &[f64], b: &[f64], confidence: f64) -> Option<Comparison> {
 /// probability that groups drawn from one distribution are at least this far apart. Returns `None` if a group is empty
 /// or contains a NaN or infinite value.
 ///
-/// Up to 40 runs together it is exact, ties or not: all ways to assign the runs to the groups are counted. Above that,
-/// it is the normal approximation with corrections for ties and continuity.
+/// For up to 40 runs in both groups together, the p-value is exact even with ties: all ways to assign the runs to the
+/// groups are counted. For more runs, it is the normal approximation with corrections for ties and continuity.
 pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.is_empty() || b.is_empty() || !all_finite(a) || !all_finite(b) {
         return None;
@@ -255,8 +255,8 @@ impl Claims {
     }
 
     /// Returns the minimum of two confidences: for groups with equal scatter, and for a group next to one without
-    /// scatter. In the latter case each value of the scattered group occurs among the pairs as often as the constant
-    /// group has runs.
+    /// scatter. In the second case, each value of the scattered group occurs in as many pairs as the group without
+    /// scatter has runs.
     fn of_pairs(&self, left_out: usize) -> f64 {
         let [a, b] = self.groups.map(|runs| runs as f64);
         let alike = match self.up_to.get(left_out) {
@@ -376,8 +376,8 @@ mod tests {
 
     #[test]
     fn interval_ranks_agree_with_the_rank_sum_table() {
-        // Conover, Practical Nonparametric Statistics, table A7: of ten and ten, 23 may be excluded if both have equal
-        // scatter.
+        // Conover, Practical Nonparametric Statistics, table A7: for two groups of ten runs with equal scatter, 23
+        // pairs may be excluded at each end.
         let alike = Claims::of(10, 10).up_to;
         assert!(alike[23] <= 0.025 && alike[24] > 0.025, "{alike:?}");
         let found = compare(&A, &B, 0.95).unwrap();
@@ -437,7 +437,8 @@ mod tests {
         let alone = judge(std::slice::from_ref(&apart), 0.05);
         assert_eq!(alone[0].finding, Finding::Differs);
         let many = judge(&vec![apart; 10], 0.05);
-        // 2 / C(12, 6) = 0.0022 is the first value that fits ten times.
+        // Two groups of six runs are the smallest whose least p-value, 2 / C(12, 6) = 0.0022, is below 0.05 after
+        // multiplication by ten comparisons.
         assert!(
             many.iter()
                 .all(|one| one.finding == Finding::TooFewRuns { needed: 6 })
@@ -456,7 +457,7 @@ mod tests {
 
     #[test]
     fn holm_correction_multiplies_by_remaining_comparisons_and_never_decreases() {
-        // By hand: sorted 0.005, 0.01, 0.03, 0.04 times 4, 3, 2, 1.
+        // Computed by hand: the sorted values 0.005, 0.01, 0.03 and 0.04 are multiplied by 4, 3, 2 and 1.
         let corrected = holm(&[0.01, 0.04, 0.03, 0.005]);
         for (found, expected) in corrected.iter().zip([0.03, 0.06, 0.06, 0.02]) {
             about(*found, expected);

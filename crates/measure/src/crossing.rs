@@ -14,7 +14,7 @@ pub struct Crossings {
     patience_ns: u64,
     /// Packets in the device, by flow, then by their ingress side.
     tracks: BTreeMap<(u16, usize), Track>,
-    /// Packets that left without a matching entry, because none was observed or it was too long ago.
+    /// Packets that left the device but were not observed entering it, or entered it longer ago than the timeout.
     pub only_left: u64,
 }
 
@@ -231,7 +231,7 @@ mod tests {
     fn reordering_and_duplicates_are_attributed_to_the_device() {
         let mut crossings = Crossings::new(1_000);
         for sequence in [5, 3, 4] {
-            // The order of entering counts, not that of the sequence numbers.
+            // Reordering depends on the order in which packets entered, not on their sequence numbers.
             crossings.entered(0, 1, sequence, sequence);
         }
         crossings.entered(0, 1, 4, 10);
@@ -272,7 +272,7 @@ mod tests {
         crossings.left(1, 1, 1, 1_300);
         crossings.left(1, 9, 1, 1_300);
         assert_eq!(crossings.only_left, 2);
-        // The sequence number is free again.
+        // The earlier packet with this sequence number has been reported, so a new packet may have the same number.
         crossings.entered(0, 1, 1, 1_400);
         crossings.left(1, 1, 1, 1_450);
         let packets = all(&mut crossings);

@@ -1,6 +1,6 @@
-//! Inter-packet gaps compared with the requested gap: the accuracy and the precision of a generator. After the MoonGen
-//! evaluation (Gallenmüller 2021, section 3.3): accuracy is the mean gap, precision the mean squared error against the
-//! requested gap.
+//! Inter-packet gaps compared with the requested gap: the accuracy and the precision of a generator. The definitions
+//! are those of the MoonGen evaluation (Gallenmüller 2021, section 3.3): accuracy is the mean gap, precision the mean
+//! squared error against the requested gap.
 
 use serde::{Deserialize, Serialize};
 
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn bursts_are_accurate_but_not_precise() {
-        // Pairs back to back: 100 ns, then 900 ns, so 500 ns on average.
+        // The packets are sent in back-to-back pairs: gaps of 100 ns and 900 ns alternate, so the mean gap is 500 ns.
         let stamps = [0, 100, 1000, 1100, 2000];
         let summary = GapRecorder::from_timestamps(500.0, &stamps)
             .summary()

@@ -15,12 +15,13 @@ use crate::rank::{median, nearest_rank};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IntervalMethod {
-    /// Two of the sorted values, for the median of independent values.
+    /// The bounds are two of the sorted values; the method suits the median of independent values.
     #[default]
     OrderStatistics,
-    /// The smallest and the largest value, because there are too few values for the requested confidence.
+    /// The bounds are the smallest and the largest value, because there are too few values for the requested
+    /// confidence.
     Range,
-    /// Two of the sorted differences or ratios between the values of two groups.
+    /// The bounds are two of the sorted differences or ratios between the values of two groups.
     RankSum,
 }
 
@@ -118,8 +119,8 @@ pub struct Ranks {
 /// Returns the positions in `count` sorted values that enclose quantile `q` with at least `confidence`, for any
 /// distribution (binomial order statistics: David and Nagaraja, Order Statistics, section 7.1).
 ///
-/// Assumes independent values. Returns `None` if there are too few values for quantile `q`: 1,000 values are too few
-/// for p99.99. Takes O(sqrt(count)).
+/// The values must be independent. Returns `None` if there are too few values for quantile `q`: 1,000 values are too
+/// few for p99.99. The run time is O(sqrt(count)).
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -148,7 +149,7 @@ pub fn quantile_interval_ranks(count: u64, q: f64, confidence: f64) -> Option<Ra
         highest += 1;
         total += highest_weight;
     }
-    // Value number `low` (from 1) is above the quantile if fewer than `low` values are below.
+    // Value number `low` (counted from 1) is above the quantile if fewer than `low` values are below the quantile.
     let (mut low, mut weight) = (lowest, lowest_weight);
     let mut below = weight;
     while below <= tail * total && low < count {
@@ -157,7 +158,7 @@ pub fn quantile_interval_ranks(count: u64, q: f64, confidence: f64) -> Option<Ra
         below += weight;
     }
     let missed_below = below - weight;
-    // Value number `high` is below the quantile if at least `high` values are.
+    // Value number `high` is below the quantile if at least `high` values are below the quantile.
     let (mut high, mut weight) = (highest + 1, highest_weight);
     let mut above = weight;
     while above <= tail * total && high > 1 {
@@ -196,8 +197,8 @@ pub fn quantile_interval(sorted: &[f64], q: f64, confidence: f64) -> Option<Inte
 
 /// Returns the distribution-free interval for the median of independent values in any order.
 ///
-/// If `confidence` is impossible (95 % takes six values), the interval is the range of the values. Returns `None`
-/// without values, with NaN or infinite values, and unless `confidence` is within (0, 1).
+/// If there are too few values for `confidence` (95 % needs six), the interval is the range of the values. Returns
+/// `None` without values, with NaN or infinite values, and unless `confidence` is within (0, 1).
 ///
 /// ```
 /// let three = taut_measure::median_interval(&[3.0, 1.0, 2.0], 0.95).unwrap();

@@ -7,7 +7,7 @@ pub(crate) struct Moments {
     pub(crate) min: u64,
     pub(crate) max: u64,
     sum: u128,
-    /// Sum modulo 2^128: the deviation below is correct even if this wraps.
+    /// Sum of the squares modulo 2^128: the variance is correct even if the sum wraps.
     sum_of_squares: u128,
 }
 
@@ -69,7 +69,8 @@ impl Moments {
         }
         let count = u128::from(self.count);
         let (whole, rest) = (self.sum / count, self.sum % count);
-        // Sum of (x - whole)^2 in integers: no cancellation, and wrapped sums unwrap here.
+        // The sum of (x - whole)^2 is computed in integers, so no digits cancel, and the wrapping of the sum of squares
+        // is undone.
         let shifted = self
             .sum_of_squares
             .wrapping_sub(whole.wrapping_mul(self.sum).wrapping_mul(2))

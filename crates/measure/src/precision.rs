@@ -1,6 +1,6 @@
-//! The precision of a generator, from the gaps between its packets at a constant rate, as an independent observer saw
-//! them. It consists of squared and absolute errors against the requested gap, pauses, bunches and a histogram. After
-//! Gallenmüller 2021, section 3.3.
+//! The precision of a generator, from the gaps between its packets at a constant rate, as an independent observer
+//! measured them. It consists of squared and absolute errors against the requested gap, pauses, bunches and a
+//! histogram. The definitions follow Gallenmüller 2021, section 3.3.
 
 use serde::{Deserialize, Serialize};
 

@@ -44,7 +44,7 @@ impl Quantity {
         }
     }
 
-    /// Returns a short label for an axis tick: no more digits than the value has.
+    /// Returns a short label for an axis tick, without trailing zeros.
     pub fn tick(self, value: f64) -> String {
         match self {
             Quantity::TimeNs => {

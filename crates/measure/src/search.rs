@@ -1,8 +1,8 @@
 //! The search for the highest loss-free rate, which also produces the latency-over-rate curve.
 //!
-//! RFC 2544 section 26.1 defines the figure. Loss verification follows ETSI GS NFV-TST 009 clause 12.3.3: a trial that
-//! fails is repeated, and a rate fails after two trials with the same verdict. A single hiccup of a virtual machine
-//! thus does not halve the result.
+//! RFC 2544 section 26.1 defines this rate as the throughput. Loss verification follows ETSI GS NFV-TST 009 clause
+//! 12.3.3: a trial that fails is repeated, and a rate fails after two trials with the same verdict. A single
+//! interruption of a virtual machine thus does not halve the result.
 
 use serde::{Deserialize, Serialize};
 
@@ -153,9 +153,9 @@ enum SearchStep {
 /// A ladder of trials: rates rise in geometric steps until the device or the generator fails. Bisection then narrows
 /// down the highest loss-free rate.
 ///
-/// It runs no trials itself. The caller gets a rate from [`LadderSearch::next_rate_pps`], runs a trial at it, and
-/// passes the outcome to [`LadderSearch::report`], until no rate is left. If even the lowest rung fails, the bisections
-/// first go down from it by `factor`.
+/// The search runs no trials itself. The caller gets a rate from [`LadderSearch::next_rate_pps`], runs a trial at that
+/// rate, and passes the outcome to [`LadderSearch::report`], until no rate is left. If even the lowest rung fails, the
+/// bisections first go down from it by `factor`.
 ///
 /// ```
 /// use taut_measure::{LadderSearch, SearchSettings, TrialOutcome};
@@ -412,7 +412,7 @@ mod tests {
                 result.first_lossy_pps.unwrap(),
             );
             assert!(found <= limit_pps && limit_pps < lossy, "{result:?}");
-            // Seven halvings of a factor of two.
+            // Seven bisections narrow the factor of two between rungs to 2^(1/128).
             assert!(lossy / found <= 2f64.powf(1.0 / 128.0) * 1.000_001);
             assert_eq!(result.limited_by, Limit::Device);
             assert!(result.monotonic && result.complete);
@@ -525,7 +525,8 @@ mod tests {
 
     #[test]
     fn one_loss_between_late_generator_trials_is_not_an_overload() {
-        // At the second rung: late, then a loss, then late again.
+        // At the second rung, the generator is late in the first and third trial, and the device loses packets in the
+        // second.
         let mut at = 0;
         let result = search(settings(), |rate_pps| {
             if rate_pps != 2e5 {

@@ -1,5 +1,5 @@
-//! Counts of numbered packets: lost, duplicated, reordered, or too late to classify. RFC 4737 section 3.3
-//! (type-P-reordered: a number below the next expected one).
+//! Counts of numbered packets: lost, duplicated, reordered, or too late to classify. A packet is reordered if its
+//! number is below the next expected one (RFC 4737 section 3.3, type-P-reordered).
 
 use serde::{Deserialize, Serialize};
 
@@ -58,8 +58,8 @@ pub struct SequenceReport {
     /// Packets received after a higher number (RFC 4737), without duplicates.
     pub reordered: u64,
     /// Largest distance, in sequence numbers, from a reordered packet to the highest number received before it. RFC
-    /// 4737 section 4.2 counts it in arrivals, which needs the history of all arrivals; without loss both agree for a
-    /// single displaced packet.
+    /// 4737 section 4.2 counts this distance in arrivals, which needs the history of all arrivals. Without loss, both
+    /// distances agree for a single displaced packet.
     pub max_reorder_extent: u64,
     /// Packets that arrived too late for the window to show whether they are duplicates.
     pub outside_window: u64,
@@ -178,7 +178,8 @@ impl SequenceTracker {
         self.next_expected.saturating_sub(self.received_unique)
     }
 
-    /// Returns the counts of a flow of which numbers `0..sent` were sent. The tracker can continue after it.
+    /// Returns the counts of a flow of which numbers `0..sent` were sent. The tracker can record further packets
+    /// afterwards.
     pub fn finish(&self, sent: u64) -> SequenceReport {
         SequenceReport {
             sent,

@@ -141,7 +141,7 @@ pub struct ThroughputResult {
     pub trials: Vec<TimedTrial>,
 }
 
-/// Fraction of a vote's trials that may fail (Goal Exceed Ratio).
+/// Fraction of the trials of a vote that may fail at a passing rate (Goal Exceed Ratio).
 const EXCEED_RATIO: f64 = 0.5;
 
 /// Number of additional trials at a rate that the generator did not reach, as such a trial shows nothing about the
@@ -356,7 +356,7 @@ impl ThroughputSearch {
             min_pps, max_pps, ..
         } = self.settings;
         let seconds = self.settings.trial_seconds * SHORT;
-        // Votes have begun: the results of short trials are used, but no more are run.
+        // Full trials have begun to vote: the results of short trials are still used, but no more short trials are run.
         if self.trials.iter().any(|t| t.seconds > seconds) {
             return None;
         }
@@ -404,7 +404,7 @@ impl ThroughputSearch {
         match bounds(&by_vote) {
             (None, None) => wanted(hint_low.unwrap_or(min_pps)),
             (Some(low), None) => {
-                // Beyond the range of the short trials, in steps that double.
+                // Above the range of the short trials, the rate rises in steps that double.
                 let step = self.steps_above(low, &by_vote) * precision;
                 let next = match hint_high {
                     Some((high, _)) if high > low => high,
@@ -581,7 +581,7 @@ fn classify(goal: f64, [good, bad]: [f64; 2], [good_short, bad_short]: [f64; 2])
     let balance = good_short * EXCEED_RATIO / (1.0 - EXCEED_RATIO);
     let bad = bad + (bad_short - balance).max(0.0);
     let whole = (good + bad).max(goal);
-    // Sums of seconds are not exact.
+    // The factor allows for the rounding errors of sums of seconds.
     let allowed = whole * EXCEED_RATIO * (1.0 + 1e-9);
     match (bad <= allowed, whole - good <= allowed) {
         (false, _) => Class::Fails,
@@ -695,7 +695,7 @@ mod tests {
     #[test]
     fn the_result_is_the_offered_instead_of_the_requested_rate() {
         for method in ALL {
-            // A generator that reaches 1 Mpkt/s; up to 1 % more it still sends within the grace time.
+            // The generator reaches 1 Mpkt/s; at up to 1 % more, it still sends its last packets within the grace time.
             let found = search(settings(method), |w| TrialOutcome {
                 offered_pps: w.rate_pps.min(1e6),
                 generator_behind: w.rate_pps > 1.01e6,
@@ -810,8 +810,8 @@ mod tests {
 
     #[test]
     fn the_rate_stays_below_the_lowest_lossy_trial() {
-        // The device loses packets between 4 and 5 Mpkt/s and passes again up to 8, as shallow queues alias with
-        // bursts.
+        // The device loses packets from 4 to 5 Mpkt/s and loses none from 5 to 8 Mpkt/s, as devices with shallow queues
+        // do for some periods of bursts.
         let device = |w: Wanted| {
             let lossy = (4e6..5e6).contains(&w.rate_pps) || w.rate_pps > 8e6;
             outcome(w, if lossy { 0.9 } else { 1.0 })

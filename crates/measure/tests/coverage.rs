@@ -43,7 +43,7 @@ impl Law {
             Self::Normal => 10.0 + normal(random),
             Self::Lognormal => normal(random).exp(),
             Self::Pareto => uniform.powf(-1.0 / 1.5),
-            // The ratio of a normal value and the root of an exponential one.
+            // Student's t with two degrees of freedom is a normal value divided by the root of an exponential value.
             Self::Student2 => normal(random) / (-uniform.ln()).sqrt(),
             Self::Pauses => {
                 let paused = if random.f64() < 0.1 { 1_000.0 } else { 0.0 };
@@ -58,7 +58,7 @@ impl Law {
             Self::Lognormal => 1.0,
             Self::Pareto => 2.0_f64.powf(1.0 / 1.5),
             Self::Student2 => 0.0,
-            // 0.9 (1 - exp(1 - x)) = 0.5
+            // The median x solves 0.9 (1 - exp(1 - x)) = 0.5.
             Self::Pauses => 1.0 - (4.0_f64 / 9.0).ln(),
         }
     }
@@ -102,7 +102,7 @@ fn median_intervals_cover_the_median_as_often_as_claimed() {
                 median_interval(&law.values(random, count), 0.95).unwrap()
             });
             holds(&format!("median, {law:?}, n = {count}"), median);
-            // The claim is not too low either: it is the coverage of such an interval.
+            // The claimed confidence must not be too low either: it must equal the coverage.
             let error = (median.1 * (1.0 - median.1) / f64::from(CASES)).sqrt();
             assert!(
                 median.0 <= median.1 + 3.5 * error + 1e-9,
@@ -145,8 +145,8 @@ fn loss_intervals_cover_a_median_of_zero_often_enough() {
 
 #[test]
 fn ratio_intervals_cover_the_true_ratio_under_autocorrelated_load() {
-    // The common disturbance is an AR(1) process that affects both of a pair. The rest of either is lognormal, and
-    // sometimes one of a pair is paused.
+    // A common disturbance, an AR(1) process, affects both values of a pair. In addition, each value has lognormal
+    // noise of its own, and sometimes a pause affects one value of a pair.
     for count in REPETITIONS {
         let found = covered(2.0, |random| {
             let (mut mood, mut a, mut b) = (normal(random), Vec::new(), Vec::new());
@@ -167,8 +167,8 @@ fn ratio_intervals_cover_the_true_ratio_under_autocorrelated_load() {
     }
 }
 
-/// Returns the latency of one repetition: exponential, with a disturbance of the repetition and one of each of its
-/// slices, which is correlated between neighbours.
+/// Returns a high percentile of the latencies in one repetition. Latencies are exponential, with a disturbance of the
+/// repetition and a disturbance of each slice of ten packets. Disturbances of neighbouring slices are correlated.
 fn tail_of_repetition(law: Law, random: &mut Rng) -> f64 {
     let of_repetition = 0.3 * law.draw(random);
     let mut of_slice = 0.0;
@@ -213,11 +213,13 @@ fn difference_intervals_cover_the_truth_at_unequal_variances() {
     });
 }
 
-/// Checks the intervals of differences between values that this law gives, with another variance on one side.
+/// Checks the intervals of differences between two groups of values from `law`, where the groups may have different
+/// variances.
 fn differences_cover_the_truth(law: Law) {
     for scatter in [0.0, 0.3, 1.0] {
         for (runs_a, runs_b) in [(4, 4), (6, 6), (12, 9), (6, 20)] {
-            // Different shapes have no common shift: among those, only symmetric ones have a known true value.
+            // Groups with different scatter do not differ by a mere shift: the true difference is then known only for
+            // symmetric distributions.
             let symmetric = matches!(law, Law::Normal | Law::Student2);
             if !symmetric && scatter != 0.0 && scatter != 1.0 {
                 continue;

@@ -1,7 +1,7 @@
 //! Model of the aliasing between periodic interrupts and periodic traffic. Packets sample the state of the interrupts,
-//! mostly at a rate below twice theirs. The highest latencies over time therefore form straight lines, whose period is
-//! that of neither clock. (Gallenmüller, "Data-Driven Analysis and Modeling of Packet Processing Systems",
-//! dissertation, TU München 2021, section 5.4, figure 5.13.)
+//! mostly at less than twice the rate of the interrupts. The highest latencies over time therefore form straight lines,
+//! whose period equals neither that of the packets nor that of the interrupts. (Gallenmüller, "Data-Driven Analysis and
+//! Modeling of Packet Processing Systems", dissertation, TU München 2021, section 5.4, figure 5.13.)
 //!
 //! One core serves packets that arrive at a constant rate. Each source of interrupts occupies the core at a constant
 //! rate, for a constant time each; overlapping interrupts are served one after the other. A packet that arrives during
@@ -63,8 +63,8 @@ impl Scene {
         let mut hits = Vec::new();
         let mut next = 0;
         for (index, (start, end)) in away.iter().enumerate() {
-            // The first packet still in service at the start or arriving with it, and the last that arrives before the
-            // end.
+            // The first delayed packet is still in service when the interruption starts, or arrives at that moment. The
+            // last one arrives just before the interruption ends.
             let served = ((start - self.undisturbed_ns) / gap_ns).floor() as i64 + 1;
             let first = served.min((start / gap_ns).ceil() as i64);
             let last = ((end / gap_ns).ceil() as i64 - 1).min(packets - 1);
@@ -170,14 +170,14 @@ mod tests {
 
     #[test]
     fn timers_in_phase_with_packets_always_or_never_delay_packets() {
-        // 10 kpkt/s, 250 interrupts a second: each 40th packet, always at the same phase.
+        // At 10 kpkt/s and 250 interrupts a second, every 40th packet meets an interrupt, always at the same phase.
         let mut scene = scene(10_000.0, &[(250.0, 6_000.0)]);
         let waits =
             |scene: &Scene| -> Vec<f64> { scene.hits().iter().map(|hit| hit.latency_ns).collect() };
         let found = waits(&scene);
         assert_eq!(found.len(), 2_500);
         assert!(found.iter().all(|wait| *wait == 6_000.0));
-        // 2 us before a packet: it waits for the rest.
+        // The interrupt starts 2 us before a packet, which waits for the rest of the interrupt.
         scene.interrupts[0].phase_ns = 100_000.0 - 2_000.0;
         let found = waits(&scene);
         assert_eq!(found.len(), 2_500);
@@ -190,12 +190,13 @@ mod tests {
 
     #[test]
     fn without_aliasing_the_delayed_fraction_equals_the_interrupted_time() {
-        // The golden ratio is as far from any beat as a number can be.
+        // The interrupt rate is 100 times the golden ratio, the number that fractions approximate worst, so there is no
+        // beat.
         let scene = scene(10_000.0, &[(161.803_398_875, 40_000.0)]);
         let share = scene.hits().len() as f64 / 100_000.0;
         let taken = 161.803_398_875 * 40e-6;
         assert!((share / taken - 1.0).abs() < 0.02, "{share} {taken}");
-        // Waits are uniform from zero to the full cost.
+        // The delays are uniformly distributed from zero to the full cost.
         let hits = scene.hits();
         let mean = hits.iter().map(|hit| hit.latency_ns).sum::<f64>() / hits.len() as f64;
         assert!((mean / 20_000.0 - 1.0).abs() < 0.02, "{mean}");
@@ -209,13 +210,14 @@ mod tests {
         scene.interrupts[1].phase_ns = 2e6;
         let beat = scene.beat(&scene.interrupts[0]);
         assert!((beat.drift_ns + 40.0).abs() < 0.1, "{beat:?}");
-        // 205 interrupts from the full cost to zero; 2500 until the phase recurs.
+        // A line falls from the full cost to zero within 205 interrupts, and the phase recurs after 2500 interrupts.
         assert!((beat.line_s.unwrap() - 0.82).abs() < 0.001);
         assert!((beat.recurs_s.unwrap() - 10.0).abs() < 0.01);
         scene.seconds = 30.0;
         let hits = scene.hits();
         for (of, cost_ns) in [(0, 8_200.0), (1, 5_500.0)] {
-            // Every second interrupt belongs to this source; their packets are 20 apart.
+            // The two sources interrupt alternately, 20 packets apart, so every second interrupt belongs to this
+            // source.
             let line: Vec<&Hit> = hits
                 .iter()
                 .filter(|hit| ((hit.at_s * 10_000.0).round() as u64 / 20) % 2 == of)

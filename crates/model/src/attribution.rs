@@ -111,7 +111,7 @@ impl Lost {
         Self { gaps, next: 0 }
     }
 
-    /// Returns how long the core was interrupted between two times, ns, and whether ticks were most of it.
+    /// Returns how long the core was interrupted between two times, ns, and whether most of that time was ticks.
     fn between(&mut self, from_ns: f64, to_ns: f64) -> (f64, bool) {
         while self
             .gaps
@@ -193,12 +193,13 @@ mod tests {
         let generator = vec![gap(50_000.0, 9_000.0, false)];
         let device = vec![gap(10_000.0, 8_000.0, true), gap(90_000.0, 5_000.0, false)];
         let mut found = Attribution::new(generator, device, 2_000.0);
-        // A usual packet, one sent into a tick, and one with a gap while it was under way.
+        // The cases are a packet with the usual latency, a packet sent during a tick, and a packet in flight during a
+        // gap.
         assert_eq!(found.cause(1_000.0, 1_900.0), None);
         assert_eq!(found.cause(12_000.0, 8_000.0), Some(Cause::DeviceTick));
         assert_eq!(found.cause(49_000.0, 11_000.0), Some(Cause::GeneratorOther));
         assert_eq!(found.cause(89_000.0, 7_000.0), Some(Cause::DeviceOther));
-        // No gap, or one far too short for such a spike.
+        // There is no gap, or the gap is far too short to explain the latency.
         assert_eq!(found.cause(200_000.0, 9_000.0), Some(Cause::Unexplained));
         let mut short = Attribution::new(Vec::new(), vec![gap(1_000.0, 1_000.0, false)], 2_000.0);
         assert_eq!(short.cause(500.0, 30_000.0), Some(Cause::Unexplained));
@@ -208,7 +209,7 @@ mod tests {
     fn packets_shortly_after_a_delayed_packet_are_attributed_to_it() {
         let mut found = Attribution::new(Vec::new(), vec![gap(0.0, 10_000.0, false)], 1_000.0);
         assert_eq!(found.cause(1_000.0, 12_000.0), Some(Cause::DeviceOther));
-        // Packets sent after the gap, while the first was under way, and so on.
+        // These packets were sent after the gap, each while an earlier delayed packet was still in flight.
         assert_eq!(found.cause(11_000.0, 5_000.0), Some(Cause::Behind));
         assert_eq!(found.cause(15_000.0, 4_000.0), Some(Cause::Behind));
         assert_eq!(found.cause(40_000.0, 4_000.0), Some(Cause::Unexplained));

@@ -234,7 +234,8 @@ mod tests {
 
     #[test]
     fn published_costs_give_the_recorded_rates() {
-        // Results of this model with the costs of section 5.2.2, at 3.2 GHz; the section prints none of these rates.
+        // The expected rates are results of this model with the costs of section 5.2.2, at 3.2 GHz; the section prints
+        // none of these rates.
         const CLOCK_MHZ: f64 = 3.2e3;
         let memory = published_memory();
         let mpps = |functions: Vec<Function>| {
@@ -245,7 +246,7 @@ mod tests {
             let bytes = 8.0 * 1024f64.powi(3);
             mpps(vec![function(0.0, Some(Structure { bytes, accesses }))])
         };
-        // One level answers all 100 accesses.
+        // All 100 accesses hit in one level.
         let near = |level| CLOCK_MHZ / (100.0 + 100.0 * memory.level_cycles(level));
         for (rate, expected) in [
             (mpps(vec![function(0.0, None); 5]), 13.333),

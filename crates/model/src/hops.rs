@@ -1,5 +1,6 @@
-//! The latency of one pass through a switch: latency over the number of passes, by least squares. (FLOWer; Gallenmüller
-//! 2021, section 3.4: the slope of the latency over loops is the latency per pair of ports.)
+//! The latency of one pass through a switch: the slope of a least-squares line through latency over the number of
+//! passes. (FLOWer; Gallenmüller 2021, section 3.4: the slope of the latency over loops is the latency per pair of
+//! ports.)
 
 use crate::fit::{Coefficient, Design, FitError, LinearFit, Spread, least_squares};
 
@@ -15,8 +16,8 @@ pub struct Hops {
     pub per_loop: Coefficient,
     /// Share of the variance that the line explains.
     pub r_squared: f64,
-    /// Mean residual for even and for odd numbers of loops; `None` for a parity without points. It shows a switch whose
-    /// ports differ in pairs.
+    /// Mean residual for even and for odd numbers of loops; `None` for a parity without points. A difference between
+    /// the two shows that the switch's ports differ in pairs.
     pub residual_by_parity: [Option<f64>; 2],
     /// The fit with all its details.
     pub fit: LinearFit,
@@ -60,7 +61,7 @@ mod tests {
     fn the_published_histograms_give_the_published_line() {
         let hops = Hops::of(&flower_medians()).unwrap();
         assert_eq!(hops.fit.rows, 24);
-        // With Student's t of 22 degrees of freedom at 97.5 %, 2.0739.
+        // The expected intervals use Student's t of 22 degrees of freedom at 97.5 %, 2.0739.
         let is = |coefficient: &Coefficient, value: f64, [low, high]: [f64; 2], within: f64| {
             let found = [coefficient.value, coefficient.low, coefficient.high];
             let pairs = found.into_iter().zip([value, low, high]);

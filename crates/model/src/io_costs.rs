@@ -1,5 +1,5 @@
 //! The cost of receiving and sending a packet on a machine, by port, as measured by `taut bench io`: c_IO. Date and
-//! machine are included, so that a prediction can state the age of its figures. (Gallenmüller 2021, section 5.1.5.)
+//! machine are included, so that a prediction can state the age of these costs. (Gallenmüller 2021, section 5.1.5.)
 
 use crate::estimate::{Estimate, WrongValue, not_negative, positive, share};
 use serde::{Deserialize, Serialize};
@@ -62,7 +62,7 @@ impl Cycles {
         not_negative("cycles of input and output", self.low)?;
         not_negative("cycles of input and output", self.high)?;
         share("coverage of an interval", self.coverage)?;
-        // A single repetition has an interval that covers nothing.
+        // The interval of a single repetition has length 0 and confidence 0.
         Estimate::new(self.cycles, self.low, self.high, self.coverage)
     }
 }

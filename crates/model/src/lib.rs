@@ -21,7 +21,7 @@
 //!   machines.
 //! - [`access`], [`chain`]: the cycles of a packet, from the sizes of structures and from the functions of a chain.
 //! - [`io_costs`]: the measured costs of a machine's ports.
-//! - [`hops`]: the latency of one pass through a switch, from latency over the number of passes.
+//! - [`hops`]: the latency of one pass through a switch, fitted to latencies measured with different numbers of passes.
 //! - [`overload`]: the highest rate, from the latency of single packets.
 //! - [`queueing`]: latency, loss and the highest rate of a polling processor ([`queueing::Processor`]), in closed form
 //!   or by simulation; [`link`]: how long packets take on wires, in glass and in the air.

@@ -1,8 +1,9 @@
-//! Scaling: how many cores and machines a load takes that exceeds a single machine, and what limits each machine.
+//! Scaling: the number of cores and machines that a load needs if it exceeds a single machine, and the limit of each
+//! machine.
 //!
-//! The state (say, bearers of gateways) and the packets are spread evenly over machines. Smaller shares of the state
-//! make accesses cheaper, so the cycles of a packet may depend on the bytes that a machine holds. (Gallenmüller 2021,
-//! eqs. 5.1 to 5.5, applied per machine; Lange et al. 2015 count bearers per gateway.)
+//! The state (say, bearers of gateways) and the packets are spread evenly over machines. The less state a machine
+//! stores, the cheaper are accesses, so the cycles of a packet may depend on the bytes that a machine stores.
+//! (Gallenmüller 2021, eqs. 5.1 to 5.5, applied per machine; Lange et al. 2015 count bearers per gateway.)
 
 use crate::estimate::{Estimate, WrongValue, not_negative, positive};
 use crate::resource::{Carried, Costs, Machine, Packets, Resource};
@@ -59,8 +60,8 @@ pub struct Row {
 
 /// Returns a row for each number in `machines`.
 ///
-/// `machine` is one of them, with all its cores, and `memory_bytes` its memory for state. `cycles` returns the cycles
-/// of a packet by the bytes of state on a machine.
+/// `machine` describes each of these machines with all its cores, and `memory_bytes` is its memory for state. `cycles`
+/// returns the cycles of a packet by the bytes of state on a machine.
 ///
 /// # Errors
 /// [`WrongValue`] for an invalid demand, machine or cycles, and for no or more than [`MOST_MACHINES`] machines.
@@ -199,7 +200,7 @@ mod tests {
         let carries: Vec<bool> = rows.iter().map(|row| row.carries).collect();
         assert_eq!(carries, [false, true, true, true]);
         assert!(rows[0].used > 1.0 && rows[0].cores.is_none());
-        // 20 million packets a second at nearly 800 cycles each: 5.3 of 16 cores.
+        // 20 million packets a second at nearly 800 cycles each need 5.3 of 16 cores.
         assert_eq!(rows[1].cores, Some(6));
         assert_eq!(rows[3].cores, Some(1));
         assert!(

@@ -165,7 +165,7 @@ mod tests {
             let period = 1e9 / hz * (1.0 + ppm / 1e6);
             let count = (SECONDS * 1e9 / period) as usize;
             let mut gaps: Vec<Gap> = (0..count)
-                // One in ten is missing, and each is up to 3 us late.
+                // One in ten ticks is missing, and each tick is up to 3 us late.
                 .filter(|n| n % 10 != 3)
                 .map(|n| {
                     gap(

@@ -45,7 +45,8 @@ impl RawPacket {
         }
     }
 
-    /// Returns the library's changes to the packet from which this was made; 0 if there are none.
+    /// Returns the bits in which this entry differs from `packet`, from which it was made; 0 if the library has changed
+    /// nothing.
     #[inline(always)]
     pub(crate) fn said(&self, packet: &Packet) -> u64 {
         // Changes of headroom and tailroom are ignored.

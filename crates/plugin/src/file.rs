@@ -34,7 +34,7 @@ pub(crate) fn kind(path: &Path) -> io::Result<Kind> {
     Ok(kind_of(&header))
 }
 
-/// The ELF identifier of this program's processor; none if it is not known here.
+/// The ELF identifier of this program's processor; none if taut knows no identifier for that processor.
 pub(crate) const OURS: Option<u16> = if cfg!(target_arch = "x86_64") {
     Some(62)
 } else if cfg!(target_arch = "aarch64") {

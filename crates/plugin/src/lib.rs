@@ -7,9 +7,9 @@
 //! - [`Counts`]: packets by outcome, including those with an invalid verdict of the library.
 //!
 //! [`Library::check`] reads the file without running it, so that a supervisor can call it; [`Library::load`] is for the
-//! process that runs it. The verdict of a library on a packet is copied and checked before it takes effect. Direct
-//! memory accesses of the library cannot be checked: it is trusted as taut is, and in a chain of processes it can only
-//! damage its own process.
+//! process that runs the library. The verdict of a library on a packet is copied and checked before it takes effect.
+//! Direct memory accesses of the library cannot be checked: it is trusted as much as taut itself. In a chain of several
+//! processes, a library can only damage its own process.
 //!
 //! Begin with the header, then `state.rs`. The crate uses `unsafe`, as it calls code in C with addresses of packets.
 //!

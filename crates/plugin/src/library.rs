@@ -106,12 +106,12 @@ impl Library {
             path: path.to_path_buf(),
             reason: reason.lines().collect::<Vec<_>>().join("; "),
         };
-        // The loader looks for a name without a slash in the system's folders.
+        // The loader would search the system's folders for a name without a slash, so the path gets a folder.
         let place = Path::new(".").join(path);
         let name = CString::new(place.as_os_str().as_bytes());
         let name = name.map_err(|e| not_loaded(e.to_string()))?;
-        // SAFETY: whoever names the library in a chain file answers for what it does, as for a program that he starts;
-        // SECURITY.md says so.
+        // SAFETY: loading runs the library's code. The user who names the library in a chain file is responsible for
+        // that code, as for a program that the user starts (SECURITY.md).
         let loaded = unsafe { taut_sys::Library::load(&[&name]) }.map_err(not_loaded)?;
         let find = |function: &CStr| -> Result<NonNull<c_void>, LibraryError> {
             loaded
@@ -122,8 +122,8 @@ impl Library {
                 })
         };
         let abi = find(c"taut_function_abi")?;
-        // SAFETY: whoever exports a function of this name does so for the header, which says what it looks like; it
-        // stays loaded. It takes nothing and gives a number.
+        // SAFETY: a library that exports a function of this name follows the header, which declares the function
+        // without parameters and with a number as result. The library stays loaded.
         let theirs = unsafe { std::mem::transmute::<*mut c_void, AbiFn>(abi.as_ptr())() };
         if theirs != ABI {
             return Err(LibraryError::OtherVersion {
@@ -138,7 +138,8 @@ impl Library {
         ]
         .map(find);
         let (make, process, free) = (make?.as_ptr(), process?.as_ptr(), free?.as_ptr());
-        // SAFETY: the functions of this version of the header, by their names.
+        // SAFETY: the library has this version of the interface, and the header declares the functions of these names
+        // with these types.
         let calls = unsafe {
             Calls {
                 make: std::mem::transmute::<*mut c_void, crate::abi::MakeFn>(make),

@@ -100,8 +100,8 @@ impl State {
             failure: None,
         };
         let host: *const Making = &raw mut making;
-        // SAFETY: the function is that of the header; the text ends with a 0, and both are there until it returns.
-        // The host is the first field of what its functions know that they get.
+        // SAFETY: the function has the type that the header declares. The text ends with a 0, and text and host live
+        // until the function returns. The host is the first field of a `Making`, as the functions of the host require.
         let state = unsafe { (calls.make)(settings.as_ptr(), host.cast()) };
         let Making {
             names,
@@ -109,7 +109,7 @@ impl State {
             failure,
             ..
         } = making;
-        // From here on it is freed on drop.
+        // From here on, dropping the `State` frees the library's state.
         let state = NonNull::new(state).map(|state| Self {
             state,
             calls,
@@ -127,8 +127,8 @@ impl State {
         }
     }
 
-    /// Runs the library on the unmarked packets of a batch. If `sends` is set, they leave through the ports that it
-    /// chooses.
+    /// Runs the library on the unmarked packets of a batch. If `sends` is set, the packets leave through the ports that
+    /// the library chooses.
     #[inline]
     pub fn process(&mut self, batch: &mut Batch, call: &Call, sends: bool) {
         if batch.is_marked() {
@@ -173,15 +173,15 @@ impl State {
             return;
         }
         let state = self.state.as_ptr();
-        // SAFETY: the state is of this library's, and has not been given back; so many packets are described there,
-        // and each is of a batch that the caller has borrowed alone until the function returns, with its headroom and
+        // SAFETY: this library made the state, which is not freed yet. The array describes `count` packets. They belong
+        // to a batch that the caller has borrowed exclusively until the function returns, including their headroom and
         // tailroom.
         unsafe { (self.calls.process)(state, self.packets.as_mut_ptr(), count as u32, call) };
         self.counts.seen += count as u64;
     }
 
-    /// Applies the library's changes to a packet, if there are any and they are valid; `at` is its index in the
-    /// library's array, `index` that in the batch.
+    /// Applies the library's changes to a packet, if there are any and they are valid; `at` is the packet's index in
+    /// the library's array, `index` its index in the batch.
     fn settle(&mut self, batch: &mut Batch, (at, index): (usize, usize), call: &Call, sends: bool) {
         let after = self.packets[at];
         if after.said(&batch.packets()[index]) == 0 {
@@ -229,7 +229,7 @@ impl State {
 
 impl Drop for State {
     fn drop(&mut self) {
-        // SAFETY: the library made it, and gets it back once.
+        // SAFETY: the library made the state, which is freed only here and only once.
         unsafe { (self.calls.free)(self.state.as_ptr()) };
     }
 }
@@ -243,12 +243,12 @@ fn place(packet: &mut Packet, data: *const u8, length: u16) -> bool {
     let Some(start) = headroom.checked_add(moved) else {
         return false;
     };
-    // After the second test nothing can overflow.
+    // The second test ensures that the sum in the third test cannot overflow.
     if length == 0 || !(0..whole).contains(&start) || start + length as isize > whole {
         return false;
     }
     let is_placed = if moved < 0 {
-        // The length of the old frame after the new beginning.
+        // The new frame begins `before` bytes earlier, so the old frame provides only the rest of its length.
         let before = moved.unsigned_abs() as u16;
         packet.truncate(length.saturating_sub(before));
         packet.prepend(before)
@@ -310,26 +310,27 @@ fn in_one_line(text: &str) -> String {
 /// Returns a text of a library; empty for null.
 ///
 /// # Safety
-/// It is null, or ends with a 0.
+/// The pointer is null, or the text at it ends with a 0.
 unsafe fn text<'a>(text: *const c_char) -> std::borrow::Cow<'a, str> {
     if text.is_null() {
         return "".into();
     }
-    // SAFETY: not null, so it ends with a 0, as the caller promises; it is there while its library is in this call.
+    // SAFETY: the pointer is not null, so the text ends with a 0, as the caller promises. The text is valid until the
+    // library's call returns.
     unsafe { CStr::from_ptr(text) }.to_string_lossy()
 }
 
 /// The header's `counter` of `struct taut_host`.
 unsafe extern "C" fn counter(host: *const RawHost, name: *const c_char) -> *mut u64 {
-    // SAFETY: the host that the library was given is a `Making`'s first field, of which nobody else knows until the
-    // library returns; the name is a text, as the header asks for.
+    // SAFETY: the library passes the host that it got, which is the first field of a `Making`. No other code uses that
+    // `Making` until the library returns. The name is a text that ends with a 0, as the header requires.
     let (making, name) = unsafe { (&mut *host.cast_mut().cast::<Making>(), text(name)) };
     making.counter(&name).as_ptr()
 }
 
 /// The header's `fail` of `struct taut_host`.
 unsafe extern "C" fn fail(host: *const RawHost, reason: *const c_char) {
-    // SAFETY: as in `counter`.
+    // SAFETY: host and reason satisfy the same conditions as host and name in `counter`.
     let (making, reason) = unsafe { (&mut *host.cast_mut().cast::<Making>(), text(reason)) };
     making.failure.get_or_insert(in_one_line(&reason));
 }

@@ -50,7 +50,7 @@ pub struct Backend {
     pub target: &'static str,
     /// Options: the key and the meaning of each.
     pub options: &'static [(&'static str, &'static str)],
-    /// Function that returns the maximum number of pool slots that a port of this spec holds.
+    /// Function that returns the maximum number of pool slots that a port of this spec uses.
     pub frames: fn(&PortSpec) -> u32,
     /// True if the pool's slots must be aligned powers of two (AF_XDP).
     pub aligned: bool,
@@ -68,18 +68,18 @@ pub struct Backend {
     pub open: OpenPort,
     /// The way in which several workers share one port.
     pub split: Split,
-    /// The peer that ports of this kind exchange packets with.
+    /// The peer with which ports of this kind exchange packets.
     pub attachment: Attachment,
-    /// Typical cycles of receiving and sending a packet, for estimates where ports cannot be measured; none if they can
-    /// be measured anywhere. Measured once, on virtual Ethernet and a virtual machine
-    /// (docs/runs/measured/io-costs.toml); the value for DPDK is published.
+    /// Typical cycles of receiving and sending a packet, for estimates on machines that cannot measure these ports.
+    /// None for ports that can be measured anywhere. The values were measured once, on virtual Ethernet and a virtual
+    /// machine (docs/runs/measured/io-costs.toml); the value for DPDK is published.
     pub typical_cycles: Option<f64>,
     /// Function that returns the specs of two connected ports of one process, for measurements. Its arguments are a
     /// name and a frame size in bytes. None if there are no such ports.
     pub loop_back: Option<fn(&str, usize) -> [String; 2]>,
 }
 
-/// The peer that ports of a backend exchange packets with.
+/// The peer with which ports of a backend exchange packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attachment {
     /// No peer: packets are generated and discarded.
@@ -361,7 +361,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Makes a pool large enough that no port can be without buffers because another port holds them.
+    /// Makes a pool that is large enough for all ports: no port runs out of buffers because another port uses them.
     ///
     /// # Errors
     /// The machine has not enough memory.

@@ -150,8 +150,8 @@ pub struct Batch {
     /// Mask of packets with a priority in `priorities`; each is also in `redirected`.
     prioritised: u64,
     priorities: [u8; BATCH_CAPACITY],
-    /// Mask of packets whose parsed `headers` are valid, because the packets have not changed since. The bits after the
-    /// last packet are 0.
+    /// Mask of packets whose parsed `headers` are valid, because the packets have not changed since the headers were
+    /// parsed. The bits after the last packet are 0.
     read: u64,
     headers: [Headers; BATCH_CAPACITY],
     /// Arrival times by packet index, as stamped by the port; empty after packets were removed.
@@ -242,13 +242,13 @@ impl Batch {
     /// `fill` returns it.
     ///
     /// # Safety
-    /// `fill` must have written as many packets as it says, and no more than there is room for.
+    /// `fill` must write as many packets as it returns, at most [`Batch::room`].
     #[cfg(dpdk)]
     #[inline(always)]
     pub(crate) unsafe fn append_with(&mut self, fill: impl FnOnce(*mut Packet) -> usize) -> usize {
         let len = self.packets.len();
-        // SAFETY: the vector is made with the full capacity and never shrinks, so the place behind its
-        // last packet is in it; what is appended is initialised, as the caller promises.
+        // SAFETY: the vector is made with the full capacity and never shrinks, so the memory after its last packet is
+        // in it; the appended packets are initialised, as the caller guarantees.
         unsafe {
             let n = fill(self.packets.as_mut_ptr().add(len));
             debug_assert!(n <= BATCH_CAPACITY - len);
@@ -571,7 +571,8 @@ impl Batch {
         while rest != 0 {
             let index = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            // SAFETY: below the length that there was, so initialised, and each marked one is read once.
+            // SAFETY: the index is below the previous length, so the packet is initialised; each marked packet is read
+            // once.
             let packet = unsafe { start.add(index).read() };
             if self.dropped & (1 << index) == 0 && slow.room() > 0 {
                 slow.causes[slow.packets.len() & 63] = self.causes[index & 63];
@@ -583,11 +584,11 @@ impl Batch {
             // The packets up to the next marked packet move forward and close the gap.
             let next = len.min(rest.trailing_zeros() as usize);
             let count = next - index - 1;
-            // SAFETY: both lie below the length that there was, and what is overwritten has been moved out.
+            // SAFETY: both ranges are below the previous length, and the overwritten packets have been moved out.
             unsafe { std::ptr::copy(start.add(index + 1), start.add(kept), count) };
             kept += count;
         }
-        // SAFETY: these many lie at the front, each of them once.
+        // SAFETY: the first `kept` packets are initialised, each of them once.
         unsafe { self.packets.set_len(kept) };
         self.dropped = 0;
         self.punted = 0;
@@ -685,8 +686,8 @@ impl Batch {
         self.read = 0;
         self.arrivals.clear();
         let start = self.packets.as_mut_ptr();
-        // SAFETY: 0 is below the capacity; the first `len` are initialised and the vector no longer owns them. Those behind the
-        // first `n` move to the front and are owned again.
+        // SAFETY: 0 is below the capacity; the first `len` packets are initialised and the vector no longer owns them.
+        // The packets after the first `n` move to the front and are owned again.
         unsafe {
             self.packets.set_len(0);
             Pool::give_back_all(std::slice::from_raw_parts(start.cast(), n));

@@ -84,7 +84,8 @@ impl Surroundings {
         }
     }
 
-    /// Returns the copies per frame from a port of one kind to one of another; None if the machine lacks one of them.
+    /// Returns the copies per frame from a port of kind `from` to a port of kind `to`; None if the machine lacks one of
+    /// these kinds.
     fn count(&self, from: &str, to: &str) -> Option<u64> {
         let (from_spec, mut source) = self.port(from, 0)?;
         let (to_spec, mut sink) = self.port(to, 1)?;
@@ -187,7 +188,7 @@ fn frames_are_copied_as_often_as_the_backends_declare() {
             counted += 1;
         }
     }
-    // The kinds that need nothing: null, memif in both roles, pair and pcap.
+    // The pairs of the five kinds that need neither privileges nor devices: null, memif in both roles, pair and pcap.
     assert!(counted >= 25, "{counted}");
 }
 

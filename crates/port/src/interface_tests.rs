@@ -369,8 +369,8 @@ pub(crate) fn traffic_resumes_after_the_link_was_down(backend: &str, options: &s
     assert_eq!(left.receive_one(), frame_bytes(10, 60));
 }
 
-/// If the interface is deleted under traffic, the port reports that and stays usable. It continues on a new interface
-/// of the same name.
+/// If the interface is deleted under traffic, the port reports that and stays usable. The port continues on a new
+/// interface of the same name.
 pub(crate) fn a_deleted_interface_is_reported_and_its_replacement_is_used(
     backend: &str,
     options: &str,

@@ -23,20 +23,20 @@
 //! # Batches
 //!
 //! A function marks a packet as dropped or punted; the worker removes the marked packets once per batch. A function may
-//! also give a packet another egress port (`Batch::send_to`), further ones (`Batch::copy_to`) or a priority
-//! (`Batch::set_priority`). The first function that calls `Batch::headers` parses the headers, and the functions after
-//! it get the stored result. `Batch::packet_mut` discards that result. `Batch::packet_mut_but_headers` keeps it, for
-//! changes that do not touch the headers; debug builds check that.
+//! also give a packet another egress port (`Batch::send_to`), additional egress ports for copies (`Batch::copy_to`) or
+//! a priority (`Batch::set_priority`). The first function that calls `Batch::headers` parses the headers, and the
+//! functions after it get the stored result. `Batch::packet_mut` discards that result. `Batch::packet_mut_but_headers`
+//! keeps the result, for changes that do not touch the headers; debug builds check that.
 //!
 //! Ports form pairs ([`Pairs`]): a packet leaves through the partner of its ingress port unless a function chooses
 //! another one. No other code knows that the partner of port `i` is port `i ^ 1`.
 //!
 //! # Copies
 //!
-//! A frame stays in the ring or pool where it arrived until it is sent or dropped. The egress port sends it from there
-//! if it can, and otherwise copies it once. A frame that a memif peer sends in several buffers costs one more copy.
-//! Each backend declares its [`Handling`], from which `taut ports --matrix` derives the copies in user space; a test
-//! counts the real ones. The kernel, and drivers of DPDK's virtual devices, may copy in addition.
+//! A frame stays in the ring or pool where it arrived until it is sent or dropped. The egress port sends the frame from
+//! there if it can, and otherwise copies it once. A frame that a memif peer sends in several buffers costs one more
+//! copy. Each backend declares its [`Handling`], from which `taut ports --matrix` derives the copies in user space; a
+//! test counts the actual copies. The kernel, and drivers of DPDK's virtual devices, may copy in addition.
 //!
 //! | From | To memif client, AF_XDP | To memif server, AF_PACKET, pcap, pair | To tap, null | To DPDK |
 //! |---|---|---|---|---|

@@ -5,7 +5,7 @@ use crate::{
 };
 use crate::{Joinable, Part, Receives, Resources, Sends, Split, Supply, pcap};
 
-/// `null:[source=N][,size=BYTES | ,frames=FILE]`.
+/// The backend of specs `null:[source=N][,size=BYTES | ,frames=FILE]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "null",
     summary: "no device: swallows what is sent; with source=N also delivers bursts of N packets",

@@ -3,8 +3,8 @@
 use crate::pool::slots::Pool;
 use std::ptr::NonNull;
 
-/// An owned packet. Dropping it returns its memory to its owner: the pool's free list, or the receive ring of the port
-/// that holds it in place. Therefore a packet moves from one port to another with one copy at most.
+/// An owned packet. Dropping it returns its memory to the owner: the pool's free list, or the receive ring of the port
+/// that received the packet in place. Therefore a packet moves from one port to another with one copy at most.
 ///
 /// It has 24 bytes and belongs to one thread. `dpdk/shim.c` writes the same layout.
 #[repr(C)]
@@ -30,10 +30,10 @@ impl Packet {
     /// Makes the handle of one slot of `pool`.
     ///
     /// # Safety
-    /// `data .. data + len` must be valid for reads and writes and unshared (as far as the ring
-    /// protocol of the memory promises) until the slot is returned; `slot` must have been counted
-    /// out of `pool` ([`Pool::count_out`]) for exactly this handle; `headroom` bytes before `data`
-    /// must be part of the same slot, and in a pool with memory of its own be all that lie before `data` there.
+    /// `data .. data + len` must be valid for reads and writes and unshared (as far as the ring protocol of the memory
+    /// guarantees) until the slot is returned. `slot` must have been counted out of `pool` ([`Pool::count_out`]) for
+    /// exactly this handle. The `headroom` bytes before `data` must be part of the same slot; in a pool with memory of
+    /// its own they must be all bytes of the slot before `data`.
     #[inline(always)]
     pub(crate) unsafe fn new(
         data: NonNull<u8>,

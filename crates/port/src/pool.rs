@@ -47,7 +47,7 @@ impl Pool {
             let most = packets.len().min(returned.capacity() - len);
             let mut count = 0;
             while count < most && packets[count].pool() == pool {
-                // SAFETY: `count` is below the room that there is behind the last one.
+                // SAFETY: `count` is below the free capacity after the last element.
                 unsafe {
                     let end = returned.as_mut_ptr().add(len + count);
                     end.write(packets[count].slot());
@@ -57,7 +57,7 @@ impl Pool {
             if count == 0 {
                 given_back_twice();
             }
-            // SAFETY: these many were written, and there is room for them.
+            // SAFETY: `count` elements were written after the last one, within the capacity.
             unsafe { returned.set_len(len + count) };
             let outstanding = this.outstanding.get() - count as u32;
             this.outstanding.set(outstanding);
@@ -143,7 +143,7 @@ impl PoolHandle {
         self.0
     }
 
-    /// Counts slots of a ledger as held by packets.
+    /// Counts slots of a ledger as used by packets.
     #[inline(always)]
     pub(crate) fn count_out(&self, slots: u32) {
         self.pool().count_out(slots);
@@ -164,7 +164,7 @@ impl PoolHandle {
         unsafe { &*self.pool().returned.get() }.len()
     }
 
-    /// Returns the number of slots that packets hold now.
+    /// Returns the number of slots that packets use now.
     #[inline]
     pub fn outstanding(&self) -> usize {
         self.pool().outstanding.get() as usize
@@ -193,13 +193,13 @@ impl PoolHandle {
     /// Returns a packet of `len` bytes in a slot from [`PoolHandle::lend_slots`].
     ///
     /// # Safety
-    /// The pool must have memory; `slot` must be counted out of it and held by nobody else; `len` must be at most
+    /// The pool must have memory; `slot` must be counted out of it and owned by nobody else; `len` must be at most
     /// [`PoolHandle::room`].
     #[inline(always)]
     pub(crate) unsafe fn packet(&self, slot: u32, len: u16) -> Packet {
         let base = self.base();
-        // SAFETY: slots are numbered below the count the mapping was sized for, so the offset and
-        // `room()` bytes after it lie inside; nobody else has it, as the caller promises.
+        // SAFETY: slot numbers are below the count for which the mapping was sized, so the offset and the `room()`
+        // bytes after it are inside. The caller guarantees that nobody else owns the slot.
         unsafe {
             let data = base.add(self.offset_of(slot));
             Packet::new(data, len, HEADROOM_BYTES, self.0, slot)
@@ -238,10 +238,11 @@ impl PoolHandle {
         n
     }
 
-    /// Returns a lent slot to the pool.
+    /// Returns to the pool a slot that is owned without a packet, from [`PoolHandle::lend_slots`] or
+    /// [`Packet::into_slot`].
     ///
     /// # Safety
-    /// It must be counted out and held by nobody else.
+    /// The slot must be counted out and owned by nobody else.
     #[inline(always)]
     pub(crate) unsafe fn return_slot(&self, slot: u32) {
         // SAFETY: alive through this handle; counted out, as the caller promises.
@@ -314,7 +315,7 @@ impl Drop for PoolHandle {
         let handles = pool.handles.get() - 1;
         pool.handles.set(handles);
         if handles == 0 && pool.outstanding.get() == 0 {
-            // SAFETY: the last handle, and no packet holds a slot; made by Box in `from_parts`.
+            // SAFETY: this is the last handle, and no packet uses a slot; the pool was made by Box in `from_parts`.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         }
     }
@@ -386,7 +387,7 @@ mod tests {
                 assert_eq!(packet.tailroom(), pool.room() - 14);
             }
         }
-        // SAFETY: no byte of it is looked at.
+        // SAFETY: the test does not access the bytes.
         let placed = |ledger: &PoolHandle, bytes: &mut [u8; 4]| unsafe {
             ledger.count_out(1);
             Packet::new(NonNull::from(bytes).cast(), 4, 0, ledger.raw(), 0)

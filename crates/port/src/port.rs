@@ -36,7 +36,7 @@ pub trait Port {
     /// ```
     fn tx(&mut self, batch: &mut Batch) -> usize;
 
-    /// Returns the link state. It may make a system call, so call it about once per second, not per batch.
+    /// Returns the link state. The call may cost a system call, so make it about once per second, not per batch.
     fn link(&mut self) -> Link;
 
     /// Returns the counters since the port was opened. The call is cheap, but not free.
@@ -65,8 +65,8 @@ pub trait Port {
         true
     }
 
-    /// Flushes all packets and waits until they have reached their destination, if the backend can know that. It is
-    /// called once, after the last send. It may block and make system calls.
+    /// Flushes all packets and waits until they have reached their destination, if the backend can know that. The
+    /// owner calls this function once, after the last send. The call may block and make system calls.
     fn close(&mut self) {}
 
     /// Sets whether received packets must be in memory that no other process can write to. If so, frames in shared
@@ -97,8 +97,8 @@ pub trait Port {
         None
     }
 
-    /// Describes for display the choices that the spec left open (such as driver mode, copies); empty if there were
-    /// none.
+    /// Describes for display the choices that the spec left open (such as driver mode, copies). The text is empty if
+    /// there were none.
     fn details(&self) -> String {
         String::new()
     }

@@ -3,7 +3,8 @@
 
 use crate::{Attachment, Backend, PortError, PortSpec, Split};
 
-/// `veth:INTERFACE[,netns=NAME][,address=A/LEN]`. No port of its own: not among [`crate::backends`].
+/// The backend of specs `veth:INTERFACE[,netns=NAME][,address=A/LEN]`. It opens no port itself, so [`crate::backends`]
+/// does not list it.
 pub(crate) const BACKEND: Backend = Backend {
     name: "veth",
     summary: "an interface made on the spot, joined to the chain by a veth wire; in chains only",

@@ -20,7 +20,7 @@ pub enum ResultsError {
         /// The folder.
         path: PathBuf,
     },
-    /// There is no folder.
+    /// The folder does not exist.
     #[error("{}: no such folder; expected one that taut demo, bench, generate --out, probe client --out, capture \
             match --out, control run --out or experiment has written", path.display())]
     NoFolder {
@@ -48,7 +48,7 @@ pub enum ResultsError {
     Schema {
         /// The experiment.json.
         path: PathBuf,
-        /// Layout version of the folder.
+        /// Layout version that the folder has.
         found: u32,
         /// Layout version that this program reads and writes.
         supported: u32,
@@ -119,13 +119,13 @@ pub(crate) const LONGEST: usize = 1024;
 pub struct NotInside(String);
 
 impl NotInside {
-    /// Makes the error for `name`, as a printable text.
+    /// Returns the error for `name`, which the message shows in printable form.
     pub fn of(name: &str) -> Self {
         let shown: String = name.chars().take(80).collect();
         Self(shown.escape_debug().to_string())
     }
 
-    /// Returns any name as a printable text.
+    /// Returns `name` as a printable text, for messages.
     pub fn shown(name: &str) -> String {
         format!("`{}`", Self::of(name).0)
     }

@@ -52,7 +52,7 @@ pub fn refuse_results(dir: &Path) -> Result<(), ResultsError> {
     }
 }
 
-/// A results folder being filled.
+/// A results folder to which a measurement writes its results.
 #[derive(Debug, Clone)]
 pub struct Folder {
     dir: PathBuf,
@@ -335,7 +335,7 @@ fn read_optional<T: DeserializeOwned>(dir: &Path, name: &str) -> Result<Option<T
     }
 }
 
-/// Converts the name of a file of a results folder.
+/// Checks the name of a file in the results folder `dir`; an error contains `dir`.
 fn inside(dir: &Path, name: &str) -> Result<InsidePath, ResultsError> {
     InsidePath::new(name).map_err(|source: NotInside| ResultsError::NotInside {
         path: dir.to_owned(),
@@ -375,7 +375,7 @@ pub(crate) fn open_optional(
 /// Reads a plain file of a results folder by its name, up to the maximum size of a JSON file. Links are not followed.
 ///
 /// # Errors
-/// The file does not exist, is not a plain file, or is larger.
+/// The file does not exist, is not a plain file, or is larger than that size.
 pub fn read(dir: &Path, name: &str) -> Result<Vec<u8>, ResultsError> {
     let name = inside(dir, name)?;
     name.read(dir, MOST_BYTES)

@@ -60,7 +60,7 @@ impl InsidePath {
         &self.0
     }
 
-    /// Returns the name of `below` in the folder that has this name.
+    /// Returns the name of an entry in the folder that has this name; `below` is the name of the entry in that folder.
     ///
     /// # Errors
     /// The joined name is too long.
@@ -68,7 +68,7 @@ impl InsidePath {
         Self::new(&format!("{self}/{below}"))
     }
 
-    /// Returns the path in `folder`, for messages and for files that only this program creates.
+    /// Returns the path of this name in `folder`, for messages and for files that only this program creates.
     pub fn in_folder(&self, folder: &Path) -> PathBuf {
         folder.join(&self.0)
     }
@@ -124,7 +124,8 @@ impl InsidePath {
         self.walk(folder, OFlags::DIRECTORY).is_ok()
     }
 
-    /// Creates a file of this name in `folder`, which this program has created itself; parent folders are created.
+    /// Creates a file of this name in `folder`; parent folders are created. The program must have created `folder`
+    /// itself.
     ///
     /// # Errors
     /// The file exists already, or the file system returns an error.

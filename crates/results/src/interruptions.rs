@@ -1,5 +1,5 @@
-//! `interruptions.json`: the interruptions of the cores of generator and device in a measurement, as their own loops
-//! recorded them.
+//! `interruptions.json`: the interruptions of two cores in a measurement, that of the generator and that of the device.
+//! Each core's own loop recorded them.
 
 use crate::error::ResultsError;
 use crate::whole_file::write_whole;
@@ -68,8 +68,8 @@ impl MeasuredInterruptions {
     }
 }
 
-/// Selects the device's interruptions during the trial from its log, which begins at the device's start. Overwritten
-/// entries count as not recorded only if the trial began before the oldest entry that is left.
+/// Selects the interruptions during the trial from the device's log, which begins at the start of the device.
+/// Overwritten entries count as not recorded only if the trial began before the oldest entry that is left.
 fn device(log: &LoggedInterruptions, began: u64, clock: &Clock) -> CoreInterruptions {
     let in_trial = |one: &&Interruption| one.start_ticks + one.length_ticks > began;
     let first = log.each.iter().position(|one| in_trial(&one));

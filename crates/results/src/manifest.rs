@@ -96,12 +96,12 @@ pub struct FailedAttempt {
     pub why: String,
 }
 
-/// Returns a point in time to the second: `2026-11-21T08:15:00Z` (RFC 3339).
+/// Formats a point in time to the second: `2026-11-21T08:15:00Z` (RFC 3339).
 pub fn instant(at: SystemTime) -> String {
     humantime::format_rfc3339_seconds(at).to_string()
 }
 
-/// Returns the point in time that [`instant`] wrote, or `None` for another text.
+/// Parses a point in time that [`instant`] formatted; returns `None` for any other text.
 pub fn moment(text: &str) -> Option<SystemTime> {
     humantime::parse_rfc3339(text).ok()
 }
@@ -110,7 +110,7 @@ pub fn moment(text: &str) -> Option<SystemTime> {
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
-/// The origin of a measurement.
+/// The origin of a measurement: its time, command and software.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Origin {

@@ -29,8 +29,8 @@ pub struct PacketSample {
     pub intended_send_ns: i64,
     /// Send delay, ns; at most 4.29 s is recorded.
     pub send_delay_ns: u32,
-    /// Latency of its first intact arrival from the send timestamp, ns; at most 4.29 s is recorded. `None` without an
-    /// intact arrival.
+    /// Latency of the packet's first intact arrival, counted from the send timestamp, ns; at most 4.29 s is recorded.
+    /// `None` without an intact arrival.
     pub latency_ns: Option<u32>,
     /// Number of intact arrivals, at most 255.
     pub arrivals: u8,
@@ -143,7 +143,7 @@ impl PacketWriter {
         }
     }
 
-    /// Finishes the file as [`PacketWriter::finish`] does, and returns the number of rows even after an error.
+    /// Finishes the file as [`PacketWriter::finish`] does, but returns the number of rows even if an error occurs.
     pub fn end(mut self, after_error: bool) -> (u64, Option<ResultsError>) {
         let failed = |whole: &Path, why: Option<std::io::Error>| why.map(ResultsError::io(whole));
         let mut why = None;
@@ -201,7 +201,7 @@ struct ParquetSink {
 
 fn of_parquet(error: parquet::errors::ParquetError) -> std::io::Error {
     match error {
-        // The error of the system, without the library's wrapping.
+        // The caller gets the error of the system, without the library's wrapper.
         parquet::errors::ParquetError::External(source) => match source.downcast() {
             Ok(io) => *io,
             Err(other) => std::io::Error::other(other),
@@ -324,8 +324,8 @@ impl ParquetSink {
         }
     }
 
-    /// Truncates the file after its last complete row group and writes the footer there. If there is no space for the
-    /// footer either, it truncates after the group before, and so on.
+    /// Truncates the file after its last complete row group, and writes the footer there. If there is no space for the
+    /// footer either, the file is truncated after the previous row group, and so on.
     fn salvage(&mut self) -> std::io::Result<()> {
         if let Some(file) = self.file.take() {
             // The writer's buffer must not be written after the footer.
@@ -404,7 +404,7 @@ impl CsvSink {
     }
 
     fn write_block(&mut self) -> std::io::Result<()> {
-        // The block exceeds the writer's buffer, so it goes straight to the file.
+        // The block is larger than the writer's buffer, so the writer passes the block straight to the file.
         self.out.write_all(self.block.as_bytes())?;
         self.out.flush()?;
         self.whole_bytes += self.block.len() as u64;

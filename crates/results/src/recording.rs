@@ -113,8 +113,8 @@ impl Recording {
         }
     }
 
-    /// Starts a thread that writes the samples of the stream with this index. Returns it with the sampler, which the
-    /// generator's loop fills.
+    /// Starts a thread that writes the samples of the stream with this index. Returns the thread, and the sampler that
+    /// the generator's loop fills.
     pub fn sample(
         &self,
         stream: usize,
@@ -159,8 +159,8 @@ impl Recording {
         write_json(&self.streams[stream].join(RECORDED_SLOWEST), slowest)
     }
 
-    /// Writes `inside/latency.hlog`: the latencies that a wiretap on the device's links measured, like
-    /// [`Self::write_histogram`].
+    /// Writes `inside/latency.hlog`, in the form of [`Self::write_histogram`]. It contains the latencies that a wiretap
+    /// on the device's links measured.
     pub fn write_inside(
         &self,
         histogram: &LatencyHistogram,
@@ -247,14 +247,14 @@ fn comment(frame: &Arrived, clock: &Clock) -> String {
     )
 }
 
-/// The thread that writes the samples of a stream.
+/// The thread that writes the samples of a stream to a file.
 pub struct SampleThread {
     thread: JoinHandle<SamplesWritten>,
     problem: Arc<OnceLock<String>>,
 }
 
 impl SampleThread {
-    /// Returns the first error, after which nothing more is written.
+    /// Returns the first error of the thread; after an error, the thread writes nothing more.
     pub fn problem(&self) -> Option<&str> {
         self.problem.get().map(String::as_str)
     }

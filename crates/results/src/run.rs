@@ -48,7 +48,7 @@ pub struct CbrResult {
     pub energy: Option<EnergyUse>,
 }
 
-/// Trials over the offered rate.
+/// Trials over a series of offered rates, and the result of a rate search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {

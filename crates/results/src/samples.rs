@@ -38,7 +38,7 @@ pub fn is_only_numbers(file: File) -> bool {
     !has_text && metadata.key_value_metadata().is_none_or(Vec::is_empty)
 }
 
-/// Reader of samples, block by block; it buffers one row group, as large as its writer made it.
+/// Reader of samples, block by block. A block is a row group of the file, and the reader buffers one block.
 pub struct SampleReader {
     path: PathBuf,
     file: SerializedFileReader<File>,
@@ -79,7 +79,7 @@ impl SampleReader {
         u64::try_from(self.file.metadata().file_metadata().num_rows()).unwrap_or(0)
     }
 
-    /// Returns the next block in the order of sending; `None` at the end.
+    /// Returns the next block, in the order of sending; `None` at the end of the file.
     pub fn next_block(&mut self) -> Result<Option<Vec<Sample>>, ResultsError> {
         if self.next_group == self.file.num_row_groups() {
             return Ok(None);

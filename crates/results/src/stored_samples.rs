@@ -10,7 +10,7 @@ use std::path::Path;
 /// links are not followed.
 ///
 /// # Errors
-/// The file cannot be read, or is damaged; the packets before the damage were passed on.
+/// The file cannot be read, or is damaged. In the latter case, the callback has received the packets before the damage.
 pub fn each_kept_sample(
     dir: &Path,
     below: &str,

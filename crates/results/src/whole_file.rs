@@ -19,7 +19,7 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), ResultsErro
     write_whole(path, &text)
 }
 
-/// Writes a file atomically: it is either the old one or the complete new one.
+/// Writes a file atomically: at any time, the file is either the old one or the complete new one.
 ///
 /// # Errors
 /// The file system returns an error.
@@ -27,8 +27,8 @@ pub fn write_whole(path: &Path, text: &[u8]) -> Result<(), ResultsError> {
     write_whole_with(path, |mut file| file.write_all(text))
 }
 
-/// Does the same as [`write_whole`] for a file that is written piece by piece. If `write` fails, the partial file is
-/// removed.
+/// Writes a file atomically as [`write_whole`] does, but `write` writes its content piece by piece. If `write` fails,
+/// the partial file is removed.
 ///
 /// # Errors
 /// The file system returns an error, or `write` fails.
@@ -39,8 +39,7 @@ pub fn write_whole_with(
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     let partial = path.with_file_name(name);
-    // An existing entry of that name is left over from an earlier attempt. It may also be a link that another user has
-    // placed there.
+    // An existing entry of that name is left from an earlier attempt, or is a link that another user has placed there.
     match fs::remove_file(&partial) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(ResultsError::io(partial)(e)),
         _ => {}

@@ -1,6 +1,6 @@
-//! The control plane of a router: its routes, their next hops, and the known neighbours. It owns the tables that the
-//! workers look up in (`taut-lpm`), and the entries of all next hops ([`Hops`]). How next hops are shared and reused is
-//! in `next_hops.rs`, and neighbours are in `neighbour_routes.rs`.
+//! The control plane of a router: its routes, their next hops, and the known neighbours. It owns the tables in which
+//! workers look up destinations (`taut-lpm`), and the entries of all next hops ([`Hops`]). `next_hops.rs` shares and
+//! reuses next hops, and `neighbour_routes.rs` handles neighbours.
 
 mod key;
 mod neighbour_routes;
@@ -45,7 +45,7 @@ struct Retiring {
     since: Instant,
 }
 
-/// The tables of both families that workers look up in, in order of their numbers.
+/// The tables of both families in which workers look up destinations, in order of their numbers.
 pub(super) type Fibs = Vec<(Arc<v4::Fib>, Arc<v6::Fib>)>;
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub(super) struct Control {
     /// True if all routes come from the kernel.
     are_kernels: bool,
     tables: Vec<Table>,
-    /// The identifier by which texts refer to each table.
+    /// The identifier of each table in the text form of routes.
     table_ids: Arc<[u32]>,
     hops: Arc<Hops>,
     in_use: HashMap<Key, InUse, Seeded>,
@@ -73,7 +73,7 @@ pub(super) struct Control {
     /// The neighbours that have a host route because their address is in the network of a port.
     stations: HashMap<At, ()>,
     neighbours: Neighbours,
-    /// Packets that waited for neighbours behind a disconnected port.
+    /// Packets that waited for neighbours behind a port with a failed link.
     stranded: Vec<Waiting>,
     /// Packets that can leave because the kernel has resolved their neighbour, each with the neighbour and its MAC
     /// address.
@@ -190,7 +190,7 @@ impl Control {
         routes
     }
 
-    /// Returns the tables that a worker looks up in.
+    /// Returns the tables in which a worker looks up destinations.
     pub fn tables(&self) -> (Fibs, Arc<Hops>) {
         let fibs = |table: &Table| (Arc::clone(table.v4.fib()), Arc::clone(table.v6.fib()));
         let fibs = self.tables.iter().map(fibs).collect();
@@ -264,7 +264,7 @@ impl Control {
         Arc::clone(&self.interfaces)
     }
 
-    /// Returns the identifier by which texts refer to each table.
+    /// Returns the identifier of each table in the text form of routes.
     pub fn table_ids(&self) -> Arc<[u32]> {
         Arc::clone(&self.table_ids)
     }
@@ -400,7 +400,7 @@ impl Control {
                 led_to_port = matches!(before, Target::Connected(_));
                 self.give_back(&before);
             }
-            // An existing host route of a neighbour is taken over by the configured route.
+            // If the neighbour has a host route, the configured route takes its place.
             None => {
                 self.routes_v4 += usize::from(network.is_v4());
                 self.drop_station(network);
@@ -444,12 +444,12 @@ impl Control {
             if let Some(target) = self.routes.get(&network) {
                 return Some((network, target));
             }
-            // This is a host route, which lies in the network of its port.
+            // The entry is the host route of a neighbour, so the search continues in the network of its port.
             prefix = self.parent(network)?;
         }
     }
 
-    /// Returns the longest prefix of a table that covers another one, of a host or a route.
+    /// Returns the longest prefix of a table that covers a longer prefix, which is that of a host or a route.
     fn parent(&self, Network { table, prefix }: Network) -> Option<Prefix> {
         let Table { v4, v6 } = self.tables.get(usize::from(table))?;
         Some(match prefix {
@@ -472,8 +472,8 @@ impl Control {
         self.followed = Some(status);
     }
 
-    /// Writes a network's next hop into the tables; none removes the network. The kernel programs have the main table
-    /// only.
+    /// Writes the next hop of a prefix into the tables; none removes the prefix. The kernel programs have the main
+    /// table only.
     fn write(&mut self, network: Network, hop: Option<NextHop>) -> Result<(), Refused> {
         let Network { table, prefix } = network;
         let Some(table) = self.tables.get_mut(usize::from(table)) else {

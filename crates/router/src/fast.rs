@@ -223,10 +223,10 @@ pub(super) struct Plane {
 /// The properties of an ingress interface that a worker needs.
 struct Ears {
     mac: Mac,
-    /// The number of the table that packets are looked up in.
+    /// The number of the table in which packets from the interface are looked up.
     table: u8,
     own: Own,
-    /// True if the kernel receives packets for the router itself and multicast.
+    /// True if the kernel receives multicast packets and packets for the router itself.
     is_kernels: bool,
 }
 
@@ -427,7 +427,7 @@ impl Plane {
         if let Hop::Group(group) = hop {
             hop = self.hops.of_group(group, flow_of(self.flow_seed, frame));
         }
-        // From here on offsets are those without a tag.
+        // From here on, offsets are those of a frame without a tag.
         let frame = frame.get(tag..).unwrap_or_default();
         let cause = match hop {
             Hop::Forward { port, mac } => {
@@ -484,7 +484,7 @@ impl Plane {
 /// [`rewrite`].
 #[inline(always)]
 fn look(tagged: &[u8], tag: usize, ears: &Ears) -> Look {
-    // Offsets are those without a tag, except those of the MAC addresses, which precede it.
+    // Offsets are those of a frame without a tag. The offsets of the MAC addresses do not depend on a tag.
     let frame = tagged.get(tag..).unwrap_or_default();
     let Some(head) = frame.first_chunk::<{ ETHERNET_BYTES + IPV4_BYTES }>() else {
         return Look::Drop(Outcome::Malformed);

@@ -1,9 +1,9 @@
-//! Routes, addresses and neighbours of the kernel: the router follows the changes by `ip route`, BIRD or FRR. (RFC
-//! 3549.)
+//! The router's copy of the kernel's routes, addresses and neighbours. It follows the changes that `ip route`, BIRD or
+//! FRR make in the kernel. (RFC 3549.)
 //!
-//! A thread receives the notifications ([`Follower`]); code without sockets decides what they mean ([`Mirror`]). The
-//! kernel may change routes without a notification, as when an interface goes down, or lose notifications. Then the
-//! thread requests everything again (a full request), and entries that no longer exist are removed.
+//! A thread receives the notifications ([`Follower`]); code without sockets derives the changes of the router
+//! ([`Mirror`]). The kernel may lose notifications, or change routes without one, such as when an interface goes down.
+//! Then the thread requests everything again (a full request), and entries that no longer exist are removed.
 
 use super::control::Control;
 use super::prefix::{Network, Prefix};
@@ -111,7 +111,7 @@ impl Mirror {
                 if let Some((network, target)) = meaning(&route, &interface, control) {
                     match target {
                         Some(target) => self.set(network, &route, target, control),
-                        // The route exists, but leads nowhere.
+                        // The route exists, but has no target.
                         None => self.remove(network, rank(&route), None, control),
                     }
                 }
@@ -175,8 +175,8 @@ impl Mirror {
                 return;
             }
         };
-        // With the prefix's first route of a full request, its other routes are cleared: the reply still has to include
-        // them.
+        // With the first route for the prefix in a full request, the other routes for the prefix are cleared: the reply
+        // has to include them again.
         if std::mem::replace(&mut known.told, asking) != asking && self.is_told_all {
             known.others.clear();
             known.rank = rank(route);
@@ -276,7 +276,7 @@ fn meaning(
     control: &Control,
 ) -> Option<(Network, Option<Target>)> {
     let table = match route.table {
-        // Local addresses belong to the table in which packets of their interface are looked up.
+        // Local addresses are put into the table in which packets of their interface are looked up.
         LOCAL_TABLE => {
             let own = route
                 .next_hops
@@ -311,7 +311,7 @@ fn meaning(
                 (_, true) => None,
                 (Some(_), _) if !neighbours.is_empty() => Some(Target::Neighbours(neighbours)),
                 (Some((port, _)), _) => Some(Target::Connected(port)),
-                // Its interface is not a port, so the kernel handles it.
+                // The route's interface is not a port, so the kernel handles the packets.
                 (None, _) => Some(Target::Local),
             }
         }
@@ -416,7 +416,7 @@ pub(super) fn follow(
                 mirror.wants_all.get_or_insert(Instant::now());
             }
             Ok(Heard::Nothing | Heard::Some) => {}
-            // A socket that fails for good would keep a core busy.
+            // If the socket fails permanently, this loop would otherwise occupy a core.
             Err(_) => std::thread::sleep(LISTEN),
         }
     }
@@ -515,7 +515,7 @@ mod tests {
         assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.0.2 dev lan"]);
         pair.hear(KernelFact::RouteGone(good.clone()));
         assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.1.9 dev wan"]);
-        // One route is removed already, and one was not there.
+        // One route was removed before, and the other one never existed.
         pair.hear(KernelFact::RouteGone(good));
         assert_eq!(pair.routes().len(), 1);
         pair.hear(KernelFact::RouteGone(replaced.clone()));
@@ -563,7 +563,7 @@ mod tests {
         pair.hear(KernelFact::Route(stays.clone()));
         pair.mirror.end(&mut pair.control);
         assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.0.2 dev lan"]);
-        // The worse one was not included either.
+        // The full request did not include the route of lower preference either.
         pair.hear(KernelFact::RouteGone(stays));
         assert_eq!(pair.routes(), [""; 0]);
     }

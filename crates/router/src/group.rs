@@ -1,5 +1,5 @@
-//! The next hops of one route that share its flows: a flow keeps its next hop for as long as the next hop exists. (RFC
-//! 2992 describes hashing of flows; Linux calls groups resilient if only the flows of a removed next hop move.)
+//! Groups of next hops that share the flows of one route. A flow keeps its next hop for as long as the next hop exists.
+//! (RFC 2992 describes hashing of flows; Linux calls groups resilient if only the flows of a removed next hop move.)
 
 use super::hop::BUCKETS;
 
@@ -46,12 +46,13 @@ impl Group {
         }
     }
 
-    /// Returns the number of buckets due to each present member: by its weight, but at least one.
+    /// Returns the number of buckets to which each present member is entitled: a share by its weight, but at least one
+    /// bucket.
     fn due(&self) -> Vec<Option<f64>> {
         let members = self.members.iter();
         let mut due: Vec<Option<f64>> = members.map(|it| it.is_there.then_some(0.0)).collect();
         loop {
-            // The members with more than one bucket share the rest.
+            // The members entitled to more than one bucket divide the rest.
             let more = due.iter().zip(&self.members);
             let more = more.filter(|(due, member)| member.is_there && **due != Some(1.0));
             let weights: f64 = more.map(|(_, member)| f64::from(member.weight)).sum();
@@ -71,8 +72,9 @@ impl Group {
         }
     }
 
-    /// Assigns the buckets of absent members to those with the largest deficit. It moves other buckets only while a
-    /// member has more than one above another member's deficit. Nothing changes while no member is present.
+    /// Assigns the buckets of absent members to the members with the largest deficit. Other buckets move only while the
+    /// excess of one member is more than one bucket above that of another member. Nothing changes while no member is
+    /// present.
     fn share_out(&mut self) {
         /// The tolerance for sums of fractions, which are not exact.
         const CLOSE: f64 = 1e-6;
@@ -162,7 +164,7 @@ mod tests {
             .zip(before.buckets)
             .filter(|(now, then)| *now != then);
         assert_eq!(moved.count(), 16);
-        // Without members nothing changes, so that the slow path knows which neighbours to request.
+        // A group without present members stays unchanged, so that the slow path knows which neighbours to request.
         (0..4).for_each(|member| group.set(member, false));
         assert_eq!(shares(&group).iter().sum::<usize>(), BUCKETS);
     }
@@ -212,7 +214,7 @@ mod tests {
                 let light = present
                     .clone()
                     .filter(|it| BUCKETS as f64 * f64::from(it.weight) / weights < 1.0);
-                // Members that are due less than one bucket get one from the others.
+                // Members that are entitled to less than one bucket get a complete one at the expense of the others.
                 let bound = 1.0 + light.count() as f64;
                 let has_room = present.clone().count() <= BUCKETS;
                 let all = group.members.iter().zip(shares(&group));

@@ -1,4 +1,4 @@
-//! The treatment of packets by next hop: one word for each next hop, which workers read and the control plane writes.
+//! The treatment of packets by next hop. Each next hop is one word, which workers read and the control plane writes.
 
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,7 @@ use taut_xdp::router::KernelRouter;
 /// The number of possible next hops, including the invalid one.
 pub(super) const MOST_HOPS: usize = NextHop::MOST as usize + 1;
 
-/// The numbers of packets that a worker has sent, by number of the next hop. Only the worker adds to them.
+/// The numbers of packets that a worker has sent, by number of the next hop. Only the worker changes them.
 pub(super) type Used = Arc<[AtomicU64]>;
 
 /// Returns new counters of a worker, all 0.
@@ -38,7 +38,8 @@ pub(super) enum Hop {
     Prohibited,
 }
 
-/// The lowest bit of the kind in a word. The port is in the bits below, and the MAC address in the lowest 48 bits.
+/// The lowest bit of the kind in a word. The port is in the bits below the kind, and the MAC address in the lowest 48
+/// bits.
 const KIND_AT: u32 = 56;
 const PORT_AT: u32 = 48;
 
@@ -91,7 +92,7 @@ impl Hop {
 
 /// The number of possible groups of next hops.
 pub(super) const MOST_GROUPS: usize = 256;
-/// The number of buckets that the flows of a group are divided into.
+/// The number of buckets into which the flows of a group are divided.
 pub(super) const BUCKETS: usize = 64;
 
 /// The next hop of each bucket of a group's flows, by number.
@@ -149,8 +150,8 @@ impl Hops {
         }
     }
 
-    /// Returns the treatment of packets of this next hop. The table entry that refers to this next hop was written
-    /// after the word.
+    /// Returns the treatment of packets of this next hop. The word was written before any table entry that refers to
+    /// this next hop.
     #[inline(always)]
     pub fn get(&self, number: NextHop) -> Hop {
         self.at(number.index())

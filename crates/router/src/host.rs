@@ -94,7 +94,7 @@ impl Own {
     #[inline(always)]
     pub(crate) fn concerned(&self, frame: &[u8]) -> Option<Punt> {
         let ethernet = Ethernet::new(frame).ok()?;
-        // Most packets are for other hosts, which their destination address alone shows.
+        // Most packets are for other hosts. Their destination address alone shows that.
         let to = ethernet.destination();
         if to != self.mac && !to.is_multicast() {
             return None;
@@ -279,7 +279,8 @@ pub(crate) fn datagram_for(frame: &[u8]) -> Option<IpAddr> {
             .ok()?
             .pseudo_header(IpProtocol::UDP, udp.length().into()),
     };
-    // A kernel on the same machine leaves the checksum to a missing NIC: it then contains the sum of the pseudo header.
+    // A kernel on the same machine leaves the checksum to a NIC, which is absent here. The checksum field then contains
+    // the sum of the pseudo header.
     let is_left_to_a_card = udp.checksum() == pseudo_header.fold();
     if !is_left_to_a_card && udp.verify_checksum(pseudo_header).is_err() {
         return None;
@@ -290,7 +291,7 @@ pub(crate) fn datagram_for(frame: &[u8]) -> Option<IpAddr> {
 
 impl Handler for Answers {
     fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
-        // Packets that other functions punt belong to them.
+        // Packets that other functions have punted are left to those functions.
         if punted.from_port != self.port || self.own.concerned(punted.frame).is_none() {
             return false;
         }

@@ -15,8 +15,8 @@ use taut_xdp::router::{KernelRouter, RouterInterface, RouterSettings};
 /// The maps of the XDP programs; None if the kernel forwards no packets.
 pub(super) type Kernel = Option<Arc<KernelRouter>>;
 
-/// The upper bound for the time that a program spends on one packet. This time after the removal of a table entry, no
-/// program uses the entry.
+/// The upper bound for the time that a program spends on one packet. Once this time has passed after the removal of a
+/// table entry, no program uses the entry.
 pub(super) const LONGEST_RUN: Duration = Duration::from_millis(50);
 
 /// The programs, with the maps in which the router in the process stores its routes as well.
@@ -29,12 +29,12 @@ pub(super) const UPCALL: UpcallVersion = UpcallVersion {
     },
 };
 
-/// Returns the part of these settings that the programs need.
+/// Returns the part of the function's settings that the programs need.
 ///
 /// # Errors
-/// Returns the error in them.
+/// Returns the error in the settings.
 pub(super) fn router_settings(mut table: toml::Table) -> Result<RouterSettings, SettingsError> {
-    // The control plane reads the routes; there may be a million.
+    // Only the control plane reads the routes, of which there may be a million.
     if table.get("routes").and_then(toml::Value::as_str) != Some(KERNEL) {
         table.remove("routes");
     }

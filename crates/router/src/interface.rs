@@ -24,7 +24,7 @@ pub(super) struct Interface {
     /// The longest IP packet that may leave, bytes.
     pub mtu: u16,
     /// The name of the kernel's interface that receives packets for the router itself. Packets that the kernel sends
-    /// through it leave through this interface.
+    /// through the kernel's interface leave through the router's interface.
     pub tap: Option<String>,
 }
 
@@ -68,8 +68,8 @@ impl Addresses {
         }
     }
 
-    /// Returns one of these addresses as the source of packets to `to`: of the same family, and of the same network if
-    /// possible.
+    /// Returns one of the interface's addresses as the source of packets to `to`: an address of the same family, and of
+    /// the same network if possible.
     pub fn towards(&self, to: IpAddr) -> Option<IpAddr> {
         let own = self
             .own()

@@ -10,16 +10,16 @@
 //!
 //! The router looks up the destinations of a batch together in the tables of `taut-lpm`, which the control plane
 //! changes in place. The result is the number of a next hop. The next hop is one word (`hop.rs`): egress port and MAC
-//! address, slow path, or drop. A neighbour that moves thus costs one store, however many routes lead to it. A
-//! neighbour gets a route of its own, so that every packet needs one lookup. ECMP divides the flows of a route by a
-//! table of 64 entries (`group.rs`). The number of a next hop and the memory of a table are reused after every worker
-//! has finished a batch. The neighbour table uses no clock and no sockets (`neighbours.rs`), so tests run their timers
-//! in virtual time.
+//! address, slow path, or drop. If a neighbour changes its MAC address, one store thus suffices, however many routes
+//! lead to the neighbour. A neighbour has a host route, so that every packet needs only one lookup. ECMP divides the
+//! flows of a route by a table of 64 entries (`group.rs`). The number of a next hop and the memory of a table are
+//! reused only after every worker has finished a batch. The neighbour table uses no clock and no sockets
+//! (`neighbours.rs`), so tests run its timers in virtual time.
 //!
 //! If the kernel owns the routes, a thread receives changes by netlink and passes them to the control plane
-//! (`follow.rs`). It subscribes before it reads all routes, so it misses none, and reads them again after an overrun.
-//! Packets for the router itself go from the slow path to a kernel interface per port (`taps.rs`), where routing
-//! daemons send and receive.
+//! (`follow.rs`). The thread subscribes before it reads all routes, so it misses no change; after an overrun it reads
+//! all routes again. Packets for the router itself go from the slow path to a kernel interface per port (`taps.rs`),
+//! where routing daemons send and receive.
 
 #![forbid(unsafe_code)]
 
@@ -136,7 +136,7 @@ impl Function for Router {
     fn needs(&self) -> Needs {
         Needs {
             spread: Spread::Any,
-            // The function is called without packets to confirm grace periods: that it reads no table.
+            // Calls without packets confirm grace periods: the worker then reads no table.
             empty_batches: EmptyBatches::Wakes,
             chooses_ports: true,
             ..Needs::default()

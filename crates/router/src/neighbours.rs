@@ -1,5 +1,6 @@
-//! The neighbours of the router's ports: requests for them, their addresses, and the packets that wait for them. (RFC
-//! 1122 section 2.3.2, RFC 4861 section 7.3.) This file reads no clock and sends nothing: its caller does.
+//! The neighbours of the router's ports: the requests for their MAC addresses, the addresses, and the packets that wait
+//! for them. (RFC 1122 section 2.3.2, RFC 4861 section 7.3.) The caller of this module reads the clock and sends the
+//! requests.
 //!
 //! Packets wait in a queue per neighbour, so that no packet waits for another neighbour. All state that untrusted
 //! sources can create is bounded.
@@ -22,7 +23,7 @@ const QUESTIONS: u32 = 3;
 const REACHABLE: Duration = Duration::from_secs(30);
 /// The time for which a neighbour that did not reply is not requested again.
 const FAILED: Duration = Duration::from_secs(1);
-/// A time that never comes, for neighbours without requests.
+/// A time that never passes, for neighbours without requests.
 const EVER: Duration = Duration::from_secs(1 << 30);
 /// The limit on packets that wait for one neighbour; the oldest packet is dropped first (RFC 1122 section 2.3.2.2: at
 /// least one packet should wait).
@@ -40,7 +41,7 @@ enum State {
         questions: u32,
         waiting: VecDeque<Waiting>,
     },
-    /// The neighbour is known; it is requested again, this many times, after a long idle time.
+    /// The neighbour is known. After a long idle time it is requested again, this many times so far.
     Known { mac: Mac, questions: u32 },
     /// The neighbour did not reply.
     Failed,
@@ -51,7 +52,8 @@ struct Neighbour {
     state: State,
     /// The time at which the neighbour's timer expires.
     due: Instant,
-    /// True if its address is configured: it is neither requested nor changed by replies.
+    /// True if the neighbour's MAC address is configured: the neighbour is not requested, and replies do not change the
+    /// address.
     is_fixed: bool,
 }
 
@@ -62,7 +64,8 @@ pub(super) enum Wanted {
     Known(Mac),
     /// The packet waits, and the neighbour has to be requested.
     Ask,
-    /// The packet waits, and the neighbour has been requested. The oldest waiting packet may have been dropped for it.
+    /// The packet waits, and the neighbour has been requested before. `pushed_out` is true if the oldest waiting packet
+    /// was dropped to make space.
     Waits { pushed_out: bool },
     /// The neighbour did not reply recently.
     Failed,
@@ -155,7 +158,7 @@ impl Neighbours {
         all.filter(move |(_, it)| known(it)).map(|(at, _)| *at)
     }
 
-    /// Returns the number of known neighbours, and of unresolved ones.
+    /// Returns the number of known neighbours, and that of unresolved ones.
     pub fn count(&self) -> (usize, usize) {
         (self.all.len() - self.unknown, self.unknown)
     }
@@ -201,7 +204,7 @@ impl Neighbours {
         Some(learnt)
     }
 
-    /// Removes the configured address of a neighbour; returns true if there was one.
+    /// Removes the configured address of a neighbour; returns true if the neighbour had one.
     pub fn unfix(&mut self, at: At) -> bool {
         let is_fixed = self
             .all
@@ -354,11 +357,11 @@ mod tests {
             (1, b'z')
         );
         assert_eq!(neighbours.want(at(1), (9, b"a"), now), Wanted::Known(MAC));
-        // The same address again is not new; another address is.
+        // The same address again is not new; a different address is.
         assert!(!neighbours.learn(at(1), MAC, false, now).unwrap().is_new);
         let other = Mac([2, 0, 0, 0, 0, 8]);
         assert!(neighbours.learn(at(1), other, false, now).unwrap().is_new);
-        // This one was not requested.
+        // This neighbour was not requested.
         assert_eq!(neighbours.learn(at(9), MAC, false, now), None);
         assert!(neighbours.learn(at(9), MAC, true, now).unwrap().is_new);
     }
@@ -393,7 +396,7 @@ mod tests {
         assert_eq!(neighbours.tick(later(60)), []);
         for second in [61, 62, 63] {
             assert_eq!(neighbours.tick(later(second)), [Due::Ask(at(1), Some(MAC))]);
-            // It is still used in the meantime.
+            // The neighbour's address is still used during the requests.
             assert_eq!(
                 neighbours.want(at(1), (9, b""), later(second)),
                 Wanted::Known(MAC)
@@ -415,7 +418,7 @@ mod tests {
         neighbours.learn(at(2), MAC, false, begun).unwrap();
         neighbours.join(1, later(0.5));
         assert_eq!(neighbours.tick(later(0.5)), [Due::Ask(at(1), None)]);
-        // From then on it gets all its requests as usual.
+        // From then on, the neighbour gets all its requests as usual.
         for second in [1.5, 2.5] {
             let due = neighbours.tick(later(second));
             assert!(due.contains(&Due::Ask(at(1), None)), "{due:?}");

@@ -26,7 +26,7 @@ const MOST_ADDRESSES: usize = 64;
 /// Ethernet jumbo frame.
 const MTU: std::ops::RangeInclusive<u16> = 1280..=9000;
 const USUAL_MTU: u16 = 1500;
-/// The value of setting `routes` that means routes from the kernel, in place of a file.
+/// The value of the setting `routes` by which routes come from the kernel instead of a file.
 pub(super) const KERNEL: &str = "kernel";
 
 /// Returns the files of routes that these settings name.
@@ -64,7 +64,7 @@ struct WrittenInterface {
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
     pub interfaces: Arc<[Interface]>,
-    /// The kernel's number of each table; routes in files refer to a table by it.
+    /// The kernel's number of each table; routes in files name their table by this number.
     pub tables: Arc<[u32]>,
     /// The routes in addition to those of the interfaces.
     pub routes: Arc<[Asked]>,
@@ -157,7 +157,7 @@ fn interface(
     if let Some(tap) = &tap {
         check_tap(tap, before)?;
     }
-    // The kernel can assign addresses to its interface.
+    // The kernel can assign addresses to its own interface, so the settings need none.
     let least = usize::from(tap.is_none());
     let mut own = addresses(&written.addresses, least, table, before)?;
     if own.own().any(|address| address.is_ipv6()) {
@@ -263,7 +263,7 @@ fn addresses(
         if address.is_multicast() || address.is_unspecified() || address.is_loopback() {
             return Err(format!("addresses: {address} is not a unicast address"));
         }
-        // In another table it belongs to another host.
+        // In another table, the same address belongs to another host.
         let is_there = |it: &Interface| it.table == table && it.addresses.contains(address);
         if own.contains(address) || before.iter().any(is_there) {
             return Err(format!("addresses: {address} is listed twice"));

@@ -146,7 +146,8 @@ impl SlowPath {
         }
     }
 
-    /// Adds the kernel's interfaces. `receives` is true for the slow path of one worker, which alone reads from them.
+    /// Adds the kernel's interfaces. Only the slow path of one worker reads from them; `receives` is true for that slow
+    /// path.
     pub fn with_taps(self, taps: Option<&Arc<Taps>>, receives: bool) -> Self {
         Self {
             taps: taps.map(|taps| (Arc::clone(taps), receives)),
@@ -158,8 +159,8 @@ impl SlowPath {
         self.taps.as_ref().is_some_and(|(taps, _)| taps.has(port))
     }
 
-    /// Passes a frame to the kernel. The frame is for the router itself, or for a multicast group that the kernel may
-    /// be in.
+    /// Passes a frame to the kernel. The frame is for the router itself, or for a multicast group of which the kernel
+    /// may be a member.
     fn give_kernel(&self, port: usize, frame: &[u8]) {
         let is_taken = self
             .taps
@@ -350,7 +351,7 @@ impl SlowPath {
         match cause {
             Punt::Neighbour => self.hear(port, frame, send),
             Punt::Local => match said(frame) {
-                // A unicast request looks like any packet to the worker.
+                // The worker cannot distinguish a unicast neighbour request from other packets.
                 Some(_) => self.hear(port, frame, send),
                 None if self.is_kernels(port) => self.give_kernel(port, frame),
                 None => self.answer(port, frame, send),
@@ -382,7 +383,7 @@ impl SlowPath {
     }
 }
 
-/// Sends untagged frames through interfaces, with the tags that they have there.
+/// Sends untagged frames through interfaces, with the tags that frames have on these interfaces.
 fn by_interface<'a>(
     interfaces: &'a [Interface],
     send: &'a mut Send<'_>,
@@ -444,7 +445,7 @@ impl Handler for SlowPath {
         let on_port = |it: &&Interface| usize::from(it.port) == punted.from_port;
         let vlan = vlan_of(punted.frame).filter(|_| self.has_tags);
         let is_it = |it: &Interface| on_port(&it) && it.vlan == vlan;
-        // The worker has found one.
+        // The worker has already found an interface for this frame.
         let Some(number) = self.interfaces.iter().position(is_it) else {
             count(&self.counts.not_understood);
             return true;

@@ -32,11 +32,11 @@ impl std::fmt::Debug for Detached {
 }
 
 impl Detached {
-    /// Creates a router from the function's settings; a control socket that they name is not opened, and the kernel is
-    /// not involved.
+    /// Creates a router from the function's settings. A control socket that the settings name is not opened, and the
+    /// kernel is not involved.
     ///
     /// # Errors
-    /// Returns the error in them, or the requirement that the machine lacks.
+    /// Returns the error in the settings, or the requirement that the machine lacks.
     pub fn new(table: toml::Table) -> Result<Self, String> {
         let checked = settings::<Settings>(table).and_then(Settings::check);
         let mut checked = checked.map_err(|e| e.0)?;

@@ -15,7 +15,7 @@ pub struct RouteText {
 /// A neighbour of the router.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NeighbourText {
-    /// The name of its interface.
+    /// The name of the neighbour's interface.
     pub interface: String,
     /// The IP address.
     pub address: IpAddr,
@@ -39,7 +39,7 @@ pub struct Status {
     pub next_hops: usize,
     /// The limit on next hops.
     pub next_hops_most: usize,
-    /// The memory of the tables that workers look up in, bytes.
+    /// The memory of the tables in which workers look up destinations, bytes.
     pub table_bytes: usize,
     /// The sync status, if routes are taken from the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! The kernel's interfaces that correspond to the router's. Through them daemons of the host use the router's
+//! The kernel's interfaces, one for each interface of the router. Through them, daemons of the host use the router's
 //! addresses, and the kernel knows the port of a route.
 
 use super::interface::Interface;
@@ -42,7 +42,7 @@ impl Taps {
             return make(&checked.interfaces).map(Some);
         };
         let what = format!("function \"route\": netns {namespace}");
-        // A thread of its own enters the namespace, and the interfaces that it creates stay there.
+        // A separate thread enters the namespace. The interfaces that it creates stay there after the thread has ended.
         let made = std::thread::scope(|scope| {
             let inside = scope.spawn(|| {
                 enter(namespace).map_err(|e| PortError::system(what.clone(), e))?;

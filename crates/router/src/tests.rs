@@ -302,7 +302,7 @@ fn next_hops_are_requested_at_once_when_their_link_returns() {
     };
     let next_hop = (1, Some(ip("10.0.1.9")));
     assert_eq!(asks(bench.due()), [next_hop]);
-    // The link was down. The next request would be due in a second.
+    // The request was lost because the link was down. The next one would be due in a second.
     assert_eq!(bench.due(), []);
     bench.router.link_changed(1, true);
     assert_eq!(asks(bench.due()), [next_hop]);
@@ -403,7 +403,7 @@ fn a_route_within_a_port_network_applies_to_known_neighbours() {
     }
 }
 
-/// The network of a port is routed elsewhere, and then to the port again.
+/// The network of a port gets a route to another port, and then a route to its own port again.
 #[test]
 fn a_replaced_port_network_applies_to_known_neighbours() {
     let mut bench = Bench::new("");
@@ -475,10 +475,10 @@ fn every_packet_has_the_outcome_of_its_route_and_headers() {
     assert_eq!(told(bench.pass(0, &with(&usual, 22, &[0]))), (11, 0));
     assert_eq!(told(bench.pass(0, &to("10.67.0.1"))), (3, 1));
     assert_eq!(told(bench.pass(0, &to("10.68.0.1"))), (3, 13));
-    // These are a port of the router without a listener, and an echo.
+    // These packets are a datagram to a port of the router without a listener, and an echo request.
     assert_eq!(told(bench.pass(0, &to("10.0.1.1"))), (3, 3));
     assert_eq!(bench.pass(0, &to("10.66.0.1")), Fate::Dropped);
-    // A packet above the MTU is fragmented, or refused if it must not be.
+    // A packet above the MTU is fragmented, or refused if it forbids fragmentation.
     let long = datagram(0, "10.0.0.7", "10.0.2.9", 1500);
     let may_not_be_cut = with(&long, 20, &[0x40, 0]);
     assert_eq!(told(bench.pass(0, &may_not_be_cut)), (3, 4));
@@ -548,7 +548,7 @@ fn every_packet_has_the_outcome_of_its_route_and_headers() {
         assert_eq!(bench.counted(outcome), before + 1, "{name}");
     }
     assert_eq!(bench.pass(7, &usual), Fate::Dropped);
-    // Every packet has one outcome of the worker's.
+    // Every packet has exactly one outcome in the worker.
     let passed: u64 = OUTCOMES.iter().map(|name| bench.counted(name)).sum();
     assert_eq!(passed, 3 + 2 + 5 + 1 + 2 + 10 + 1);
 }
@@ -636,7 +636,7 @@ fn flows_keep_their_next_hop_until_it_is_deleted() {
     for (then, now) in before.iter().zip(&after) {
         assert!(now != &mac(3) && (now == then || then == &mac(3)));
     }
-    // It comes back, and has flows again.
+    // The neighbour comes back, and gets flows again.
     bench.hear(1, "10.0.1.3", mac(3));
     assert!(ways(&mut bench).contains(&mac(3)));
 }
@@ -674,7 +674,7 @@ fn a_flood_for_an_unresolved_neighbour_never_blocks_its_reply() {
         bench.counted("dropped: more than the slow path is given"),
         744
     );
-    // Neighbour messages, and packets for the router itself, have limits of their own.
+    // Neighbour messages, and packets for the router itself, have separate limits.
     assert_eq!(bench.hear(1, "10.0.1.9", mac(9)).len(), 8 + 1);
     let own = bench.pass(0, &datagram(0, "10.0.0.7", "10.0.0.1", 100));
     assert!(matches!(own, Fate::Slow(taut_port::Punt::Local, _)));
@@ -880,7 +880,7 @@ thread_local! {
 fn arp_requests_for_other_hosts_add_no_neighbour() {
     let mut bench = Bench::new("");
     let mut frame = question(0, ip("10.0.0.50"), mac(50));
-    // It requests another host.
+    // The neighbour requests the address of another host.
     let mut arp = Arp::new(&frame[14..]).map(|_| ()).map(|()| ArpRepr {
         operation: Operation::REQUEST,
         sender_mac: mac(50),

@@ -9,7 +9,7 @@ use taut_sys::MAIN_TABLE;
 /// The target of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// Packets go to these neighbours: one, or several of the same distance.
+    /// Packets go to these neighbours: a single neighbour, or several at the same distance.
     Neighbours(Vec<Way>),
     /// Packets go to hosts behind the interface of that number.
     Connected(u8),
@@ -72,7 +72,7 @@ pub(super) fn parse(
         let mut words = said.split_whitespace().peekable();
         match words.peek() {
             None => continue,
-            // `ip route` writes each of several next hops on a line of its own.
+            // `ip route` writes each of several next hops on a separate line.
             Some(&"nexthop") if is_continued => {
                 let Some((_, route)) = routes.last_mut() else {
                     return Err((number, "next hop without a route before it".to_string()));
@@ -304,7 +304,7 @@ fn device<'a>(
     found.ok_or_else(|| "expected `dev INTERFACE`".to_string())
 }
 
-/// Returns a route as a line that [`parse`] reads; one to the router itself begins with `local`.
+/// Returns a route as a line that [`parse`] reads. A route to the router itself begins with `local`.
 pub(super) fn text_of(
     Network { table, prefix }: Network,
     target: &Target,

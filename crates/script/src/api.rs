@@ -72,7 +72,7 @@ impl State {
             sockets: RefCell::default(),
             loads_task: RefCell::new(false),
         });
-        // From here on it is dropped like a state.
+        // From here on, dropping this value closes the ports and frees the Lua state, also after an error below.
         let state = Self { core };
         let core = &state.core;
         let host = host(core)?;
@@ -124,7 +124,7 @@ impl State {
 
 impl Drop for State {
     fn drop(&mut self) {
-        // Functions in the state own the core, and the core owns the state: both are freed here.
+        // The functions in the Lua state own the core, and the core owns the Lua state. Breaking this cycle frees both.
         self.core.close_ports();
         self.core.with_batch.borrow_mut().take();
         self.core.shared.forget(self.core.number);
@@ -137,7 +137,7 @@ impl Core {
         counts.add(self.number, name, cell).map_err(wrong)
     }
 
-    /// Opens these ports, and records their socket files, so that they can be deleted later.
+    /// Opens the ports, and records their socket files, so that the files can be deleted later.
     fn open_ports(&self, ports: &[PortSpec], traffic: Traffic) -> Result<Instrument, TrialError> {
         self.forget_sockets();
         let opened = Instrument::open(ports, traffic, self.shared.script.clock)?;
@@ -169,7 +169,7 @@ impl Core {
                 instrument.set_traffic(traffic).map_err(wrong)?;
                 Ok(instrument)
             }
-            // Its ports are closed first: the new ones may be the same.
+            // The ports of the old load generator are closed first, because the new ports may include them.
             other => {
                 drop(other);
                 let specs: Vec<_> = ports
@@ -347,7 +347,7 @@ fn add_tasks(core: &Rc<Core>, host: &Table) -> mlua::Result<()> {
     )
 }
 
-/// Runs a task: the script's top level in a state of its own, then its function `name`.
+/// Runs a task: makes a new Lua state, runs the script's top level in it, and calls the script's function `name`.
 fn task(shared: &Arc<Shared>, core: Option<usize>, name: &str, arguments: &[Plain]) -> Outcome {
     if let Some(core) = core {
         taut_host::pin_current_thread(core).map_err(|e| e.to_string())?;
@@ -366,7 +366,7 @@ fn task(shared: &Arc<Shared>, core: Option<usize>, name: &str, arguments: &[Plai
     run().map_err(|e| shared.explain(&e))
 }
 
-/// Prints like Lua's own function, but ignores that the reader of the output has closed it.
+/// Prints like Lua's own `print`, but ignores write errors, such as a pipe that its reader has closed.
 fn print(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
     let line = line_of(lua, values)?;
     let mut out = std::io::stdout().lock();
@@ -419,7 +419,7 @@ fn stream(settings: &Table, index: usize, trusted: bool) -> mlua::Result<Stream>
         .ok_or_else(|| wrong("no stream"))
 }
 
-/// Describes an unknown key of a stream if other keys are valid as well.
+/// Adds the keys in `beside`, which are valid in addition to those of a stream, to an error about an unknown key.
 fn with_options(error: Error, beside: &[String]) -> Error {
     let text = match &error {
         Error::RuntimeError(text) if !beside.is_empty() => text.as_str(),
@@ -429,7 +429,7 @@ fn with_options(error: Error, beside: &[String]) -> Error {
         return error;
     };
     let (key, rest) = unknown.split_once('`').unwrap_or_default();
-    // The suggestion is made again, as it may be one of the others.
+    // The suggestion is recomputed, because a key in `beside` may be the closest one.
     let rest = rest.split(';').next().unwrap_or_default();
     let of_stream: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
     let known = beside

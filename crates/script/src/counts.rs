@@ -90,7 +90,7 @@ impl Counts {
     }
 }
 
-/// Records the values that a script passes into histogram `into`.
+/// Records the values of a script in the histogram `into`.
 pub fn record(into: &mut LatencyHistogram, values: impl Iterator<Item = f64>) {
     values.for_each(|value| into.record(value.round() as u64));
 }

@@ -72,7 +72,7 @@ impl Script {
         let outcome = watched(&shared, stop);
         let is_stuck = outcome.is_none();
         if is_stuck {
-            // The thread that would close these ports is in the call that does not return.
+            // The thread that would close these ports is stuck, so their socket files are deleted here.
             for socket in lock(&shared.sockets).drain(..) {
                 let _ = std::fs::remove_file(socket);
             }
@@ -120,7 +120,7 @@ fn watched(shared: &Arc<Shared>, stop: &AtomicBool) -> Option<Result<(), String>
                 shared.fail(text);
             }
             let tasks = shared.tasks.join_all();
-            // The receiver of a thread that was given up is closed.
+            // Sending fails if the caller has given this thread up: the receiver is closed then.
             let _ = ended.send(outcome.and(tasks));
         }
     };
@@ -146,7 +146,7 @@ fn watched(shared: &Arc<Shared>, stop: &AtomicBool) -> Option<Result<(), String>
         if shared.halt.load(Ordering::Relaxed) {
             let waited = told.get_or_insert_with(Instant::now).elapsed();
             if waited >= shared.script.last_words {
-                // This is repeated, as new states may have been made.
+                // The call is repeated, because the script may have made new states since the last one.
                 shared.end_states();
             }
             if waited >= shared.script.last_words + OUT_OF_CALL {

@@ -35,7 +35,7 @@ pub struct Script {
     pub memory_bytes: usize,
     /// Longest time to wait until the peer of a port connects.
     pub wait: Duration,
-    /// Core of the main state.
+    /// CPU core on which the main state runs.
     pub core: Option<usize>,
     /// The clock of all timestamps.
     pub clock: Clock,
@@ -103,7 +103,7 @@ impl Shared {
         }
     }
 
-    /// Requests all states to stop; the first reason counts.
+    /// Requests all states to stop for a reason; only the first reason is stored.
     pub fn stop_for(&self, reason: Reason) {
         let _ = self.reason.compare_exchange(
             Reason::None as u8,

@@ -58,7 +58,7 @@ impl Tasks {
     pub fn join_all(&self) -> Result<(), String> {
         let mut outcome = Ok(());
         let mut number = 0;
-        // Tasks may start tasks.
+        // The list may grow during the loop, because tasks may start tasks.
         while number < lock(&self.0).len() {
             if lock(&self.0)[number].is_some() {
                 outcome = outcome.and(self.join(number).map(|_| ()));

@@ -1,5 +1,5 @@
--- What a script of the generator sees: the table `taut`, and what packets have that are sent or arrive. Built only on
--- functions that are safe with any arguments, so nothing in here has to be hidden.
+-- The interface of a generator's script: the table `taut`, and the fields of packets that are sent or arrive. It uses
+-- only functions that are safe with any arguments, so nothing in this file has to be hidden from scripts.
 
 local memory, packets, counter, host = ...
 local mark, latency_ns = memory.mark, memory.latency_ns
@@ -67,7 +67,7 @@ local function check_keys(what, options, known)
     end
 end
 
--- Where keys of a trial may stand beside those of the stream, `beside` are they.
+-- Makes a stream. `beside` lists the keys of a trial, if these are valid in addition to the keys of the stream.
 local function make_stream(settings, beside)
     check(settings, "table", "taut.stream")
     local stream = { craft = settings.craft, stamp = settings.stamp, settings = {} }
@@ -85,7 +85,7 @@ local function make_stream(settings, beside)
     return stream
 end
 
--- A stream as in traffic files; also craft = function(batch) and stamp = false.
+-- Makes a stream with the keys of traffic files; further keys are craft = function(batch) and stamp = false.
 function taut.stream(settings)
     return make_stream(settings)
 end
@@ -113,7 +113,7 @@ for _, key in ipairs(send_options) do
     is_send_option[key] = true
 end
 
--- Sends one stream whose packets pass through `craft`, and measures what comes back.
+-- Sends one stream whose packets `craft` changes, and measures the packets that come back.
 function taut.send(port, craft, options)
     check(port, "table", "taut.send")
     check(craft, "function", "taut.send")
@@ -130,7 +130,7 @@ function taut.send(port, craft, options)
     return taut.run(run)
 end
 
--- Only receives, for a while.
+-- Receives for `seconds` seconds, without sending.
 function taut.receive(port, on_receive, options)
     check(port, "table", "taut.receive")
     check(on_receive, "function", "taut.receive")

@@ -27,12 +27,12 @@ impl Plain {
     /// Copies a value out of its state.
     ///
     /// # Errors
-    /// The value is a function or another value of one state.
+    /// The value is a function, or another value that belongs to one state.
     pub fn of(value: &Value) -> mlua::Result<Self> {
         Self::at(value, 0, &mut 0)
     }
 
-    /// Copies a value below `depth` tables; `taken` is the number of bytes copied before this value.
+    /// Copies a value that is nested in `depth` tables; `taken` is the number of bytes copied before this value.
     fn at(value: &Value, depth: usize, taken: &mut usize) -> mlua::Result<Self> {
         *taken += size_of::<Self>() + value.as_string().map_or(0, |text| text.as_bytes().len());
         if *taken > MOST_BYTES {
@@ -67,7 +67,7 @@ impl Plain {
         })
     }
 
-    /// Makes the value in a state.
+    /// Makes the value in a Lua state.
     ///
     /// # Errors
     /// Lua reports an error.

@@ -14,6 +14,6 @@ fn scripts_of_seeded_words_stay_within_their_limits() {
         bytes[0] |= 1;
         script::run(&bytes);
     }
-    // The corpus runs in this test, as a concurrent test would open files.
+    // The corpus runs in this test, because a separate test would run concurrently and open files at the same time.
     corpus::replay("lua_script", script::run);
 }

@@ -88,17 +88,17 @@ pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> S
         .into_iter()
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
         .min()
-        // A part of the word has to match.
+        // A suggestion must have at least one character in common with the word.
         .filter(|(distance, _)| *distance <= 1 + length / 4 && *distance < length)
         .map(|(_, candidate)| format!("; did you mean `{candidate}`?"))
         .unwrap_or_default()
 }
 
-/// Describes an error of the TOML parser in words of the file. It begins with the key, where one is known, so that
-/// [`place_in`] finds it.
+/// Describes an error of the TOML parser in words of the file. The description begins with the key, if a key is known,
+/// so that [`place_in`] finds the key.
 pub fn in_words(error: &toml::de::Error) -> String {
     let message = error.message();
-    // Without the text, its message names the keys.
+    // Without the input text, the parser's message ends with the path of keys instead of a quoted line.
     let mut bare = error.clone();
     bare.set_input(None);
     let bare = bare.to_string();
@@ -107,7 +107,7 @@ pub fn in_words(error: &toml::de::Error) -> String {
         .and_then(|rest| rest.trim().strip_prefix("in `")?.strip_suffix('`'));
     let mut keys: Vec<&str> = keys.map_or_else(Vec::new, |keys| keys.split('.').collect());
     if error.span().is_some() {
-        // The position shows the other keys.
+        // The position in the file identifies the outer keys, so only the last key is needed.
         keys = keys.split_off(keys.len().saturating_sub(1));
     }
     let key = keys.last().copied().unwrap_or_default();
@@ -151,12 +151,12 @@ pub fn in_words(error: &toml::de::Error) -> String {
     let (value, want) = value_and_want(message, key, &ticked);
     let before = outer(&keys[..keys.len().saturating_sub(1)]);
     match (key, value) {
-        // A type of ours has named its key itself.
+        // The message of one of the project's own types already begins with the key.
         _ if !key.is_empty() && want.starts_with(key) => format!("{before}{want}"),
         ("", None) => want,
         ("", Some(value)) => format!("{value}: expected {want}"),
         (_, Some(value)) => format!("{before}{key} = {value}: expected {want}"),
-        // The value is that in the message of a type of ours.
+        // The message of one of the project's own types begins with the value.
         (_, None) if want.starts_with('"') => format!("{before}{key} = {want}"),
         (_, None) => format!("{before}{key}: {want}"),
     }
@@ -241,8 +241,9 @@ fn value_and_want(message: &str, key: &str, ticked: &[&str]) -> (Option<String>,
 }
 
 /// Returns the position of the key with which `reason` begins, in the `number`-th `[[table]]` of `text`, counted from
-/// 0. A reason begins with the key, `rate = 7: ...`, or with the key and the lists around it: `rules 3: protocol = ...`
-/// is in the third entry of the list `rules`. Returns none if the reason is about the table as a whole.
+/// 0. A reason begins with the key, as in `rate = 7: ...`, or with the lists around the key and then the key. For
+/// example, `rules 3: protocol = ...` is about the third entry of the list `rules`. Returns none if the reason is about
+/// the table as a whole.
 pub fn place_in(text: &str, table: &str, number: usize, reason: &str) -> Option<usize> {
     let document = DeTable::parse(text).ok()?;
     let tables = entry(document.get_ref(), table)?.1.get_ref().as_array()?;

@@ -22,7 +22,8 @@ pub fn shared_key(path: &Path) -> Result<Vec<u8>, String> {
     let hex = std::str::from_utf8(&bytes).ok().and_then(key_of_hex);
     match hex {
         Some(key) => Ok(key),
-        // Digits with one missing are no key of bytes.
+        // A text of 16 or 32 characters is rejected, because it is probably hexadecimal digits of which some are
+        // missing.
         None if matches!(bytes.len(), 16 | 32) && !is_text(&bytes) => Ok(bytes),
         None => Err(format!(
             "{shown} contains neither 32 or 64 hexadecimal digits nor 16 or 32 bytes"

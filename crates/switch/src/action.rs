@@ -22,7 +22,7 @@ pub(super) enum To {
     InPort,
     /// Every port except the ingress port.
     Flood,
-    /// Every port except the ingress port, as with `Flood`, because no port is excluded from floods.
+    /// Every port except the ingress port. It has the effect of `Flood`, because no port is excluded from floods.
     All,
     /// The ports that a learning bridge would choose.
     Normal,
@@ -36,8 +36,8 @@ pub(super) const WHOLE: u16 = 0xffff;
 /// One action on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Sends a copy. The number is how many bytes of a buffered packet a controller requests. Packets are not buffered
-    /// here, so the controller gets all bytes.
+    /// Sends a copy. The number is how many bytes of a buffered packet a controller requests. This switch buffers no
+    /// packets, so the controller gets all bytes.
     Output(To, u16),
     /// Sets the queue, 0 to 7, in which copies wait if their port is full.
     Queue(u8),
@@ -89,8 +89,8 @@ impl Instructions {
             action.encode(&mut written);
         }
         let goto = self.apply.last().filter(|it| matches!(it, Action::Goto(_)));
-        // The action set is empty before the first table, and a rule without a goto ends the tables. Therefore its set
-        // is executed immediately if possible.
+        // The action set is empty before the first table, and a rule without a goto ends the tables. Therefore the set
+        // of such a rule is executed immediately if possible.
         if table == 0 && goto.is_none() {
             let mut set = ActionSet::EMPTY;
             let mut rest = written.iter().copied();
@@ -192,7 +192,7 @@ impl Action {
     }
 
     /// Returns true if the packet that the action sends leaves with the changes of later actions. A packet to the
-    /// controller leaves without them.
+    /// controller leaves without these changes.
     pub fn sends(self) -> bool {
         match self {
             Self::Output(to, _) => to != To::Controller,
@@ -331,8 +331,8 @@ pub(super) fn decrement_ttl(frame: &mut [u8], headers: Headers) -> bool {
     }
 }
 
-/// Sets a field of the frame and updates the checksums that cover it. Nothing changes if the frame lacks the field, or
-/// the header that `of` names.
+/// Sets a field of the frame and updates the checksums that cover the field. Nothing changes if the frame lacks the
+/// field, or the header that `of` names.
 pub(super) fn set(frame: &mut [u8], headers: Headers, field: Field, of: Of, value: u128) {
     if !of.fits(frame, headers) {
         return;
@@ -640,8 +640,8 @@ mod tests {
             (ports, Of::Ports, &[0, 1, 2, 4]),
             (ports, Of::Tcp, &[1]),
             (ports, Of::Udp, &[0, 4]),
-            // The test skips fragments, which lack bytes that the checksum covers, and ICMP messages, whose type it may
-            // not have.
+            // The test skips fragments, which lack bytes that the checksum covers. It also skips ICMP messages, whose
+            // type may not match.
             (ports, Of::Sctp, &[2]),
             (ports, Of::Icmp, &[3]),
             (ports, Of::Icmpv6, &[5]),

@@ -1,5 +1,5 @@
-//! The counter by which the worker shows whether it processes a batch. From it, the control plane derives when a change
-//! is in force, and which memory no worker reads any more. The worker does not have to reply.
+//! The counter by which the worker shows whether it processes a batch. From the counter, the control plane derives when
+//! a change is in force, and which memory no worker reads any more. The worker does not have to reply.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -21,8 +21,8 @@ impl AtWork {
 
     /// Waits until any batch that began before this call is over. Returns false on a timeout.
     pub fn settle(&self, patience: Duration) -> bool {
-        // This pairs with the worker's fence: a batch with a beginning that is not visible here reads all earlier
-        // writes.
+        // This fence pairs with the worker's fence. If the beginning of a batch is not visible here, that batch reads
+        // all earlier writes of this thread.
         fence(Ordering::SeqCst);
         // Acquire: the worker's reads until the end of its last batch precede all writes from here on.
         let seen = self.0.load(Ordering::Acquire);
@@ -31,7 +31,7 @@ impl AtWork {
         }
         let since = Instant::now();
         while self.0.load(Ordering::Acquire) == seen {
-            // A worker that has ended in the middle of a batch reads no tables any more.
+            // A worker that has ended in the middle of a batch no longer reads tables.
             if Arc::strong_count(&self.0) == 1 {
                 return true;
             }
@@ -53,7 +53,7 @@ impl Worker {
         self.0.store(number | 1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let done = work();
-        // Release: a thread that reads it overwrites only after this worker's reads.
+        // Release: a thread that reads the number overwrites memory only after this worker has read it.
         self.0
             .store((number | 1).wrapping_add(1), Ordering::Release);
         done

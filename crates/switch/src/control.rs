@@ -68,7 +68,7 @@ pub(super) struct Control {
     memory: Arc<Memory>,
     counts: Arc<Vec<Count>>,
     shape: Swapped<Shape>,
-    /// True if the worker does not have the current tuples, groups and meters yet.
+    /// True if the worker does not yet have the current tuples, groups and meters.
     is_behind: bool,
     at_work: AtWork,
     tuples: Vec<Option<TupleState>>,
@@ -91,7 +91,7 @@ pub(super) struct Control {
     meters: BTreeMap<u32, (Meter, Arc<MeterState>)>,
     /// The total number of rules visited in scans.
     looked: Cell<u64>,
-    /// The timed rule that is checked next.
+    /// The identifier of the rule with timeouts that is checked next.
     timed_next: RuleId,
 }
 
@@ -160,7 +160,7 @@ impl Control {
         &self.counts
     }
 
-    /// Returns the newest shape. The worker has it, or gets it with its first batch after [`Control::tell`].
+    /// Returns the newest shape. The worker has this shape, or gets it with its first batch after [`Control::tell`].
     pub fn shape(&self) -> &Shape {
         self.shape.present()
     }
@@ -192,7 +192,8 @@ impl Control {
         all.filter_map(|(id, kept)| Some((id, kept.as_ref()?)))
     }
 
-    /// Visits some of the rules from `next` on, and advances it; returns false when there are no more.
+    /// Calls `each` for some of the rules from `next` on, and advances `next`. Returns false when there are no more
+    /// rules.
     pub fn next_rules(&self, next: &mut RuleId, mut each: impl FnMut(RuleId, &Kept)) -> bool {
         let left = self.rules.get(*next as usize..).unwrap_or_default();
         let some = &left[..left.len().min(AT_ONCE)];
@@ -347,7 +348,7 @@ impl Control {
                     .put(&state.tuple, &rule.value, slots[0], instead)
             });
             if let Err(full) = put {
-                // Both buckets of its hash are full.
+                // Both buckets of the rule's hash are full.
                 let of_key = self.by_key.entry((tuple, rule.value)).or_default();
                 of_key.retain(|other| *other != id);
                 if of_key.is_empty() {
@@ -474,7 +475,7 @@ impl Control {
             let slot = kept.slots.first().copied();
             match (was_first, next.and_then(|next| next.slots.first())) {
                 (true, Some(next)) => {
-                    // There is space: the slot of the removed rule.
+                    // There is always space: the slot of the removed rule.
                     let _ = self.memory.put(&state.tuple, &kept.rule.value, *next, slot);
                 }
                 (true, None) => {
@@ -632,7 +633,7 @@ impl Control {
             .collect()
     }
 
-    /// Waits until all changes are in force, which is the case when every batch that began earlier has ended.
+    /// Waits until all changes are in force: every batch that began earlier has then ended.
     pub fn settle(&mut self) -> Result<(), Refused> {
         self.tell();
         let is_settled = self.at_work.settle(PATIENCE);
@@ -648,7 +649,7 @@ impl Control {
         Ok(())
     }
 
-    /// Returns the number of the tuple that a rule belongs to; creates the tuple if there is none.
+    /// Returns the number of the tuple to which a rule belongs; creates the tuple if it does not exist.
     fn tuple(&mut self, rule: &Rule) -> Result<u16, Refused> {
         if let Some(number) = self.by_mask.get(&(rule.table, rule.mask)) {
             return Ok(*number);
@@ -675,7 +676,7 @@ impl Control {
         Ok(number)
     }
 
-    /// Ensures that `slots` slots and `ids` numbers are free.
+    /// Ensures that `slots` slots and `ids` rule identifiers are free.
     fn make_room(&mut self, slots: usize, ids: usize) -> Result<(), Refused> {
         let is_enough = |it: &Self| it.free_slots.len() >= slots && it.free_ids.len() >= ids;
         if !is_enough(self) && !self.retired_slots.is_empty() {
@@ -689,8 +690,8 @@ impl Control {
         self.free_slots.split_off(left)
     }
 
-    /// Sends the current tuples, groups and meters to the worker, once for many changes. Rules of tuples that the
-    /// worker has are in force without this.
+    /// Sends the current tuples, groups and meters to the worker, once for many changes. A rule whose tuple the worker
+    /// already has is in force without this.
     pub fn tell(&mut self) {
         if !std::mem::take(&mut self.is_behind) {
             return;
@@ -718,5 +719,58 @@ impl Control {
             .map(|(id, (_, state))| (*id, Arc::clone(state)))
             .collect();
         self.shape.swap(shape);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::key::Field;
+
+    fn rule(ports: u128, source: u128) -> Rule {
+        let (mut value, mut mask) = (Key::default(), Key::default());
+        mask.set(Field::Source, 0xffff_ffff);
+        value.set(Field::Source, source);
+        mask.set(Field::DestinationPort, ports);
+        Rule {
+            table: 0,
+            priority: 1,
+            value,
+            mask,
+            does: Vec::new().into(),
+            cookie: 0,
+            flags: 0,
+            idle_s: 0,
+            hard_s: 0,
+        }
+    }
+
+    /// A rule whose buckets are both full leaves nothing behind. Otherwise each attempt would use up one of the masks,
+    /// of which there are only [`MOST_TUPLES`].
+    #[test]
+    fn a_rule_without_space_leaves_no_mask_behind() {
+        let mut control = Control::new(64);
+        let first = control.add(rule(0, 0)).unwrap();
+        let tuple = control.tuples[usize::from(control.rule(first).unwrap().tuple)].as_ref();
+        let (tuple, memory) = (tuple.unwrap().tuple.clone(), Arc::clone(&control.memory));
+        let pair = memory.bucket_numbers(&tuple, &rule(0, 0).value);
+        let in_pair = |source: &u128| {
+            let numbers = memory.bucket_numbers(&tuple, &rule(0, *source).value);
+            numbers.iter().all(|it| pair.contains(it))
+        };
+        let mut colliding = (1..1 << 24).filter(in_pair);
+        let is_full = colliding.any(|source| control.add(rule(0, source)).is_err());
+        assert!(is_full && control.many < 40, "{}", control.many);
+        let (rules, mut refused) = (control.many, 0);
+        for number in 1..0x8000 {
+            match control.add(rule(number, 7 * number)) {
+                Ok(id) => drop(control.remove(id).unwrap()),
+                Err(Refused::TableFull) => refused += 1,
+                Err(other) => panic!("{other:?}"),
+            }
+            assert_eq!((control.by_mask.len(), control.by_key.len()), (1, rules));
+        }
+        assert!(refused > 0);
     }
 }

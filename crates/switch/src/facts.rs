@@ -1,9 +1,11 @@
 //! The state, other than rules, that the worker shares with the server thread.
 
 use super::count::Count;
+use super::table::TABLES;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
+use taut_sys::HashKey;
 
 /// The limit on the ports of a chain.
 pub(super) const MOST_PORTS: usize = 256;
@@ -20,8 +22,13 @@ pub(super) struct Facts {
     pub lost: AtomicU64,
     /// The counters of each port.
     pub port_counts: Box<[PortCounts]>,
+    /// The lookups of each table.
+    pub table_counts: [TableCounts; TABLES as usize],
     /// The time from which the packets of the ports are counted.
     pub begun: Instant,
+    /// The seed of the flow hash that selects the bucket of a group. It is secret, so that a sender cannot choose flows
+    /// that all get the same bucket.
+    pub flow_seed: u64,
 }
 
 /// The frames that the switch has received from a port and sent to it. Each counter has one writer.
@@ -33,6 +40,35 @@ pub(super) struct PortCounts {
     pub sent_out: Count,
 }
 
+/// The packets that were looked up in a table, and those of them that matched a rule. Only the worker adds to them.
+#[derive(Debug, Default)]
+pub(super) struct TableCounts {
+    looked_up: AtomicU64,
+    matched: AtomicU64,
+}
+
+impl TableCounts {
+    /// Counts the packets of a batch that were looked up together.
+    #[inline(always)]
+    pub fn add(&self, looked_up: u64, matched: u64) {
+        for (count, by) in [(&self.looked_up, looked_up), (&self.matched, matched)] {
+            // Relaxed: the numbers are statistics with one writer.
+            count.store(
+                count.load(Ordering::Relaxed).wrapping_add(by),
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    /// Returns the packets that were looked up, and those that matched.
+    pub fn read(&self) -> (u64, u64) {
+        (
+            self.looked_up.load(Ordering::Relaxed),
+            self.matched.load(Ordering::Relaxed),
+        )
+    }
+}
+
 impl Facts {
     pub fn new() -> Self {
         Self {
@@ -41,7 +77,9 @@ impl Facts {
             ended: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             port_counts: (0..MOST_PORTS).map(|_| PortCounts::default()).collect(),
+            table_counts: std::array::from_fn(|_| TableCounts::default()),
             begun: Instant::now(),
+            flow_seed: HashKey::of_process().seed(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The rules of a switch that XDP programs apply: those that send frames unchanged, or with other MAC addresses. The
+//! The rules of a switch that XDP programs apply: rules that send frames unchanged, or with other MAC addresses. The
 //! worker applies all other rules.
 
 use super::action::{Action, To};
@@ -24,8 +24,8 @@ pub(super) const UPCALL: UpcallVersion = UpcallVersion {
     },
 };
 
-/// Returns the rules for the kernel, in order of evaluation. The flag is true if they compare other fields than ports
-/// and MAC addresses. `ports` is the number of ports, 0 if it is unknown.
+/// Returns the rules for the kernel, in order of evaluation. The flag is true if the rules compare other fields than
+/// ports and MAC addresses. `ports` is the number of ports, 0 if it is unknown.
 ///
 /// # Errors
 /// Returns the error in the settings, or the part that the kernel does not support.
@@ -119,7 +119,7 @@ fn verdict(rule: &Rule, ports: usize) -> Verdict {
             Verdict::Flood
         }
         [] if destination.is_none() && source.is_none() => Verdict::Drop,
-        // These include actions that could lead back to the ingress port.
+        // These actions include outputs that could lead back to the ingress port.
         _ => Verdict::Up,
     }
 }

@@ -1,4 +1,4 @@
-//! The fields of a packet that rules compare, as one cache line: at fixed positions in eight words.
+//! The fields of a packet that rules compare. They fill one cache line: each field has a fixed position in eight words.
 
 use taut_wire::{EtherType, Headers, IpProtocol};
 
@@ -179,7 +179,7 @@ impl Key {
             key.0[1] |= u64::from(*high) << 8 | u64::from(*low);
         }
         if ip_at > 14 {
-            // The bit that is the drop-eligible bit in the tag marks here that there is a tag.
+            // The bit that is the drop-eligible bit of a tag marks here that the frame has a tag.
             key.0[2] = number(frame, 14, 2) | u64::from(TAGGED);
         }
         if headers.fault().is_none() {

@@ -2,11 +2,11 @@
 //! meters, tables. (IEEE 802.1D-2004; OpenFlow Switch Specification 1.3.5; the device under test and the amplifier
 //! of FLOWer: Gallenmüller 2021, section 3.4.)
 //!
-//! Without rules the bridge learns the port of each frame's source (`address_table.rs`). A frame leaves through the port of
-//! its destination, or through all others while that is not known. With rules the worker (`pass.rs`) makes a key of
-//! each packet (`key.rs`), finds the rule of highest priority (`table.rs`), and executes its steps (`action.rs`). The
-//! control plane stores the rules and changes them while packets pass (`control.rs`). `text.rs` parses the rules that
-//! people write.
+//! Without rules, the bridge learns the port of each frame's source (`address_table.rs`). A frame leaves through the
+//! port of its destination; while that port is unknown, the frame leaves through all other ports. With rules, the
+//! worker (`pass.rs`) makes a key of each packet (`key.rs`), finds the rule of highest priority (`table.rs`), and
+//! executes its steps (`action.rs`). The control plane stores the rules and changes them while packets pass
+//! (`control.rs`). `text.rs` parses the rules that people write.
 
 #![forbid(unsafe_code)]
 
@@ -95,7 +95,7 @@ struct Plane {
 struct Switch {
     age: Duration,
     bridge: Bridge,
-    /// The control plane with the initial rules; taken out once it is ready. A bridge has none.
+    /// The control plane with the initial rules, until it is passed on; none after that, and for a bridge.
     control: Option<Control>,
     miss: Miss,
     controllers: Controllers,
@@ -162,7 +162,7 @@ impl Function for Switch {
                 }
             }
             Some(plane) => {
-                // Relaxed: no other memory depends on it.
+                // Relaxed: no other memory depends on the number.
                 plane.facts.ports.store(context.ports, Ordering::Relaxed);
                 plane.process(batch, context, &mut self.bridge, &mut self.counts);
             }
@@ -171,7 +171,7 @@ impl Function for Switch {
 
     fn needs(&self) -> Needs {
         Needs {
-            // With rules it is called without packets so that the control plane learns the number of ports.
+            // A switch with rules is called without packets, so that the control plane learns the number of ports.
             empty_batches: match self.has_rules() {
                 true => EmptyBatches::Wakes,
                 false => EmptyBatches::No,
@@ -183,7 +183,7 @@ impl Function for Switch {
 
     fn link_changed(&mut self, port: usize, is_up: bool) {
         if let Some(state) = self.facts.is_up.get(port) {
-            // Relaxed: no other memory depends on it.
+            // Relaxed: no other memory depends on the state.
             state.store(is_up, Ordering::Relaxed);
         }
     }

@@ -62,7 +62,7 @@ pub(super) struct Tables<'a> {
     pub pool: Option<&'a PoolHandle>,
     pub clock: &'a Clock,
     pub facts: &'a Facts,
-    /// True if the caller is the worker, which has counters of its own.
+    /// True if the caller is the worker, which has its own counters.
     pub is_worker: bool,
 }
 
@@ -79,7 +79,7 @@ impl Tables<'_> {
         let in_port = self.context.from_port as u16;
         let mut of_table = [0_u64; TABLES as usize];
         of_table[0] = wanted;
-        // Tables lead only to those of higher numbers.
+        // Tables lead only to tables of higher numbers.
         let mut left = 1_u64;
         while left != 0 {
             let table = left.trailing_zeros() as usize & (of_table.len() - 1);
@@ -107,8 +107,8 @@ impl Tables<'_> {
                     prefetch(count);
                 }
             }
-            // Consecutive packets of one rule are counted together.
-            let mut run = Run::default();
+            // Consecutive packets that match the same rule are counted together.
+            let (mut run, mut missed) = (Run::default(), 0);
             for index in places(wanted) {
                 let rule = found[index];
                 let course = match rule.slot() {
@@ -125,7 +125,10 @@ impl Tables<'_> {
                         let steps = self.memory.steps(slot);
                         pass.run(batch, index, (table as u8, rule.counter), steps)
                     }
-                    None => pass.miss(batch, index, table as u8),
+                    None => {
+                        missed += 1;
+                        pass.miss(batch, index, table as u8)
+                    }
                 };
                 match course {
                     Course::Done => pass.end(batch, index, (table as u8, rule.counter)),
@@ -140,6 +143,10 @@ impl Tables<'_> {
                 }
             }
             self.count(run);
+            if self.is_worker {
+                let looked_up = u64::from(wanted.count_ones());
+                self.facts.table_counts[table].add(looked_up, looked_up - missed);
+            }
         }
     }
 
@@ -324,7 +331,7 @@ impl<'a> Pass<'a> {
         if own == index {
             return course;
         }
-        // It was sent before its second copy was changed, and the copy ends here.
+        // The packet was sent before its second copy was changed. The path of that copy ends here.
         if self.sent & 1 << own == 0 {
             batch.mark_dropped(own);
         }
@@ -358,7 +365,8 @@ impl<'a> Pass<'a> {
                     self.counts.too_short += 1;
                     return Course::Dropped;
                 }
-                // Copies are made last, so a sent packet has to stay unchanged: a second packet changes instead.
+                // Copies are made last, so a packet that was sent has to stay unchanged: the changes apply to a second
+                // packet.
                 if self.sent & 1 << index != 0 {
                     let Some(second) = self.double(batch, index) else {
                         self.counts.crowded += 1;
@@ -503,7 +511,11 @@ impl<'a> Pass<'a> {
         let flow = match group.kind {
             GroupKind::Select => {
                 let headers = batch.headers(index);
-                flow_of(batch.packets()[index].bytes(), headers)
+                flow_of(
+                    self.facts.flow_seed,
+                    batch.packets()[index].bytes(),
+                    headers,
+                )
             }
             _ => 0,
         };
@@ -594,8 +606,8 @@ fn set_field(batch: &mut Batch, index: usize, word: u64, steps: &mut impl Iterat
     action::set(packet.bytes_mut(), headers, field, step::of(word), value);
 }
 
-/// Sends a packet through several ports, or copies of it if it has been sent already, and calls `left` for each port.
-/// Returns the number of copies lost for lack of space.
+/// Sends a packet through several ports, or copies of the packet if it has been sent already, and calls `left` for each
+/// port. Returns the number of copies lost for lack of space.
 pub(super) fn send(
     batch: &mut Batch,
     index: usize,
@@ -607,7 +619,7 @@ pub(super) fn send(
     let mut crowded = 0;
     for (port, number) in ports.zip(0..) {
         if number == 0 && !is_sent {
-            // A batch with the default egress port for all packets stays together.
+            // A batch in which all packets have the default egress port stays together.
             if usize::from(port) != usual || batch.egress(index).is_some() {
                 batch.send_to(index, port);
             }
@@ -630,9 +642,10 @@ pub(super) fn others(context: &Context) -> impl Iterator<Item = u8> + use<> {
 
 /// Returns a number that all packets of a flow share. It does not depend on tags, hop limits, ports of the chain, or
 /// the fields that rules compare.
-fn flow_of(frame: &[u8], headers: Headers) -> u64 {
+pub(super) fn flow_of(seed: u64, frame: &[u8], headers: Headers) -> u64 {
     let key = Key::of(frame, headers, 0);
-    // Later fragments have no ports, so all of a datagram take the same path.
+    // Later fragments have no ports. Ports are ignored for all fragments, so all fragments of a datagram take the same
+    // path.
     let ports = if headers.is_fragment() { 0 } else { key.0[3] };
     let words = [
         key.get(Field::IpProtocol) as u64,
@@ -643,7 +656,7 @@ fn flow_of(frame: &[u8], headers: Headers) -> u64 {
         key.0[7],
     ];
     let ethernet = [key.0[0] >> 16, key.0[1]];
-    words.into_iter().chain(ethernet).fold(0, mix)
+    words.into_iter().chain(ethernet).fold(seed, mix)
 }
 
 pub(super) fn places(mut bits: u64) -> impl Iterator<Item = usize> {

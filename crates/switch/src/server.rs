@@ -1,9 +1,9 @@
-//! The thread next to the worker: removes expired rules, and serves controllers.
+//! The thread next to the worker. It removes expired rules, and serves controllers.
 
 use super::bridge::Bridge;
 use super::control::Control;
 use super::facts::{Facts, MOST_PORTS};
-use super::openflow::{Gone, PacketOut, Plant, Session};
+use super::openflow::{Gone, PacketOut, Plant, Session, limit_output};
 use super::packet_in::{NOWHERE, Shows, shown};
 use super::pass::{Counts, Tables};
 use super::settings::{Controllers, Miss};
@@ -30,14 +30,19 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// The limit on controllers that connect to the switch. The controller to which the switch connects has a slot of its
 /// own.
 const MOST_SESSIONS: usize = 64;
-/// The time for which no connections are accepted after a failure, such as a lack of file descriptors.
+/// The limit on the pending output for all controllers, in bytes.
+const ALL_OUTPUT_BYTES: usize = 64 << 20;
+/// The number of removed rules after which that limit is checked; their notifications take up to 2 MiB.
+const TOLD_AT_ONCE: usize = 256;
+/// The time for which the switch accepts no connections after a failure, such as a lack of file descriptors.
 const DEAF: Duration = Duration::from_millis(500);
 /// The limit on bytes that are read from a controller at a time.
 const READ_BYTES: usize = 1 << 18;
 /// The limit on packets in transit from controllers, and to them.
 const MOST_SENT: usize = 1024;
 const MOST_SHOWN: u32 = 1024;
-/// The number of polls without a packet after which the thread requests a wakeup, which costs the worker a system call.
+/// The number of polls without a packet after which the thread requests a wakeup. A wakeup costs the worker a system
+/// call.
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
@@ -104,7 +109,7 @@ impl Server {
             stop: Arc::clone(&stop),
             buffer: vec![0; READ_BYTES].into(),
         };
-        // An endpoint of a lane belongs to the thread that has opened it.
+        // An endpoint of a lane belongs to the thread that has opened the endpoint.
         let (tell, started) = sync_channel(1);
         let handle = spawn_background("switch", move || {
             let lane = speaks.then(|| Lane::open(&name, MOST_SHOWN)).transpose();
@@ -196,7 +201,7 @@ struct Peer {
     has_ended: bool,
 }
 
-/// An outgoing connection to a controller, made by a thread of its own, because a timeout takes long.
+/// An outgoing connection to a controller. A separate thread connects, because a timeout takes long.
 #[derive(Default)]
 struct Call {
     /// The time of the last attempt.
@@ -247,7 +252,7 @@ struct Thread {
     call: Call,
     generation: Option<u64>,
     facts: Arc<Facts>,
-    /// The last link state of each port that controllers were notified of; true for up.
+    /// The link state of each port in the last notification to controllers; true for up.
     known_up: Box<[bool]>,
     clock: Clock,
     bell: Arc<Doorbell>,
@@ -344,7 +349,8 @@ impl Thread {
                 Err(e) => match e.kind() {
                     ErrorKind::WouldBlock => return did,
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
-                    // There may be no more descriptors: the next attempt would follow immediately.
+                    // The process may have no free file descriptors: without a pause, the next attempt would follow
+                    // immediately.
                     _ => {
                         self.deaf_until = Some(Instant::now() + DEAF);
                         return did;
@@ -425,7 +431,7 @@ impl Thread {
         }
         for place in gone.into_iter().rev() {
             let mut peer = self.sessions.remove(place);
-            // The pending output may contain the reason.
+            // The pending output may contain the reason for the disconnection.
             let _ = peer.stream.write(peer.session.output());
         }
         did
@@ -458,16 +464,23 @@ impl Thread {
         });
     }
 
+    /// Notifies controllers of removed rules.
     fn tell(&mut self, removed: Vec<(super::control::RuleId, super::control::Kept, Gone)>) {
         if removed.is_empty() {
             return;
         }
         let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        for (id, kept, why) in removed {
-            let count = control.count(id);
-            for peer in &mut self.sessions {
-                peer.session.flow_removed(&kept, count, why);
+        for some in removed.chunks(TOLD_AT_ONCE) {
+            for (id, kept, why) in some {
+                let count = control.count(*id);
+                for peer in &mut self.sessions {
+                    peer.session.flow_removed(kept, count, *why);
+                }
             }
+            limit_output(
+                ALL_OUTPUT_BYTES,
+                self.sessions.iter_mut().map(|it| &mut it.session),
+            );
         }
     }
 
@@ -509,10 +522,20 @@ impl Thread {
         }
     }
 
-    /// Sends pending output to controllers; returns true if some is left.
+    /// Sends pending output to controllers, and closes the connections of those that were too slow to read it. Returns
+    /// true if some is left.
     fn flush(&mut self) -> bool {
-        let now = Instant::now();
+        let (now, facts) = (Instant::now(), &self.facts);
+        limit_output(
+            ALL_OUTPUT_BYTES,
+            self.sessions.iter_mut().map(|it| &mut it.session),
+        );
         self.sessions.retain_mut(|peer| {
+            if peer.session.is_behind() {
+                // Relaxed: the number is a statistic.
+                facts.ended.fetch_add(1, Ordering::Relaxed);
+                return false;
+            }
             while !peer.session.output().is_empty() {
                 match peer.stream.write(peer.session.output()) {
                     Ok(many) if many > 0 => peer.session.was_sent(many, now),
@@ -553,7 +576,7 @@ impl Thread {
             context: &context,
             shape: control.shape(),
             memory: control.memory(),
-            // Only the worker counts.
+            // Only the worker counts packets by rule.
             rule_counts: &[],
             miss: Miss::Drop,
             pool: Some(&pool),
@@ -579,7 +602,7 @@ impl Thread {
             }
         });
         for one in all {
-            // Packets beyond the worker's capacity are lost, as on a full link.
+            // Packets beyond the worker's capacity are lost, as on a link that is fully used.
             if self.send.try_send(one).is_err() {
                 self.facts.lose();
             }

@@ -139,7 +139,7 @@ impl Settings {
                 false => Miss::Normal,
             }),
             controllers,
-            // The rules are checked together before anything is opened.
+            // All rules are checked before anything is opened.
             control: has_rules.then(|| decided(rules, room)).transpose()?,
         })
     }

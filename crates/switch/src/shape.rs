@@ -91,7 +91,7 @@ impl GroupState {
         if self.kind != GroupKind::Select || self.weights == 0 {
             return self.buckets.iter().find(lives);
         }
-        // Only the flows of a dead bucket move, to the next one that is live.
+        // If a bucket is not live, only its flows move, to the next live bucket.
         let mut left = (flow % u64::from(self.weights)) as u32;
         let at = self.buckets.iter().position(|bucket| {
             let is_it = left < bucket.weight;

@@ -12,8 +12,8 @@ pub const CONTROLLER: u64 = 5;
 pub const QUEUE: u64 = 6;
 pub const GROUP: u64 = 7;
 pub const METER: u64 = 8;
-/// Sets a field. The field's number is in the next 4 bits, its packets in those after, and its value above; addresses
-/// are in the next two steps.
+/// Sets a field. The number of the field is in the next 4 bits, the packets in which it is set are in the bits after
+/// those, and its value is above. Addresses are in the next two steps.
 pub const SET: u64 = 9;
 pub const DECREMENT_TTL: u64 = 10;
 pub const PUSH_VLAN: u64 = 11;

@@ -1,10 +1,11 @@
-//! The rules as workers look them up: tuple space search. (Srinivasan et al., SIGCOMM 1999; Open vSwitch's classifier,
-//! Pfaff et al., NSDI 2015, section 3.2.)
+//! The table of rules in which workers look up packets: tuple space search. (Srinivasan et al., SIGCOMM 1999; Open
+//! vSwitch's classifier, Pfaff et al., NSDI 2015, section 3.2.)
 //!
-//! Rules with the same mask are a *tuple*: the masked key of a packet is looked up in one hash table, which all tuples
-//! share. A table's tuples are searched in order of their highest priority, so that most of them can be skipped. The
-//! control plane writes slots and buckets while workers read them. A slot is written completely before a bucket refers
-//! to it. A removed slot is reused only when every worker has begun another batch.
+//! The rules with the same mask are a *tuple*. For each tuple, the masked key of a packet is looked up in one hash
+//! table, which all tuples share. The tuples of a table are searched in descending order of their highest priority, so
+//! that most of them can be skipped. The control plane writes slots and buckets while workers read them. A slot is
+//! written completely before a bucket refers to it. A removed slot is reused only when every worker has begun another
+//! batch.
 
 use super::key::{Key, WORDS};
 use std::sync::Arc;
@@ -54,11 +55,11 @@ const NEAR_WORDS: u8 = 4;
 struct Bucket {
     tags: [AtomicU64; PLACES / IN_WORD],
     slots: [AtomicU64; PLACES / SLOTS_IN_WORD],
-    /// The number of rules that did not fit into this bucket and are in their other bucket.
+    /// The number of rules that did not fit into this bucket and are in their second bucket.
     elsewhere: AtomicU64,
 }
 
-/// The number of free positions below which a new rule may go to the other bucket.
+/// The number of free positions below which a new rule may be put into its second bucket.
 const CROWDED: usize = 3;
 
 const EACH_TAG: u64 = 0x0001_0001_0001_0001;
@@ -68,7 +69,8 @@ impl Bucket {
         self.tags[place / IN_WORD].load(Ordering::Relaxed) >> (16 * (place % IN_WORD)) & 0xffff
     }
 
-    /// Writes a tag. Release: a worker that reads it sees the slot's number, and the contents of the slot.
+    /// Writes a tag. Release: a worker that reads the tag also reads the new slot number and the new contents of the
+    /// slot.
     fn set_tag(&self, place: usize, tag: u64) {
         let (word, at) = (&self.tags[place / IN_WORD], 16 * (place % IN_WORD));
         let others = word.load(Ordering::Relaxed) & !(0xffff << at);
@@ -80,7 +82,7 @@ impl Bucket {
         (word >> (32 * (place % SLOTS_IN_WORD))) as Slot
     }
 
-    /// Writes a slot's number. Release: a worker that reads it sees the contents of the slot.
+    /// Writes a slot's number. Release: a worker that reads the number also reads the new contents of the slot.
     fn set_slot(&self, place: usize, slot: Slot) {
         let (word, at) = (
             &self.slots[place / SLOTS_IN_WORD],
@@ -102,21 +104,22 @@ impl Bucket {
         (0..PLACES).find(|place| self.tag(*place) == tag && self.slot(*place) == slot)
     }
 
-    /// Returns the positions that have this tag. Rarely the position after one of them is included without having the
-    /// tag.
+    /// Returns the positions that have this tag. In rare cases, the result also contains the position after one of
+    /// them, which does not have the tag.
     #[inline(always)]
     fn places_of(&self, tag: u64) -> impl Iterator<Item = usize> {
         let mut high = 0_u64;
         for (number, word) in self.tags.iter().enumerate() {
             let differs = word.load(Ordering::Acquire) ^ tag.wrapping_mul(EACH_TAG);
-            // This is the highest bit of each 16 that are all 0 now.
+            // The result has the highest bit of each group of 16 bits that are all 0.
             let same = differs.wrapping_sub(EACH_TAG) & !differs & (EACH_TAG << 15);
             high |= same >> (15 - number);
         }
         std::iter::from_fn(move || {
             let bit = high.trailing_zeros() as usize;
             high &= high.wrapping_sub(1);
-            // Bits of the first word's positions are at 0, 16, 32 and 48; those of the second word's follow each.
+            // The positions of the first word have their bits at 0, 16, 32 and 48; the bit of each position of the
+            // second word follows.
             (bit < 64).then_some(bit % 16 * IN_WORD + bit / 16)
         })
     }
@@ -234,7 +237,7 @@ impl Memory {
     /// Allocates memory for that many rules, each of which may have a few steps.
     pub fn new(rules: usize) -> Arc<Self> {
         let rules = rules.clamp(1, MOST_RULES);
-        // Rules of more than a few steps need more slots than one, and removed slots are free a little later.
+        // Rules of more than a few steps need several slots, and removed slots become free a little later.
         let slots = rules + rules / 4 + 64;
         // The table is at most a third full, so it is practically impossible that both buckets of a hash are full.
         let buckets = (3 * rules).div_ceil(PLACES).next_power_of_two();
@@ -249,7 +252,7 @@ impl Memory {
         self.slots.len()
     }
 
-    /// Returns the bucket of a hash, and the other bucket, for rules that did not fit into the first.
+    /// Returns the bucket of a hash, and the second bucket, for rules that did not fit into the first.
     #[inline(always)]
     fn buckets_of(&self, hash: u64) -> (&Bucket, &Bucket) {
         let mask = self.buckets.len() - 1;
@@ -258,12 +261,23 @@ impl Memory {
         (&self.buckets[first], &self.buckets[second])
     }
 
-    /// Writes a rule of that tuple into slots that no worker can know yet. [`slots_for`] gives their number; the first
-    /// one is the rule's own.
+    /// Returns the numbers of both buckets of a key.
+    #[cfg(test)]
+    pub fn bucket_numbers(&self, tuple: &Tuple, key: &Key) -> [usize; 2] {
+        let (first, second) = self.buckets_of(tuple.hash(key));
+        [first, second].map(|bucket| {
+            let all = self.buckets.iter();
+            all.take_while(|other| !std::ptr::eq(*other, bucket))
+                .count()
+        })
+    }
+
+    /// Writes a rule of that tuple into slots that no worker can know yet. [`slots_for`] gives the number of slots; the
+    /// first slot identifies the rule.
     pub fn write(&self, slots: &[Slot], (tuple, key): (&Tuple, &Key), head: Head, steps: &[u64]) {
         let Some(first) = slots.first() else { return };
-        // Relaxed: a worker that finds the slot has read its number with Acquire, from where `put` stores it with
-        // Release.
+        // Relaxed: a worker that finds the slot has read the slot's number with Acquire, and `put` stores that number
+        // with Release after these writes.
         let relaxed = Ordering::Relaxed;
         let words = &self.slots[*first as usize].0;
         for (place, word) in KEY.into_iter().zip(tuple.mask.words()) {
@@ -285,7 +299,7 @@ impl Memory {
         before[LINK].store(0, relaxed);
     }
 
-    /// Makes a slot visible to workers under its key. It replaces the earlier slot of that key, if there was one.
+    /// Makes a slot visible to workers under its key. The slot replaces the earlier slot of that key, if there was one.
     pub fn put(
         &self,
         tuple: &Tuple,
@@ -304,7 +318,7 @@ impl Memory {
                 }
             }
         }
-        // A lookup reads the first bucket, and the other one only if it has rules of the first.
+        // A lookup reads the second bucket only if it contains rules that belong to the first bucket.
         let is_elsewhere = first.free() < CROWDED && second.free() > first.free();
         let bucket = if is_elsewhere { second } else { first };
         let place = bucket.free_place().ok_or(Full)?;
@@ -354,7 +368,7 @@ impl Memory {
         });
         let mut left = wanted & !same;
         for tuple in tuples {
-            // A rule found already has at least the priority of all rules that follow.
+            // A rule that was already found has at least the priority of all rules in the tuples that follow.
             let mut open = 0;
             for_each(left, |index| {
                 let best = found[index];
@@ -481,7 +495,7 @@ impl Memory {
 #[derive(Debug)]
 pub(super) struct Scratch {
     hashes: [u64; BATCH_CAPACITY],
-    /// The position in its bucket that has its tag, or none.
+    /// The position, in a packet's bucket, that has the packet's tag, or none.
     places: [u8; BATCH_CAPACITY],
 }
 
@@ -658,7 +672,7 @@ mod tests {
     #[test]
     fn lookups_find_an_entry_only_for_packets_of_its_flow() {
         let memory = Memory::new(64);
-        // The key uses all words: half of them are in the second line.
+        // The key uses all words, half of which are in the second line of a slot.
         let all = Key([u64::MAX; WORDS]);
         let tuple = Tuple::new(3, all, 10);
         let of = |number: u64| Key(std::array::from_fn(|word| number * (word as u64 + 1)));

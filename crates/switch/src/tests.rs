@@ -347,7 +347,7 @@ fn written_actions_run_in_standard_order_after_the_last_table() {
             vec![goto(writes(&[two, OTHER]), 1), clears(writes(&[three]))],
             vec![(vec![3], &plain)],
         ),
-        // A packet sent by an action executed immediately stays unchanged.
+        // A packet that was sent by an immediately executed action stays unchanged.
         (
             vec![goto(writes(&[two, OTHER]), 1), applies(&[one, three])],
             vec![(vec![1, 3], &plain), (vec![2], &moved)],
@@ -386,7 +386,7 @@ fn written_actions_run_in_standard_order_after_the_last_table() {
         let went: Vec<_> = went.map(|it| (it.ports.clone(), &it.frame)).collect();
         assert_eq!(went, want, "{rules:?}");
     }
-    // A packet sent before a group changes it stays unchanged as well.
+    // A packet that was sent before a group changes it stays unchanged as well.
     let mut control = Control::new(64);
     let bucket = group::Bucket {
         weight: 1,
@@ -406,7 +406,7 @@ fn written_actions_run_in_standard_order_after_the_last_table() {
     let went = came.went.iter();
     let went: Vec<_> = went.map(|it| (it.ports.clone(), &it.frame)).collect();
     assert_eq!(went, [(vec![1, 2], &plain), (vec![3], &moved)]);
-    // Each of many packets has its own.
+    // Each of many packets has its own action set.
     let mut control = Control::new(128);
     for port in 0..64 {
         let mut rule = for_all(0, goto(writes(&[Action::port(1 + port % 3)]), 1));
@@ -499,6 +499,7 @@ fn the_rule_of_highest_priority_says_where_a_packet_goes() {
     assert_eq!(port_counts(1)[1], (3, 2 * usual + last));
     assert_eq!(port_counts(2)[1], (3, 2 * usual + last));
     assert_eq!(port_counts(3)[1], (3, 2 * usual + last));
+    assert_eq!(switch.facts.table_counts[0].read(), (5, 5));
     let outcomes = switch.outcomes();
     let count = |name| outcomes.iter().find(|it| it.0 == name).unwrap().1;
     assert_eq!(
@@ -522,6 +523,18 @@ fn later_tables_match_fields_changed_by_earlier_tables() {
     assert_eq!(first.frame[12..18], [0x81, 0, 0, 7, 8, 0]);
     // There is no rule in table 5.
     assert_eq!(went[1], None);
+    let counts = [0, 3, 4, 5].map(|table| switch.facts.table_counts[table].read());
+    assert_eq!(counts, [(2, 2), (1, 1), (1, 1), (1, 0)]);
+}
+
+#[test]
+fn another_seed_separates_flows_of_the_same_bucket() {
+    let bucket = |seed, frame: &[u8]| pass::flow_of(seed, frame, taut_wire::Headers::of(frame)) & 7;
+    let flows = (0..4000).map(|port| udp("10.0.0.9", port));
+    let chosen: Vec<_> = flows.filter(|frame| bucket(1, frame) == 0).collect();
+    assert!((400..600).contains(&chosen.len()), "{}", chosen.len());
+    let met = chosen.iter().filter(|frame| bucket(2, frame) == 0);
+    assert!(met.count() < 120);
 }
 
 #[test]
@@ -789,7 +802,8 @@ fn the_kernel_acts_like_the_worker_or_passes_frames_up() {
     assert_eq!(pass(&frame(44)).1, [1, 0, 0, 0]);
     assert_eq!(pass(&frame(47)).1, [1, 0, 0, 0]);
     assert_eq!(pass(&frame(1)), (None, [0, 0, 1, 0]));
-    // The worker decides about a queue, a packet that might return, and a tag.
+    // The worker decides about packets for a queue, packets that might return to the ingress port, and packets with a
+    // tag.
     let mut tagged = frame(42);
     tagged.splice(12..12, [0x81, 0, 0, 5]);
     for up in [frame(45), frame(46), tagged] {
@@ -855,7 +869,8 @@ fn a_controller_receives_packets_without_a_flow_entry() {
     let switch = &mut switch(&format!("openflow = \"{address}\"\nmiss = \"controller\""));
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(&GREETING).unwrap();
-    // The bytes are its own hello, and the echo reply: the hello has been processed.
+    // The bytes are the switch's hello and the echo reply. The echo reply shows that the controller's hello has been
+    // processed.
     stream.write_all(&[4, 2, 0, 8, 0, 0, 0, 1]).unwrap();
     assert_eq!(comes(&mut stream, 24)[17], 3);
     let frame = udp("10.0.0.9", 42);
@@ -863,7 +878,8 @@ fn a_controller_receives_packets_without_a_flow_entry() {
     assert_eq!(went, [None]);
     let told = comes(&mut stream, 42 + frame.len());
     assert_eq!(told[1], 10);
-    // The message has no buffer and the complete packet; its reason is no match, in table 0, without cookie.
+    // The message has no buffer and contains the complete packet. Its reason is "no match", in table 0, without a
+    // cookie.
     assert_eq!(told[8..14], [255, 255, 255, 255, 0, frame.len() as u8]);
     assert_eq!(told[14..24], [0, 0, 255, 255, 255, 255, 255, 255, 255, 255]);
     assert_eq!(told[42..], frame);

@@ -14,7 +14,7 @@ use taut_function::{SettingsError, each};
 use taut_settings::duration;
 use taut_wire::{EtherType, IpProtocol, Mac, VlanTag};
 
-/// The priority of a rule without one. (OpenFlow's default, 0x8000.)
+/// The priority of a rule that sets none. (OpenFlow's default, 0x8000.)
 const USUAL_PRIORITY: u16 = 0x8000;
 
 /// The contents of a file of rules.

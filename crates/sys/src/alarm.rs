@@ -36,8 +36,8 @@ impl Alarm {
         let timeout = timeout
             .as_ref()
             .map_or(std::ptr::null(), |it| &raw const *it);
-        // SAFETY: an array of that many entries, a time or none and no signal mask, all alive during the call; a number
-        // that is no open file is answered with an error in its entry.
+        // SAFETY: the array has that many entries, the timeout is a time or null, there is no signal mask, and all are
+        // alive during the call. For a number that is not an open file the kernel sets an error in its entry.
         unsafe {
             libc::ppoll(
                 self.files.as_mut_ptr(),

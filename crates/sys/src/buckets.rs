@@ -108,14 +108,14 @@ pub struct Taken {
     start: NonNull<u8>,
 }
 
-// SAFETY: the memory of the bucket belongs to this alone beyond what is published, until it is dropped, on whatever
-// thread.
+// SAFETY: until it is dropped, only this value accesses the bucket's memory after the published part, on whichever
+// thread it is.
 unsafe impl Send for Bucket {}
-// SAFETY: what it lends are bytes that nobody writes while it is there, on whatever thread.
+// SAFETY: a lease gives access only to bytes that nobody writes while it exists, on whichever thread it is.
 unsafe impl Send for Lease {}
 // SAFETY: as above; it only reads.
 unsafe impl Sync for Lease {}
-// SAFETY: the memory of the bucket belongs to this alone, on whatever thread.
+// SAFETY: only this value accesses the bucket's memory, on whichever thread it is.
 unsafe impl Send for Taken {}
 
 impl Buckets {
@@ -338,8 +338,8 @@ fn allocate(bytes: usize) -> *mut u64 {
 fn free(memory: *mut u64, bytes: usize) {
     if !memory.is_null() {
         let words = std::ptr::slice_from_raw_parts_mut(memory, bytes / 8);
-        // SAFETY: a slice of `allocate` of that length, which its slot has forgotten; nobody reads or writes it, as the
-        // slot was busy.
+        // SAFETY: `allocate` made this slice with that length, and its slot no longer refers to it; nobody reads or
+        // writes it, because the slot was busy.
         drop(unsafe { Box::from_raw(words) });
     }
 }
@@ -405,9 +405,9 @@ impl Bucket {
         if size > self.all.bucket_bytes - self.at {
             return false;
         }
-        // SAFETY: so many bytes are left of the bucket's memory, which begins at a multiple of 8, as `at` is; what is
-        // not published is written by this alone, and `bytes` are others' memory, as a published part of a bucket is
-        // the only one that can be borrowed.
+        // SAFETY: the bucket's memory has `size` bytes left, begins at a multiple of 8, and `at` is one too. Only this
+        // value writes the unpublished part, and `bytes` cannot overlap it, because only published parts of a bucket
+        // can be borrowed.
         unsafe {
             let to = self.start.as_ptr().add(self.at);
             to.cast::<[u64; 2]>().write(head);
@@ -465,13 +465,13 @@ impl Lease {
         // The state is read first: if it is closed, all its bytes are published.
         let is_closed = slot.state.load(Ordering::Acquire) & KIND == CLOSED;
         let len = slot.published.load(Ordering::Acquire);
-        // SAFETY: memory of the bucket, which is neither freed nor given to another writer as long as this holds it;
-        // the writer writes only behind what is published, and all before is initialised.
+        // SAFETY: the bucket's memory is neither freed nor given to another writer as long as this lease holds it. The
+        // writer writes only after the published part, and the published part is initialised.
         let bytes = unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) };
         (bytes, is_closed)
     }
 
-    /// Returns the last published tags. Each tag by itself is current.
+    /// Returns the last published tags. Each tag is current, but the tags may be of different publications.
     pub fn tags(&self) -> [u64; TAGS] {
         self.all.slots[self.slot].tags()
     }
@@ -496,7 +496,7 @@ impl Taken {
     pub fn bytes(&self) -> &[u8] {
         // Acquire: pairs with the Release that published them.
         let len = self.all.slots[self.slot].published.load(Ordering::Acquire);
-        // SAFETY: memory of the bucket, of which so much was written; the slot is busy, so nobody else touches it.
+        // SAFETY: `len` bytes of the bucket's memory were written; the slot is busy, so nobody else accesses it.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) }
     }
 

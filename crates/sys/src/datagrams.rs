@@ -1,5 +1,5 @@
 //! Datagrams that one system call receives or sends together (`recvmmsg`(2), `sendmmsg`(2)). Datagrams of one length to
-//! one address pass the kernel as one, which it splits when it sends them (`UDP_SEGMENT`, `udp`(7)).
+//! one address pass the kernel as one datagram, which the kernel splits when it sends it (`UDP_SEGMENT`, `udp`(7)).
 
 use std::io;
 use std::mem::zeroed;
@@ -151,9 +151,9 @@ impl<const BYTES: usize> Datagrams<BYTES> {
         true
     }
 
-    /// Replaces the contents by the received datagrams, at most `at_most`. It does not wait if the socket is
-    /// non-blocking. Datagrams longer than `BYTES` are truncated. If it returns fewer than `at_most`, no more were
-    /// waiting.
+    /// Replaces the contents by the received datagrams, at most `at_most`. The call does not wait if the socket is
+    /// non-blocking. Datagrams longer than `BYTES` are truncated. If fewer than `at_most` datagrams are returned, no
+    /// more were waiting.
     ///
     /// # Errors
     /// The errors are those of `UdpSocket::recv_from`.
@@ -168,7 +168,8 @@ impl<const BYTES: usize> Datagrams<BYTES> {
             let socket = socket.as_raw_fd();
             // A blocking socket waits only for the first datagram.
             let flags = libc::MSG_WAITFORONE;
-            // SAFETY: that many headers, whose addresses and lengths are of memory of ours, not shared, that outlives the call.
+            // SAFETY: there are that many headers; their addresses and lengths describe memory of this process that is
+            // not shared and outlives the call.
             unsafe { libc::recvmmsg(socket, messages, count, flags, std::ptr::null_mut()) }
         })?;
         self.count = found;
@@ -188,13 +189,14 @@ impl<const BYTES: usize> Datagrams<BYTES> {
             }
             let sent = self.call(at, &runs[..messages], |messages, count| {
                 let socket = socket.as_raw_fd();
-                // SAFETY: that many headers, whose addresses and lengths are of memory of ours that outlives the call.
+                // SAFETY: there are that many headers; their addresses and lengths describe memory of this process that
+                // outlives the call.
                 unsafe { libc::sendmmsg(socket, messages, count, 0) }
             });
             match sent {
                 Ok(sent) if sent > 0 => at += runs[..sent].iter().sum::<usize>(),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // A datagram exceeds the path MTU, or the device cannot split it. They may pass one by one.
+                // A datagram exceeds the path MTU, or the device cannot split it. The datagrams may pass one by one.
                 Err(e) if runs[0] > 1 && is_of_cutting(&e) => self.is_cut_up = false,
                 // The error applies to the first datagram.
                 _ => {
@@ -235,7 +237,7 @@ impl<const BYTES: usize> Datagrams<BYTES> {
         runs: &[usize],
         call: impl FnOnce(*mut libc::mmsghdr, libc::c_uint) -> libc::c_int,
     ) -> io::Result<usize> {
-        // SAFETY: numbers and pointers, for which zero is a value.
+        // SAFETY: the structures contain only numbers and pointers, for which zero is a valid value.
         let (mut messages, mut parts, mut segments): (
             [libc::mmsghdr; DATAGRAMS_AT_A_TIME],
             [libc::iovec; DATAGRAMS_AT_A_TIME],

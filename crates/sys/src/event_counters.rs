@@ -160,7 +160,7 @@ impl EventCounters {
         };
         let mut words = vec![0_u64; HEAD + self.files.len()];
         let bytes = words.len() * size_of::<u64>();
-        // SAFETY: the buffer has as many bytes, and any bytes are numbers.
+        // SAFETY: the buffer has `bytes` bytes, and any bytes are valid numbers.
         let n = unsafe { libc::read(leader.as_raw_fd(), words.as_mut_ptr().cast(), bytes) };
         if n < 0 {
             return Err(Error::system(what, io::Error::last_os_error()));
@@ -221,7 +221,8 @@ fn open_event(
     let thread = thread.map_or(0, |id| id as libc::pid_t);
     let on_any_cpu: libc::c_int = -1;
     let leader = leader.map_or(-1, |file| file.as_fd().as_raw_fd());
-    // SAFETY: the kernel reads as many bytes of the attributes as their size field says, which are there.
+    // SAFETY: the kernel reads as many bytes of the attributes as their size field states, and the structure has that
+    // many.
     let file = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -235,7 +236,7 @@ fn open_event(
     if file < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a file that the kernel has opened just now, and nobody else knows.
+    // SAFETY: the kernel has just opened this file, and nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(file as libc::c_int) })
 }
 
@@ -299,7 +300,7 @@ mod tests {
         let before = counters.read().unwrap();
         sleep_often();
         let slept = counters.read().unwrap().since(&before);
-        // A sleeping thread always gives its core away.
+        // Every sleep of a thread is a context switch.
         assert!(slept.counts[0].1 >= SLEEPS as f64, "{slept:?}");
         let before = counters.read().unwrap();
         let pages = vec![1_u8; 32 << 20];

@@ -8,8 +8,8 @@
 pub fn wait_for_instructions() {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: LFENCE changes no memory and no register, and every x86-64 processor has it. (AMD's
-        // wait for all instructions too, since Linux switches that on.)
+        // SAFETY: LFENCE changes no memory and no register, and every x86-64 processor has it. (On AMD processors it
+        // waits for all instructions too, because Linux enables that.)
         #[allow(unused_unsafe)]
         unsafe {
             core::arch::x86_64::_mm_lfence();

@@ -66,7 +66,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let open = || File::open(folder.path()).unwrap();
         let held = Locked::exclusive(open()).unwrap();
-        // A copy such as that of a child process that is being started.
+        // This copy is like the one that a child process has while it is being started.
         let copy: OwnedFd = held.get().as_fd().try_clone_to_owned().unwrap();
         let refused = Locked::shared(open()).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);

@@ -40,17 +40,17 @@ impl<T: SharedNumber> AlignedTable<T> {
     /// Panics if the memory is unavailable, as [`Vec::with_capacity`] does.
     pub fn new(len: usize) -> Self {
         let layout = Self::layout(len);
-        // SAFETY: the layout has a size, as at least one number is asked for.
+        // SAFETY: the size of the layout is not 0, because the layout has at least one number.
         let memory = unsafe { alloc(layout) };
         let Some(numbers) = NonNull::new(memory.cast::<T>()) else {
             handle_alloc_error(layout);
         };
         let uninit = NonNull::slice_from_raw_parts(numbers.cast::<MaybeUninit<T>>(), len);
-        // SAFETY: memory for so many numbers that nobody else knows, and that may hold anything.
+        // SAFETY: the memory has space for `len` numbers, nobody else refers to it, and it may be uninitialised.
         let uninit = unsafe { &mut *uninit.as_ptr() };
         prefer_huge_pages(uninit);
-        // At once: number by number takes seconds where nothing is optimised.
-        // SAFETY: the same memory, whose numbers may be bytes of 0.
+        // One write for all numbers, because a loop over them takes seconds in unoptimised builds.
+        // SAFETY: this is the same memory, and numbers may consist of zero bytes.
         unsafe { numbers.write_bytes(0, len) };
         Self { numbers, len }
     }
@@ -75,14 +75,15 @@ impl<T: SharedNumber> Deref for AlignedTable<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: so many numbers lie there, all written with bytes of 0, which they may be; they are borrowed from this.
+        // SAFETY: the memory has `len` numbers, all written with zero bytes, which are valid numbers; the borrow is
+        // that of `self`.
         unsafe { NonNull::slice_from_raw_parts(self.numbers, self.len).as_ref() }
     }
 }
 
 impl<T: SharedNumber> Drop for AlignedTable<T> {
     fn drop(&mut self) {
-        // SAFETY: the memory that was taken with this layout; nobody borrows it any more.
+        // SAFETY: the memory was allocated with this layout, and nobody borrows it any more.
         unsafe { dealloc(self.numbers.as_ptr().cast(), Self::layout(self.len)) };
     }
 }

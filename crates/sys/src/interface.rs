@@ -89,7 +89,7 @@ pub unsafe fn request_with(
         *to = from as libc::c_char;
     }
     fill(&mut request);
-    // SAFETY: the descriptor is open; as to what the kernel does, the caller has promised.
+    // SAFETY: the descriptor is open; the caller guarantees what the kernel reads and writes.
     if unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), which, &mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -143,7 +143,7 @@ pub fn driver(socket: impl AsFd, name: &str) -> io::Result<String> {
         name: [0; 32],
         rest: [0; 160],
     };
-    // SAFETY: for this question the kernel writes one such structure, which outlives the call.
+    // SAFETY: for this request the kernel writes one such structure, which outlives the call.
     unsafe {
         request_with(socket, name, ETHTOOL, |request| {
             request.ifr_ifru.ifru_data = (&raw mut info).cast();

@@ -101,8 +101,8 @@ impl InterruptionLog {
     }
 
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is `WORDS` words long, page-aligned and lives as long as `self`; whoever else maps it sees
-        // it change, which atomics allow for.
+        // SAFETY: the mapping is `WORDS` words long, page-aligned and lives as long as `self`. Other processes that map
+        // it may change it at any time, which atomics allow.
         unsafe { std::slice::from_raw_parts(self.mapping.base().as_ptr().cast(), WORDS) }
     }
 

@@ -1,8 +1,8 @@
-//! Vectors of sixteen 32-bit numbers, and gather loads of sixteen table entries, by AVX-512. More cache misses are in
-//! progress at a time than in a loop of single loads.
+//! Vectors of sixteen 32-bit numbers, and gather loads of sixteen table entries, by AVX-512. A gather load has more
+//! cache misses in progress at a time than a loop of single loads.
 //!
-//! Code that uses them implements [`OnLanes`]. All of that code is compiled for AVX-512, and may run only if
-//! [`Wide::found`] has found them.
+//! Code that uses these vectors implements [`OnLanes`]. All of that code is compiled for AVX-512, and may run only if
+//! [`Wide::found`] has found the AVX-512 instructions.
 
 use std::arch::x86_64 as cpu;
 use std::sync::atomic::{AtomicU16, AtomicU32};
@@ -36,8 +36,8 @@ pub struct Lanes(cpu::__m512i);
 /// Calls instructions whose operands prove that the processor has them.
 macro_rules! instructions {
     ($call:expr) => {
-        // SAFETY: vectors and `Wide` are made only where `Wide::found` has found these instructions, and none of them
-        // takes a pointer.
+        // SAFETY: vectors and `Wide` exist only if `Wide::found` has found these instructions, and none of the
+        // instructions takes a pointer.
         unsafe { $call }
     };
 }
@@ -59,8 +59,8 @@ impl Wide {
         fn compiled<W: OnLanes>(work: W, wide: Wide) -> W::Output {
             work.run(wide)
         }
-        // SAFETY: `self` is made only where the processor has the vector instructions, and none that has them lacks
-        // the others.
+        // SAFETY: `self` is made only if the processor has the AVX-512 instructions, and every processor that has them
+        // also has the other enabled instructions.
         unsafe { compiled(work, self) }
     }
 
@@ -73,14 +73,14 @@ impl Wide {
     /// Returns a vector of these numbers.
     #[inline(always)]
     pub fn lanes(self, numbers: &[u32; LANES]) -> Lanes {
-        // SAFETY: the array is as long as the vector, and the load asks for no alignment.
+        // SAFETY: the array is as long as the vector, and the load needs no alignment.
         Lanes(unsafe { cpu::_mm512_loadu_si512(numbers.as_ptr().cast()) })
     }
 
     /// Returns a vector of four blocks of 16 bytes, in memory order.
     #[inline(always)]
     pub fn four(self, bytes: &[[u8; 16]; 4]) -> Lanes {
-        // SAFETY: the array is as long as the vector, and the load asks for no alignment.
+        // SAFETY: the array is as long as the vector, and the load needs no alignment.
         Lanes(unsafe { cpu::_mm512_loadu_si512(bytes.as_ptr().cast()) })
     }
 
@@ -161,7 +161,7 @@ impl Lanes {
     pub fn halves(self) -> [u16; LANES] {
         let mut halves = [0; LANES];
         let half = instructions!(cpu::_mm512_cvtepi32_epi16(self.0));
-        // SAFETY: the array is as long as the vector, and the store asks for no alignment.
+        // SAFETY: the array is as long as the vector, and the store needs no alignment.
         unsafe { cpu::_mm256_storeu_si256(halves.as_mut_ptr().cast(), half) };
         halves
     }
@@ -170,7 +170,7 @@ impl Lanes {
     #[inline(always)]
     pub fn numbers(self) -> [u32; LANES] {
         let mut numbers = [0; LANES];
-        // SAFETY: the array is as long as the vector, and the store asks for no alignment.
+        // SAFETY: the array is as long as the vector, and the store needs no alignment.
         unsafe { cpu::_mm512_storeu_si512(numbers.as_mut_ptr().cast(), self.0) };
         numbers
     }
@@ -183,8 +183,8 @@ impl Lanes {
     #[inline(always)]
     pub fn loaded(self, which: Which, table: &[AtomicU32], places: Self) -> Self {
         within(which, table.len(), places);
-        // SAFETY: all places are within the table. Each lane is one aligned load of 32 bits, which the processor makes
-        // in one piece, as a relaxed load does.
+        // SAFETY: all places are within the table. Each lane is one aligned load of 32 bits, which the processor
+        // performs as one access, as a relaxed load does.
         Self(unsafe {
             cpu::_mm512_mask_i32gather_epi32::<4>(self.0, which, places.0, table.as_ptr().cast())
         })
@@ -197,7 +197,8 @@ impl Lanes {
         const { assert!(N.is_power_of_two() && N > 1 && N.ilog2() <= 28) }
         let bits = N.ilog2();
         let pairs = self.down(wide.all(32 - bits + 1));
-        // SAFETY: half as many pairs as places are told apart by a bit less.
+        // SAFETY: the table has half as many pairs as entries, and the index of a pair has one bit less than that of an
+        // entry.
         let pairs =
             Self(unsafe { cpu::_mm512_i32gather_epi32::<4>(pairs.0, table.as_ptr().cast()) });
         pairs.down(self.down(wide.all(32 - bits - 4)).and(wide.all(16)))
@@ -296,7 +297,7 @@ mod tests {
     fn an_index_beyond_the_table_panics_instead_of_loading() {
         on_lanes(|wide| {
             let table: Vec<AtomicU32> = (0..4).map(AtomicU32::new).collect();
-            // Lanes that do not load may have any place.
+            // Lanes that do not load may have any index.
             let kept = wide.all(1).loaded(0, &table, wide.all(u32::MAX));
             assert_eq!(kept.numbers(), [1; LANES]);
             let beyond = std::panic::catch_unwind(|| wide.all(0).loaded(1, &table, wide.all(4)));

@@ -48,7 +48,7 @@ fn loader_error() -> String {
     if text.is_null() {
         return "no reason given".to_string();
     }
-    // SAFETY: not null, so such a string.
+    // SAFETY: the pointer is not null, so it points to such a string.
     unsafe { CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned()

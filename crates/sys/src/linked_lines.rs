@@ -28,7 +28,7 @@ pub struct LinkedLines {
     huge: bool,
 }
 
-// SAFETY: an address range of this process that nobody else knows; it has no thread affinity.
+// SAFETY: this is an address range of this process to which nobody else refers; it has no thread affinity.
 unsafe impl Send for LinkedLines {}
 
 impl LinkedLines {
@@ -165,7 +165,8 @@ impl LinkedLines {
         assert!(from < self.lines, "line {from} of {}", self.lines);
         let mut offset = from * LINE_BYTES;
         for _ in 0..steps {
-            // SAFETY: every line holds the offset of a line: 0 at first, later what `link` checked.
+            // SAFETY: every line contains the offset of a line: 0 at first, and later an offset that `link` has
+            // checked.
             offset = unsafe { self.base.add(offset).cast::<usize>().read() };
         }
         offset / LINE_BYTES

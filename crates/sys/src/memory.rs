@@ -30,10 +30,11 @@ pub struct Mapping {
     pub huge: bool,
 }
 
-// SAFETY: a mapping is an address range and a descriptor; it has no thread affinity. Access to the
-// bytes is governed by whoever derives pointers from it.
+// SAFETY: a mapping is an address range and a descriptor; it has no thread affinity. Code that derives pointers from it
+// is responsible for accesses to the bytes.
 unsafe impl Send for Mapping {}
-// SAFETY: by reference it only tells where the memory is; who reads or writes there answers for that.
+// SAFETY: a shared reference only returns where the memory is; code that reads or writes there is responsible for the
+// access.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -175,12 +176,13 @@ impl Drop for Mapping {
         if cfg!(miri) {
             let pages =
                 NonNull::slice_from_raw_parts(self.base.cast::<Page>(), self.len / PAGE_BYTES);
-            // SAFETY: the pages that `on_heap` leaked, freed once; as to their users, see below.
+            // SAFETY: `on_heap` leaked these pages, and they are freed once; the comment below explains why no pointer
+            // into them is left.
             drop(unsafe { Box::from_raw(pages.as_ptr()) });
             return;
         }
-        // SAFETY: this is the range `mmap` gave us, unmapped once; users of the bytes hold the
-        // mapping (or the pool that holds it) for as long as they have pointers into it.
+        // SAFETY: this is the range that `mmap` returned, unmapped once; users of the bytes own the mapping (or the
+        // pool that owns it) for as long as they have pointers into it.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped) };
     }
 }

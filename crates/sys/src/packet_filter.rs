@@ -80,14 +80,14 @@ pub fn compile_packet_filter(
         instructions: ptr::null_mut(),
     };
     let optimise = c_int::from(optimise);
-    // SAFETY: the handle is one of this library, `program` outlives the call and is written by it, and the text is a C
+    // SAFETY: the handle is one of this library; the call writes `program`, which outlives the call; the text is a C
     // string.
     let answer =
         unsafe { (library.compile)(handle, &mut program, text.as_ptr(), optimise, NO_NETMASK) };
     let compiled = if answer == 0 {
         Ok(program.copied())
     } else {
-        // SAFETY: a C string within the handle, which is closed after it was copied.
+        // SAFETY: this is a C string within the handle, which is closed after the string was copied.
         let reason = unsafe { CStr::from_ptr((library.geterr)(handle)) };
         Err(PacketFilterError::Refused(
             reason.to_string_lossy().into_owned(),
@@ -103,8 +103,8 @@ pub fn compile_packet_filter(
 }
 
 /// Returns the result of libpcap's own interpreter for a frame, for tests. None if libpcap is missing or refuses the
-/// program. It follows backward jumps, so a program with such jumps may not end. Scratch memory that was not written
-/// before has arbitrary contents.
+/// program. The interpreter follows backward jumps, so a program with such jumps may not end. Scratch memory that was
+/// not written before has arbitrary contents.
 #[doc(hidden)]
 pub fn ask_libpcap(
     instructions: &[FilterInstruction],
@@ -114,8 +114,8 @@ pub fn ask_libpcap(
     let library = library().ok()?;
     let length = c_int::try_from(instructions.len()).ok()?;
     let kept = c_uint::try_from(frame.len()).ok()?;
-    // SAFETY: both are given a pointer to so many instructions, and so many bytes. A program that the library holds for
-    // valid stays within itself, its scratch memory and the frame.
+    // SAFETY: both functions get a pointer to `length` instructions, and the filter gets one to `kept` bytes. A program
+    // that the library accepts as valid accesses only itself, its scratch memory and the frame.
     unsafe {
         ((library.validate)(instructions.as_ptr(), length) != 0)
             .then(|| (library.filter)(instructions.as_ptr(), frame.as_ptr(), wire_bytes, kept))
@@ -134,7 +134,7 @@ impl BpfProgram {
         if self.instructions.is_null() {
             return Vec::new();
         }
-        // SAFETY: libpcap has put a pointer to so many instructions there, which live until the program is freed.
+        // SAFETY: libpcap has set the pointer to `length` instructions, which live until the program is freed.
         unsafe { std::slice::from_raw_parts(self.instructions, self.length as usize) }.to_vec()
     }
 }
@@ -171,7 +171,7 @@ fn library() -> Result<&'static Pcap, PacketFilterError> {
 fn load() -> Result<Pcap, String> {
     // Debian and Ubuntu still use the name of version 0.8.
     let names = [c"libpcap.so.1", c"libpcap.so.0.8"];
-    // SAFETY: what libpcap and the libraries under it do when they are loaded asks nothing of us.
+    // SAFETY: the initialisation code of libpcap and of the libraries that it loads has no preconditions.
     let library = unsafe { Library::load(&names) }?;
     let symbol = |name: &CStr| library.symbol(name).map(NonNull::as_ptr);
     // SAFETY: not null, and functions of these types in every version with these names (pcap/pcap.h, pcap/bpf.h); the

@@ -40,7 +40,7 @@ pub struct PatternDatabase {
     serial: usize,
 }
 
-// SAFETY: the database is memory of its own that the library only reads once it is made.
+// SAFETY: the database has memory of its own, which the library only reads once the database is made.
 unsafe impl Send for PatternDatabase {}
 // SAFETY: as above.
 unsafe impl Sync for PatternDatabase {}
@@ -51,8 +51,9 @@ static SERIAL: AtomicUsize = AtomicUsize::new(0);
 impl PatternDatabase {
     /// Compiles patterns. A pattern is identified by its position in `patterns`.
     ///
-    /// # Errors [`PatternDatabaseError`] if the library is missing or refuses the patterns, for example because there
-    /// are none or one is empty.
+    /// # Errors
+    /// [`PatternDatabaseError`] if the library is missing or refuses the patterns, for example because there are none
+    /// or one is empty.
     pub fn new(patterns: &[impl AsRef<[u8]>]) -> Result<Self, PatternDatabaseError> {
         let library = library()?;
         let refused = |reason: &str| PatternDatabaseError::Refused(reason.to_string());
@@ -65,8 +66,8 @@ impl PatternDatabase {
         let flags = vec![CASELESS; patterns.len()];
         let ids: Vec<c_uint> = (0..count).collect();
         let (mut database, mut error) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: three arrays of `count`, whose pointers are those of C strings that outlive the call; both last ones
-        // are written by it.
+        // SAFETY: the three arrays have `count` elements, and the pointers are those of C strings that outlive the
+        // call; the call writes the last two arguments.
         let answer = unsafe {
             (library.compile)(
                 begins.as_ptr(),
@@ -122,7 +123,8 @@ impl PatternDatabase {
                 each(id, end);
             }
         };
-        // SAFETY: so many bytes that outlive the call, and scratch memory with room that is lent to this call alone.
+        // SAFETY: there are `len` bytes that outlive the call, and scratch memory prepared for this database, which
+        // only this call uses.
         let answer = unsafe { self.scan(&scratch.copied, len, scratch.memory, &mut within) };
         answer == SUCCESS
     }
@@ -140,7 +142,8 @@ impl PatternDatabase {
         memory: *mut c_void,
         each: &mut F,
     ) -> c_int {
-        // SAFETY: as the caller says; the function takes what stands behind the pointer for what it is.
+        // SAFETY: the caller guarantees bytes and memory; `found::<F>` treats its context pointer as an `F`, which it
+        // is.
         unsafe {
             (self.library.scan)(
                 self.database.as_ptr(),
@@ -180,7 +183,7 @@ unsafe extern "C" fn found<F: FnMut(usize, usize)>(
     _flags: c_uint,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: `find` has given it a pointer to an `F` that is lent to that call alone.
+    // SAFETY: `scan` has passed a pointer to an `F`, which is borrowed by that call alone.
     let each = unsafe { &mut *context.cast::<F>() };
     each(id as usize, to as usize);
     0
@@ -198,7 +201,7 @@ pub struct PatternScratch {
     first: usize,
 }
 
-// SAFETY: memory of its own, which whoever has it uses alone.
+// SAFETY: the scratch memory belongs to this value alone, and only the value's owner uses it.
 unsafe impl Send for PatternScratch {}
 
 impl Default for PatternScratch {
@@ -232,7 +235,7 @@ impl PatternScratch {
             let reason = format!("no scratch memory (error {answer})");
             return Err(PatternDatabaseError::Refused(reason));
         }
-        // Later only input longer than any packet with a piece of its stream allocates memory.
+        // After this, only inputs longer than any packet together with a segment of its stream allocate memory.
         self.copied.reserve(COPIED_BYTES);
         let word = database.serial / BITS;
         if self.room.is_empty() {
@@ -337,11 +340,12 @@ fn library() -> Result<&'static Vectorscan, PatternDatabaseError> {
 }
 
 fn load() -> Result<Vectorscan, String> {
-    // SAFETY: what it does when it is loaded asks nothing of us.
+    // SAFETY: the initialisation code of the library has no preconditions.
     let library = unsafe { Library::load(&[c"libhs.so.5"]) }?;
     let symbol = |name: &CStr| library.symbol(name).map(NonNull::as_ptr);
-    // SAFETY: not null, and functions of these types in every version with this name of the library that has them all
-    // (hs/hs_compile.h, hs/hs_runtime.h, hs/hs_common.h); the library is never unloaded.
+    // SAFETY: the pointers are not null, and the functions have these types in every version of the library that has
+    // this name and all of these functions (hs/hs_compile.h, hs/hs_runtime.h, hs/hs_common.h); the library is never
+    // unloaded.
     unsafe {
         use std::mem::transmute;
         Ok(Vectorscan {

@@ -10,8 +10,8 @@ use std::time::Duration;
 /// The space for a timestamp after its header, in words, because headers are aligned to words.
 const CONTROL_WORDS: usize = 24;
 
-/// Enables timestamps of arrival on `socket`. If no other socket had them enabled, the kernel starts some milliseconds
-/// later; until then it stamps datagrams when they are read.
+/// Enables timestamps of arrival on `socket`. If no other socket had them enabled, the kernel starts to timestamp
+/// arrivals some milliseconds later; until then it timestamps datagrams when they are read.
 ///
 /// # Errors
 /// The kernel does not support them.
@@ -88,12 +88,13 @@ pub fn stamp_departures(socket: &UdpSocket) -> io::Result<()> {
 /// The socket is closed.
 pub fn departure(socket: &UdpSocket) -> io::Result<Option<Departure>> {
     let mut control = [0_u64; CONTROL_WORDS];
-    // SAFETY: numbers and pointers, for which zero is a value.
+    // SAFETY: the structure contains only numbers and pointers, for which zero is a valid value.
     let mut message: libc::msghdr = unsafe { zeroed() };
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control) as _;
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: the message points to memory of ours, of the length that it says, that outlives the call.
+    // SAFETY: the message points to memory of this process, which has the length that the message states and outlives
+    // the call.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     if length < 0 {
         let error = io::Error::last_os_error();
@@ -142,13 +143,14 @@ pub fn receive_stamped(
         iov_len: bytes.len(),
     };
     let mut control = [0_u64; CONTROL_WORDS];
-    // SAFETY: numbers and pointers, for which zero is a value.
+    // SAFETY: the structure contains only numbers and pointers, for which zero is a valid value.
     let mut message: libc::msghdr = unsafe { zeroed() };
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control) as _;
-    // SAFETY: the message points to memory of ours, of the lengths that it says, that outlives the call.
+    // SAFETY: the message points to memory of this process, which has the lengths that the message states and outlives
+    // the call.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
     let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
     Ok((length, stamp(&message)))
@@ -181,18 +183,19 @@ fn first<T: Plain>(
     // SAFETY: the kernel has set `msg_controllen` to what it wrote into `msg_control`, which is still there.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !header.is_null() {
-        // SAFETY: within what the kernel wrote, as the macros only give whole headers.
+        // SAFETY: the header is within the bytes that the kernel wrote, because the macros return only complete
+        // headers.
         let (kind, length) = unsafe {
             (
                 ((*header).cmsg_level, (*header).cmsg_type),
                 (*header).cmsg_len,
             )
         };
-        // SAFETY: a calculation.
+        // SAFETY: the macro only computes a number.
         let wanted = unsafe { libc::CMSG_LEN(size_of::<T>() as u32) } as usize;
         if is_wanted(kind) && length >= wanted {
-            // SAFETY: the header says that as many bytes lie behind it, any of which are a value; they need not be
-            // aligned.
+            // SAFETY: according to the header that many bytes follow it. Any bytes are a valid value, and they need not
+            // be aligned.
             return Some(unsafe { libc::CMSG_DATA(header).cast::<T>().read_unaligned() });
         }
         // SAFETY: as for the first one.

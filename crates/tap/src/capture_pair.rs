@@ -11,7 +11,7 @@ use taut_port::pcap::format::{Fault, Over, Scanner, Step};
 /// Minimum number of bytes per read call.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Why a capture cannot be read.
+/// The reason why a capture cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// A file cannot be read.
@@ -50,7 +50,7 @@ pub enum RecordingError {
     },
 }
 
-/// Two captures read side by side.
+/// Two captures that are read together, in time order.
 pub struct RecordedTap {
     files: [Reader; 2],
     identify: Identify,
@@ -241,7 +241,8 @@ impl Reader {
                         whole_bytes,
                         time_ns,
                     } => {
-                        // The scanner skips it from its header on.
+                        // The scanner passes over a truncated frame from its header on, so the captured bytes must be
+                        // in the block first.
                         if bytes.len() < before + len {
                             if !self.fill()? {
                                 return Err(self.cut_off());

@@ -80,7 +80,8 @@ impl Matched {
     /// Completes the summary, and closes the folder's files; returns the folder's path, if there is one. Packets still
     /// in flight count as lost.
     ///
-    /// # Errors A file could not be written; the report is complete nevertheless.
+    /// # Errors
+    /// A file could not be written; the report is complete nevertheless.
     pub fn finish(
         mut self,
         others: PlaceCounts,
@@ -104,7 +105,7 @@ impl Matched {
         let medians = collected.sides.iter().take(report.directions.len());
         let medians = medians.map(|side| median(&side.latency)).collect();
         let name = |from_b: bool| collected.interfaces[usize::from(from_b)].clone();
-        // The order of the reversed values is that of falling delays.
+        // Ascending order of the reversed values is descending order of delays.
         let slowest = std::mem::take(&mut worst.slowest).into_sorted_vec();
         let slowest = slowest.into_iter();
         report.matching = Some(MatchReport {
@@ -232,7 +233,7 @@ mod tests {
         let [a, b, out] = ["a.pcapng", "b.pcapng", "out"].map(|it| dir.path().join(it));
         let before = (0..100).map(|it| (it, 10_000 * u64::from(it), it % 2 == 0));
         let mut before: Vec<_> = before.collect();
-        // One side is truncated.
+        // Each packet is truncated in one of the two captures.
         let after = before.iter().filter(|it| it.0 != 7);
         let mut after: Vec<_> = after
             .map(|it| (it.0, it.1 + 500 + u64::from(it.0), !it.2))
@@ -276,7 +277,7 @@ mod tests {
             "{median:?}"
         );
         assert!(report.directions.len() == 1 && report.samples == Some(101));
-        // The delay exceeds the stored time of half of them.
+        // By default, a frame is identified by more bytes than the truncated frames have.
         let mut tap = RecordedTap::open([&a, &b], Identify::default(), None).unwrap();
         tap.each(|_| (), || false).unwrap();
         assert_eq!(tap.others().unidentified, 50 + 49 + 1);

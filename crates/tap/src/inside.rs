@@ -29,8 +29,9 @@ pub struct TrialTap {
 }
 
 impl TrialTap {
-    /// Observes `interfaces` of the calling thread's network namespace, with space for `packets`. All are read after
-    /// the trial, because reading them during it would take time from a measuring core.
+    /// Observes `interfaces` of the calling thread's network namespace, with space for the sightings of `packets`
+    /// packets. All sightings are read after the trial, because reading them during it would take time from a measuring
+    /// core.
     ///
     /// # Errors
     /// The tap is unsupported here.

@@ -3,10 +3,10 @@
 //! Gallenmüller's dissertation, section 6.3, timestamps each message at six points. At the sender these are m1 (the
 //! application sends it), m2 (it leaves the transport) and m3 (its frame leaves). At the receiver they are m4 (it
 //! arrives), m5 (the transport has it) and m6 (the application has it). Captures contain m3 and m4. The packets contain
-//! the others, by the clock that programs of one machine share. A packet has its send time and the remaining time of
-//! its message. Packets in the opposite direction have the time since the echoed packet arrived (m5). The reply to a
-//! probe also has its own send time (m6, as servers reply at once). The measured programs therefore need no change, and
-//! a key does not hide the fields.
+//! the other timestamps, by the clock that programs of one machine share. A packet has its send time and the remaining
+//! time of its message. Packets in the opposite direction have the time since the echoed packet arrived (m5). The reply
+//! to a probe also has its own send time (m6, as servers reply immediately). Therefore the measured programs need no
+//! change. A key only authenticates packets, so the fields are readable with a key too.
 
 use super::capture_pair::{Reader, RecordingError};
 use serde::Serialize;

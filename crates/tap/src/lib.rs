@@ -8,7 +8,7 @@
 //!   two places, or a [`RecordedTap`] reads them from two captures.
 //! - [`TapReport`]: the results of either; [`TapFolder`] stores every packet.
 //!
-//! It is a crate of its own because it works on every packet during a measurement; `lab` reads its folders and draws
+//! This is a crate of its own because it works on every packet during a measurement; `lab` reads its folders and draws
 //! figures.
 //!
 //! Begin with `lib.rs`, then `content_match.rs`, then `two_places.rs`.
@@ -134,7 +134,8 @@ impl<S: Sightings> Tapped<S> {
 
     /// Completes the summary, and closes the folder's files.
     ///
-    /// # Errors A file could not be written; the report is complete nevertheless.
+    /// # Errors
+    /// A file could not be written; the report is complete nevertheless.
     pub fn finish(mut self) -> (TapReport, Result<(), ResultsError>) {
         let relay = self.tap.end();
         self.drain();

@@ -77,7 +77,7 @@ impl Record for EveryPacket {
 
     #[inline(always)]
     fn sent(&mut self, sequence: u64, _: u64, send_delay_ticks: u64) {
-        // Packets beyond the allocated memory are not recorded; the trial never sends that many.
+        // Packets beyond the allocated memory are not recorded, but the trial never sends that many packets.
         if self.send_delay_ticks.len() as u64 == sequence
             && self.send_delay_ticks.len() < self.send_delay_ticks.capacity()
         {

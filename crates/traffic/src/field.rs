@@ -13,11 +13,11 @@ pub enum FieldName {
     DstMac,
     /// VLAN identifier.
     Vlan,
-    /// Source IP address; in a tunnel, the user packet's.
+    /// Source IP address; in a tunnel, that of the user packet.
     SrcIp,
-    /// Destination IP address; in a tunnel, the user packet's.
+    /// Destination IP address; in a tunnel, that of the user packet.
     DstIp,
-    /// Time to live or hop limit; in a tunnel, the user packet's.
+    /// Time to live or hop limit; in a tunnel, that of the user packet.
     Ttl,
     /// Source port.
     SrcPort,
@@ -263,7 +263,8 @@ fn place(frame: &[u8], name: FieldName) -> Option<FieldLayout> {
     })
 }
 
-/// Returns the offsets of the innermost packet's checksums: the IPv4 header's (IPv6 has none), and UDP's or TCP's.
+/// Returns the offsets of two checksums in the innermost packet: that of the IPv4 header (none for IPv6), and that of
+/// UDP or TCP.
 pub(crate) fn checksum_offsets(frame: &[u8]) -> Option<(Option<usize>, usize)> {
     let headers = headers(frame)?;
     let ip = (!headers.ipv6).then_some(headers.ip + 10);
@@ -271,13 +272,13 @@ pub(crate) fn checksum_offsets(frame: &[u8]) -> Option<(Option<usize>, usize)> {
     Some((ip, headers.transport + if tcp { 16 } else { 6 }))
 }
 
-/// Writes the next value of one field into packet after packet.
+/// Writer of one field, which gives the field of each packet the next value.
 #[derive(Debug, Clone)]
 pub(crate) struct FieldWriter {
     place: FieldLayout,
     values: Values,
     next: u64,
-    /// Step between successive values of this writer in ascending order, at most the number of values.
+    /// Distance between two successive values of this writer in ascending order, at most the number of values.
     step: u64,
     random: fastrand::Rng,
     zipf: Option<Zipf>,

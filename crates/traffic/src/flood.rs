@@ -194,7 +194,8 @@ impl Instrument {
             if !self.out.is_empty() {
                 flow.sent += self.ports[0].tx(&mut self.out) as u64;
                 if per_tick.is_some() {
-                    // At a rate, packets that do not fit are refused; at full speed they are sent next.
+                    // At a fixed rate, packets that do not fit are refused; at full speed the next send call sends
+                    // them.
                     flow.refused += self.out.len() as u64;
                     self.out.clear();
                 }
@@ -275,9 +276,10 @@ mod tests {
     #[test]
     fn workers_together_send_the_rate_over_the_same_period() {
         let clock = Clock::calibrate(Duration::from_millis(5));
-        // The rate gives no whole number of packets in the warm-up or the count, and no equal numbers per worker.
+        // At this rate, neither the warm-up nor the count has a whole number of packets, and the workers send different
+        // numbers.
         let (rate_pps, of) = (123_457.0, 3);
-        // The last worker starts when all is over.
+        // The last worker starts after the end of the flood.
         let flows = std::thread::scope(|scope| {
             let begin_ticks = ticks() + clock.to_ticks(5e6) as u64;
             let worker = |number| {

@@ -7,7 +7,7 @@ use taut_wire::{
     Arp, ArpRepr, EtherType, Ethernet, EthernetRepr, Mac, NeighbourRepr, Vlan, neighbour,
 };
 
-/// The addresses in a request: those of the requesting host and of the gateway.
+/// The addresses of a request for a MAC address: those of the requesting host and of the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gateway {
     pub(crate) ip: IpAddr,

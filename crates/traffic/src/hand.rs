@@ -7,7 +7,7 @@ use taut_wire::{EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, StampLayout, 
 
 /// A script that makes packets of a trial's streams, and gets the packets that arrive.
 pub trait Hand {
-    /// False for the implementation without a script, so that the compiler removes calls of it.
+    /// False for the implementation without a script, so that the compiler removes calls of this implementation.
     const ACTIVE: bool = true;
     /// Returns true if packets of the stream with index `stream` pass through [`Hand::craft`].
     fn crafts(&self, stream: usize) -> bool;
@@ -48,7 +48,7 @@ impl Hand for NoHand {
     }
 }
 
-/// The stamp of a packet that arrived, if it has one.
+/// The data of a packet that arrived: its stamp, if the packet has one.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Arrival {
     /// Index of the stream in the sender's traffic, sequence number, and time from timestamp to arrival, ns. The time

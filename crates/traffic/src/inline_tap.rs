@@ -44,7 +44,7 @@ pub struct InlineTap {
     account: RelayAccount,
 }
 
-/// The stamps of the packets in a batch, by index.
+/// The stamps of the packets in a batch, at the packets' indices.
 type Stamps = [Option<Stamp>; BATCH_CAPACITY];
 
 impl InlineTap {
@@ -198,8 +198,9 @@ mod tests {
         stamped.collect()
     }
 
-    /// Relays the packets of `west` to a device with space for `room` packets, and the packets of `east` from it.
-    /// Returns the sightings, the statistics, and the packets that arrived at each side.
+    /// Relays the packets of `west` to a device, and the packets of `answers` from the device to the generator. The
+    /// rings of device and generator have space for `room` packets each. Returns the sightings, the statistics, and the
+    /// numbers of packets that arrived at each side.
     fn relay(
         room: usize,
         west: &[Vec<u8>],
@@ -261,7 +262,7 @@ mod tests {
         let (seen, account, got) = relay(3, &frames(0..8), &frames(0..4));
         assert_eq!(got, [3, 3]);
         assert_eq!(seen.iter().filter(|s| !s.leaving).count(), 3);
-        // The packets left all the same.
+        // All four packets left the device, although the load generator's ring had space for only three.
         assert_eq!(seen.iter().filter(|s| s.leaving).count(), 4);
         assert_eq!((account.refused, account.undelivered), (5, 1));
     }

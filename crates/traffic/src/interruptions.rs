@@ -89,8 +89,8 @@ pub fn watch_interruptions(
             found.over_100_us += u64::from(gap_ns > 1e5);
             found.over_1_ms += u64::from(gap_ns > 1e6);
             found.longest_ns = found.longest_ns.max(gap_ns);
-            // An interruption of this code belongs to the next gap, so none is missed, and it is not the loop's own
-            // time.
+            // An interruption of this code is part of the next gap. It is therefore not missed, and does not count as
+            // the loop's own time.
             own_ticks += (ticks() - now).min(shortest_ticks);
         }
         last = now;
@@ -129,7 +129,7 @@ pub struct LoopInterruptions {
 
 impl LoopInterruptions {
     pub(crate) fn new(clock: &Clock) -> Self {
-        // The memory is written now, so that it is there later.
+        // The memory is written now, so that no page fault interrupts a trial.
         let untouched = Interruption {
             start_ticks: u64::MAX,
             length_ticks: 0,
@@ -181,7 +181,7 @@ impl LoopInterruptions {
         }
     }
 
-    /// Returns the begin of the trial: the intended time of its first packet.
+    /// Returns the start of the trial, ticks: the intended send time of the trial's first packet.
     pub fn start_ticks(&self) -> u64 {
         self.start_ticks
     }

@@ -98,7 +98,7 @@ impl Line {
                 None => Next::Nothing,
             };
         }
-        // The line ran empty, and continues now.
+        // The line was idle, and continues at the present time.
         self.at_ticks = self.at_ticks.max(now as f64);
         let at = self.at_ticks as u64;
         if at >= until {
@@ -124,7 +124,7 @@ impl Line {
         let gap_bytes = (gap_ticks / self.ticks_per_byte).round().min(1e9) as usize;
         let bytes = match gap_bytes {
             gap if gap <= longest => gap.max(shortest),
-            // The rest must also be long enough for a filler.
+            // The remaining gap must also be long enough for a filler.
             gap => longest.min(gap - shortest),
         };
         bytes - OVERHEAD_BYTES
@@ -168,8 +168,8 @@ mod tests {
         Line::of(pacing, &stream.into(), &clock, 2048).unwrap()
     }
 
-    /// Returns the lengths of the frames on the line in a millisecond, with 0 for packets (of 60 bytes), and the send
-    /// delays of the packets.
+    /// Returns the frame lengths on the line in a millisecond, and the send delays of the packets. The length is 0 for
+    /// packets, which have 60 bytes.
     fn on_the_line(rate_pps: f64) -> (Vec<usize>, Vec<u64>) {
         let mut line = line();
         let length = Duration::from_millis(1);
@@ -217,7 +217,8 @@ mod tests {
 
     #[test]
     fn delays_from_gaps_shorter_than_a_filler_do_not_accumulate() {
-        // Packets are 100 bytes apart: 16 are left, and a filler takes 84.
+        // A packet begins every 100 bytes and occupies 84 of them. The other 16 bytes are too few for a filler of 84
+        // bytes.
         let (frames, lates) = on_the_line(1.25e6);
         assert_eq!(lates.len(), 1_250);
         assert!(lates.iter().all(|late| *late <= 84 * 8 + 8), "{lates:?}");

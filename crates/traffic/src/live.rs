@@ -134,7 +134,7 @@ impl Published {
     }
 }
 
-/// The loop's side of a live view: part of a [`crate::Record`].
+/// The loop's side of a live view, which is part of a [`crate::Record`].
 pub struct Live {
     published: Arc<Published>,
     /// Number of packets that earlier trials sent.
@@ -276,8 +276,8 @@ impl StreamView {
         self.published.wanted.store(true, Ordering::Relaxed);
     }
 
-    /// Receives available data, and waits up to `patience` for a requested interval. A stream that is idle passes its
-    /// interval with its next packet.
+    /// Receives available data, and waits up to `patience` for a requested interval. The loop passes the interval of an
+    /// idle stream with that stream's next packet.
     pub fn look(&mut self, patience: Duration) {
         let handed_over = if self.published.wanted.load(Ordering::Relaxed) && !patience.is_zero() {
             self.full.recv_timeout(patience).ok()

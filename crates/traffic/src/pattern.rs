@@ -54,7 +54,7 @@ pub struct PatternError {
     reason: String,
 }
 
-/// Prefix of a pattern that names a file.
+/// Prefix of the text of a pattern that names a file.
 const OF_FILE: &str = "trace(";
 
 impl Pattern {
@@ -363,7 +363,7 @@ impl Schedule {
         self.next
     }
 
-    /// Returns true if all packets have been sent or skipped: none is left.
+    /// Returns true if no packet is left: all packets have been sent or skipped.
     #[inline(always)]
     pub fn is_over(&self) -> bool {
         self.due_ticks == u64::MAX

@@ -20,7 +20,8 @@ pub struct PingPong {
     pub count: u64,
 }
 
-/// A value that has a cache line, and the neighbouring line that prefetchers load with it, to itself.
+/// A value that is alone in its cache line and in the neighbouring line, which prefetchers load together with the
+/// first.
 #[repr(align(128))]
 struct Line(AtomicU64);
 

@@ -246,7 +246,7 @@ mod tests {
             (0..n).map(|_| marks.next()).collect::<Vec<_>>()
         };
         seen.extend(look(false, 1));
-        // More frames are queued than fit in a batch.
+        // This poll fills its batch, so more frames may be queued than fit in the batch.
         let pile = look(true, BATCH_CAPACITY);
         assert!(pile.iter().all(|marked| *marked));
         seen.extend(look(false, 2));
@@ -275,7 +275,7 @@ mod tests {
         let thread = std::thread::spawn(move || {
             let mut receiver = Receiver::open(&receiving, clock).unwrap();
             let watched = receiver.watch(Duration::from_secs(20), 500, &done);
-            // The sender would wait for the packets to come back.
+            // The flag ends the sender's trial, which would otherwise wait for the packets to come back.
             has_all.store(true, Ordering::Relaxed);
             (watched, receiver.overrun())
         });
@@ -292,12 +292,12 @@ mod tests {
         is_done.store(true, Ordering::Relaxed);
         let (watched, overrun) = thread.join().unwrap();
         assert_eq!(overrun, 0);
-        // It may begin late and ends when it has what was requested.
+        // The receiver may begin late, and ends when it has stored the requested number of gaps.
         assert!(
             watched.frames >= 2 && watched.frames <= tally.sent,
             "{watched:?}"
         );
-        // The burst that completes the requested number may contain more.
+        // The burst that completes the requested number of gaps may contain further frames.
         assert_eq!(watched.gaps.len() as u64, (watched.frames - 1).min(500));
         assert_eq!(watched.bytes, watched.frames * 60);
         let sum: f64 = watched

@@ -20,7 +20,7 @@ const OPEN_BLOCKS: usize = 128;
 
 const NEVER: u32 = u32::MAX;
 
-/// Sample of one packet.
+/// The data of one measured packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampled {
     /// Intended send time of the packet, ticks after the start.
@@ -50,8 +50,8 @@ impl Sampled {
         corrupt: false,
     };
 
-    /// Returns the time from the packet's timestamp to its first arrival, ticks, at most 2^32 - 2; none if it never
-    /// came back.
+    /// Returns the time from the packet's timestamp to its first arrival, ticks, at most 2^32 - 2; none if the packet
+    /// never came back.
     pub fn latency_ticks(&self) -> Option<u32> {
         (self.latency_ticks != NEVER).then_some(self.latency_ticks)
     }
@@ -71,7 +71,7 @@ pub struct Block {
     pub packets: Vec<Sampled>,
 }
 
-/// The loop's side of a sampler: a [`Record`] by itself, or a part of one.
+/// The loop's side of a sampler. It is a [`Record`] by itself, or a part of another record.
 pub struct Sampler {
     /// Blocks with packets that may still change; none for a block without memory.
     open: VecDeque<Option<Box<Block>>>,
@@ -90,7 +90,7 @@ pub struct Sampler {
 pub struct SamplerAccount {
     /// Sent packets without a sample, because the disk was too slow or writing failed.
     pub not_kept: u64,
-    /// Arrivals of packets whose sample had already been written; the sample counts them as lost.
+    /// Arrivals of packets whose samples had already been written; these samples count the packets as lost.
     pub too_late: u64,
 }
 
@@ -160,7 +160,8 @@ impl Sampler {
         if self.open.len() == self.window {
             self.first_open += 1;
             if let Some(Some(block)) = self.open.pop_front() {
-                // The channel has space for every block; a thread that has failed reports that itself.
+                // The channel has space for every block. If the writing thread has failed, that thread reports the
+                // error.
                 let _ = self.full.try_send(block);
             }
         }
@@ -189,7 +190,7 @@ impl Sampler {
     /// over.
     pub fn finish(mut self) -> SamplerAccount {
         for block in self.open.drain(..).flatten() {
-            // A thread that has failed reports that itself.
+            // If the writing thread has failed, that thread reports the error.
             let _ = self.full.send(block);
         }
         self.account
@@ -349,7 +350,8 @@ mod tests {
         for sequence in 0..BLOCK_PACKETS as u64 * 6 {
             sampler.sent(sequence, 0, 0);
         }
-        // Blocks that it had received when it failed may have been written; the rest was never stored.
+        // The writing thread may have written the blocks that it had received when it failed; all other packets count
+        // as not stored.
         assert!(sampler.finish().not_kept >= BLOCK_PACKETS as u64 * 2);
     }
 }

@@ -76,8 +76,8 @@ impl Sizes {
         bytes / total
     }
 
-    /// Returns indices into [`Sizes::parts`] in a mixed order, each as often as the weight of its size; for a trace, in
-    /// the order of the trace.
+    /// Returns indices into [`Sizes::parts`], in which each size occurs as often as its weight. The order is mixed; for
+    /// a trace, it is the order of the trace.
     pub fn order(&self, seed: u64) -> Arc<[u32]> {
         if let Some(sequence) = &self.sequence {
             return Arc::clone(sequence);

@@ -67,7 +67,7 @@ mod tests {
     fn the_slowest_packet_in_a_thousand_is_stored() {
         let mut slowest = Slowest::of(10_000);
         for packet in 0..10_000_u64 {
-            // Each latency occurs once, in mixed order.
+            // Each latency occurs once, and the latencies are in mixed order.
             slowest.received(packet * 7_919 % 10_000, 20_000 + packet);
         }
         let mut latencies: Vec<u64> = slowest.packets().iter().map(|packet| packet.1).collect();

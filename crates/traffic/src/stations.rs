@@ -84,7 +84,7 @@ mod tests {
         frame[..len].to_vec()
     }
 
-    /// Returns the MAC address in the reply for `ip`, to the router at `asker_ip`.
+    /// Returns the MAC address that a reply to the router at `asker_ip` gives for `ip`.
     fn answered(
         stations: &Stations,
         (ip, asker_ip): (&str, &str),

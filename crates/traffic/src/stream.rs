@@ -347,7 +347,7 @@ impl Stream {
         }
     }
 
-    /// Restarts with the first frame size. Each trial starts with it, as it starts with the first gap of a trace.
+    /// Restarts with the first frame size. Each trial then starts with this size, and with the first gap of a trace.
     pub(crate) fn restart(&mut self) {
         self.position = self.first;
     }

@@ -44,7 +44,7 @@ struct Captured<'a> {
 
 impl Trace {
     /// Reads a capture for replay at `speed` times the captured speed. The gap before each repetition of the capture is
-    /// its mean gap.
+    /// the mean gap of the capture.
     ///
     /// # Errors
     /// The error names the fault of the file, and the packet's number if one packet is invalid.

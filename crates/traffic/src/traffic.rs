@@ -257,8 +257,8 @@ impl Traffic {
     }
 }
 
-/// Checks that streams with percentages of the same line rate add up to at most 100 %; returns the index of the first
-/// stream that exceeds the sum.
+/// Checks that streams with percentages of the same line rate add up to at most 100 %. The error contains the index of
+/// the first stream with which a sum exceeds 100 %.
 fn check_line_shares(streams: &[toml::Spanned<StreamFile>]) -> Result<(), (usize, String)> {
     let mut lines: Vec<(f64, f64)> = Vec::new();
     for stream in streams {

@@ -27,7 +27,7 @@ pub struct Arrived {
 
 impl Arrived {
     fn room() -> Self {
-        // The memory is touched now, so that the trial does not.
+        // The memory is touched now, so that the trial causes no page faults.
         let mut bytes = vec![1; KEPT_BYTES];
         bytes.clear();
         Self {

@@ -47,7 +47,7 @@ impl<B: SplitByteSlice> Arp<B> {
     /// Makes a view over `bytes`.
     ///
     /// # Errors
-    /// `Truncated` under 28 bytes; `BadValue` if the addresses are not IPv4 on Ethernet.
+    /// Returns `Truncated` for fewer than 28 bytes; `BadValue` if the addresses are not IPv4 on Ethernet.
     pub fn new(bytes: B) -> Result<Self, Error> {
         let (packet, _) = view::header::<B, Packet>(bytes, "ARP packet")?;
         for (what, value, right) in [
@@ -76,27 +76,27 @@ impl<B: SplitByteSlice> Arp<B> {
 }
 
 impl<B: ByteSlice> Arp<B> {
-    /// Request or reply.
+    /// Returns the operation: request or reply.
     pub fn operation(&self) -> Operation {
         Operation(self.packet.operation.get())
     }
 
-    /// The sender's MAC address.
+    /// Returns the sender's MAC address.
     pub fn sender_mac(&self) -> Mac {
         self.packet.sender_mac
     }
 
-    /// The sender's IPv4 address.
+    /// Returns the sender's IPv4 address.
     pub fn sender_ip(&self) -> Ipv4Addr {
         self.packet.sender_ip.into()
     }
 
-    /// The target's MAC address; zero in a request.
+    /// Returns the target's MAC address; it is zero in a request.
     pub fn target_mac(&self) -> Mac {
         self.packet.target_mac
     }
 
-    /// The target's IPv4 address.
+    /// Returns the target's IPv4 address.
     pub fn target_ip(&self) -> Ipv4Addr {
         self.packet.target_ip.into()
     }
@@ -116,13 +116,13 @@ impl<B: ByteSliceMut> Arp<B> {
 /// An ARP packet as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArpRepr {
-    /// Request or reply.
+    /// The operation: request or reply.
     pub operation: Operation,
     /// The sender's MAC address.
     pub sender_mac: Mac,
     /// The sender's IPv4 address.
     pub sender_ip: Ipv4Addr,
-    /// The target's MAC address; zero in a request.
+    /// The target's MAC address; it is zero in a request.
     pub target_mac: Mac,
     /// The target's IPv4 address.
     pub target_ip: Ipv4Addr,
@@ -135,7 +135,7 @@ impl ArpRepr {
     /// Reads the packet.
     ///
     /// # Errors
-    /// No errors at present; all representations share this signature.
+    /// Returns no errors at present; all representations share this signature.
     pub fn parse<B: ByteSlice>(view: &Arp<B>) -> Result<Self, Error> {
         Ok(Self {
             operation: view.operation(),
@@ -149,7 +149,7 @@ impl ArpRepr {
     /// Writes the packet to the front of `buffer` and views it.
     ///
     /// # Errors
-    /// `Truncated` if it does not fit.
+    /// Returns `Truncated` if it does not fit.
     pub fn emit<'a>(&self, buffer: &'a mut [u8]) -> Result<Arp<&'a mut [u8]>, Error> {
         let (mut packet, _) = view::header::<_, Packet>(buffer, "room for the ARP packet")?;
         *packet = Packet {

@@ -15,7 +15,7 @@ impl Sum {
     /// Returns the sum of `bytes` as big-endian 16-bit words; an odd last byte is padded with a zero byte.
     #[inline]
     pub fn of(bytes: &[u8]) -> Self {
-        // The two halves of each word are added separately, so that no carry is lost and the compiler vectorises the
+        // The two halves of each word are added separately. No carry is lost that way, and the compiler vectorises the
         // loop.
         Self::by(bytes, |words| {
             words.iter().fold(0, |sum, word| {
@@ -25,11 +25,12 @@ impl Sum {
         })
     }
 
-    /// Returns the same sum as [`Sum::of`], by means of `halves`, which adds the two halves of all words, each a 32-bit
-    /// number in the machine's byte order.
+    /// Returns the same sum as [`Sum::of`]. The caller supplies `halves`, which adds the two halves of all words, each
+    /// a 32-bit number in the machine's byte order.
     #[inline]
     pub fn by(bytes: &[u8], halves: impl FnOnce(&[[u8; 8]]) -> u64) -> Self {
-        // Summed in host byte order and swapped once at the end, which RFC 1071 section 2(B) allows.
+        // The words are summed in host byte order, and the bytes of the sum are swapped once at the end, which RFC 1071
+        // section 2(B) allows.
         let (words, mut tail) = bytes.as_chunks::<8>();
         let mut sum = halves(words);
         if let Some((bytes, rest)) = tail.split_first_chunk::<4>() {
@@ -107,7 +108,7 @@ impl Sum {
 /// Folds `sum` to 16 bits: adds its two halves twice, each time with the end-around carry.
 #[inline]
 fn fold(sum: u64) -> u16 {
-    // The low half of the addition carries into the high half: that is the end-around carry.
+    // The low half of the addition carries into the high half; this is the end-around carry.
     let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }

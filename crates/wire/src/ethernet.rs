@@ -122,7 +122,7 @@ impl VlanTag {
     /// Returns a customer tag of priority 0.
     ///
     /// # Errors
-    /// `BadValue` if `id` is over [`VlanTag::MAX_ID`].
+    /// Returns `BadValue` if `id` is over [`VlanTag::MAX_ID`].
     pub fn new(id: u16) -> Result<Self, Error> {
         if id > Self::MAX_ID {
             let value = u32::from(id);
@@ -202,7 +202,7 @@ impl<B: SplitByteSlice> Ethernet<B> {
     /// Makes a view over `frame`.
     ///
     /// # Errors
-    /// `Truncated` if the frame ends before its payload.
+    /// Returns `Truncated` if the frame ends before its payload.
     #[inline]
     pub fn new(frame: B) -> Result<Self, Error> {
         const WHAT: &str = "Ethernet header";
@@ -320,7 +320,7 @@ impl EthernetRepr {
     /// Reads the header.
     ///
     /// # Errors
-    /// No errors at present; all representations share this signature.
+    /// Returns no errors at present; all representations share this signature.
     pub fn parse<B: ByteSlice>(view: &Ethernet<B>) -> Result<Self, Error> {
         Ok(Self {
             destination: view.destination(),
@@ -338,7 +338,7 @@ impl EthernetRepr {
     /// Writes the header to the front of `frame` and views the frame.
     ///
     /// # Errors
-    /// `Truncated` if the header does not fit.
+    /// Returns `Truncated` if the header does not fit.
     pub fn emit<'a>(&self, frame: &'a mut [u8]) -> Result<Ethernet<&'a mut [u8]>, Error> {
         const WHAT: &str = "room for the Ethernet header";
         let (mut header, rest) = view::header::<_, Header>(&mut *frame, WHAT)?;

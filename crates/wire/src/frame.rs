@@ -91,7 +91,8 @@ impl UdpFlow {
     /// gives a buffer of 60 bytes. The UDP payload is zeros; all lengths and checksums are correct.
     ///
     /// # Errors
-    /// `BadLength` outside 64 to 9216 bytes, or below the size of this flow's headers; `MixedIpVersions`.
+    /// Returns `BadLength` for a size outside 64 to 9216 bytes, or below the size of this flow's headers;
+    /// `MixedIpVersions` if one address is IPv4 and the other IPv6.
     pub fn frame(&self, frame_size_bytes: usize) -> Result<Vec<u8>, Error> {
         self.frame_as(Protocol::Udp, None, frame_size_bytes)
     }
@@ -114,7 +115,7 @@ impl UdpFlow {
     /// as is usual for tunnels (RFC 6935 for IPv6).
     ///
     /// # Errors
-    /// The errors are those of [`UdpFlow::frame`]; `BadValue` for an ICMP echo over IPv6.
+    /// Returns the errors of [`UdpFlow::frame`], and `BadValue` for an ICMP echo over IPv6.
     pub fn frame_as(
         &self,
         transport: Protocol,

@@ -33,7 +33,7 @@ pub enum Fault {
 
 /// The offsets of a frame's headers in bytes from its start, and the fields that identify its flow. Checksums are not
 /// verified.
-// Two words that are assembled in registers. Separate fields would be written in small pieces, and a copy of the
+// The two words are assembled in registers. Separate fields would be written in small pieces, and a copy of the
 // structure would have to wait for these stores.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Headers {
@@ -433,7 +433,7 @@ mod tests {
         let mut three = vec![60, 0, 0, 0, 0, 0, 0, 0, 44, 1];
         three.extend([0; 14]);
         three.extend(fragment(1));
-        // Layer 3, fault, offsets of IP header, transport and end, fragment, ports.
+        // The columns are layer 3, fault, the offsets of IP header, transport and end, fragment, and ports.
         let some = Some((1000, 2000));
         let (ip4, ip6, other) = (Layer3::Ipv4, Layer3::Ipv6, Layer3::Other);
         #[rustfmt::skip]

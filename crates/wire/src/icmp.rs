@@ -37,7 +37,7 @@ impl<B: SplitByteSlice> Icmpv4<B> {
     /// Makes a view over `message`. The checksum is not verified.
     ///
     /// # Errors
-    /// `Truncated` under 8 bytes.
+    /// Returns `Truncated` for fewer than 8 bytes.
     pub fn new(message: B) -> Result<Self, Error> {
         let (header, payload) = view::header(message, WHAT)?;
         Ok(Self { header, payload })
@@ -72,7 +72,7 @@ impl<B: ByteSlice> Icmpv4<B> {
     /// Verifies the checksum.
     ///
     /// # Errors
-    /// `BadChecksum`.
+    /// Returns `BadChecksum` if the checksum is wrong.
     pub fn verify_checksum(&self) -> Result<(), Error> {
         if self.sum().is_valid() {
             Ok(())
@@ -142,7 +142,7 @@ impl Icmpv4Repr {
     /// Reads the header; [`Icmpv4::verify_checksum`] verifies it.
     ///
     /// # Errors
-    /// No errors at present; all representations share this signature.
+    /// Returns no errors at present; all representations share this signature.
     pub fn parse<B: ByteSlice>(view: &Icmpv4<B>) -> Result<Self, Error> {
         let rest @ [a, b, c, d] = view.rest();
         let identifier = u16::from_be_bytes([a, b]);
@@ -167,7 +167,7 @@ impl Icmpv4Repr {
     /// Once the payload is written, [`Icmpv4::fill_checksum`] completes it.
     ///
     /// # Errors
-    /// `Truncated` if the header does not fit.
+    /// Returns `Truncated` if the header does not fit.
     pub fn emit<'a>(&self, message: &'a mut [u8]) -> Result<Icmpv4<&'a mut [u8]>, Error> {
         let echo = |identifier: u16, sequence: u16| {
             let ([a, b], [c, d]) = (identifier.to_be_bytes(), sequence.to_be_bytes());

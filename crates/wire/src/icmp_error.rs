@@ -66,13 +66,13 @@ impl IcmpError {
     }
 }
 
-/// Writes an ICMP error from address `from` to the sender of `frame`, addressed to the device that the frame came from.
-/// Returns its length in bytes.
+/// Writes an ICMP error from address `from` to the sender of `frame`. The error is addressed to the device from which
+/// the frame came. Returns the length of the error frame in bytes.
 ///
-/// Returns None if no error may be sent: about ICMP errors and redirects, later fragments, and packets not from one
-/// sender to one receiver. The same holds for IPv4 packets that are too big but may be fragmented (RFC 1122 section
-/// 3.2.2, RFC 1812 section 4.3.2.7, RFC 4443 section 2.4 e). It also returns None if `from` is of the other IP version,
-/// or the frame's IP header is invalid.
+/// Returns None if no error may be sent: about ICMP errors and redirects, later fragments, and packets that are not
+/// from one sender to one receiver. No error is sent either about IPv4 packets that are too big but may be fragmented
+/// (RFC 1122 section 3.2.2, RFC 1812 section 4.3.2.7, RFC 4443 section 2.4 e). Also returns None if `from` has the
+/// other IP version, or if the frame's IP header is invalid.
 pub fn icmp_error(
     frame: &[u8],
     error: IcmpError,

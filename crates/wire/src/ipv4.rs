@@ -43,8 +43,8 @@ impl<B: SplitByteSlice> Ipv4<B> {
     /// Makes a view over `bytes`. The header checksum is not verified.
     ///
     /// # Errors
-    /// `Truncated` if the header or the total length goes past the end, `BadVersion`, and `BadLength` if the header
-    /// length is under 20 bytes or over the total length.
+    /// Returns `Truncated` if the header or the total length goes past the end; `BadVersion` if the version is not 4;
+    /// and `BadLength` if the header length is under 20 bytes or over the total length.
     #[inline]
     pub fn new(bytes: B) -> Result<Self, Error> {
         let have = bytes.len();
@@ -192,7 +192,7 @@ impl<B: ByteSlice> Ipv4<B> {
     /// Verifies the header checksum.
     ///
     /// # Errors
-    /// `BadChecksum`.
+    /// Returns `BadChecksum` if the checksum is wrong.
     #[inline]
     pub fn verify_checksum(&self) -> Result<(), Error> {
         if self.header_sum().is_valid() {
@@ -281,7 +281,7 @@ impl<'a> Ipv4Repr<'a> {
     /// Reads and verifies the header; the reserved flag is dropped.
     ///
     /// # Errors
-    /// `BadChecksum`.
+    /// Returns `BadChecksum` if the checksum is wrong.
     #[expect(clippy::cast_possible_truncation, reason = "13 bits times 8")]
     pub fn parse<B: ByteSlice>(view: &'a Ipv4<B>) -> Result<Self, Error> {
         view.verify_checksum()?;
@@ -308,8 +308,8 @@ impl<'a> Ipv4Repr<'a> {
     /// Writes the header with its checksum to the front of `buffer` and views the packet.
     ///
     /// # Errors
-    /// `Truncated` if header and payload do not fit; `BadLength` if the options are over 40 bytes, the packet over
-    /// 65535, or either length or the fragment offset is no multiple of its unit.
+    /// Returns `Truncated` if header and payload do not fit; `BadLength` if the options are over 40 bytes, the packet
+    /// over 65535, or either length or the fragment offset is no multiple of its unit.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a header has at most 60 bytes"

@@ -71,7 +71,7 @@ impl<B: SplitByteSlice> Ipv6<B> {
     /// Makes a view over `bytes`.
     ///
     /// # Errors
-    /// `Truncated` if the header or the payload length goes past the end; `BadVersion`.
+    /// Returns `Truncated` if the header or the payload length goes past the end; `BadVersion` if the version is not 6.
     #[inline]
     pub fn new(bytes: B) -> Result<Self, Error> {
         let (header, rest) = view::header::<B, Header>(bytes, WHAT)?;
@@ -145,7 +145,7 @@ impl<B: ByteSlice> Ipv6<B> {
     /// The parser stops at any other header, and after the fragment header of a later fragment.
     ///
     /// # Errors
-    /// `Truncated` if an extension header goes past the payload.
+    /// Returns `Truncated` if an extension header goes past the payload.
     pub fn transport(&self) -> Result<Transport<'_>, Error> {
         let mut protocol = self.next_header();
         let mut rest = self.payload();
@@ -222,7 +222,7 @@ impl Ipv6Repr {
     /// Reads the header.
     ///
     /// # Errors
-    /// No errors at present; all representations share this signature.
+    /// Returns no errors at present; all representations share this signature.
     pub fn parse<B: ByteSlice>(view: &Ipv6<B>) -> Result<Self, Error> {
         Ok(Self {
             traffic_class: view.traffic_class(),
@@ -238,7 +238,7 @@ impl Ipv6Repr {
     /// Writes the header to the front of `buffer` and views the packet.
     ///
     /// # Errors
-    /// `Truncated` if header and payload do not fit; `BadLength` if the payload is over 65535 bytes.
+    /// Returns `Truncated` if header and payload do not fit; `BadLength` if the payload is over 65535 bytes.
     pub fn emit<'a>(&self, buffer: &'a mut [u8]) -> Result<Ipv6<&'a mut [u8]>, Error> {
         let Ok(payload_len) = u16::try_from(self.payload_len_bytes) else {
             let (length, min, max) = (self.payload_len_bytes, 0, 0xffff);

@@ -1,9 +1,9 @@
 //! Parsing and building of frames: no I/O, no unsafe code, no allocation on the data path.
 //!
-//! Each protocol is one file in two parts. A *view* (`Udp<B>`) reads bytes in place: its constructor checks every
-//! length once, so its accessors cannot fail; over `&mut [u8]` it also sets fields. A *representation* (`UdpRepr`) is
-//! the header as a value: `parse` reads it from a view, `emit` writes it to the front of a buffer. Emitting a parsed
-//! header gives the same bytes again.
+//! Each protocol is one file in two parts. A *view* (`Udp<B>`) reads bytes in place. Its constructor checks every
+//! length once, so its accessors cannot fail; a view over `&mut [u8]` also sets fields. A *representation* (`UdpRepr`)
+//! is the header as a value: `parse` reads the value from a view, `emit` writes it to the front of a buffer. Emitting a
+//! parsed header gives the same bytes again.
 //!
 //! ```
 //! use taut_wire::{EtherType, Ethernet, Ipv4, Udp, UdpFlow};

@@ -50,7 +50,7 @@ impl<B: SplitByteSlice> Neighbour<B> {
     /// Makes a view over `message`. The checksum is not verified.
     ///
     /// # Errors
-    /// `Truncated` under 24 bytes; `BadValue` for any other message.
+    /// Returns `Truncated` for fewer than 24 bytes; `BadValue` for any other message.
     pub fn new(message: B) -> Result<Self, Error> {
         let (message, options) = view::header::<B, Message>(message, WHAT)?;
         if ![SOLICITATION, ADVERTISEMENT].contains(&message.kind) || message.code != 0 {
@@ -74,7 +74,8 @@ impl<B: ByteSlice> Neighbour<B> {
         self.message.target.into()
     }
 
-    /// Returns the MAC address in its options: the sender's in a solicitation, the target's in an advertisement.
+    /// Returns the MAC address in the message's options: the sender's in a solicitation, the target's in an
+    /// advertisement.
     pub fn mac(&self) -> Option<Mac> {
         let wanted = if self.is_solicitation() {
             SOURCE_ADDRESS
@@ -99,7 +100,7 @@ impl<B: ByteSlice> Neighbour<B> {
     /// Verifies the checksum over the message and the pseudo header of its IPv6 packet.
     ///
     /// # Errors
-    /// `BadChecksum`.
+    /// Returns `BadChecksum` if the checksum is wrong.
     pub fn verify_checksum(&self, pseudo_header: Sum) -> Result<(), Error> {
         let sum = Sum::of(self.message.as_bytes()).combine(Sum::of(&self.options));
         if sum.combine(pseudo_header).is_valid() {
@@ -138,7 +139,7 @@ impl NeighbourRepr {
     /// Writes the message, with its checksum, to the front of `buffer`.
     ///
     /// # Errors
-    /// `Truncated` if it does not fit.
+    /// Returns `Truncated` if it does not fit.
     pub fn emit(&self, buffer: &mut [u8], pseudo_header: Sum) -> Result<(), Error> {
         let (mut message, rest) = view::header::<_, Message>(buffer, WHAT)?;
         let (mut option, _) = view::header::<_, AddressOption>(rest, WHAT)?;
@@ -149,7 +150,7 @@ impl NeighbourRepr {
                 mac,
                 solicited,
             } => {
-                // The override flag: the receiver replaces an existing entry.
+                // The flags include the override flag: the receiver replaces an existing entry.
                 let flags = if solicited { 0x60 } else { 0x20 };
                 (ADVERTISEMENT, TARGET_ADDRESS, flags, target, mac)
             }

@@ -8,8 +8,8 @@
 //! | 4-7 | sequence number in the session |
 //! | 8-15 | send time, ns on a clock of the client |
 //!
-//! A reply is its request with different first two bytes. A reply is never a request, so two servers that send to each
-//! other stop after one datagram.
+//! A reply has the bytes of its request, except the first two. A reply is never a request, so two servers that send to
+//! each other stop after one datagram.
 
 /// The bytes before the filler, and the length of the shortest payload.
 pub const PROBE_BYTES: usize = 16;

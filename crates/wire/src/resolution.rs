@@ -1,5 +1,5 @@
-//! Address resolution as complete frames: requests for an address, and replies. ARP (RFC 826) and neighbour discovery
-//! (RFC 4861).
+//! Address resolution as complete frames: requests for an address, and replies, by ARP (RFC 826) and neighbour
+//! discovery (RFC 4861).
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,5 +1,5 @@
-//! The measurement timestamp: the first 18 bytes of a UDP payload, with flow, sequence number and send time of the
-//! packet.
+//! The measurement timestamp (stamp): the first 18 bytes of a UDP payload, with flow, sequence number and send time of
+//! the packet.
 //!
 //! A 64-byte frame leaves 18 bytes. All fields are big-endian: magic (16 bits), flow (16), sequence number (48), send
 //! timestamp (64). Every stamped packet has a correct UDP checksum, so the receiver can distinguish damaged packets
@@ -57,8 +57,8 @@ impl StampLayout {
     /// builds. In a GTP-U tunnel the user's packet is stamped.
     ///
     /// # Errors
-    /// The errors of its views; `BadValue` if it is not UDP over IPv4 or IPv6, or is a fragment; `BadLength` if the UDP
-    /// payload is under 18 bytes.
+    /// Returns the errors of the views of its headers; `BadValue` if `template` is not UDP over IPv4 or IPv6, or is a
+    /// fragment; `BadLength` if the UDP payload is under 18 bytes.
     pub fn new(template: &[u8]) -> Result<Self, Error> {
         let ethernet = Ethernet::new(template)?;
         let offset = ethernet.header_len_bytes();
@@ -172,7 +172,7 @@ impl StampLayout {
     /// Only the low 48 bits of `sequence` are sent; `stamp_ticks` is the sender's clock in raw cycles.
     ///
     /// # Errors
-    /// `Truncated` if `frame` ends before the stamp does.
+    /// Returns `Truncated` if `frame` ends before the stamp does.
     #[inline]
     pub fn write(
         &self,
@@ -188,7 +188,7 @@ impl StampLayout {
     /// template have other values. `varied` is the sum of these fields, as far as the UDP checksum covers them.
     ///
     /// # Errors
-    /// `Truncated` if `frame` ends before the stamp does.
+    /// Returns `Truncated` if `frame` ends before the stamp does.
     #[inline]
     pub fn write_varied(
         &self,
@@ -238,7 +238,7 @@ pub fn claimed_stamp(frame: &[u8]) -> Option<(Stamp, usize)> {
     Some((Stamp::from_payload(frame.get(offset..)?)?, offset))
 }
 
-/// The kind of a received frame for the measurement.
+/// The class of a received frame in the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// An undamaged frame of the measurement.
@@ -638,7 +638,7 @@ mod tests {
     fn packets_without_timestamp_or_with_other_ports_are_foreign() {
         let frame = stamped(v4(), 64, STAMP);
         assert_eq!(classify(&frame, PORT + 1), Received::Foreign);
-        // A frame to our port, undamaged, but without a stamp.
+        // The frame is undamaged and has a destination port of the measurement, but no stamp.
         assert_eq!(classify(&v4().frame(64).unwrap(), PORT), Received::Foreign);
         assert_eq!(
             classify(&tagged(v4()).frame(64).unwrap(), PORT),
@@ -677,7 +677,7 @@ mod tests {
     #[test]
     fn datagram_that_does_not_fill_its_packet_is_corrupt() {
         let mut frame = stamped(v4(), 66, STAMP);
-        // The length is two less, and two bytes after it are two more, so the sum stays correct.
+        // The length is lowered by two, and the two bytes after it are raised by two, so the sum stays correct.
         frame[39] -= 2;
         frame[61] += 2;
         assert_eq!(classify(&frame, PORT), Received::Corrupt);

@@ -63,7 +63,7 @@ impl<B: SplitByteSlice> Tcp<B> {
     /// Makes a view over `bytes`. The checksum is not verified.
     ///
     /// # Errors
-    /// `Truncated` if the header goes past the end; `BadLength` if the data offset is under 20 bytes.
+    /// Returns `Truncated` if the header goes past the end; `BadLength` if the data offset is under 20 bytes.
     #[inline]
     pub fn new(bytes: B) -> Result<Self, Error> {
         let have = bytes.len();
@@ -159,7 +159,7 @@ impl<B: ByteSlice> Tcp<B> {
     /// Verifies the checksum.
     ///
     /// # Errors
-    /// `BadChecksum`.
+    /// Returns `BadChecksum` if the checksum is wrong.
     pub fn verify_checksum(&self, pseudo_header: Sum) -> Result<(), Error> {
         if pseudo_header.combine(self.sum()).is_valid() {
             Ok(())
@@ -208,7 +208,7 @@ impl<'a> TcpRepr<'a> {
     /// Reads the header; [`Tcp::verify_checksum`] verifies it.
     ///
     /// # Errors
-    /// No errors at present; all representations share this signature.
+    /// Returns no errors at present; all representations share this signature.
     pub fn parse<B: ByteSlice>(view: &'a Tcp<B>) -> Result<Self, Error> {
         Ok(Self {
             source_port: view.source_port(),
@@ -232,7 +232,8 @@ impl<'a> TcpRepr<'a> {
     /// Once the payload is written, [`Tcp::fill_checksum`] completes it.
     ///
     /// # Errors
-    /// `Truncated` if the header does not fit; `BadLength` if the options are over 40 bytes or no multiple of 4.
+    /// Returns `Truncated` if the header does not fit; `BadLength` if the options are over 40 bytes or no multiple of
+    /// 4.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a header has at most 60 bytes"
@@ -328,7 +329,7 @@ mod tests {
         fn parsed_tcp_headers_are_emitted_unchanged_and_agree_with_etherparse(
             mut bytes in proptest::collection::vec(any::<u8>(), 60..90), words in 5u8..16, a: [u8; 4], b: [u8; 4],
         ) {
-            // The reserved bits are zero, since the reference implementation does not keep them.
+            // The reserved bits are zero, because the reference implementation does not preserve them.
             bytes[12] = words << 4;
             let (source, destination) = (Ipv4Addr::from(a), Ipv4Addr::from(b));
             let length = bytes.len() as u16;

@@ -33,7 +33,7 @@ impl<B: SplitByteSlice> Udp<B> {
     /// Makes a view over `bytes`. The checksum is not verified.
     ///
     /// # Errors
-    /// `Truncated` if the header or the length goes past the end; `BadLength` if the length is under 8 bytes.
+    /// Returns `Truncated` if the header or the length goes past the end; `BadLength` if the length is under 8 bytes.
     #[inline]
     pub fn new(bytes: B) -> Result<Self, Error> {
         let have = bytes.len();
@@ -101,7 +101,7 @@ impl<B: ByteSlice> Udp<B> {
     /// over IPv6 the caller must reject it.
     ///
     /// # Errors
-    /// `BadChecksum`.
+    /// Returns `BadChecksum` if the checksum is wrong.
     #[inline]
     pub fn verify_checksum(&self, pseudo_header: Sum) -> Result<(), Error> {
         if self.checksum() == 0 || pseudo_header.combine(self.sum()).is_valid() {
@@ -149,7 +149,7 @@ impl UdpRepr {
     /// Reads the header; [`Udp::verify_checksum`] verifies it.
     ///
     /// # Errors
-    /// No errors at present; all representations share this signature.
+    /// Returns no errors at present; all representations share this signature.
     pub fn parse<B: ByteSlice>(view: &Udp<B>) -> Result<Self, Error> {
         Ok(Self {
             source_port: view.source_port(),
@@ -163,7 +163,7 @@ impl UdpRepr {
     /// Once the payload is written, [`Udp::fill_checksum`] completes it.
     ///
     /// # Errors
-    /// `Truncated` if header and payload do not fit; `BadLength` if they are over 65535 bytes.
+    /// Returns `Truncated` if header and payload do not fit; `BadLength` if they are over 65535 bytes.
     pub fn emit<'a>(&self, buffer: &'a mut [u8]) -> Result<Udp<&'a mut [u8]>, Error> {
         let total_len = HEADER_LEN_BYTES.saturating_add(self.payload_len_bytes);
         let Ok(length) = u16::try_from(total_len) else {

@@ -80,7 +80,8 @@ fn fuzz_bodies_survive_seeded_noise() {
     }
 }
 
-/// Returns a session establishment with a rule in a group in a group, and an element with each kind of address.
+/// Returns a session establishment message. It has a rule in a group within a group, and an element with each kind of
+/// address.
 fn establishment() -> Vec<u8> {
     use taut_wire::pfcp::{ElementType, MessageType, Writer};
     let mut pdi = Writer::group();
@@ -186,7 +187,7 @@ fn no_frame_up_to_128_bytes_makes_a_parser_overrun() {
         }
         read
     };
-    // The other tests end long before, so that their cores are free.
+    // The other tests finish long before this one, so their cores are free.
     let read: u32 = std::thread::scope(|scope| {
         let threads = kinds.map(|kind| scope.spawn(move || read_all(kind)));
         threads.map(|it| it.join().unwrap()).into_iter().sum()

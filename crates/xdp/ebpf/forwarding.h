@@ -60,7 +60,7 @@ static __always_inline long leave_through(struct xdp_md *context, __u32 exit, st
 	return verdict;
 }
 
-/* Does the same with the only interface. */
+/* Sends a frame through the only egress interface of the program, like leave_through. */
 static __always_inline long leave(struct xdp_md *context, struct counters *counters, __u64 bytes)
 {
 	return leave_through(context, 0, counters, bytes);

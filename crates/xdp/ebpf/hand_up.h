@@ -16,11 +16,11 @@ struct {
 	__uint(max_entries, 4096);
 } up SEC(".maps");
 
-/* Returns 0 if the ring is full. */
+/* Passes the frame up to the process. Returns 0 if the ring is full, or if the frame is empty or too long. */
 static __always_inline int hand_up(struct xdp_md *context)
 {
-	/* It has 64 bits, because the compiler would compare a copy of a narrower one, and the verifier would not know
-	 * the limits of the original. */
+	/* The length has 64 bits, because the compiler would compare a copy of a narrower number, and the verifier would
+	 * not know the limits of the original. */
 	__u64 bytes = context->data_end - context->data;
 	struct handed_up *copy;
 

@@ -3,7 +3,7 @@
 #include "xdp_types.h"
 #include <bpf/bpf_helpers.h>
 
-/* The source of an address in a frame that leaves. */
+/* The origin of an address in a frame that leaves. */
 enum origin {
 	OF_DESTINATION,
 	OF_SOURCE,
@@ -32,7 +32,7 @@ static __always_inline void set_address(__u16 *to, __u8 origin, const volatile _
 	}
 }
 
-/* Returns 0 for a frame that lacks the addresses to change. */
+/* Changes the addresses of a frame. Returns 0 for a frame that lacks the addresses to change. */
 static __always_inline int change_header(const volatile struct header_change *change, void *data, void *end)
 {
 	struct ethernet_header *frame = data;

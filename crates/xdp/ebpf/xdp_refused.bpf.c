@@ -1,5 +1,5 @@
-/* Counts the frames that a redirect did not deliver. xdp_forward.bpf.c has passed them on by then and is not
- * informed. */
+/* Counts the frames that a redirect did not deliver. The kernel does not report them to xdp_forward.bpf.c, which has
+ * passed them on before. */
 #include "xdp_types.h"
 #include <bpf/bpf_helpers.h>
 
@@ -20,7 +20,7 @@ struct net_device {
 } OF_THE_KERNEL;
 
 /* A path from one interface to another in the namespace with that cookie, or (0, map, 0) for frames that did not reach
- * an interface. Written by crates/xdp/src/forward/refused.rs. */
+ * an interface. Written by crates/xdp/src/forward/refusals.rs. */
 struct way {
 	__u64 namespace;
 	__u32 from;

@@ -53,7 +53,7 @@ static __always_inline __u64 address(const __u16 *of)
 	return (__u64)bpf_ntohs(of[0]) << 48 | (__u64)bpf_ntohs(of[1]) << 32 | (__u64)bpf_ntohs(of[2]) << 16;
 }
 
-/* Returns 0 for a frame with fields that rules may match and that are not parsed here. */
+/* Reads the key of a frame. Returns 0 for a frame with fields that rules may match and that are not parsed here. */
 static __always_inline int read_key(struct xdp_md *context, __u64 *key)
 {
 	void *data = (void *)(long)context->data;
@@ -110,7 +110,7 @@ static __always_inline struct rule *find(const __u64 *key)
 	return 0;
 }
 
-/* Returns 0 for a frame without MAC addresses. */
+/* Sets the addresses that the rule specifies. Returns 0 for a frame without MAC addresses. */
 static __always_inline int set_addresses(struct xdp_md *context, const struct rule *rule)
 {
 	void *data = (void *)(long)context->data;

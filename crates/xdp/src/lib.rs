@@ -2,16 +2,16 @@
 //! maps and reads their counters.
 //!
 //! The programs are written in C (`ebpf/`), compiled by clang when this crate is built, and included in the binary.
-//! [`forward::KernelForwarder`] attaches one to each interface of a chain, which passes frames to another interface. A
-//! [`forward::KernelProgram`] determines the processing: a change of addresses, [`functions::KernelFunctions`] in
-//! order, or a function's own [`upcall::UpcallPrograms`]. The last pass undecided frames up: a
-//! [`gateway::KernelGateway`], a [`router::KernelRouter`] or a [`switch::KernelSwitch`]. [`wire_tap::WireTap`] observes
-//! packets on veth links. Everything attached is tied to descriptors of this process, so that nothing remains in the
-//! kernel when it ends.
+//! [`forward::KernelForwarder`] attaches a program to each interface of a chain; the program passes frames to another
+//! interface. A [`forward::KernelProgram`] determines the processing: a change of addresses,
+//! [`functions::KernelFunctions`] in order, or a function's own [`upcall::UpcallPrograms`]. Upcall programs pass
+//! undecided frames up to the process; a [`gateway::KernelGateway`], a [`router::KernelRouter`] and a
+//! [`switch::KernelSwitch`] have such programs. [`wire_tap::WireTap`] observes packets on veth links. Everything
+//! attached is tied to descriptors of this process, so that nothing remains in the kernel when the process ends.
 //!
-//! Begin with `program.rs`, which loads and attaches. The `af_xdp` ports use it as well: this crate is therefore below
-//! the ports, identifies interfaces by name, and does not use batches. It is built with feature `xdp`; without it the
-//! same API exists and returns an error at the start.
+//! Begin with `program.rs`, which loads and attaches. The `af_xdp` ports use that file as well: this crate is therefore
+//! below the ports, identifies interfaces by name, and does not use batches. The crate needs feature `xdp`; in builds
+//! without the feature, the same API exists and returns an error at the start.
 //!
 //! # Forwarding and functions
 //!
@@ -25,11 +25,11 @@
 //!
 //! # Gateway, router and switch
 //!
-//! The gateway's program looks bearers up in a map whose entries are those of the worker's table. The control plane
-//! finds the map in the `Shared` state of the function, and writes it before it writes to the ring of each worker. The
-//! router's maps of IPv4 routes and next hops also have the entries of the worker's tables and are mapped into this
-//! process. A change copies each affected entry by one store. A worker in user space receives the frames that the
-//! programs pass up ([`upcall::UpcallPrograms`]).
+//! The gateway's program looks bearers up in a map that has the same entries as the worker's table. The control plane
+//! finds the map in the `Shared` state of the function, and writes to the map before it writes to the ring of each
+//! worker. The router's maps of IPv4 routes and next hops also have the entries of the worker's tables and are mapped
+//! into this process. A change copies each affected entry by one store. A worker in user space receives the frames that
+//! the programs pass up ([`upcall::UpcallPrograms`]).
 //!
 //! # Wiretap
 //!

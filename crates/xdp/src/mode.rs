@@ -7,12 +7,12 @@ use std::fmt;
 pub enum Mode {
     /// In the interface's driver, before the kernel makes its own packet structure.
     Native,
-    /// After the driver: it works for every driver, and is slower.
+    /// After the driver; this mode works for every driver, and is slower.
     Generic,
 }
 
 impl Mode {
-    /// Returns the modes to try, in order, for that value of the option `mode`. Without a value, the native mode comes
+    /// Returns the modes to try, in order, for a value of the option `mode`. Without a value, the native mode comes
     /// first.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! Loads an XDP program and attaches it to an interface for the lifetime of the process, however that ends (a
-//! `bpf_link` that only this process holds open).
+//! Loads an XDP program and attaches it to an interface by a `bpf_link` that only this process has open. The attachment
+//! ends with the process, however the process ends.
 
 use crate::Mode;
 use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
@@ -13,17 +13,17 @@ use std::time::Duration;
 use taut_sys::Error;
 
 /// Time after which every CPU has finished running a replaced program, for kernels on which the process cannot wait for
-/// that.
+/// the CPUs.
 const LONGEST_RUN: Duration = Duration::from_millis(50);
 
-/// The compiled program that passes frames to AF_XDP sockets (`ebpf/xdp_to_socket.bpf.c`); those ports define its
-/// constants.
+/// The compiled program that passes frames to AF_XDP sockets (`ebpf/xdp_to_socket.bpf.c`); the `af_xdp` ports define
+/// the program's constants.
 pub const TO_SOCKET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_to_socket.bpf.o"));
 
 /// Opens a compiled object, writes its constants (into the program's only `const volatile`), and loads it.
 ///
 /// # Errors
-/// The kernel rejects it; the error names `what`.
+/// The kernel rejects the program; the error names `what`.
 pub fn load(what: &str, object: &[u8], constants: &[u8]) -> Result<Object, Error> {
     load_adjusted(what, object, constants, |_| Ok(()))
 }
@@ -87,7 +87,7 @@ pub(crate) fn load_adjusted(
 /// Returns true if the verifier allows this process the same programs as root.
 fn may_have_any_program() -> bool {
     let root = CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN;
-    // If that is unknown, the verifier's own message is more useful.
+    // If the capabilities are unknown, the verifier's own message is more useful.
     capabilities(None).map_or(true, |own| own.effective.intersects(root))
 }
 
@@ -155,7 +155,8 @@ pub fn map<'a>(object: &'a Object, name: &str) -> io::Result<libbpf_rs::Map<'a>>
         .ok_or_else(|| io::Error::other(format!("the XDP program has no map \"{name}\"")))
 }
 
-/// Makes an object that is not loaded yet use maps of a loaded one, so that their contents continue.
+/// Makes an object that is not loaded yet use maps of a loaded object, so that the new program continues with their
+/// contents.
 ///
 /// # Errors
 /// A map does not exist, or has another type.
@@ -178,12 +179,13 @@ pub(crate) fn share_maps(
 pub(crate) fn wait_for_replaced() {
     // The kernel frees programs by RCU, and this call waits for RCU as well.
     if membarrier(MembarrierCommand::Global).is_err() {
-        // It fails if CPUs have no timer tick; programs run for microseconds.
+        // The call fails if CPUs run without a timer tick. A sleep suffices then, because programs run for
+        // microseconds.
         std::thread::sleep(LONGEST_RUN);
     }
 }
 
-/// A program attached to an interface, which dropping detaches.
+/// A program attached to an interface; dropping the value detaches the program.
 #[derive(Debug)]
 pub struct Attachment {
     link: OwnedFd,
@@ -195,7 +197,7 @@ impl Attachment {
     /// Attaches the object's only program to the interface `name` with that index, in the first of `modes` that works.
     ///
     /// # Errors
-    /// No mode works; the error is that of the last one.
+    /// No mode works; the error is that of the last mode.
     pub fn new(
         what: &str,
         object: &Object,
@@ -228,7 +230,7 @@ impl Attachment {
     /// The kernel reports an error, `ENOLINK` if the interface does not exist; the current program continues.
     pub(crate) fn replace(&self, object: &Object) -> io::Result<()> {
         let program = only_program(object)?;
-        // SAFETY: both descriptors are open, and no options is an option.
+        // SAFETY: both descriptors are open, and the pointer to options may be null.
         let answer = unsafe {
             libbpf_sys::bpf_link_update(
                 self.link.as_raw_fd(),
@@ -245,13 +247,14 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        // Closing the link does this too, but not while a process just forked has it open as well.
-        // SAFETY: the call takes a descriptor, which is open.
+        // Closing the link detaches the program too, but not while a process that was just forked also has the link
+        // open.
+        // SAFETY: the call needs only a descriptor, and the descriptor is open.
         unsafe { libbpf_sys::bpf_link_detach(self.link.as_raw_fd()) };
     }
 }
 
-/// Describes why no mode worked, from the kernel's error for the last one.
+/// Describes why no mode worked, from the kernel's error for the last mode.
 fn not_attached(what: &str, name: &str, error: io::Error) -> Error {
     let needs = match error.raw_os_error() {
         Some(libc::EOPNOTSUPP) => {
@@ -305,7 +308,7 @@ fn link(object: &Object, interface: u32, mode: Mode) -> io::Result<OwnedFd> {
         flags: mode.flags(),
         ..Default::default()
     };
-    // SAFETY: the program is loaded, and the options say their own size.
+    // SAFETY: the program is loaded, and the options contain their own size.
     let answer = unsafe {
         libbpf_sys::bpf_link_create(
             program.as_fd().as_raw_fd(),
@@ -317,7 +320,7 @@ fn link(object: &Object, interface: u32, mode: Mode) -> io::Result<OwnedFd> {
     if answer < 0 {
         return Err(io::Error::from_raw_os_error(-answer));
     }
-    // SAFETY: a fresh descriptor that nobody else has.
+    // SAFETY: the kernel has just returned this descriptor, so nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(answer) })
 }
 
@@ -334,8 +337,8 @@ fn attached(interface: u32) -> Option<u32> {
     (answer == 0 && id != 0).then_some(id)
 }
 
-/// Returns whether the interface's driver sends frames that XDP programs redirect to it; none if the kernel does not
-/// report it (before Linux 6.3).
+/// Returns true if the interface's driver sends frames that XDP programs redirect to it, and false if it does not.
+/// Returns none if the kernel does not report it (before Linux 6.3).
 pub(crate) fn takes_redirected(interface: u32) -> Option<bool> {
     /// `NETDEV_XDP_ACT_NDO_XMIT` of linux/netdev.h.
     const SENDS_REDIRECTED: u64 = 1 << 2;
@@ -343,7 +346,7 @@ pub(crate) fn takes_redirected(interface: u32) -> Option<bool> {
         sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
         ..Default::default()
     };
-    // SAFETY: the options say their own size, and the call writes no more.
+    // SAFETY: the options contain their own size, and the call writes no more than that.
     let answer = unsafe { libbpf_sys::bpf_xdp_query(interface as i32, 0, &raw mut options) };
     (answer == 0 && options.feature_flags != 0)
         .then_some(options.feature_flags & SENDS_REDIRECTED != 0)
@@ -355,7 +358,7 @@ pub(crate) fn namespace_of(socket: impl AsFd) -> io::Result<u64> {
     const SO_NETNS_COOKIE: libc::c_int = 71;
     let mut cookie = 0_u64;
     let mut len = size_of::<u64>() as u32;
-    // SAFETY: the kernel writes at most `len` bytes, the size of what it is given.
+    // SAFETY: the kernel writes at most `len` bytes, which is the size of the buffer.
     let answer = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),

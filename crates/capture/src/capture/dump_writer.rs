@@ -60,9 +60,10 @@ fn write_dumps(
     let mut running: Vec<Dump> = Vec::new();
     let mut flushed = Instant::now();
     loop {
-        // Acquire: read before the requests below, so that no dump begins after the end.
+        // Acquire: this time is read before the requests below, so that no dump begins after the capture's end.
         let looked_ns = together.looked_ns.load(Ordering::Acquire);
-        // Read before the dumps that begin, so that a dump that ends because of another one is never extended.
+        // The end times are read before the requests to begin dumps. A dump that ends because its trigger begins
+        // another dump is therefore never extended.
         let untils = together
             .states
             .iter()
@@ -91,7 +92,7 @@ fn write_dumps(
                 );
                 has_more |= looked == AT_ONCE;
                 if looked < AT_ONCE && looked_ns > until_ns {
-                    // After the flush it is known which packets were written.
+                    // Only after the flush does the dump's result count which packets were written.
                     shared.iter_mut().for_each(Output::flush);
                     ended.push(dump.end());
                     return None;

@@ -33,7 +33,7 @@ pub(super) fn look(
     loop {
         let is_over = together.stop.load(Ordering::Acquire);
         let now_ns = clock.now();
-        // Read before the requests of the analysers, so that these are complete up to that time.
+        // This time is read before the requests of the analysers, so that all requests up to this time are processed.
         let analysed = together.analysers.iter().map(analyser::Shown::analysed_ns);
         let analysed_ns = analysed.min().unwrap_or(u64::MAX);
         firing.fire_asked(now_ns);
@@ -86,7 +86,7 @@ pub(super) fn look(
     }
 }
 
-/// The state of the triggers that are about packets.
+/// The state of the triggers whose conditions concern packets.
 struct Watching<'a> {
     triggers: &'a [Trigger],
     /// Indices of the triggers with a filter, in the order of the filters in `many`.
@@ -116,7 +116,7 @@ impl<'a> Watching<'a> {
         }
     }
 
-    /// Fires the triggers that a packet fires.
+    /// Fires the triggers whose condition this packet meets.
     #[inline(always)]
     fn see(&mut self, record: &Record<'_>, clock: &PacketClock, firing: &mut Firing<'_>) {
         if self.with_filters.is_empty() {
@@ -183,7 +183,8 @@ impl<'a> Firing<'a> {
         let together = self.together;
         for (at, name) in counts {
             let grown = &together.states[*at].grown;
-            // Reading first usually leaves the cache line with the thread that writes it.
+            // A plain load comes first, because it usually leaves the cache line with the core of the thread that
+            // writes it.
             if grown.load(Ordering::Relaxed) > 0 {
                 let by = grown.swap(0, Ordering::Relaxed);
                 self.fire(*at, now_ns, &format!("{name} grew by {by}"));

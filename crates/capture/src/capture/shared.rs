@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Time from a packet's timestamp until the packet is assumed to be readable. A producer takes the timestamps of a
-/// batch and publishes it without a pause, but may be preempted in between.
+/// Time from a packet's timestamp until the packet is assumed to be readable. A producer reads the timestamps of a
+/// batch and publishes the batch without a pause, but may be preempted between the two.
 const SLACK: Duration = Duration::from_millis(100);
 /// Maximum number of packets that are processed together.
 pub(super) const AT_ONCE: usize = 4096;

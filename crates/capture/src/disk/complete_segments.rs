@@ -60,7 +60,8 @@ impl Kept {
         for name in names {
             let bytes = match folder.open(&name.segment(), false) {
                 Ok(file) => file.metadata().map_err(failed)?.len(),
-                // The file is not from this program: its size counts as 0, and it is removed like any other.
+                // The file is not a segment of this program: its size counts as 0, and it is removed like any other
+                // file.
                 Err(_) => 0,
             };
             let index_bytes = folder.open(&name.index(), false).and_then(|file| {
@@ -119,7 +120,7 @@ impl Kept {
         });
     }
 
-    /// Adds a segment that has to be read for its index.
+    /// Adds a segment that has to be read before its index can be created.
     pub(super) fn add_unread(&mut self, name: Name, bytes: u64) {
         self.push(name, bytes);
         self.owed.push_back(name);
@@ -138,7 +139,7 @@ impl Kept {
         let Some(name) = self.segments.front().map(|oldest| oldest.name) else {
             return Ok(false);
         };
-        // The thread would otherwise leave an index of a removed segment.
+        // Without waiting for the thread, it could write an index for a removed segment.
         if let Some(job) = self.job.take_if(|job| job.name == name) {
             let _ = job.thread.join();
         }
@@ -149,7 +150,7 @@ impl Kept {
         Ok(true)
     }
 
-    /// Takes a finished index, and starts the next pending one.
+    /// Accepts the index that the thread has finished, and starts the next pending one.
     pub(super) fn work_off(&mut self) {
         self.end_job(false);
         self.pause = self.pause.saturating_sub(1);
@@ -161,7 +162,7 @@ impl Kept {
         }
     }
 
-    /// Waits until each segment has an index, or one could not be created.
+    /// Waits until each segment has an index or the attempt to create its index has failed.
     pub(super) fn settle(&mut self) {
         self.end_job(true);
         for _ in 0..self.owed.len() {
@@ -193,7 +194,7 @@ impl Kept {
         }
     }
 
-    /// Accepts the result of the thread; waits for it if `wait`.
+    /// Accepts the result of the thread; waits for the thread if `wait` is set.
     pub(super) fn end_job(&mut self, wait: bool) {
         let is_over = |job: &mut Job| wait || job.thread.is_finished();
         let Some(job) = self.job.take_if(is_over) else {
@@ -230,7 +231,7 @@ fn write_index(folder: &Folder, name: Name, bytes: u64, finished: &Finished) -> 
 fn mend(folder: &Folder, name: Name) -> io::Result<Made> {
     let file = folder.open(&name.segment(), true)?;
     let (bytes, finished) = recover(&file, name.zstd)?;
-    // A compressed segment that is damaged at its start stays, as other tools may recover a part.
+    // A compressed segment that is damaged at its start is not removed, as other tools may recover a part of it.
     let is_beyond_us = name.zstd && bytes > BLOCK_BYTES as u64;
     if finished.packets() == 0 && !is_beyond_us {
         folder.remove(name)?;

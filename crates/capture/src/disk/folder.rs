@@ -95,7 +95,7 @@ fn without_zstd(text: &str) -> (&str, bool) {
     }
 }
 
-/// An open folder: names are looked up in this folder, also after its path has changed.
+/// An open folder. Names are looked up in this folder even after its path has changed.
 #[derive(Debug)]
 pub(super) struct Folder {
     fd: OwnedFd,
@@ -119,10 +119,11 @@ impl Folder {
         })
     }
 
-    /// Opens a folder of this user for writing, for this process alone; with `make`, creates it if it does not exist.
+    /// Opens a folder that this user owns for writing, exclusively for this process. With `make`, the folder is created
+    /// if it does not exist.
     ///
     /// # Errors
-    /// Returns the error of the system, the foreign owner, or that another process has the folder.
+    /// Returns the error of the system, or an error if another user owns the folder or another process writes into it.
     pub(super) fn take(path: &Path, make: bool) -> Result<Self, DiskError> {
         let failed = |e: io::Error| DiskError::folder(path, e);
         if make {
@@ -205,10 +206,10 @@ impl Folder {
         Ok(())
     }
 
-    /// Opens a file for reading, and for truncation as well if `to_change`.
+    /// Opens a file for reading, and for truncation as well if `to_change` is set.
     ///
     /// # Errors
-    /// Returns the error of the system, or that it is no file.
+    /// Returns the error of the system, or an error if the entry is not a regular file.
     pub(super) fn open(&self, name: &str, to_change: bool) -> io::Result<File> {
         let access = match to_change {
             true => OFlags::RDWR,

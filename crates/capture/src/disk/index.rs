@@ -7,13 +7,14 @@
 //! | Part | Holds |
 //! |---|---|
 //! | page | number of keys (2 bytes), keys, zeros, CRC-32 (4 bytes) |
-//! | key | its code, less that of the key in front of it in the page; the length of its list twice, plus 1 for bits; the list: numbers |
-//! | list | nothing: all blocks; or the first block and the distances to the next ones; or the first block and bits from there on |
+//! | key | numbers: its code minus that of the previous key in the page; twice its list's length, plus 1 for bits |
+//! | | continued for each key: its list, as numbers |
+//! | list | empty: all blocks; or the first block and distances to the next; or the first block and bits from it on |
 //! | head | bytes, packets, first and last time of the segment (8 each), blocks, pages (4 each) |
-//! | | for each block first and last time (8 each), packets (4), bytes (3), kinds of keys that were given up (1), its place
-//! in the file (8), bytes there (4) |
-//! | | for each page its first key (8) |
-//! | end | a word that tells the format (8), bytes of the head (4), CRC-32 of head, word and length (4) |
+//! | | for each block: first and last time (8 each), packets (4), bytes (3), kinds of keys that were dropped (1) |
+//! | | continued for each block: its offset in the file (8), its bytes in the file (4) |
+//! | | for each page: its first key (8) |
+//! | end | a word that identifies the format (8), bytes of the head (4), CRC-32 of head, word and length (4) |
 //!
 //! Numbers in pages have 7 bits per byte, the lowest first; the top bit is set if more bytes follow.
 
@@ -41,7 +42,7 @@ const FIRST_READ_BYTES: usize = 32 << 10;
 /// Number of slots in the table of fingerprints of a block.
 const SEEN: usize = 1 << 14;
 const SEEN_SHIFT: u32 = 64 - SEEN.trailing_zeros();
-/// Multiplier that spreads a code over all bits (2^64 divided by the golden ratio).
+/// Multiplier that spreads the bits of a code over the whole word (2^64 divided by the golden ratio).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Maximum number of keys of a block: limits memory (8 bytes each) and the size of the index.
@@ -53,7 +54,8 @@ const ENTRY_BYTES: u64 = 12;
 pub(super) const fn most_bytes(segment_bytes: u64) -> u64 {
     let blocks = segment_bytes.div_ceil(BLOCK_BYTES as u64);
     let keys = blocks * MOST_KEYS as u64 * ENTRY_BYTES;
-    // An entry that does not fit leaves the end of a page empty: a list has at most one bit for each block.
+    // An entry that does not fit leaves the end of a page empty. The empty part is bounded, because a list has at most
+    // one bit for each block.
     let pages = keys / (BODY_BYTES as u64 - 16 - blocks / 8) + 1;
     let head = FIXED_BYTES as u64 + blocks * BLOCK_ENTRY_BYTES as u64 + END_BYTES as u64;
     pages * (PAGE_BYTES as u64 + 8) + head
@@ -94,8 +96,8 @@ const NOTHING: BlockFacts = BlockFacts {
     given_up: 0,
 };
 
-/// The collector of index data while a segment is written. It stores up to [`MOST_KEYS`] of a block; if there are more,
-/// it gives up one kind of keys after the other, and the index records that.
+/// The collector of index data while a segment is written. It stores up to [`MOST_KEYS`] keys of a block. If a block
+/// has more, the collector drops one kind of keys after the other, and the index records which.
 #[derive(Debug)]
 pub(super) struct Gathered {
     /// Fingerprints of packets of this block whose keys are in `keys`, and fingerprints of these keys: most packets
@@ -118,7 +120,7 @@ impl Gathered {
         }
     }
 
-    /// Takes the collected data, and starts again.
+    /// Returns the collected data, and starts with an empty collector again.
     pub(super) fn take(&mut self) -> Finished {
         self.seen.fill(0);
         self.keys.clear();
@@ -152,8 +154,8 @@ impl Gathered {
         }
     }
 
-    /// Returns true if a fingerprint is known to have occurred in this block. Another fingerprint may have replaced it,
-    /// so false is no proof of its absence.
+    /// Returns true if a fingerprint is known to have occurred in this block. Another fingerprint may have replaced it
+    /// in the table, so false does not prove that it did not occur.
     #[inline]
     fn is_seen(&mut self, fingerprint: u64) -> bool {
         let place = &mut self.seen[(fingerprint >> SEEN_SHIFT) as usize];
@@ -472,7 +474,7 @@ impl<F: Source> Index<F> {
                 first_ns: long(at),
                 last_ns: long(at + 8),
                 packets: long(at + 16) as u32,
-                // No block is larger, whatever the file contains.
+                // The length is limited to that of a block, because the file is untrusted.
                 bytes: ((long(at + 16) >> 32) as u32 & 0xff_ffff).min(BLOCK_BYTES as u32),
                 given_up: (long(at + 16) >> 56) as u8,
                 stored: Stored {
@@ -644,7 +646,7 @@ mod tests {
                 let at = at.index(bytes.len());
                 bytes[at] = value;
             }
-            // Damaged data passes the checksums.
+            // The checksums are corrected, so that the damaged data reaches the parser.
             if is_mended {
                 mend(&mut bytes);
             }
@@ -713,7 +715,7 @@ mod tests {
     fn a_block_with_too_many_keys_omits_some_key_kinds() {
         let mut gathered = Gathered::new();
         let mut frame = [0; 60];
-        // UDP over IPv4.
+        // The frame is UDP over IPv4.
         frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
         frame[23] = 17;
         for flows in [10, 10_000, 10] {

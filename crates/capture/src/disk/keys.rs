@@ -1,4 +1,5 @@
-//! Keys: the properties by which packets are found on disk. Each frame has some; a query requests some.
+//! Keys: the properties by which packets are found on disk. Each frame has several keys, and a query requests some of
+//! them.
 //!
 //! A frame is parsed as leniently as by the filters of libpcap. Each field that a filter would read is read, even if
 //! the rest of the frame is truncated or wrong. `taut_wire::Headers` would reject frames of which only the beginning is
@@ -38,7 +39,8 @@ pub enum Key {
     },
 }
 
-/// Kinds of keys: the upper 8 bits of their codes. If not all keys fit, the first kinds are given up first.
+/// Kinds of keys: the upper 8 bits of their codes. If not all keys of a block fit, the kinds with the lowest numbers
+/// are dropped first.
 pub(super) const FLOW: u8 = 0;
 pub(super) const PORT: u8 = 1;
 pub(super) const IPV6: u8 = 2;
@@ -63,8 +65,8 @@ pub(super) fn kind(code: u64) -> u8 {
 }
 
 impl Key {
-    /// Returns the number of the key in the index. It is exact, except for IPv6 addresses and flows, of which it is a
-    /// hash.
+    /// Returns the number of the key in the index. The number is exact, except that for IPv6 addresses and flows it is
+    /// a hash.
     pub(super) fn code(self) -> u64 {
         match self {
             Self::Address(IpAddr::V4(address)) => ipv4(address.to_bits()),
@@ -149,7 +151,7 @@ impl Codes {
             codes: [0; 32],
             len: 0,
         };
-        // Truncated headers have no keys.
+        // The result is ignored, because truncated headers have no keys.
         let _ = codes.ethernet(frame);
         codes
     }

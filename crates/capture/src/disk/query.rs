@@ -1,4 +1,4 @@
-//! Finds packets in a ring with the indexes, also while the ring is written.
+//! Finds packets in a ring by its indexes, even while the ring is being written.
 
 use super::folder::{Folder, Name};
 use super::index::{Index, Where};
@@ -141,7 +141,7 @@ fn look_into(
     let file = folder.open(&name.segment(), false)?;
     let len = file.metadata()?.len();
     found.segments += 1;
-    // An index for another length belongs to an older state.
+    // An index for another length of the segment is outdated.
     let is_of_it = |index: &Index<File>| {
         let blocks = len.div_ceil(BLOCK_BYTES as u64);
         index.segment_bytes == len && (name.zstd || index.blocks.len() as u64 == blocks)

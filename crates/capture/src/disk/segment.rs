@@ -49,8 +49,8 @@ impl Buffer {
 
 /// A segment that is being written.
 ///
-/// It is written block by block: in place, so that the last block grows, or compressed, as successive frames. All
-/// frames together contain the bytes of the uncompressed file.
+/// The segment is written block by block. In an uncompressed file, the last block is written in place and grows. A
+/// compressed file consists of successive frames, which together contain the bytes of the uncompressed file.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) name: Name,
@@ -92,7 +92,7 @@ impl Segment {
         buffer: &mut Buffer,
     ) -> io::Result<Self> {
         let packer = name.zstd.then(Packer::new).transpose()?;
-        // Frames have any length, and direct I/O allows only complete sectors.
+        // Compressed files do not use direct I/O, because it allows only complete sectors and frames have any length.
         let (file, past_cache) = folder.create(&name.segment(), packer.is_none())?;
         buffer.cut(0);
         buffer.bytes.extend_from_slice(head);
@@ -120,7 +120,7 @@ impl Segment {
     /// Returns true if no further block fits after the buffered one.
     fn ends_with_block(&self) -> bool {
         let block_bytes = BLOCK_BYTES as u64;
-        // Incompressible data grows a little; and both this block and the next one have to fit.
+        // Incompressible data grows a little when it is compressed, and both this block and the next one have to fit.
         let most_stored = block_bytes + block_bytes / 8;
         let is_full = |it: &Written| it.before + 2 * most_stored > self.most_bytes;
         self.offset + block_bytes >= self.most_bytes || self.frames.as_ref().is_some_and(is_full)
@@ -137,7 +137,7 @@ impl Segment {
     pub(super) fn has_room(&self, bytes: usize, buffer: &Buffer) -> bool {
         let end = if self.is_last { self.end_bytes } else { 0 };
         let wanted = buffer.used() + bytes + end;
-        // The remaining space has to fit the block that fills it up.
+        // The remaining space has to be large enough for the padding block that fills it.
         wanted == BLOCK_BYTES || wanted + LEAST_BLOCK_BYTES <= BLOCK_BYTES
     }
 
@@ -178,8 +178,8 @@ impl Segment {
     }
 
     /// Writes the filled part of the block, and pads its last sector, so that the file ends with a complete block of
-    /// pcapng, or with a complete frame. If the disk is full, `free` is called once to free space; it returns whether
-    /// it did.
+    /// pcapng, or with a complete frame. If the disk is full, `free` is called once to free space; it returns true if
+    /// it freed some.
     pub(super) fn write_tail(
         &mut self,
         buffer: &mut Buffer,
@@ -295,7 +295,7 @@ impl Segment {
             return Ok(());
         };
         let bytes = &buffer.bytes[buffer.start + self.in_file..buffer.start + end];
-        // Empty frames are omitted: a reader takes a frame after a full block for one of the next block.
+        // Empty frames are omitted, because a reader assigns a frame after a full block to the next block.
         if bytes.is_empty() {
             return Ok(());
         }
@@ -336,7 +336,7 @@ fn write_all(
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => at += written,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            // The file system does not accept direct I/O for this write.
+            // The file system does not support direct I/O for this write, so it is repeated without.
             Err(e) if *past_cache && Errno::from_io_error(&e) == Some(Errno::INVAL) => {
                 let flags = fcntl_getfl(file)?;
                 fcntl_setfl(file, flags - OFlags::DIRECT)?;
@@ -412,8 +412,8 @@ impl Memory {
         })
     }
 
-    /// Reads a block of a file; bytes after the end of the file are missing. Returns none if it is damaged and cannot
-    /// be decompressed.
+    /// Reads a block of a file; bytes after the end of the file are missing. Returns `None` if the block is damaged and
+    /// cannot be decompressed.
     pub(super) fn read(
         &mut self,
         file: &File,
@@ -446,8 +446,9 @@ fn read_at<'a>(file: &File, to: &'a mut [u8], at: u64) -> io::Result<&'a [u8]> {
     Ok(&to[..filled])
 }
 
-/// Iterates over all blocks of a file with unknown locations, until `each` returns false. It gets the bytes of each
-/// block, its location, and whether it is the last one. Returns true if the file ends with a complete frame.
+/// Iterates over all blocks of a file whose locations are unknown, until `each` returns false. `each` gets the bytes of
+/// a block, the block's location, and whether the block is the last one. Returns true if the file ends with a complete
+/// frame.
 pub(super) fn each_block(
     file: &File,
     zstd: bool,
@@ -486,7 +487,7 @@ fn each_packed_block(
     while let Some((at, frame)) = frames.next()? {
         let len = match unpacker.unpack(frame, &mut block[filled..]) {
             Ok(len) => len,
-            // The content of a damaged frame is missing, and later content keeps its offset.
+            // The content of a damaged frame is skipped, so that later content keeps its offset.
             Err(_) => match content_bytes(frame).filter(|len| filled + len <= BLOCK_BYTES) {
                 Some(len) => {
                     block[filled..filled + len].fill(0);
@@ -567,8 +568,8 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// Reads a complete segment, as after its writer was killed: truncates broken bytes at its end, and collects the data
-/// of its index. Returns its length too.
+/// Reads a complete segment, for example after its writer was killed. Truncates broken bytes at the segment's end, and
+/// returns the resulting length and the data for its index.
 pub(super) fn recover(file: &File, zstd: bool) -> io::Result<(u64, Finished)> {
     let len = file.metadata()?.len();
     let mut gathered = Gathered::new();
@@ -595,8 +596,8 @@ pub(super) fn recover(file: &File, zstd: bool) -> io::Result<(u64, Finished)> {
         };
         true
     })?;
-    // A killed writer has left a part of a frame. After a frame with a damaged header there may be good ones, which
-    // cannot be found.
+    // A short rest is a part of a frame that a killed writer left. A longer rest may contain intact frames after a
+    // frame with a damaged header; they cannot be found, but stay in the file.
     let is_rest = !zstd || len - end <= most_frame_bytes(BLOCK_BYTES) as u64;
     if end < len && is_rest {
         file.set_len(end)?;

@@ -13,12 +13,12 @@ pub(super) mod faults {
         pub(in super::super) static ROOM: Cell<Option<usize>> = const { Cell::new(None) };
     }
 
-    /// Writes as the system does, or as a full disk does.
+    /// Writes to the file, or fails as on a full disk.
     pub(in super::super) fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<usize> {
         let Some(room) = ROOM.get() else {
             return file.write_at(bytes, at);
         };
-        // Complete sectors only.
+        // Only complete sectors are written.
         let len = bytes.len().min(room / 4096 * 4096);
         ROOM.set(Some(room - len));
         if len == 0 {
@@ -70,7 +70,7 @@ pub(super) fn settings(folder: &Path, segments: u64) -> Settings {
     }
 }
 
-/// Returns a frame of a flow with the requested number of bytes, if it can be so short.
+/// Returns a frame of a flow with the requested number of bytes, or the shortest possible frame if that is longer.
 pub(super) fn frame(flow: u8, bytes: usize) -> Vec<u8> {
     let payload = vec![flow; bytes.saturating_sub(60)];
     let ethernet = PacketBuilder::ethernet2([2; 6], [4; 6]);
@@ -171,7 +171,7 @@ pub(super) fn bytes_in(folder: &Path) -> u64 {
         .sum()
 }
 
-/// Copies the ring as a writer leaves it that is killed now.
+/// Copies the ring in the state in which a writer leaves it if it is killed at this moment.
 pub(super) fn killed(folder: &Path) -> (TempDir, PathBuf) {
     let (parent, copy) = place();
     fs::DirBuilder::new().create(&copy).unwrap();
@@ -187,7 +187,8 @@ fn a_ring_reads_back_as_it_was_written() {
     let packets = traffic(1, 12_000, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
     append(&mut writer, &packets);
-    // During writing, all but the buffered block is in the file; after a flush that is, too.
+    // During writing, all blocks except the buffered one are in the file; after a flush, the buffered block is in the
+    // file, too.
     let (found, counts) = everything(&folder);
     assert!(!found.is_empty() && packets.starts_with(&found));
     assert_eq!(counts.damaged, 0);
@@ -374,7 +375,7 @@ fn damage_is_counted_and_hides_only_the_damaged_block() {
     }
     let (found, counts) = ask(&folder, ALWAYS, wanted);
     assert!(counts.damaged > 0 && found == want);
-    // In the first block: its later bytes are lost, and nothing of the next block.
+    // The first block is damaged: its later bytes are lost, but nothing of the next block.
     let first = &files(&folder, ".pcapng")[0];
     let bytes = fs::read(first).unwrap();
     let mut at = 0;
@@ -468,7 +469,8 @@ fn a_ring_on_a_small_disk_removes_old_segments_early() {
     let packets = traffic(9, 12_000, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
     append(&mut writer, &packets[..6000]);
-    // The space that is freed is not that of this fault: each removed file frees the bytes of a segment.
+    // Removing a file frees the bytes of a segment, which the fault does not notice. The test therefore ends the fault
+    // as soon as a file was removed.
     let before = files(&folder, ".pcapng").len();
     faults::ROOM.set(Some(0));
     let mut told = 0;
@@ -682,7 +684,7 @@ fn any_key() -> impl Strategy<Value = Key> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
-    /// A query with an exact filter finds the same packets as a look at each packet.
+    /// A query with an exact filter finds the same packets as a search through all packets.
     #[test]
     fn indexed_queries_find_the_same_packets_as_an_exhaustive_search(
         seed: u64,
@@ -775,7 +777,7 @@ fn lines_of(program: &str, arguments: &[&str], file: &Path) -> Option<String> {
     };
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program}: {said}");
-    // The program warns root.
+    // The program warns if it is run by root; this warning is ignored.
     let complaint = said.lines().find(|line| !line.contains("dangerous"));
     assert_eq!(complaint, None);
     Some(String::from_utf8(output.stdout).unwrap())

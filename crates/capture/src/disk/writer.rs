@@ -12,7 +12,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Longest time for which a packet is in memory only, and interval of retries after a failure.
+/// Longest time for which a packet is only in memory. It is also the interval of retries after a failure.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The settings of a ring that is written.
@@ -49,8 +49,8 @@ impl Settings {
         }
     }
 
-    /// Returns the minimum size of a ring of such segments in bytes: one that is written, one before it, and their
-    /// indexes.
+    /// Returns the minimum size in bytes of a ring of such segments: the segment that is being written, the previous
+    /// one, and their indexes.
     pub fn least_bytes(segment_bytes: u64) -> u64 {
         2 * (segment_bytes + most_bytes(segment_bytes))
     }
@@ -85,10 +85,10 @@ impl Settings {
 /// It belongs to one thread. The cost per packet is a copy and a look at the headers; a full block (1 MiB) is written
 /// immediately, and the caller waits for that. A separate thread creates indexes. Memory: the block, and 8 bytes for
 /// each of at most 16,384 keys of each block (32 MiB for segments of 256 MiB). While an index is created, the keys of
-/// its segment take the same again, and the index up to 48 MiB.
+/// its segment take the same amount again, and the index takes up to 48 MiB.
 ///
 /// When the process is killed, the packets in memory are lost: up to one second. A power failure may also lose data
-/// that the file system has not written yet (ext4: 5 s), as nothing waits for that.
+/// that the file system has not written yet (ext4: 5 s), because the writer does not wait for the disk.
 #[derive(Debug)]
 pub struct Writer {
     settings: Settings,
@@ -102,7 +102,7 @@ pub struct Writer {
     last_ns: u64,
     counts: Written,
     last_tick: Option<Instant>,
-    /// True if the failure was reported, and nothing could be written since.
+    /// True if a failure was reported, and no write has succeeded since then.
     told: bool,
 }
 
@@ -257,8 +257,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Does periodic work: the caller calls it about ten times a second, with the time. Writes packets that have been
-    /// in memory for a second, and retries failed work.
+    /// Does periodic work: writes packets that have been in memory for a second, and retries failed work. The caller
+    /// calls this function about ten times a second with the current time.
     ///
     /// # Errors
     /// Returns the same errors as [`Writer::append`].
@@ -300,7 +300,7 @@ impl Writer {
         }
     }
 
-    /// Waits until each complete segment has an index, or one could not be created.
+    /// Waits until each complete segment has an index or the attempt to create its index has failed.
     pub fn settle(&mut self) {
         if let Some(kept) = &mut self.kept {
             kept.settle();
@@ -345,7 +345,7 @@ impl Writer {
         }
         self.gathered.take();
         if let Some(mut kept) = self.kept.take() {
-            // The thread has the folder open too, and with it the lock.
+            // The thread also holds the folder open, and with it the lock, so the retry has to wait for the thread.
             kept.end_job(true);
         }
         if std::mem::replace(&mut self.told, true) {
@@ -360,12 +360,13 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // A caller that needs the result calls `finish`.
+        // The result is ignored, because a caller that needs it calls `finish`.
         let _ = self.close();
     }
 }
 
-/// Removes the oldest segment when the disk is full before the limit of the ring. Returns true if there was one.
+/// Removes the oldest segment when the disk is full before the limit of the ring. Returns true if a segment was
+/// removed.
 fn free(kept: &mut Kept, counts: &mut Written) -> bool {
     let is_freed = kept.remove_oldest(counts).is_ok_and(|it| it);
     counts.removed_early += u64::from(is_freed);

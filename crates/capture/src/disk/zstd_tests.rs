@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Size of a segment: a few blocks.
+/// Size of a segment in bytes: a few blocks.
 const SEGMENT: u64 = 4 << 20;
 
 fn compressed(folder: &Path) -> Settings {
@@ -102,7 +102,7 @@ fn a_truncated_compressed_file_loses_only_its_last_frame() {
     assert!(ends.len() > 10 && ends.last() == Some(&whole.len()));
     let (parent, _) = place();
     let path = parent.path().join("cut");
-    // The lengths include those around the ends of the frames.
+    // The tested lengths include those around the ends of the frames.
     let around = ends.iter().flat_map(|end| end.saturating_sub(1)..=end + 1);
     let around = around.filter(|len| *len <= whole.len());
     for len in (0..=whole.len()).step_by(31).chain(around) {
@@ -112,7 +112,7 @@ fn a_truncated_compressed_file_loses_only_its_last_frame() {
         let want = ends.iter().rfind(|end| **end <= len).unwrap();
         assert_eq!((left, file.metadata().unwrap().len()), (*want as u64, left));
         let frames = ends.iter().position(|end| end == want).unwrap();
-        // The first frame has the head, and the last one the end.
+        // The first frame contains only the head of the file, and the last one its end.
         let packets = (frames.saturating_sub(1) * 20).min(200) as u64;
         assert_eq!(found.packets(), packets);
     }
@@ -155,7 +155,8 @@ fn a_damaged_zstd_frame_is_counted_and_hides_one_block() {
     let (found, counts) = everything(&folder);
     assert_eq!(counts.damaged, 1);
     assert!(found.len() > 1000 && packets.ends_with(&found));
-    // The same holds without an index, and with one created from the segment; nothing is truncated for that.
+    // A query finds the same packets without an index, and with an index created from the segment; creating the index
+    // truncates nothing.
     fs::remove_file(&files(&folder, ".zst.index")[0]).unwrap();
     let (again, counts) = everything(&folder);
     assert_eq!((counts.damaged, counts.without_index), (1, 1));

@@ -1,6 +1,6 @@
-//! The position of an error in an expression, which libpcap does not report.
+//! Finds the position of an error in an expression, because libpcap does not report it.
 //!
-//! A name that libpcap's reason quotes is searched in the expression. Otherwise prefixes of the expression are
+//! If libpcap's reason quotes a name, that name is searched in the expression. Otherwise prefixes of the expression are
 //! compiled: the shortest one with the same reason ends at the error. A prefix may have a syntax error only because it
 //! is incomplete. For syntax errors, a probe that libpcap's lexer rejects is therefore appended to each prefix. If
 //! libpcap reports the lexer's reason, its parser has accepted the prefix.
@@ -17,8 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum length of an expression whose prefixes are tried: libpcap's time is quadratic in the length.
 const LONGEST_TRIED_BYTES: usize = 8 << 10;
 
-/// Returns the column of the error with this reason, counted from 1; if something is missing at the end, it is one
-/// after the end.
+/// Returns the column of the error with this reason, counted from 1; if something is missing at the end of the
+/// expression, it is the column after the end.
 pub(super) fn of(text: &str, reason: &str) -> Option<usize> {
     let at = quoted(text, reason).or_else(|| by_beginnings(text, reason))?;
     Some(text[..at].chars().count() + 1)
@@ -61,7 +61,7 @@ fn by_beginnings(text: &str, reason: &str) -> Option<usize> {
             refused(&text[..end]).as_deref() != Some(reason)
         }
     };
-    // Prefixes of up to `good` tokens are good, those of `bad` are not.
+    // Prefixes of up to `good` tokens do not contain the error; prefixes of `bad` or more tokens do.
     let (mut good, mut bad) = (0, tokens.len() + 1);
     while bad - good > 1 {
         let middle = good.midpoint(bad);

@@ -1,8 +1,8 @@
-//! Evaluation of many filters on a frame: one look-up in a small table for each position that they test selects the
+//! Evaluates many filters on a frame. For each position that the filters test, one look-up in a small table selects the
 //! filters to run.
 //!
-//! One constraint is chosen from each alternative of a filter's needs: the one that the fewest frames and the fewest
-//! other filters have. A filter without known needs is run for every frame.
+//! From each alternative of a filter's needs, one constraint is chosen: the one that the fewest frames meet and the
+//! fewest other filters require. A filter without known needs is run for every frame.
 
 use super::needs::{Constraint, Place, Size};
 use super::{Filter, Needs};
@@ -109,7 +109,8 @@ impl Many {
                 continue;
             }
             for alternative in needs.alternatives() {
-                // The last one of equals is chosen for all filters alike, so that few positions have to be read.
+                // Among equally rare constraints, the one with the last position is chosen for every filter, so that
+                // few positions have to be read.
                 let rarest = alternative.iter().min_by_key(|c| {
                     let asked = Asked::by(c);
                     (shared[c] * commonness(c), std::cmp::Reverse(asked))
@@ -179,9 +180,9 @@ fn shared<'a>(all: impl Iterator<Item = &'a Needs>) -> HashMap<&'a Constraint, u
 fn commonness(constraint: &Constraint) -> u64 {
     let is_whole = constraint.mask == constraint.size.mask();
     match (constraint.size, constraint.place) {
-        // EtherTypes, also after tags.
+        // The number is an EtherType, possibly after VLAN tags.
         (Size::Half, Place::Fixed(12 | 16 | 20 | 24)) => 256,
-        // Words of IPv6 addresses, mostly.
+        // Complete words mostly belong to IPv6 addresses, in which zeros are common and other values are rare.
         (Size::Word, _) if is_whole && constraint.value == 0 => 64,
         (Size::Word, _) if is_whole => 1,
         (Size::Half, _) if is_whole => 4,

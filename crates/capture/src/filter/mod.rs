@@ -1,8 +1,8 @@
 //! Filters: expressions of pcap-filter(7), compiled by libpcap, verified, and evaluated on frames.
 //!
-//! An interpreter of our own evaluates filters (`program.rs`), so that a program of libpcap is verified once and cannot
-//! fail afterwards. The needs of a filter are the values that every matching frame contains (`needs.rs`). They tell
-//! which filters need not be evaluated at all (`many.rs`), and which keys a search on disk looks for.
+//! Filters are evaluated by taut's own interpreter (`program.rs`), which verifies a program of libpcap once, so that it
+//! cannot fail afterwards. The needs of a filter are the values that every matching frame contains (`needs.rs`). They
+//! show which filters need not be evaluated at all (`many.rs`), and which keys a query on disk searches for.
 
 mod column;
 mod many;
@@ -39,8 +39,8 @@ pub struct Filter {
 pub struct FilterError {
     /// The expression.
     pub text: String,
-    /// Position of the error: a character of the expression, counted from 1, or the one after its end; none if the
-    /// whole expression is wrong.
+    /// Position of the error: a character of the expression, counted from 1, or the position after its end. `None` if
+    /// the whole expression is wrong.
     pub column: Option<usize>,
     /// Description by libpcap.
     pub reason: String,

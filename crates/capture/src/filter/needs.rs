@@ -1,7 +1,7 @@
 //! Needs: the values that every frame matching a filter contains.
 //!
-//! All paths through a program that end by accepting are followed, and the comparisons that hold on a path are noted.
-//! Each path is an alternative. A frame that satisfies no alternative cannot match the filter, and keys that no
+//! The search follows all paths through a program that accept the frame, and notes the comparisons that hold on each
+//! path. Each path is an alternative. A frame that satisfies no alternative cannot match the filter, and keys that no
 //! alternative requires need not be searched.
 
 use super::program::{Op, Operation, SCRATCH_WORDS, Test, byte, half, word};
@@ -103,8 +103,8 @@ impl Needs {
         self.alternatives.iter().any(is_met)
     }
 
-    /// Returns the addresses, ports and protocols of each alternative; none for one that fixes neither an address nor a
-    /// port nor a protocol. Prefixes and ranges fix nothing.
+    /// Returns the addresses, ports and protocols of each alternative; `None` for an alternative that fixes neither an
+    /// address nor a port nor a protocol. Prefixes and ranges fix nothing.
     pub fn addresses(&self) -> Vec<Option<Endpoints>> {
         self.alternatives.iter().map(|a| endpoints(a)).collect()
     }
@@ -370,7 +370,7 @@ impl State {
             mask,
             value,
         };
-        // Earlier comparisons may decide.
+        // Earlier comparisons on the path may already decide the result.
         let known = self
             .constraints
             .iter()
@@ -452,7 +452,8 @@ impl State {
             Op::Negate => self.a = Known::Nothing,
             Op::CopyToX => self.x = self.a,
             Op::CopyFromX => self.a = self.x,
-            // The search handles jumps and returns, and operations are fused after it.
+            // Other operations do not occur here: the search handles jumps and returns itself, and operations are fused
+            // only after it.
             _ => self.a = Known::Nothing,
         }
     }
@@ -460,7 +461,7 @@ impl State {
 
 fn computed(a: Known, operation: Operation, k: u32) -> Known {
     match (a, operation) {
-        // A division by 0 has no result, as the frame is not accepted then.
+        // A division by 0 has no result, because the program then rejects the frame.
         (Known::Constant(a), _) => operation.of(a, k).map_or(Known::Nothing, Known::Constant),
         (Known::Field { place, size, mask }, Operation::And) => Known::Field {
             place,

@@ -1,8 +1,8 @@
 //! Programs of classic BPF, verified once and then run on frames. (S. McCanne, V. Jacobson: "The BSD Packet Filter",
 //! USENIX Winter 1993, section 3; edge cases of instructions are as in libpcap's `bpf_filter`.)
 //!
-//! Instructions are decoded into [`Op`]s with explicit jump targets. The most frequent pair, a load and a comparison of
-//! the loaded value, is a single operation.
+//! Instructions are decoded into [`Op`]s with explicit jump targets. The most frequent pair of instructions, a load and
+//! a comparison of the loaded value, becomes a single operation.
 
 use taut_sys::FilterInstruction;
 
@@ -191,8 +191,7 @@ impl Program {
     }
 
     /// Runs the program on a frame, which may have been longer on the wire. Returns the number of bytes of the packet
-    /// to keep. It is 0 if the frame is not accepted, also if the program reads beyond the end of the frame or divides
-    /// by zero.
+    /// to keep. It is 0 if the program rejects the frame, reads beyond the end of the frame, or divides by zero.
     #[inline]
     pub fn run(&self, frame: &[u8], wire_bytes: u32) -> u32 {
         self.result(frame, wire_bytes).unwrap_or(0)
@@ -204,7 +203,8 @@ impl Program {
         let mut scratch = [0u32; SCRATCH_WORDS];
         let mut next = 0;
         loop {
-            // Jumps go forward and stay within the program, which ends by returning: `?` never leaves here.
+            // Jumps go forward and stay within the program, which ends with a return, so this index is always valid and
+            // `?` never returns.
             let op = *self.ops.get(next)?;
             next += 1;
             match op {
@@ -289,8 +289,8 @@ fn behind(x: u32, at: u32) -> Option<usize> {
     (x as usize).checked_add(at as usize)
 }
 
-/// Returns one operation with the effect of these two in a row, if there is one. The second stays at its index, as
-/// others may jump to it.
+/// Returns one operation with the effect of these two successive operations, if such an operation exists. The second
+/// one stays at its index, because other operations may jump to it.
 fn fused(op: Op, next: Op) -> Option<Op> {
     let Op::Jump {
         test,
@@ -353,7 +353,7 @@ fn decoded(at: usize, instruction: &FilterInstruction, length: usize) -> Result<
     let FilterInstruction { code, jt, jf, k } = *instruction;
     let to = |skip: u32| {
         let to = at + 1 + skip as usize;
-        // At most 4096, so it fits.
+        // The index is at most 4096, so it fits.
         u16::try_from(to)
             .ok()
             .filter(|_| to < length)
@@ -492,7 +492,7 @@ mod tests {
 
     #[test]
     fn a_jump_into_a_fused_load_and_compare_only_compares() {
-        // A is 7, and the comparison is reached past the load before it.
+        // A is 7, and a jump reaches the comparison without the load in front of it.
         let program = [
             op(0x00, 0, 0, 7),
             op(0x05, 0, 0, 1),

@@ -148,7 +148,8 @@ fn frame(random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
-/// Returns a program with all existing instructions. It writes all scratch memory first, as libpcap's is not empty.
+/// Returns a program with all existing instructions. It writes all scratch memory first, because that of libpcap's
+/// interpreter is not initialised.
 fn program(random: &mut fastrand::Rng) -> Vec<FilterInstruction> {
     const CODES: [u16; 44] = [
         0x00, 0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x60, 0x80, 0x01, 0x61, 0x81, 0xb1, 0x02, 0x03,
@@ -198,7 +199,7 @@ fn made(random: &mut fastrand::Rng) -> Option<(Filter, Vec<FilterInstruction>)> 
         match compile_packet_filter(&text, true) {
             Ok(instructions) => match Filter::of_program(&text, &instructions) {
                 Ok(filter) => return Some((filter, instructions)),
-                // `ip[5 - 20]`.
+                // The expression contains an offset such as `ip[5 - 20]`.
                 Err(e) => assert!(e.to_string().contains("before the frame"), "{e}: {text}"),
             },
             Err(PacketFilterError::Missing(_)) => {
@@ -373,7 +374,7 @@ fn a_filter_with_too_many_alternatives_has_no_required_fields() {
     assert_eq!(filter.needs().alternatives().len(), 900);
     assert!(!filter.needs().are_met_by_all());
     assert!(!filter.needs().are_met_by(&[0; 60]));
-    // More alternatives than are stored.
+    // The expression has more alternatives than are stored.
     assert!(
         Filter::new(&list(350, "src ", ""))
             .unwrap()

@@ -2,8 +2,8 @@
 //!
 //! Two folded multiplications for each 16 bytes produce two halves of 64 bits with different constants (the step of
 //! wyhash, Wang Yi 2019). For random hashes, two different packets have the same identity with probability 2^-128; with
-//! a million open packets, a new one collides with probability 2^-108. It does not protect against packets crafted to
-//! collide: those appear as ambiguous.
+//! a million open packets, a new one collides with probability 2^-108. The hash does not protect against packets
+//! crafted to collide: those count as ambiguous.
 
 use taut_wire::{EtherType, Ethernet, IpProtocol};
 
@@ -55,11 +55,11 @@ impl Default for Identify {
 }
 
 impl Identify {
-    /// Returns the identity of a frame that had `wire_bytes` on the wire. None if its length fields are wrong, or if
-    /// fewer bytes are stored than have to be hashed, as the other place may have stored more.
+    /// Returns the identity of a frame that had `wire_bytes` on the wire. Returns `None` if the frame's length fields
+    /// are wrong, or if fewer bytes are stored than have to be hashed, as the other place may have stored more.
     ///
-    /// Ignored are MAC addresses, VLAN tags, DSCP and ECN, flow label, TTL or hop limit, and checksum and options of
-    /// IPv4. In frames without IP, trailing zeros are ignored too, as they may be padding.
+    /// The identity ignores MAC addresses, VLAN tags, DSCP and ECN, flow label, TTL or hop limit, and checksum and
+    /// options of IPv4. In frames without IP, trailing zeros are ignored too, as they may be padding.
     #[inline]
     pub fn of(&self, frame: &[u8], wire_bytes: u32) -> Option<Identity> {
         let ethernet = Ethernet::new(frame).ok()?;
@@ -229,7 +229,7 @@ impl Hash {
 
     #[inline]
     fn finish(mut self) -> Identity {
-        // Zeros at the end are hashed by their number.
+        // The number of bytes is hashed as well, so that zeros at the end make a difference.
         self.add(self.bytes, KEYS[0]);
         self.add(KEYS[1], self.bytes);
         Identity(self.halves)
@@ -314,12 +314,12 @@ mod tests {
             let before = frame(kind, host, port, 64, &payload);
             let mut after = frame(kind, host, port, 63, &payload);
             after[..12].fill(7);
-            // DSCP and ECN, or traffic class and flow label.
+            // The changed fields are DSCP and ECN, or traffic class and flow label.
             match kind {
                 Kind::Udp6 | Kind::Tcp6 => after[14..18].copy_from_slice(&[0x6b, 0x8c, 1, 2]),
                 _ => after[15] = 0xb8,
             }
-            // A tag, and padding.
+            // A VLAN tag and padding are added.
             after.splice(12..12, [0x81, 0, 0, 5]);
             after.resize(after.len() + 20, 0);
             prop_assert_eq!(of(&identify, &before), of(&identify, &after));

@@ -55,8 +55,8 @@ pub enum Outcome {
         /// Time at which the packet was seen at A, ns.
         time_ns: u64,
     },
-    /// The packet was seen at B, and not at A: created by the device, duplicated, or seen at A too long ago. If packets
-    /// travel in both directions, it may also have been lost on the way from B.
+    /// The packet was seen at B and not at A: the device created or duplicated it, or it was seen at A too long ago. If
+    /// packets travel in both directions, it may also have been lost on the path from B to A.
     Extra {
         /// Index among all packets seen at B.
         number: u64,
@@ -236,7 +236,7 @@ struct Seen {
 
 enum Put {
     Alone,
-    /// An older entry with the same identity waits already.
+    /// The entry waits behind an older entry with the same identity.
     Behind,
     Full,
 }
@@ -261,7 +261,7 @@ struct Entry {
     newer: u32,
 }
 
-/// The waiting observations: a hash table with chains, and a list in order of time through it.
+/// The waiting observations: a hash table with chains, whose entries are also linked in order of time.
 #[derive(Debug)]
 struct Open {
     /// Entries that were ever used, after a dummy entry.
@@ -269,7 +269,7 @@ struct Open {
     /// Maximum number of entries, without the dummy.
     most: usize,
     buckets: Vec<u32>,
-    /// Secret key of the bucket hash: anybody can compute identities, but not their buckets.
+    /// Secret key of the bucket hash: an attacker can compute identities, but not their buckets.
     hash_key: HashKey,
     /// Free entries, the last one released first, as its memory is in the cache.
     free: u32,
@@ -281,7 +281,7 @@ struct Open {
 impl Open {
     fn new(most: u32) -> Self {
         let most = most.clamp(1, 1 << 28) as usize;
-        // The vector never grows beyond this, so it never moves; the kernel provides memory when it is touched.
+        // The vector never grows beyond this capacity, so it never moves; the kernel provides the memory at first use.
         let mut entries = Vec::with_capacity(most + 1);
         entries.push(Entry::default());
         Self {
@@ -375,7 +375,7 @@ impl Open {
         }
         let (before, at) = self.find(identity)?;
         let entry = *self.entry(at);
-        // The next one of the same identity replaces it in the bucket.
+        // The next entry of the same identity replaces the removed one in the bucket.
         let heir = match entry.same {
             NONE => entry.next,
             same => {
@@ -525,8 +525,8 @@ mod tests {
             prop_assert_eq!((counts.ambiguous, counts.gave_up, counts.early), (0, 0, 0));
         }
 
-        /// With few identities, little space and any order, the sums hold, and the simplest way to match finds the
-        /// same.
+        /// With few identities, little space and any order of observations, the sums of counts are consistent, and an
+        /// exhaustive search finds the same matches.
         #[test]
         fn counts_add_up_and_matches_equal_an_exhaustive_search(
             steps in prop::collection::vec((any::<bool>(), 0..6_u64, 0..400_000_u64), 1..300), open in 1..12_u32,
@@ -647,7 +647,7 @@ mod tests {
             number: 3,
             time_ns: 6 * MS,
         };
-        // 1 is the second one that B saw.
+        // The packet with index 1 is the second one that was seen at B.
         let delay_ns = 5 * MS as i64 - 120;
         let expected = [
             matched(0, 100, 50, false),

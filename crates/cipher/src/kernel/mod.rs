@@ -1,5 +1,5 @@
-//! Counter mode by AES instructions of the processor, written once per instruction set: four blocks per register (VAES
-//! with AVX-512), or one (AES-NI).
+//! Counter mode by AES instructions of the processor. There is one implementation per instruction set: four blocks per
+//! register (VAES with AVX-512), or one block (AES-NI).
 
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -11,7 +11,7 @@ pub(crate) struct RoundKeys {
     rounds: usize,
 }
 
-/// Implementation with one instruction set.
+/// An implementation of counter mode with one instruction set.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernel {
     pub(crate) name: &'static str,

@@ -1,4 +1,5 @@
-//! Kernels for x86-64: eight registers are in flight at once, as the result of an AES round takes several cycles.
+//! Kernels for x86-64: eight registers are processed at the same time, because the result of an AES round takes several
+//! cycles.
 #![allow(
     unsafe_code,
     reason = "vector loads and stores take raw pointers; calls need instructions that were found"
@@ -16,7 +17,7 @@ use std::arch::x86_64::{
 
 const VAES: Kernel = Kernel {
     name: "VAES and AVX-512",
-    // SAFETY: `kernels` hands this kernel out only where its instructions were found.
+    // SAFETY: `kernels` returns this kernel only if the processor has its instructions.
     expand: |key| unsafe { expand(key) },
     // SAFETY: as above.
     add_key_stream: |keys, first, text| unsafe { vaes(keys, first, text) },
@@ -40,7 +41,7 @@ pub(super) fn kernels() -> Vec<Kernel> {
         .collect()
 }
 
-/// (FIPS 197 section 5.2, on words whose lowest byte comes first.)
+/// Expands a key into its round keys. (FIPS 197 section 5.2, on words whose lowest byte comes first.)
 #[target_feature(enable = "aes")]
 fn expand(key: &[u8]) -> RoundKeys {
     let in_key = key.len() / 4;
@@ -87,14 +88,15 @@ fn load_128(bytes: &[u8; 16]) -> __m128i {
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
-/// Returns the control of a shuffle that moves the counter's highest byte to the front.
+/// Returns the control of a shuffle that reverses the bytes of the counter, so that its highest byte comes first.
 #[inline]
 #[target_feature(enable = "sse2")]
 fn reversed() -> __m128i {
     _mm_set_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 }
 
-/// Calls `$part` with each `$width` x 8 bytes of `$text`, and with as many registers as the rest needs.
+/// Calls `$part` with each `$width` x 8 bytes of `$text`, and then with the remaining bytes and as many registers as
+/// they need.
 macro_rules! in_parts {
     ($text:ident, $width:literal, $part:ident, $keys:ident, $counters:ident) => {
         for some in $text.chunks_mut($width * 8) {

@@ -39,7 +39,7 @@ fn sent(scheme: Scheme, count: u64, density: f64, seed: u64) -> Vec<Sent> {
     all
 }
 
-/// Returns the symbols that a decoder knows in the end, as it returned them.
+/// Returns the symbols that a decoder knows after all packets, with the contents that it returned.
 fn decoded(decoder: &mut Decoder, arrived: &[Sent]) -> BTreeMap<u64, Vec<u8>> {
     let mut known = BTreeMap::new();
     for packet in arrived {
@@ -161,7 +161,7 @@ proptest! {
         let mut arrived = lossy(&sent(scheme, count, density, seed), loss, seed);
         if shuffle {
             fastrand::Rng::with_seed(seed).shuffle(&mut arrived);
-            // The first arrival counts as the beginning.
+            // The decoder takes the first packet that arrives as the beginning of the stream.
             arrived.sort_by_key(|packet| match packet {
                 Sent::Source(number) => *number > 0,
                 Sent::Repair(first, ..) => *first > 0,
@@ -180,7 +180,7 @@ proptest! {
                 *first + coefficients.iter().position(|it| *it != 0).unwrap() as u64 >= begin
             }
         }).collect();
-        // Packets may be reordered by half of it.
+        // The span is 256, because packets may be reordered by at most half of the span.
         let mut decoder = Decoder::new(SIZE, 256);
         let known = decoded(&mut decoder, &arrived);
         is_right(&known);
@@ -230,7 +230,8 @@ proptest! {
 
     #[test]
     fn a_recoder_compensates_for_losses_before_and_after_it(seed: u64) {
-        // A fifth is lost before the recoder and a fifth after it; the redundancy suffices for both.
+        // A fifth of the packets is lost before the recoder and a fifth after it; the redundancy suffices for both
+        // losses.
         let scheme = Scheme::Window { symbols: 16, redundancy: 1.0 };
         let all = lossy(&sent(scheme, 400, 1.0, seed), 0.2, seed);
         let mut recoder = Recoder::new(SIZE, 32, seed);
@@ -242,7 +243,7 @@ proptest! {
                     .push(&Combination { first: *first, coefficients, sum })
                     .unwrap(),
             }
-            // No packet is forwarded unchanged: the decoder only sees recoded ones.
+            // No packet is forwarded unchanged: the decoder receives only recoded packets.
             for _ in 0..2 {
                 let it = recoder.combine().unwrap();
                 out.push(Sent::Repair(it.first, it.coefficients.to_vec(), it.sum.to_vec()));
@@ -257,7 +258,7 @@ proptest! {
 
 #[test]
 fn losses_up_to_the_repair_packets_are_recovered_by_default() {
-    // Eight losses in a block of 32 with eight repairs; a random matrix of 8 x 8 is singular once in 255.
+    // Eight packets of a block of 32 with eight repairs are lost; one in 255 random matrices of 8 x 8 is singular.
     let block = Scheme::Block {
         symbols: 32,
         redundancy: 0.25,
@@ -330,7 +331,7 @@ fn unusable_packets_are_refused_with_the_reason() {
     assert_eq!(combination(u64::MAX, &[1, 1], &[0; 5]), Err(Refused::Range));
     assert_eq!(combination(100, &[1, 1], &[0; 5]), Ok(true));
     assert_eq!(combination(99, &[1, 1], &[0; 5]), Err(Refused::TooOld));
-    // Numbers from 102 on are half of the span ahead, which is the limit.
+    // Numbers from 102 on are ahead by half of the span, which is the limit.
     assert_eq!(combination(110, &[1], &[0; 5]), Err(Refused::TooFarAhead));
     for number in [109, 117, 125] {
         assert_eq!(combination(number, &[1], &[0; 5]), Ok(true), "{number}");
@@ -342,7 +343,7 @@ fn unusable_packets_are_refused_with_the_reason() {
     );
     assert_eq!(decoder.source(125, &[], |_, _| ()), Ok(false));
     assert_eq!(decoder.account().lost, 125 - 15 - 100 - 1);
-    // Unknown symbols within the span are lost by it.
+    // The call makes the unknown symbols within the span count as lost.
     decoder.begin_again();
     assert_eq!(decoder.account().lost, 126 - 100 - 3);
     assert_eq!(decoder.source(1 << 40, &[], |_, _| ()), Ok(true));
@@ -361,7 +362,8 @@ fn one_forged_packet_far_ahead_does_not_prevent_recovery() {
         let mut recovered = Vec::new();
         for packet in &all {
             match packet {
-                // These packets are lost, each immediately before the forged packet; a near one is sent only once.
+                // These packets are lost, each immediately before a forged packet. A forged packet whose number is near
+                // is sent only once.
                 Sent::Source(number) if *number == 13 || (ahead > 32 && number % 25 == 13) => {
                     let (end, lost) = (decoder.range().end, decoder.account().lost);
                     let taken = decoder.source(end + ahead - 1, &[7; 9], |_, _| ());

@@ -1,7 +1,7 @@
 //! The two expensive operations on whole symbols: adding a multiple, and sums of many multiples.
 //!
-//! They are written once per instruction set and chosen when the program starts: GFNI with AVX-512, GFNI with AVX2,
-//! AVX2 by shuffles, and plain code for every other machine.
+//! Both operations are implemented once per instruction set: GFNI with AVX-512, GFNI with AVX2, AVX2 by shuffles, and
+//! plain code for every other machine. The implementation is chosen when the program starts.
 
 mod plain;
 #[cfg(target_arch = "x86_64")]
@@ -15,7 +15,7 @@ const AT_ONCE: usize = 4;
 /// A function with the behaviour of [`combine`].
 type Combine = fn(sums: &mut [&mut [u8]], coefficients: &[&[u8]], symbols: &[&[u8]]);
 
-/// Implementation with one instruction set.
+/// An implementation of both operations with one instruction set.
 #[derive(Clone, Copy)]
 struct Kernel {
     name: &'static str,
@@ -60,7 +60,7 @@ pub fn scale(symbol: &mut [u8], coefficient: u8) {
     if coefficient == 1 {
         return;
     }
-    // It adds (c - 1) times the symbol itself: in this field, c + 1.
+    // The product of a byte is the sum of the products of its low and its high half.
     let halves = &crate::field::HALVES[usize::from(coefficient)];
     for byte in symbol {
         *byte = halves[usize::from(*byte & 15)] ^ halves[16 + usize::from(*byte >> 4)];
@@ -70,7 +70,8 @@ pub fn scale(symbol: &mut [u8], coefficient: u8) {
 /// Sets each of `sums` to the sum over `symbols`, each multiplied by its coefficient in the row of that sum.
 ///
 /// # Panics
-/// Lengths differ: of sums and symbols, of rows and the number of symbols, or of sums and rows.
+/// Sums and symbols differ in length, a row has another length than the list of symbols, or the numbers of sums and
+/// rows differ.
 pub fn combine(sums: &mut [&mut [u8]], coefficients: &[&[u8]], symbols: &[&[u8]]) {
     assert_eq!(sums.len(), coefficients.len(), "a row for each sum");
     let size = sums.first().map_or(0, |sum| sum.len());

@@ -9,7 +9,7 @@ pub(super) const KERNEL: Kernel = Kernel {
     combine,
 };
 
-/// Computes `sum += coefficient * symbol`. Other kernels use it for the remaining bytes at the end.
+/// Computes `sum += coefficient * symbol`. Other kernels use this function for the remaining bytes at the end.
 pub(super) fn add_multiple(sum: &mut [u8], coefficient: u8, symbol: &[u8]) {
     let halves = &HALVES[usize::from(coefficient)];
     for (sum, byte) in sum.iter_mut().zip(symbol) {

@@ -1,5 +1,5 @@
-//! Kernels for x86-64: GFNI multiplies by an 8 x 8 matrix of bits, 64 or 32 bytes at once; AVX2 looks both halves of
-//! each byte up in a table by a shuffle.
+//! Kernels for x86-64: GFNI multiplies by an 8 x 8 matrix of bits, 64 or 32 bytes at once; AVX2 looks up both halves of
+//! each byte in tables by a shuffle.
 #![allow(
     unsafe_code,
     reason = "vector loads and stores take raw pointers; calls need instructions that were found"
@@ -49,7 +49,7 @@ macro_rules! kernel {
                 if sum.is_empty() {
                     return;
                 }
-                // The rest is padded with zeros.
+                // The remaining bytes are padded with zeros to a complete vector.
                 let (mut padded, mut other) = ([0; $width], [0; $width]);
                 padded[..sum.len()].copy_from_slice(sum);
                 other[..sum.len()].copy_from_slice(symbol);
@@ -107,7 +107,8 @@ macro_rules! kernel {
                 let wide = columns::<N, $columns>(0, sums, coefficients, symbols);
                 let end = columns::<N, 1>(wide, sums, coefficients, symbols);
                 if end < size && size >= $width {
-                    // The overlap is computed again, as that is cheaper than the rest byte by byte.
+                    // The last vector overlaps the previous one, because computing a part twice is cheaper than
+                    // computing the rest byte by byte.
                     return columns::<N, 1>(size - $width, sums, coefficients, symbols);
                 }
                 end
@@ -128,7 +129,7 @@ macro_rules! kernel {
 
             Kernel {
                 name: $title,
-                // SAFETY: `kernels` hands this kernel out only where its instructions were found.
+                // SAFETY: `kernels` returns this kernel only if the processor has its instructions.
                 add_multiple: |sum, coefficient, symbol| unsafe {
                     add_multiple(sum, coefficient, symbol);
                 },
@@ -201,7 +202,7 @@ fn multiply_256(matrix: __m256i, symbol: __m256i) -> __m256i {
     _mm256_gf2p8affine_epi64_epi8::<0>(symbol, matrix)
 }
 
-/// Returns the products with each low half and with each high half of a byte.
+/// Returns the products of the coefficient with each low half and with each high half of a byte.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn tables(coefficient: u8) -> [__m256i; 2] {

@@ -12,8 +12,8 @@ use nalgebra::{DMatrix, DVector};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Filter {
-    /// NCSbench's filter: it integrates by rectangles over the fixed sampling period, and computes rates as
-    /// differences.
+    /// NCSbench's filter: it integrates the gyroscope's rate by rectangles over the fixed sampling period, and computes
+    /// other rates as differences.
     Original,
     /// Integrates the pitch by trapezoids over the elapsed time, and decays it towards 0 with the time constant
     /// [`PULL_S`].
@@ -23,7 +23,7 @@ pub enum Filter {
     Kalman,
 }
 
-/// Pitch of the robot while it lies, at which the integration of NCSbench's controller starts.
+/// Pitch of the robot while it lies on the ground, at which the integration of NCSbench's controller starts.
 const LYING_RAD: f64 = -1.0325;
 /// Weight of a new reading in the estimate of the gyroscope's offset, once the robot has been upright (NCSbench).
 const OFFSET_SHARE: f64 = 0.0015;
@@ -32,8 +32,8 @@ const OFFSET_SHARE: f64 = 0.0015;
 pub const PULL_S: f64 = 10.0;
 /// Standard deviation of the input disturbance in a Kalman filter's model, as a fraction of the input limit.
 const DISTURBED: f64 = 0.05;
-/// Drift of a sensor's offset in a second, as a fraction of its largest value; a sensor without an offset has no such
-/// state.
+/// Drift of a sensor's offset in a second, as a fraction of the offset's standard deviation. The filter has no state
+/// for the offset of a sensor without one.
 const WANDER: f64 = 0.02;
 
 /// An estimator of the states.
@@ -44,7 +44,8 @@ pub(super) enum Estimator {
 }
 
 impl Estimator {
-    /// Makes an estimator; `lying` is true for plants that lie at first and are lifted, as NCSbench's robot.
+    /// Makes an estimator; `lying` is true for plants that lie on the ground at first and are then lifted, as
+    /// NCSbench's robot is.
     pub(super) fn new(model: &Model, filter: Filter, lying: bool) -> Result<Self, ModelError> {
         let no_robot = model.name() != "robot";
         match filter {
@@ -76,7 +77,7 @@ impl Estimator {
     }
 }
 
-/// Computes the pitch by integration of the gyroscope, and wheel angles and yaw from the encoders.
+/// An estimator that integrates the gyroscope's rate to the pitch, and computes wheel angles and yaw from the encoders.
 #[derive(Debug, Clone)]
 pub(super) struct Reckoning {
     original: bool,
@@ -181,7 +182,7 @@ impl Kalman {
         let disturbed = (DISTURBED * parts.limit).powi(2);
         let mut q = &bd * bd.transpose() * disturbed;
         for state in 0..states {
-            // Model error: a small variance for every state.
+            // Every state gets a small variance for the errors of the model.
             q[(state, state)] += 1e-9;
         }
         if biased {
@@ -220,7 +221,7 @@ impl Kalman {
         }
         let first = self.last_read_ns.is_none();
         if first {
-            // Initial state: the position that the readings show, at rest.
+            // The initial state is the position that the readings show, with all rates 0.
             if self.x.len() > model.states() {
                 self.x[model.states()] = report.offset;
             }

@@ -128,8 +128,8 @@ mod tests {
         }
     }
 
-    /// Greatest magnitude of the eigenvalues of the loop with a delay and the gains for no delay, as SPECS computes it:
-    /// without quantisation, noise and limits.
+    /// Returns the greatest magnitude of the eigenvalues of a loop that has a delay but uses the gains for no delay.
+    /// The loop has no quantisation, noise or limits, as in SPECS.
     fn radius_with_delay(delay_ns: u64) -> f64 {
         let model = robot();
         let (a, b) = model.with_integral();
@@ -144,7 +144,7 @@ mod tests {
         let size = states + 2 * depth;
         let mut next = DMatrix::zeros(size, size);
         next.view_mut((0, 0), (states, states)).copy_from(&a_all);
-        // z = [x; u of one period ago, of two; ...]
+        // The augmented state is z = [x; u of one period ago; u of two periods ago; ...].
         let mut put = |back: usize, b: DMatrix<f64>| match back {
             0 => {
                 let mut view = next.view_mut((0, 0), (states, states));

@@ -88,11 +88,11 @@ impl Default for Settings {
 
 /// Weight of a new measurement in the smoothed delay.
 const DELAY_SHARE: f64 = 0.2;
-/// Longest supported delay, in periods; the controller remembers sent inputs for as long.
+/// Longest supported delay, in periods; the controller stores sent inputs for this time.
 const MOST_PERIODS: u64 = 64;
 /// Number of steps per period to which delays are rounded, and thus the largest number of gains.
 const DELAY_STEPS: u64 = 32;
-/// Largest real part of a pole with which a plant counts as only drifting, 1/s.
+/// Largest real part of the poles of a plant that counts as only drifting, 1/s.
 const DRIFTS: f64 = 1e-6;
 
 /// A controller of one plant.
@@ -155,7 +155,7 @@ impl Controller {
     }
 
     /// Raises the assumed delay from reading to applying to at least `delay_ns`, until measurements replace it. Callers
-    /// use it when they know that the delay is longer than in the rounds measured until now.
+    /// do this when they know that the delay is longer than in the rounds measured until now.
     pub fn reckon_with(&mut self, delay_ns: u64) {
         let most = MOST_PERIODS * self.model.period_ns();
         self.delay_ns = self.delay_ns.max(delay_ns.min(most) as f64);
@@ -293,7 +293,8 @@ impl Controller {
 
     fn smith(&mut self, x: &DVector<f64>) -> Inputs {
         let period_ns = self.model.period_ns();
-        // The model without the delay gets each input immediately; it is needed now and one delay ago.
+        // The model without the delay gets each input immediately; the predictor needs its states at this time and one
+        // delay earlier.
         let mut now = self.smith.back().unwrap_or(x).clone();
         if let Some((_, sent)) = self.sent.back() {
             self.steps.advance(&mut now, sent, period_ns);

@@ -154,7 +154,7 @@ mod tests {
         assert!((x[(0, 0)] - (2.0 + 5.0_f64.sqrt())).abs() < 1e-12);
     }
 
-    /// `scipy.linalg.solve_discrete_are` (SciPy 1.17.1) for these matrices.
+    /// The expected values are those of `scipy.linalg.solve_discrete_are` (SciPy 1.17.1) for these matrices.
     #[test]
     fn a_matrix_equation_has_the_solution_that_scipy_finds() {
         let a = DMatrix::from_row_slice(3, 3, &[1.1, 0.2, 0.0, -0.3, 0.9, 0.5, 0.0, 0.1, 1.3]);

@@ -145,7 +145,7 @@ mod tests {
     fn readings_are_integer_degrees_and_voltages_stay_within_8_volt() {
         let mut plant = LinearPlant::new(&robot(), 3);
         let applied = plant.apply(&[100.0, 1.0]);
-        // 8 V are 98.92 % of 8.087 V, written as 99 %.
+        // 8 V are 98.92 % of 8.087 V, rounded to 99 %.
         assert!((applied[0] - 0.99 * 8.087).abs() < 1e-12, "{applied:?}");
         assert!((applied[1] - 0.12 * 8.087).abs() < 1e-12, "{applied:?}");
         plant.advance(20_000_000);

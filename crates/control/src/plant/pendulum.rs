@@ -1,8 +1,8 @@
 //! The pendulum on a cart, simulated as a non-linear body: a cart moved by a force, and a rod that may fall.
 //!
 //! Xiang et al. (CALVIN, JSAC 2019), Fig. 1, balance a pendulum over delays of 1, 40 and 50 ms and inter-packet times
-//! of 1, 5 and 10 ms. They do not specify its parameters; these are taut's own. Equations of motion after Åström and
-//! Furuta (Automatica 36, 2000).
+//! of 1, 5 and 10 ms. The paper does not specify the pendulum's parameters; the parameters here are taut's own. The
+//! equations of motion are those of Åström and Furuta (Automatica 36, 2000).
 
 use super::Plant;
 use super::linear::Sensors;
@@ -204,7 +204,7 @@ mod tests {
                 + ROD_KG * ROD_M * x[1].cos() * (v * w + GRAVITY)
         };
         let before = energy(&plant.x);
-        // The force compensates the friction at the cart's own speed.
+        // The force compensates the friction at the current speed of the cart, so that energy is conserved.
         for _ in 0..1000 {
             plant.inputs[0] = FRICTION * plant.x[2];
             plant.step(2e-4);

@@ -5,10 +5,10 @@
 //! matrix logarithm of either: both agree to twelve digits.
 //!
 //! One thing is added to the published model: a lag of the gyroscope. The published model settles within 6 ms after a
-//! voltage. NCSbench's filter takes the wheels' rate over the whole period, but the pitch rate at its end. NCSbench's
-//! controller balances the real robot. On the published model with an ideal gyroscope it is unstable when commands are
-//! applied 10 to 32 ms after the reading: a period multiplies errors by up to -2.3. With a lag of 15 ms it is stable; a
-//! test in `simulation.rs` shows both.
+//! change of voltage. NCSbench's filter averages the wheels' rate over the whole period, but reads the pitch rate at
+//! the end of the period. NCSbench's controller balances the real robot. With the published model and an ideal
+//! gyroscope, the loop is unstable when commands are applied 10 to 32 ms after the reading. A period multiplies errors
+//! by up to -2.3. With a lag of 15 ms the loop is stable; a test in `simulation.rs` shows both.
 
 use crate::model::{Model, Parts, Sensor};
 
@@ -39,7 +39,7 @@ pub fn robot() -> Model {
         "yaw rate",
         "gyroscope",
     ];
-    // Half a degree of yaw turns each wheel, against the other, by this much.
+    // The factor from yaw to the angle by which each wheel turns, in opposite directions.
     let turn = AXLE_M / WHEEL_RADIUS_M / 2.0;
     let degrees = 1_f64.to_degrees();
     let sensor = |name: &str, row: [f64; 7], noise, bias| Sensor {
@@ -74,7 +74,7 @@ pub fn robot() -> Model {
         a: a.map(|row| row.to_vec()).to_vec(),
         b: b.map(|row| row.to_vec()).to_vec(),
         sensors: vec![
-            // Offset and noise of the readings are those in the authors' recording, before the robot is lifted.
+            // Offset and noise of the readings are those in the authors' recording before the robot is lifted.
             sensor("gyroscope", [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0], 0.3, 0.3),
             sensor(
                 "left encoder",
@@ -120,7 +120,8 @@ mod tests {
     use super::*;
     use crate::steps::Steps;
 
-    /// Returns the rows of Ad_35 and Bd_35 of controller_simulation_matrices.mat, in NCSbench's order of states.
+    /// The expected rows are those of Ad_35 and Bd_35 of controller_simulation_matrices.mat, in NCSbench's order of
+    /// states.
     #[test]
     fn the_model_over_one_period_equals_the_published_matrix() {
         let (a, b) = robot().with_integral();

@@ -168,7 +168,8 @@ impl Worker {
     ) {
         let context = self.context_of(made, now_ticks);
         let (Some(context), Some(place)) = (context, self.numbers.place(made.function)) else {
-            // There is no such port, or the function was replaced: it is unknown which functions they have passed.
+            // There is no such port, or the function was replaced: it is unknown which functions these packets have
+            // passed.
             match context {
                 None => own.dropped_no_port += batch.len() as u64,
                 Some(_) => own.dropped_punted += batch.len() as u64,

@@ -431,7 +431,7 @@ impl Drawing<'_> {
             let Some(at) = number(&self.runs.runs[*index], x) else {
                 continue;
             };
-            // Zero has two signs, which become one.
+            // The addition of 0.0 turns -0.0 into 0.0, so that the two zeros are one value.
             let place = *places.entry((at + 0.0).to_bits()).or_insert_with(|| {
                 all.push((at, Vec::new()));
                 all.len() - 1

@@ -115,7 +115,7 @@ impl Formulas {
         }
     }
 
-    /// Returns the indices, among the planned combinations, of those whose runs a formula uses.
+    /// Returns the indices of those planned combinations whose runs a formula uses.
     ///
     /// # Errors
     /// The formula is not an expression, or uses a name that does not exist.

@@ -224,7 +224,7 @@ fn logs_of(results: &Path, run: &InsidePath, samples: &str) -> Result<Vec<Inside
     let nodes = std::fs::read_dir(run.in_folder(results));
     let mut logs = Vec::new();
     for node in nodes.into_iter().flatten().flatten() {
-        // Only folders have samples, and a link is not one.
+        // Only folders contain samples, and a link does not count as a folder.
         let Ok(node) = InsidePath::of(Path::new(&node.file_name())) else {
             continue;
         };

@@ -69,7 +69,7 @@ impl Table {
         } else {
             &self.title
         };
-        // Metrics are omitted from the last one on; the variables stay.
+        // A table that is too wide loses its metrics from the last one on; the variables and the first metric stay.
         let of = self.rows.first().map_or(0, |row| row.of.len());
         let columns = self.columns.iter().map(String::as_str).enumerate();
         let least_important: Vec<_> = columns.skip(of + 1).collect();

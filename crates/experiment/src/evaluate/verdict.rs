@@ -98,7 +98,7 @@ impl VerdictKind {
         }
     }
 
-    /// Returns true for a conclusive verdict: data exist, and it is not unclear.
+    /// Returns true if the verdict is conclusive: data exist, and the verdict is not unclear.
     pub fn is_told(self) -> bool {
         !matches!(self, Self::Unclear | Self::NoData)
     }
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn a_verdict_distinguishes_same_value_same_direction_and_opposite() {
         use VerdictKind::{NoData, Opposite, Same, SameDirection, Unclear};
-        // Values of 1.6 to 2.5 count as equal.
+        // Values from 1.6 to 2.5 are within the tolerance of the published figure.
         for (values, wanted) in [
             (&[2.0; 6][..], Same),
             (&[1.61; 6], Same),
@@ -373,7 +373,7 @@ mod tests {
             (&[1.2, 1.3, 1.2, 1.3, 1.2, 1.7], Same),
             (&[20.0; 6], SameDirection),
             (&[0.9; 6], Opposite),
-            // Values within the tolerance of a figure near 1, but in the opposite direction.
+            // These values are within the tolerance of a figure near 1, but most are in the opposite direction.
             (&[0.9, 0.9, 0.9, 0.9, 0.9, 1.1], Unclear),
             (&[2.0, 0.9], Unclear),
             (&[2.0], Same),

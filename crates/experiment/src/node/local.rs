@@ -1,4 +1,4 @@
-//! Local node: this machine; if the node has links, in a network namespace of its own.
+//! Local nodes, which are on this machine. A node with links has a network namespace of its own.
 
 use super::parcel::RunFile;
 use super::step::{Step, StepUnderWay};

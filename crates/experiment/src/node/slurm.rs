@@ -169,7 +169,7 @@ impl Slurm {
     /// folder on the node. The command ends when its standard input closes.
     fn agent(&self, what: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("srun");
-        // The step shares the whole machine with others, instead of getting the one CPU of a task.
+        // The step uses the whole machine together with other steps, instead of the single CPU of a task.
         command
             .args([
                 "--overlap",
@@ -253,7 +253,7 @@ mod tests {
             assign(&[Some("dut"), Some("gen")], &hosts),
             Some(vec![2, 0])
         );
-        // The first machine that suits the first node is the only one for the second.
+        // The first machine that suits the first node is the only machine that suits the second node.
         assert_eq!(
             assign(&[Some("gen"), Some("gen&fast")], &hosts),
             Some(vec![1, 0])

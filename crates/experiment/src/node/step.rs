@@ -27,7 +27,7 @@ pub(crate) struct Step<'a> {
 
 /// A command that is running on a node.
 pub(crate) trait StepUnderWay {
-    /// Waits up to `at_most` for the command to exit. Returns its exit code, only once.
+    /// Waits up to `at_most` for the command to exit. Returns the exit code of the command, but only once.
     fn wait(&mut self, at_most: Duration) -> Option<i32>;
 
     /// Closes the command's input, which requests it to exit.

@@ -152,7 +152,7 @@ fn name_in(header: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let record = record?;
         match record.key_bytes() {
             b"path" => name = Some(record.value_bytes().to_vec()),
-            // This size would differ from that in the entry's own header.
+            // This size would differ from the size in the entry's own header.
             b"size" => return Err(io::Error::other("a file of 8 GiB or more")),
             _ => {}
         }

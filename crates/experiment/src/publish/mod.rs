@@ -223,7 +223,7 @@ fn archive_of(folder: &Path) -> PathBuf {
     folder.with_file_name(name)
 }
 
-/// Returns the complete runs, after a check of their files against the checksums.
+/// Returns the complete runs, after a comparison of their files with the checksums.
 fn whole_runs(folder: &Folder) -> Result<Vec<IndexedRun>, ExperimentError> {
     let runs = folder.index()?;
     let mut damaged = Vec::new();

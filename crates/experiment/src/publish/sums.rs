@@ -20,7 +20,8 @@ pub(super) fn write_sums(folder: &Path) -> Result<(), ExperimentError> {
     Ok(write_whole(&folder.join(SUMS), text.as_bytes())?)
 }
 
-/// Checks that every file in a published folder is listed and unchanged. The error names the first file that is not.
+/// Checks that every file in a published folder is listed and unchanged. The error names the first file that fails the
+/// check.
 pub(crate) fn check_sums(folder: &Path) -> Result<(), ExperimentError> {
     let path = folder.join(SUMS);
     let list = InsidePath::new(SUMS)?.open(folder);

@@ -97,7 +97,7 @@ struct Submitted {
 
 impl Slurm {
     fn of(folder: &Folder) -> Result<Self, ExperimentError> {
-        // Jobs begin in another directory.
+        // Jobs start in another directory, so their paths must be absolute.
         let dir = fs::canonicalize(folder.path()).map_err(ExperimentError::io(folder.path()))?;
         Ok(Self {
             folder: dir.join("slurm"),
@@ -418,7 +418,7 @@ impl Driver<'_> {
                 if state != FORGOTTEN && !OVER.contains(&state.as_str()) {
                     continue;
                 }
-                // The last writes of its machine may take a moment to become visible here.
+                // The last writes of the job's machine may take a moment to become visible on this machine.
                 if over.contains(&index) && !stopped {
                     let reason = slurm.why(submitted, index, state, reason);
                     self.died(id, reason)?;

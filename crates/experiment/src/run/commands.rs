@@ -229,7 +229,7 @@ name = "measure"
 run = "measure"
 "#;
 
-    /// Makes the one run, with this course of each command.
+    /// Makes the only run of the experiment; the commands of device and measurement take these courses.
     fn run(device: Course, measure: Course) -> (Trial, Came) {
         let trial = Trial::new(DEVICE);
         let came = trial.run(World::new(move |asked| match asked.script {
@@ -267,7 +267,7 @@ run = "measure"
         };
         assert_eq!((device.begun_s, device.exit_code), (0.0, Some(STOPPED)));
         assert_eq!((measure.seconds, measure.exit_code), (10.0, Some(0)));
-        // Readiness was checked every 5 ms.
+        // Readiness is checked every 5 ms, so it is noticed up to 5 ms late.
         assert_eq!(measure.begun_s, 2.005);
     }
 

@@ -213,7 +213,7 @@ impl StepUnderWay for FakeStep {
             writeln!(self.log, "{}", self.course.prints.1).unwrap();
         }
         self.world.press_what_is_due();
-        // It reports its end once.
+        // The step reports its end only once.
         self.ends_at = self.ends_at.filter(|_| ends.is_none());
         ends.map(|_| self.course.code)
     }

@@ -97,7 +97,7 @@ impl Driver<'_> {
         }
         let mut collected = Ok(());
         for node in &mut self.nodes {
-            // Nothing of a stopped run is kept.
+            // The files of a stopped run are not collected.
             if !matches!(outcome, Err(Failed::Stopped)) {
                 collected = collected.and(node.collect(&making.folder.join(node.role())));
             }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use taut_measure::{Progress, StopRule};
 
 impl Driver<'_> {
-    /// Makes runs until none is missing that can still be made, including those that `plan.until` adds.
+    /// Makes all missing runs, and then the runs that `plan.until` adds, until it adds none or a stop is requested.
     pub(super) fn all_runs(&mut self, state: &mut State) -> Result<(), ExperimentError> {
         let experiment = &self.request.experiment;
         let mut planned = experiment.plan();
@@ -278,7 +278,7 @@ run = "measure {{ load }}"
         let text = format!("{text}[step.extract]\nrate = 'rate (\\d+)'\n");
         let trial = Trial::new(&text);
         let came = trial.run(World::new(|asked| {
-            // The second load's rate jumps, so it is never known well enough.
+            // The rate of the second load jumps, so its interval never becomes narrow enough.
             let jumps =
                 asked.run.starts_with("v2") && asked.run.ends_with(['0', '2', '4', '6', '8']);
             let rate = if jumps { 900 } else { 100 };

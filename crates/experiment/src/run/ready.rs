@@ -199,7 +199,7 @@ repetitions = 1
 run = "measure"
 "#;
 
-    /// Makes the one run in a changed environment.
+    /// Makes the only run of the experiment, in a changed environment.
     fn run(change: impl FnOnce(&mut World)) -> (Trial, Came) {
         let mut world = World::new(|_| Course::ends(10, 0));
         change(&mut world);

@@ -125,7 +125,7 @@ const fn substitutes() -> [u8; 256] {
     let (mut power, mut inverse) = (1_u8, 1_u8);
     loop {
         power ^= doubled(power);
-        // This is a division by 3: by 1/3 = 0xF6.
+        // This divides by 3: it multiplies by 0xF6, the inverse of 3 in GF(2^8).
         inverse ^= inverse << 1;
         inverse ^= inverse << 2;
         inverse ^= inverse << 4;

@@ -51,7 +51,7 @@ impl Cipher {
             Self::Gcm(key) => {
                 let nonce = Nonce::assume_unique_for_key(nonce);
                 let tag = key.seal_in_place_separate_tag(nonce, Aad::from(associated), text);
-                // Only 64 GB and more are too long.
+                // Encryption fails only for texts of 64 GB and more.
                 assert!(tag.is_ok(), "a packet is short enough for GCM");
                 if let Ok(tag) = tag {
                     bytes.copy_from_slice(tag.as_ref());

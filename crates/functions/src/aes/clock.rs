@@ -1,11 +1,11 @@
-//! The clock that gives send times for packets, and with which arriving send times are compared.
+//! The clock that supplies the send times of packets. The send times in arriving packets are compared with it.
 
 use std::time::{Duration, SystemTime};
 
 /// The clock's units per second, as in [`super::Header::sent`].
 pub(super) const UNITS_PER_S: u64 = 1 << 16;
 
-/// The ticks of the worker's counter for which a clock reading is reused, which are tens of microseconds. One reading
+/// The number of ticks, of the worker's counter, for which a clock reading is reused: tens of microseconds. One reading
 /// costs about a tenth of a short packet's encryption.
 const STALE_TICKS: u64 = 1 << 17;
 

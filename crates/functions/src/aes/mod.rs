@@ -299,8 +299,8 @@ impl Aes {
     }
 }
 
-/// Returns the authenticated data, in this order: header, addresses, ports. The destination is protected with the
-/// payload. Otherwise an attacker could redirect packets to get them decrypted.
+/// Returns the authenticated data, in this order: header, addresses, ports. The tag thus protects the destination as
+/// well. Otherwise an attacker could redirect packets to get them decrypted.
 fn associated(frame: &[u8], it: &Datagram, header: &Header) -> ([u8; 60], usize) {
     let mut all = [0; 60];
     let addresses = match it.is_v4 {

@@ -175,8 +175,8 @@ fn encryption_preserves_wrong_and_missing_checksums() {
 fn gcm_refuses_modified_and_misdirected_packets() {
     let (mut sender, mut receiver) = (gcm_128(), gcm_128());
     let sent = through(&mut sender, &OUT, &frame(false, 90, 1), 100).unwrap();
-    // The bytes are addresses, ports, header, tag and text. The first byte of the header is excluded, because without
-    // it there is no header.
+    // The changed bytes are those of addresses, ports, header, tag and text. The first byte of the header is excluded:
+    // if it is wrong, there is no header.
     let bytes = (26..38).chain(43..sent.len());
     let mut tried = 0;
     for at in bytes {
@@ -189,7 +189,7 @@ fn gcm_refuses_modified_and_misdirected_packets() {
     let by_time = count(&receiver, Outcome::TooEarly) + count(&receiver, Outcome::Ahead);
     assert_eq!(count(&receiver, Outcome::Forged) + by_time, tried);
     assert!(by_time <= 6);
-    // Forged packets use no slot, and the true one still counts as new.
+    // Forged packets occupy no session slot, and the sender of the genuine packet still counts as new.
     assert_eq!(receiver.senders.known(), 0);
     assert!(through(&mut receiver, &IN, &sent, 0).is_some());
     let mut stranger = made("encrypt = [1]", &"7".repeat(32)).unwrap();
@@ -261,8 +261,8 @@ fn the_longest_idle_sender_is_evicted_from_a_full_table() {
 #[test]
 fn a_restarted_receiver_accepts_no_packet_for_the_second_time() {
     let plain = frame(false, 90, 1);
-    // The numbers are by how much the sender's clock is ahead of the receiver's, s: the limit is a second, and packets
-    // take 10 ms.
+    // Each number is the time, s, by which the sender's clock is ahead of the receiver's clock. The limit is one
+    // second, and packets take 10 ms.
     for ahead in [-5.0, -1.0, -0.1, 0.0, 0.1, 0.999, 1.02, 5.0] {
         let mut before = gcm_128();
         let mut sender = gcm_128();
@@ -292,7 +292,8 @@ fn a_restarted_receiver_accepts_no_packet_for_the_second_time() {
             // The continuing session is accepted again.
             taken += u32::from(through(&mut after, &IN, &sent, 0).is_some());
         }
-        // The sender's clock has to be a second later than the receiver's was.
+        // The receiver accepts packets once the sender's clock is one second later than the receiver's clock was at the
+        // start.
         let expected = if ahead > 1.0 {
             0.0
         } else {

@@ -107,7 +107,7 @@ impl Nat {
                 }
                 let inside = key(flow.class, flow.source);
                 let found = found.filter(|slot| table.mapping(*slot).inside == inside);
-                // An earlier packet of the batch may have created it, or ended it.
+                // An earlier packet of the batch may have created or ended the mapping.
                 let found = found.or_else(|| table.find(inside));
                 let made = found.map_or_else(|| table.make(flow.class, inside, now), Ok);
                 let slot = match made {
@@ -246,7 +246,7 @@ impl Function for Nat {
             )));
         }
         checked.forwards.sort_by_key(|it| it.slot);
-        // Every table has all static mappings, so that none assigns their ports.
+        // Every table contains all static mappings, so that no table assigns their ports to other flows.
         let fixed = checked.forwards.len();
         checked.most = fixed + (checked.most - fixed).div_ceil(member.of);
         Ok(())

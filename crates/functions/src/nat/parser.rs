@@ -172,7 +172,8 @@ impl Segment {
         };
         let flags = bytes[13];
         let header_len = usize::from(bytes[12] >> 4) * 4;
-        // SYN and FIN use a number each (RFC 9293 section 3.4). A memif peer may have made the header longer since.
+        // SYN and FIN use a number each (RFC 9293 section 3.4). The length saturates at 0, because a memif peer may
+        // have changed the header length since the check.
         let len = (bytes.len().saturating_sub(header_len)) as u32
             + u32::from(flags & SYN != 0)
             + u32::from(flags & FIN != 0);

@@ -38,7 +38,7 @@ pub(super) fn replace(frame: &mut [u8], flow: &Flow, end: End, to: Endpoint) -> 
     }
     let before = u16::from_be_bytes([frame[at], frame[at + 1]]);
     let checksum = match flow.class {
-        // There is no pseudo header.
+        // ICMP has no pseudo header, so its checksum does not cover the address.
         Class::Icmp => update(before, port),
         Class::Tcp => update(before, address.combine(port)),
         Class::Udp if before == 0 => 0,

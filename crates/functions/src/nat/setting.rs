@@ -6,6 +6,7 @@ use serde::Deserialize;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 use taut_function::{Member, SettingsError, each};
+use taut_sys::HashKey;
 
 /// The limit on outside addresses.
 pub(super) const MOST_ADDRESSES: usize = 16;
@@ -156,7 +157,8 @@ impl Settings {
             addresses: addresses.iter().map(|it| it.to_bits()).collect(),
             first_port,
             last_port,
-            seed: self.seed.unwrap_or_else(|| fastrand::u64(..)),
+            // All workers have the same one, as each finds out which of them owns a host.
+            seed: self.seed.unwrap_or_else(|| HashKey::of_process().seed()),
             member: Member::default(),
         };
         let most = self.mappings as usize;

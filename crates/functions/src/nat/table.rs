@@ -12,13 +12,11 @@ use taut_function::mix::mix;
 pub(super) const TRIES: u64 = 64;
 /// The number of slots that a sweep checks for expired mappings.
 pub(super) const SWEPT: usize = 64;
-/// The limit on overdue sweeps that one new flow runs.
+/// The limit on the overdue sweeps that run when a new flow arrives.
 pub(super) const MOST_SWEEPS: u64 = 4;
 /// The time in which sweeps visit every slot once, if enough new flows arrive.
 const REVOLUTION: Duration = Duration::from_secs(4);
 const PORTS: usize = 1 << 16;
-/// The seed that spreads hosts over tables; the same for all of them.
-const HOMES: u64 = 0x5bd1_e995;
 
 /// The time without packets from inside after which a mapping ends, in the unit of `now`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -73,7 +71,8 @@ pub(super) struct Choice {
 impl Choice {
     /// Returns the index of the worker that owns an inside host.
     pub fn home_of_host(&self, address: u32) -> usize {
-        below(mix(HOMES, u64::from(address)), self.member.of as u64) as usize
+        let hash = mix(self.seed.rotate_left(32), u64::from(address));
+        below(hash, self.member.of as u64) as usize
     }
 
     /// Returns the index of the worker that owns an outside port, except for static mappings. Pairs of ports belong to
@@ -116,7 +115,8 @@ impl Choice {
         let first = u64::from(self.first_port);
         let first = first + ((first ^ inside) & 1);
         let last = u64::from(self.last_port);
-        // This is the first port of this worker: it has the same parity, because pairs do.
+        // This is the first port that belongs to this worker. It has the parity of the inside port, because a worker
+        // owns pairs of an even and an odd port.
         let of = self.member.of as u64;
         let behind = (self.member.number as u64 + of - first / 2 % of) % of;
         let (first, step) = (first + 2 * behind, 2 * of);

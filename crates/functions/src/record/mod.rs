@@ -132,7 +132,8 @@ impl Plane {
         };
         let now_ns = facts.time_ns;
         let is_marked = batch.is_marked();
-        // Packets from a capture are recorded when they come from there.
+        // A port that replays a capture sets arrival times as well, but its packets are recorded with the time at which
+        // they come from that port.
         let is_stamped = self.stamped.get(context.from_port) == Some(&true);
         let arrivals = if is_stamped { batch.arrivals() } else { &[] };
         for (at, packet) in batch.packets().iter().enumerate() {

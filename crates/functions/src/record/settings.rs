@@ -391,7 +391,8 @@ impl TriggerSettings {
         let filter = made("when", &self.when.unwrap_or_default())?;
         let keep = match self.keep {
             Some(text) => made("keep", &text)?,
-            // The packets that fire it are stored; all packets if it has none of its own.
+            // By default, the packets that fire the trigger are stored; a trigger without such packets stores all
+            // packets.
             None if is_special => made("keep", "")?,
             None => filter.clone(),
         };

@@ -172,7 +172,8 @@ impl Decode {
     }
 }
 
-/// Passes a source packet if it is next in order. Otherwise a copy waits, so that the port gets its memory back.
+/// Passes a source packet if it is next in order. Otherwise a copy waits, so that the port can reuse the packet's
+/// buffer.
 fn in_turn(
     number: u64,
     packet: &Packet,

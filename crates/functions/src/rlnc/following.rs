@@ -202,7 +202,7 @@ mod tests {
             );
         }
         assert_eq!(see(&mut following, source(9, 3)), BEGINS);
-        // An unusable packet began nothing.
+        // The unusable packet did not begin a stream.
         following.reached(None);
         assert_eq!(see(&mut following, source(1, 77)), BEGINS);
     }

@@ -66,7 +66,7 @@ impl InOrder {
         self.let_go();
     }
 
-    /// Stores a packet that arrived before a lower number.
+    /// Stores a packet that arrived before a packet with a lower number.
     pub(super) fn keep(&mut self, number: u64, packet: Packet) {
         self.next.get_or_insert(number);
         // Its slot may still contain a packet, which then cannot wait any longer.
@@ -108,7 +108,7 @@ impl InOrder {
         }
     }
 
-    /// Returns the lowest waiting number.
+    /// Returns the lowest number of the waiting packets.
     fn lowest(&self) -> Option<u64> {
         let next = self.next.filter(|_| self.held > 0)?;
         (next..next + self.slots.len() as u64)

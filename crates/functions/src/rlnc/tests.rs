@@ -130,8 +130,8 @@ fn all_packets_arrive_when_losses_stay_within_the_redundancy() {
         coded.iter().for_each(|it| is_sound(it));
         assert_eq!(count(&*encoder, "coded"), count_of as u64);
         assert!(coded.len() > count_of);
-        // One of every nine is lost: not the first, where the decoder begins, nor the last ones, which no later repair
-        // packet covers.
+        // One of every nine packets is lost. The first packet is not, because the decoder begins there; the last
+        // packets are not, because no later repair packet covers them.
         let last = coded.len() - if block { 0 } else { 12 };
         let arrived: Vec<Vec<u8>> = coded
             .iter()
@@ -176,7 +176,7 @@ fn a_recoding_hop_compensates_losses_before_and_after_it() {
     assert_eq!(count(&*hop, "recoded"), coded.len() as u64);
     let received = pass(&mut *decoder, &lossy(again, 4), 1, 32);
     received.iter().for_each(|it| is_sound(it));
-    // A fifth was lost.
+    // A fifth of the packets was lost.
     assert!(received.len() > 590, "{}", received.len());
     let all = sorted(sent);
     assert!(received.iter().all(|it| all.binary_search(it).is_ok()));
@@ -198,7 +198,7 @@ fn a_restarted_encoder_is_followed_and_forged_sessions_are_not() {
         let lost = coded.remove(24);
         let received = pass(&mut *decoder, &coded, 1, 32);
         let mut expected = sorted(sent.clone());
-        // The forged one passes like any other, and the lost ones are recovered.
+        // The forged packet passes like any other, and the lost packets are recovered.
         expected.push(received.iter().find(|it| **it == sent[16]).unwrap().clone());
         assert_eq!(sorted(received).len(), expected.len(), "{}", lost.len());
     }
@@ -302,7 +302,8 @@ fn in_order_delivery_works_despite_loss_and_reordering() {
             .filter(|(index, _)| index % 9 != 4 || *index >= last)
             .map(|(_, frame)| frame.clone())
             .collect();
-        // Neighbours are swapped, some are duplicated; the first one marks the beginning.
+        // Neighbouring packets are swapped, and some are duplicated; the first packet stays in place, because it marks
+        // the beginning.
         for _ in 0..10 {
             let at = random.usize(1..arrived.len() - 14);
             arrived.swap(at, at + random.usize(1..6));
@@ -409,7 +410,7 @@ fn a_forged_sequence_number_causes_no_loss_in_a_stream() {
             let mut encoder = function("encode = [1]\nseed = 1");
             let sent: Vec<Vec<u8>> = (0..40).map(frame).collect();
             let mut coded = pass(&mut *encoder, &sent, 1, 32);
-            // It replaces one that a repair packet recovers.
+            // The packet with the huge number replaces a packet that a repair packet recovers.
             coded[24] = numbered(&coded[20], number);
             let mut decoder = function(&format!("encode = [0]\n{order}"));
             let received = pass(&mut *decoder, &coded, 1, 32);
@@ -435,7 +436,8 @@ fn decoding_recovers_after_a_first_packet_with_a_huge_number() {
         ];
         pass(&mut *decoder, &first, 1, 1);
         pass(&mut *recoder, &first, 1, 1);
-        // Later packets are followed once there are enough of them: after a whole span if they are older, or at once.
+        // The decoder follows the later packets once there are enough of them: after a span of packets if their numbers
+        // are lower, and otherwise at once.
         for _ in 0..3 {
             pass(&mut *decoder, &coded, 1, 32);
         }
@@ -457,7 +459,7 @@ fn decoding_continues_after_an_outage_of_any_length() {
             pass(&mut *decoder, &before, 1, 32);
             pass(&mut *decoder, &coded, 1, 32);
             assert_eq!(count(&*decoder, "recovered"), 1, "{outage} {order}");
-            // Packets within the decoder's history are not lost for good yet.
+            // Missing packets within the decoder's history may still be recovered, so they do not count as lost.
             let lost = if outage > 32 { outage as u64 } else { 0 };
             assert_eq!(count(&*decoder, "lost"), lost, "{outage} {order}");
         }

@@ -134,7 +134,7 @@ fn whole(random: &mut fastrand::Rng) -> Vec<Vec<u8>> {
     ] {
         all.push(extended(&v6(), first, extensions));
     }
-    // The chain is long, and every link of it names the next.
+    // The chain of extension headers is long, and each header names the next one.
     all.push(extended(&v6(), 60, &[60, 0, 0, 0, 0, 0, 0, 0].repeat(120)));
     all
 }

@@ -1,5 +1,5 @@
-//! The supervision of tunnel peers by echo requests (3GPP TS 29.281 section 7.2.1). Requests are sent at an interval,
-//! and again after T3. A peer is lost after N3 requests without a response.
+//! The supervision of tunnel peers by echo requests (3GPP TS 29.281 section 7.2.1). A request is sent at an interval. A
+//! request without a response is repeated after T3. A peer is lost after N3 requests without a response.
 
 use super::super::Control;
 use super::settings::Echo;
@@ -50,7 +50,7 @@ impl Echoes {
             return Vec::new();
         }
         self.next_look = Some(now + LOOK);
-        // An address without tunnels is not a peer any more.
+        // An address to which no tunnel leads is no longer a peer.
         let paths: BTreeMap<IpAddr, u16> = control
             .paths()
             .map(|(number, path)| (path.remote, number))

@@ -13,7 +13,7 @@ const MOST_FILTERS: usize = 32;
 /// A filter or a reference in a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
-    /// A filter, and the number by which others may refer to it.
+    /// A filter, and the number by which other rules may refer to it.
     Filter(FlowFilter, Option<u32>),
     /// A reference to the filter of that number.
     Named(u32),

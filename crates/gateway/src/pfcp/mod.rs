@@ -32,7 +32,8 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// The interval at which the thread continues when more work is pending than one pass processes.
 const SOON: Duration = Duration::from_millis(1);
-/// The socket's receive buffer: some thousand datagrams, because each occupies more memory than its length.
+/// The size of the socket's receive buffer, bytes. It has space for some thousand datagrams, because each datagram
+/// occupies more memory than its length.
 const RECEIVE_BYTES: usize = 4 << 20;
 
 /// The thread that responds to PFCP messages. It ends when this value is dropped.
@@ -102,7 +103,7 @@ fn serve(socket: &UdpSocket, mut node: Node, control: &Mutex<Control>, stop: &At
             node.due(now)
         };
         for (to, message) in messages {
-            // A lost message is retransmitted without a response.
+            // A lost message gets no response and is therefore retransmitted.
             let _ = socket.send_to(&message, to);
         }
     }
@@ -117,17 +118,17 @@ fn answer(
     now: Instant,
 ) {
     let peer = SocketAddr::new(from.ip().to_canonical(), from.port());
-    // Packets of untrusted sources must not take the lock of the table.
+    // Packets of untrusted sources must not make this thread take the lock of the table.
     if !node.knows(peer) {
         return;
     }
     let mut control = lock(control);
     let response = node.handle(datagram, peer, now, &mut control);
-    // The promises of a response are in force when the peer reads it.
+    // The changes that a response confirms must be in force when the peer reads the response.
     let settled = control.settle();
     drop(control);
     if let (Some(response), Ok(())) = (response, settled) {
-        // A peer without a response retransmits.
+        // A peer that gets no response retransmits its request.
         let _ = socket.send_to(&response, from);
     }
 }

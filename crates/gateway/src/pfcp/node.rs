@@ -40,7 +40,7 @@ struct Peer {
     next_heartbeat: Instant,
     /// The heartbeat request that waits for a response, if any.
     heartbeat: Option<Heartbeat>,
-    /// The requests to the peer that wait for a response.
+    /// The requests to the peer that are queued or wait for a response.
     requests: Requests,
 }
 
@@ -56,7 +56,7 @@ pub(in super::super) struct Node {
     recovery: u32,
     peers: HashMap<IpAddr, Peer>,
     sessions: HashMap<u64, Session>,
-    /// The number of sessions without an owner, with bearers that could not be removed yet.
+    /// The number of sessions without an owner: they have ended, but their bearers could not be removed yet.
     ended: usize,
     next_seid: u64,
     next_sequence: u32,
@@ -133,7 +133,7 @@ impl Node {
             peers: peers.collect(),
             sessions: HashMap::new(),
             ended: 0,
-            // Numbers from before a restart are not reused.
+            // Identifiers from before a restart are not reused.
             next_seid: u64::from(recovery) << 32 | 1,
             next_sequence: 1,
             timers: Timers::default(),
@@ -145,7 +145,7 @@ impl Node {
         }
     }
 
-    /// Returns true if an address is one of the peers'; packets of others are counted.
+    /// Returns true if an address is that of a configured peer; otherwise counts the packet.
     pub fn knows(&self, from: SocketAddr) -> bool {
         let knows = self.peers.contains_key(&from.ip());
         if !knows {
@@ -260,7 +260,7 @@ impl Node {
     }
 
     /// Removes the bearers of sessions without an owner from the table, and forgets the sessions. While the data plane
-    /// accepts no changes, they stay for the next attempt.
+    /// accepts no changes, the sessions stay for the next attempt.
     fn sweep(&mut self, control: &mut Control) {
         let (mut is_stuck, timers) = (false, &mut self.timers);
         self.sessions.retain(|_, session| {
@@ -310,7 +310,7 @@ impl Node {
     }
 }
 
-/// Removes a session's bearers from the table; some may have been removed by hand.
+/// Removes a session's bearers from the table; some of them may already have been removed through the control socket.
 ///
 /// # Errors
 /// Fails if the worker accepts no changes; some bearers may then be left.

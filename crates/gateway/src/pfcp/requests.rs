@@ -52,8 +52,8 @@ impl Requests {
         self.sent.remove(&sequence).is_some()
     }
 
-    /// Returns the next message that is to be sent now, if there is one; `given_up` counts those that were
-    /// retransmitted `repeats` times.
+    /// Returns the next message that is to be sent now, if there is one. `given_up` counts the requests that were
+    /// retransmitted `repeats` times without a response.
     pub fn next(
         &mut self,
         now: Instant,
@@ -81,7 +81,7 @@ impl Requests {
         }
         let (sequence, message) = self.new.pop_front()?;
         if self.due.len() >= 4 * WINDOW {
-            // Most of them are answered.
+            // Most of the queued retransmissions belong to answered requests.
             let sent = &self.sent;
             let waits =
                 |at: &(Instant, u32, u32)| sent.get(&at.1).is_some_and(|it| it.sent == at.2);
@@ -128,12 +128,12 @@ mod tests {
         assert!(requests.answered(5) && !requests.answered(5));
         assert!(requests.add(MOST as u32, vec![7]));
         assert_eq!(taken(&mut requests, now, &mut given_up), [WINDOW as u8]);
-        // All but that one are retransmitted, then given up, and others follow.
+        // All requests except the answered one are retransmitted, then given up, and other requests follow.
         let again = taken(&mut requests, now + TIME, &mut given_up);
         assert_eq!((again.len(), given_up), (WINDOW, 0));
         let others = taken(&mut requests, now + 2 * TIME, &mut given_up);
         assert_eq!((others.len(), given_up), (WINDOW, WINDOW as u64));
-        // However many are answered in time, only those in transit are stored.
+        // However many requests are answered in time, only the requests in transit are stored.
         requests.clear();
         for sequence in 0..MOST as u32 {
             requests.add(sequence, vec![1]);

@@ -1,5 +1,5 @@
-//! The responses to a peer's requests, stored for as long as it may retransmit them (3GPP TS 29.244 section 6.4). A
-//! retransmission gets the same response, and nothing is done twice.
+//! The responses to a peer's requests, stored for as long as the peer may retransmit the requests (3GPP TS 29.244
+//! section 6.4). A retransmitted request gets the same response, and its effect is not repeated.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -131,7 +131,7 @@ mod tests {
         }
         let late = begun + TIME;
         assert_eq!(responses.find((9, 7), &[7, 1], late), Some(vec![7]));
-        // The requests are one of another port, and a new one with the sequence number of an old one.
+        // One request comes from another port; the other is a new request with the sequence number of an old one.
         assert_eq!(responses.find((8, 7), &[7, 1], late), None);
         assert_eq!(responses.find((9, 7), &[7, 2], late), None);
         let too_late = late + Duration::from_nanos(1);
@@ -156,7 +156,7 @@ mod tests {
             responses.keep((9, 4), &[1], &[0; 10], now);
         }
         assert_eq!(responses.keep((9, 5), &[1], &[0; 10], now), 0);
-        // A response longer than all of the memory is not stored.
+        // A response that needs more than all of the memory is not stored.
         assert_eq!(responses.keep((9, 6), &[1], &vec![0; room], now), 3);
         assert_eq!((responses.bytes(), responses.by_request.len()), (0, 0));
     }

@@ -1,5 +1,5 @@
-//! PFCP session: its rules as the control plane sends them (3GPP TS 29.244 section 7.5), and the state that belongs to
-//! them. `session/follow.rs` derives its bearers.
+//! A PFCP session: the rules that the control plane has sent (3GPP TS 29.244 section 7.5), and the state that belongs
+//! to them. `session/follow.rs` derives the session's bearers.
 
 mod bearers;
 mod follow;
@@ -91,8 +91,8 @@ impl Session {
         }
     }
 
-    /// Applies the rules of a request in this order: removed rules, rules that others refer to, rules that refer. The
-    /// session then has at most `most_rules` rules.
+    /// Applies the rules of a request in this order: removals, then rules that others refer to, then the rules that
+    /// refer to them. The session then has at most `most_rules` rules.
     pub fn apply(
         &mut self,
         elements: Elements<'_>,
@@ -304,7 +304,7 @@ impl Session {
         }
     }
 
-    /// Activates the state that workers use in addition to the table, once all of a request is granted.
+    /// Activates the state that workers use in addition to the table. Called once the complete request is granted.
     pub fn arm(&mut self, terms: &Terms, moment: &Moment) {
         for urr in self.urrs.values_mut() {
             urr.arm(moment.now);
@@ -429,7 +429,8 @@ impl Session {
         if let Some(user) = look(&pdi, ElementType::UE_IP_ADDRESS)? {
             let user = UeAddress::parse(user.value)?;
             if user.choose {
-                // The control plane assigns users' addresses; this gateway does not advertise that it could.
+                // The control plane assigns users' addresses; this gateway does not advertise the feature of assigning
+                // them.
                 return Err(Refusal::new(Cause::SERVICE_NOT_SUPPORTED));
             }
             (pdr.v4, pdr.v6) = (user.v4.or(pdr.v4), user.v6.or(pdr.v6));
@@ -455,7 +456,7 @@ impl Session {
             FTeid::Chosen { teid, .. } => pdr.teid = Some(teid),
             FTeid::Choose { v4, v6, id: number } => {
                 let known = number.and_then(|number| self.chosen.get(&number).copied());
-                // A chosen identifier stays.
+                // An identifier that was chosen before stays.
                 let teid = match known.or(pdr.teid) {
                     Some(teid) => teid,
                     None => choose.teid().ok_or(Refusal::new(Cause::NO_RESOURCES))?,

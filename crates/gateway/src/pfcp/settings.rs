@@ -154,7 +154,7 @@ pub(in super::super) struct Terms {
     pub session_held: usize,
     /// The settings of echo requests to tunnel peers, if they are sent.
     pub echo: Option<Echo>,
-    /// The memory for the responses to a peer, in bytes.
+    /// The memory for the responses to one peer, in bytes.
     pub response_bytes: usize,
     /// The timeout of a response, T1 (section 6.4).
     pub response_time: Duration,

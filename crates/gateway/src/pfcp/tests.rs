@@ -488,7 +488,7 @@ fn an_open5gs_session_is_established_handed_over_and_deleted() {
     let uplink = Match::Teid(created[0].1);
     assert_eq!(core.action(uplink), Some(Action::Decapsulate));
     assert_eq!(core.action(USER_MATCH), Some(Action::Hold));
-    // Two are classified by one rule, and one by two.
+    // Two tunnels or users are classified by one rule each, and one by two rules.
     assert_eq!(core.count(), 7);
     // The base station has responded.
     let seid = made.up_seid();
@@ -569,7 +569,7 @@ fn an_old_tunnel_gets_one_end_marker_even_without_traffic() {
     assert!(move_both((0x20, GNB), 0).is_empty(), "there was none");
     assert!(move_both((0x20, GNB), 0).is_empty(), "it stays");
     assert_eq!(move_both((0x30, GNB), 0b0101), [0x20]);
-    // Nothing has passed the closed gate since.
+    // No packet has passed the closed gate since the last move; the end marker is sent all the same.
     assert_eq!(move_both((0x40, GNB), 0b0101), [0x30]);
 }
 
@@ -587,14 +587,14 @@ fn maximum_bit_rates_hold_per_direction_until_their_rule_ends() {
     assert_eq!(core.kbps(USER_MATCH), [(1, 2000)]);
     let of_control = Match::Teid(made.created()[1].1);
     assert_eq!(core.kbps(of_control), []);
-    // The base station responds, and the user moves on: the meter stays.
+    // The base station responds, and the user moves to another base station: the meter stays.
     let meter = core.limits(USER_MATCH);
     for (teid, end_marker) in [(0x20, false), (0x30, true)] {
         core.modify(seid, &[move_far(1, (teid, GNB), end_marker)])
             .cause(Cause::ACCEPTED);
         assert_eq!(core.limits(USER_MATCH), meter);
     }
-    // Elements that an update omits stay: the gate here, the rates there.
+    // Elements that an update omits stay: the gate in the first update, the rates in the second one.
     core.modify(seid, &[limit(E::UPDATE_QER, 1, 1000, 500)])
         .cause(Cause::ACCEPTED);
     assert_eq!(core.kbps(USER_MATCH), [(1, 500)]);
@@ -604,7 +604,7 @@ fn maximum_bit_rates_hold_per_direction_until_their_rule_ends() {
     core.modify(seid, &[qer(E::UPDATE_QER, 1, 0)])
         .cause(Cause::ACCEPTED);
     assert_eq!(core.kbps(USER_MATCH), [(1, 500)]);
-    // A rate of 0 means none; the other direction keeps its own.
+    // A rate of 0 means that there is no limit; the other direction keeps its rate.
     core.modify(seid, &[limit(E::UPDATE_QER, 1, 1000, 0)])
         .cause(Cause::ACCEPTED);
     assert_eq!(core.kbps(USER_MATCH), []);
@@ -906,14 +906,14 @@ fn invalid_requests_are_refused_with_their_cause_and_change_nothing() {
     cut.grouped(E::CREATE_PDR, &rule);
     core.establish(vec![cut, far(1, 2, 0, None)])
         .cause(Cause::INVALID_LENGTH);
-    // The rule refers to none.
+    // The detection rule refers to a forwarding rule that does not exist.
     let refused = core.establish(vec![
         pdr(E::CREATE_PDR, 7, 1, user, 9, None),
         far(1, 2, 0, None),
     ]);
     refused.cause(Cause::RULE_FAILURE);
     assert_eq!(refused.get(E::FAILED_RULE_ID), [0, 0, 7]);
-    // The headers are not GTP-U's.
+    // The outer headers to remove are not those of GTP-U.
     let odd = Detects {
         removal: Some(2),
         ..access
@@ -1122,7 +1122,8 @@ fn damaged_requests_never_panic_and_leave_a_consistent_table() {
     let cases = [establish, modify];
     for case in &cases {
         for length in 0..case.len() {
-            // The length in the header is right, so that the contents are truncated.
+            // The length in the message header is adjusted, so that the message is complete but its contents are
+            // truncated.
             let mut cut = case[..length].to_vec();
             if length > 4 {
                 let length = (length as u16 - 4).to_be_bytes();
@@ -1369,7 +1370,7 @@ fn the_sessions_of_an_idle_peer_end_only_if_configured() {
         core.associate(5).cause(Cause::ACCEPTED);
         core.establish(small_session(1)).cause(Cause::ACCEPTED);
         core.later(29 * second);
-        // Every message of the peer counts.
+        // Every message of the peer restarts its idle time.
         core.ask(M::HEARTBEAT_REQUEST, None, &[]);
         core.later(29 * second);
         assert_eq!(core.count(), 1);

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use taut_wire::pfcp::{Element, ElementType, Volumes, Writer};
 
-/// The measurement method (section 8.2.40).
+/// The bits of the measurement method (section 8.2.40).
 const MEASURES_TIME: u8 = 1;
 const MEASURES_VOLUME: u8 = 2;
-/// The measurement information (section 8.2.68): time is measured from the start of the rule, not from the first packet
-/// on.
+/// The bit of the measurement information (section 8.2.68) by which time is measured from the start of the rule.
+/// Otherwise time is measured from the first packet on.
 const STARTS_AT_ONCE: u8 = 8;
 
-/// The reporting triggers (section 8.2.19). The supported ones have the same bits in reports.
+/// The bits of the reporting triggers (section 8.2.19). The supported triggers have the same bits in reports.
 const PERIODIC: u32 = 1;
 const VOLUME_THRESHOLD: u32 = 2;
 const TIME_THRESHOLD: u32 = 4;
@@ -157,7 +157,7 @@ impl Urr {
         }
         let waits_for_time = self.time_threshold.is_some() || self.time_quota.is_some();
         if waits_for_time && self.active_since.is_none() {
-            // The first packet starts the time measurement.
+            // The first packet starts the time measurement, so it causes a notification.
             lower(self.usage.counted().and(&Volumes {
                 total: Some(1),
                 ..Volumes::default()

@@ -151,7 +151,7 @@ impl Plane {
                     .zip(sequence)
                     .is_some_and(|(number, sequence)| self.paths.peers.is_answer(number, sequence));
                 if is_answer && let Some((remote, _)) = answer::ends(packet.bytes(), seen) {
-                    // If the ring is full, the event is lost and the peer is asked again.
+                    // If the ring is full, the event is lost, and the peer gets another echo request.
                     let _ = self.receiver.events.push(Event::Echoed { remote });
                 }
                 match is_answer {

@@ -16,7 +16,7 @@ use taut_port::Batch;
 use taut_wire::gtpu::MessageType;
 use taut_wire::{Gtpu, Headers};
 
-/// The remaining steps for a packet after its bearer's action.
+/// The remaining steps for a packet after the action of its bearer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Behind {
     pub(super) is_metered: bool,
@@ -27,8 +27,8 @@ pub(super) struct Behind {
 }
 
 impl Plane {
-    /// Applies the classifier of a tunnel or user to a packet. On entry `slot` is the bearer of the tunnel or user,
-    /// afterwards the bearer of the matching rule.
+    /// Applies the classifier of a tunnel or user to a packet. Before the call, `slot` is the bearer of the tunnel or
+    /// user. After the call, it is the bearer of the matching rule.
     #[inline(never)]
     pub(super) fn classify(
         &mut self,

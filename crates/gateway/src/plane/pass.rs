@@ -41,8 +41,8 @@ impl Plane {
         }
         let tunnels = self.tunnels.as_ref();
         let takes_tunnels = tunnels.is_none_or(|ports| ports.contains(&context.from_port));
-        // One packet of each batch updates its peer's location. Over time this covers every peer, and costs the others
-        // nothing.
+        // One packet of each batch updates the port and MAC addresses of its peer. Over time this covers every peer,
+        // and the other packets cost nothing.
         self.batches = self.batches.wrapping_add(1);
         if takes_tunnels
             && let Some(shown) = self.batches.checked_rem(len)
@@ -98,7 +98,7 @@ impl Plane {
         }
     }
 
-    /// Removes packets, one bit each, from the batch and frees them.
+    /// Removes packets from the batch and frees them. Each packet is one bit in `gone`.
     #[inline(never)]
     fn take_out(&mut self, batch: &mut Batch, gone: u64) {
         let length = batch.len();
@@ -114,13 +114,13 @@ impl Plane {
             }
             index += 1;
         });
-        // The marks belonged to packets that have moved.
+        // The remaining marks belong to packets that have been moved.
         batch.clear();
         pour(aside, batch);
     }
 
-    /// Passes released packets to the batch's egress port, after the batch. Later packets of the same rule stay in
-    /// order, because they are buffered until then.
+    /// Passes released packets to the batch's egress port, after the packets of the batch. Later packets of the same
+    /// rule stay in order, because they are buffered until the released packets have left.
     #[inline(never)]
     fn drain(&mut self, batch: &mut Batch, context: &Context) {
         let mut due = std::mem::take(&mut self.aside);
@@ -135,8 +135,8 @@ impl Plane {
         self.receiver.outcomes.publish(&self.counts);
     }
 
-    /// Drops the departing packets, one bit each, that exceed a rate of their bearer. Only packets that would leave
-    /// count.
+    /// Drops the departing packets that exceed a rate of their bearer; each packet is one bit in `metered`. The meters
+    /// count only packets that would leave.
     #[inline(never)]
     fn police(
         &mut self,

@@ -102,7 +102,8 @@ mod tests {
         let router =
             "click (Click) 2.1\nCopyright (C) 1999-2001 Massachusetts Institute of Technology\n";
         assert_eq!(router_version(router), Some("2.1"));
-        // The outputs of Debian's package manager of that name, of Python's library, and of a program that failed.
+        // These are outputs of Debian's package manager of that name, of Python's library, and of a program that
+        // failed.
         for other in [
             "click 0.5.0\n",
             "click, version 8.1.3\n",

@@ -36,7 +36,7 @@ fn steps(place: &CommandValues, change: &str) -> Vec<Step> {
         Step::Keep {
             name: "l2fwd",
             line: line(place, "l2fwd", &own),
-            // After this line it waits for its links, which come up with the generator.
+            // After this line the program waits for its links, which come up when the generator starts.
             ready: Ready::LineStart("Port 1, MAC address"),
             owner: Owner::NeedsWatcher,
         },

@@ -64,7 +64,7 @@ fn steps(place: &CommandValues, table: &str) -> Vec<Step> {
         Step::Keep {
             name: "l3fwd",
             line,
-            // After this line it waits for its links, which come up with the generator.
+            // After this line the program waits for its links, which come up when the generator starts.
             ready: Ready::LineStart("Port 1: softly parse"),
             owner: Owner::NeedsWatcher,
         },

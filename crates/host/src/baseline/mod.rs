@@ -1,8 +1,9 @@
 //! Forwarders of other projects as devices under test: found, started, pinned and removed again.
 //!
-//! There is one file per program and one entry per way to run it. An entry is data: how the generator connects to it,
-//! what it requires, and the commands that start it. They run in the device's namespace of a [`Testbed`], or without
-//! one on two sockets. All files that they write are in one folder, so the host's own configuration does not change.
+//! Each program has one file, and each way to run the program has one entry there. An entry is data: how the generator
+//! connects to the program, what the program requires, and the commands that start the program. The commands run in the
+//! device's namespace of a [`Testbed`], or without a testbed on two sockets. All files that they write are in one
+//! folder, so the host's own configuration does not change.
 
 mod click;
 mod dpdk_example;

@@ -1,7 +1,7 @@
 //! Open vSwitch with its user-space datapath, which needs no kernel module.
 //!
-//! Its polling thread sends on a port's second queue; the first queue is the main thread's. Over memif the peer
-//! therefore has to receive from both queues, or no frames arrive.
+//! The polling thread of Open vSwitch sends on a port's second queue; the first queue belongs to the main thread. Over
+//! memif the peer therefore has to receive from both queues, or no frames arrive.
 
 use std::fs;
 use std::path::{Path, PathBuf};

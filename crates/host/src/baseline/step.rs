@@ -202,7 +202,7 @@ fn run_line(line: &Line, running: &mut Running) -> Result<String, BaselineError>
     let arguments: Vec<&str> = line[1..].iter().map(String::as_str).collect();
     let done = run(&line[0], &arguments);
     if done.is_err() {
-        // The error of an exited program is more useful than that of the step that waited for it.
+        // The error of an exited program is more useful than the error of a step that waited for that program.
         running.check()?;
     }
     Ok(done?)

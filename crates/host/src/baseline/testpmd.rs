@@ -98,8 +98,8 @@ fn on_interfaces(place: &CommandValues, driver: &str, options: &str) -> Vec<Step
 }
 
 fn testpmd(place: &CommandValues, devices: [String; 2], mode: &str) -> Step {
-    // `stdbuf` makes it write each line immediately, even to a file; DPDK's run-time files are in the baseline's
-    // folder.
+    // `stdbuf` makes the program write each line immediately, even to a file. DPDK's run-time files are in the
+    // baseline's folder.
     let mut line = words(&[
         "env",
         &format!("RUNTIME_DIRECTORY={}", place.folder.display()),

@@ -25,8 +25,8 @@ pub struct NetworkCard {
 }
 
 impl NetworkCard {
-    /// Adds the facts that the driver reports through `ethtool`; nothing if `ethtool` is not installed or the driver
-    /// reports nothing.
+    /// Adds the facts that the driver reports through `ethtool`. Adds nothing if `ethtool` is not installed or the
+    /// driver reports nothing.
     pub(super) fn ask_driver(&mut self, interface: &str) {
         // A NIC without an interface has no driver to query.
         if !self.source.starts_with(INTERFACES) || interface.starts_with('-') {
@@ -37,7 +37,7 @@ impl NetworkCard {
         }
     }
 
-    /// Parses the output of `ethtool -i`, lines `key: value`. An empty value or `N/A` means that there is none.
+    /// Parses the output of `ethtool -i`, lines `key: value`. An empty value or `N/A` counts as a missing value.
     fn take_from(&mut self, said: &str) {
         let value = |key: &str| {
             super::value_of(said, key).filter(|value| !value.is_empty() && value != "N/A")

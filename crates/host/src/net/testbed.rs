@@ -49,16 +49,16 @@ pub enum Steering {
     #[default]
     Sender,
     /// Receive packet steering: the frames are processed on `cpu` in its soft interrupts, which have precedence over
-    /// any program there. It suits a kernel bridge and a program on packet sockets. Frames that an XDP program receives
-    /// are not steered. Beyond saturation, frames are lost at `net.core.netdev_max_backlog`.
+    /// any program there. Steering suits a kernel bridge and a program on packet sockets. Frames that an XDP program
+    /// receives are not steered. Beyond saturation, frames are lost at `net.core.netdev_max_backlog`.
     PacketSteering {
         /// The device's CPU.
         cpu: usize,
     },
-    /// Threaded NAPI: one kernel thread per interface, pinned to `cpu`, where XDP programs run too. It has precedence
-    /// over every program there, as interrupts of a NIC would (SCHED_FIFO with the lowest priority). With the priority
-    /// of those programs it would lose milliseconds to them, and frames once 256 wait. Programs there get at least 5 %
-    /// of the time, which the kernel reserves for them.
+    /// Threaded NAPI: one kernel thread per interface, pinned to `cpu`, where XDP programs run too. The thread has
+    /// precedence over every program on that CPU, as interrupts of a NIC would (SCHED_FIFO with the lowest priority).
+    /// With the same priority as those programs, the thread would lose milliseconds to them, and frames once 256 wait.
+    /// Programs on that CPU get at least 5 % of the time, which the kernel reserves for them.
     KernelThread {
         /// The device's CPU.
         cpu: usize,
@@ -203,8 +203,8 @@ impl Testbed {
         self.device.enter()
     }
 
-    /// Enables ARP on both ends of the first veth pair and sets their IPv4 addresses with prefix lengths, the
-    /// generator's first. This is for programs that send through the kernel's own stack.
+    /// Enables ARP on both ends of the first veth pair, and sets their IPv4 addresses with prefix lengths, the
+    /// generator's first. These addresses are for programs that send through the kernel's own stack.
     ///
     /// # Errors
     /// [`TestbedError::Command`].
@@ -216,8 +216,8 @@ impl Testbed {
     }
 
     /// Moves the generator's second interface to a new namespace, which is returned. Enables ARP on both generator
-    /// interfaces and sets their IPv4 addresses with prefix lengths. This is for programs on both sides of the device
-    /// that use the kernel's own stack.
+    /// interfaces and sets their IPv4 addresses with prefix lengths. The addresses are for programs on both sides of
+    /// the device that use the kernel's own stack.
     ///
     /// # Errors
     /// [`TestbedError`].

@@ -101,7 +101,8 @@ impl WireEnd {
 
     /// Returns the lines of shell that set the interface up.
     fn set_up(&self, takes_redirects: bool) -> [String; 2] {
-        // Frames on the wire then equal those that programs read there, with their checksums.
+        // The offloads are off, GRO only without redirects. Programs then read frames as they are on the link, with
+        // their checksums.
         let gro = if takes_redirects { "on" } else { "off" };
         [
             self.offload(&format!("tx off gro {gro}")),
@@ -223,7 +224,7 @@ impl Veth {
 
 impl Drop for Veth {
     fn drop(&mut self) {
-        // It may have been removed with a namespace.
+        // The interface may already have been removed, together with a namespace.
         let _ = self.0.ip(&["link", "del", "dev", &self.0.interface]);
     }
 }
@@ -297,8 +298,8 @@ mod tests {
         }
         assert!(!sweep_stale_wires().contains(&here.interface));
         let names = [one.name().to_owned(), two.name().to_owned()];
-        // A process keeps the near end's namespace alive, as after `kill -9` of its creator. The wire must disappear at once
-        // all the same.
+        // A process keeps the near end's namespace alive, as after `kill -9` of its creator. Nevertheless, the link
+        // must disappear at once.
         let far = WireEnd::own();
         let near = WireEnd::new(Some(one.name()), "west");
         std::mem::forget(Veth::to_host(&near, &far, true, None, 1).unwrap());

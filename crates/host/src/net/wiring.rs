@@ -7,7 +7,7 @@ use super::veth::WireEnd;
 /// One end of a link: the index of the node, and the name of the interface in the node's namespace.
 pub type End<'a> = (usize, &'a str);
 
-/// Namespaces and the links between them. Dropping it removes everything.
+/// Namespaces and the links between them. Dropping this value removes all of them.
 #[derive(Debug)]
 pub struct Wiring {
     namespaces: Vec<Namespace>,

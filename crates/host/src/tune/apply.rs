@@ -448,7 +448,7 @@ mod tests {
         apply(&root, &cpus, Profile::Latency).unwrap();
         assert!(revert(&root).unwrap().refused.is_empty());
         assert_eq!(state(), stat);
-        // The number belongs to another process by now, which must not be changed.
+        // Here the process number belongs to another process, which must not be changed.
         apply(&root, &cpus, Profile::Latency).unwrap();
         let other = stat.replace("4242", "9999").replace(") S", ") T");
         fs::write(folder.path().join("proc/77/stat"), &other).unwrap();
@@ -558,7 +558,7 @@ mod tests {
         assert!(revert(&root).unwrap().refused.is_empty());
         assert_eq!(files(folder.path()), before);
         // A line truncated in the middle of a character is no change either, and later entries must not be appended to
-        // it.
+        // the truncated line.
         for cut in [&b"{\"setting\":\"sw"[..], b"{\"setting\":\"\xc3"] {
             apply(&root, &cpus(), Profile::Latency).unwrap();
             let whole = fs::read(&path).unwrap();

@@ -111,7 +111,7 @@ impl<'a> Journal<'a> {
         let mut file = OpenOptions::new().append(true).open(self.root.path(FILE))?;
         let before = file.metadata()?.len();
         if let Err(e) = line(&mut file, &entry) {
-            // If that fails too, the next process that opens the journal does it.
+            // If the truncation fails too, the next process that opens the journal truncates the file.
             let _ = file.set_len(before);
             return Err(e);
         }

@@ -1,7 +1,7 @@
 //! Settings of the machine that affect latency: read, explained, changed and restored.
 //!
-//! One file per family of settings; a new setting is one entry in it. A change at run time is a [`Step`], from which
-//! apply, revert and the printed commands are built.
+//! Each family of settings has one file, in which a setting is one entry. A change at run time is a [`Step`]: apply,
+//! revert and the printed commands are built from steps.
 
 mod apply;
 mod boot;

@@ -75,7 +75,7 @@ pub(super) const SETTINGS: &[Setting] = &[
 
 /// Returns the profile of tuned, if tuned is active.
 pub(super) fn active_tuned(root: &super::Root) -> Option<String> {
-    // The daemon runs under the name of its interpreter, so its file is checked, which exists while it runs.
+    // The daemon runs under its interpreter's name. Its PID file, which exists while it runs, identifies the daemon.
     let number = root.number("/run/tuned/tuned.pid")?;
     if !root.exists(&format!("/proc/{number}")) {
         return None;

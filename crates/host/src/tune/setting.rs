@@ -79,7 +79,7 @@ impl Display for Group {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// The setting is as the profile requires, or the profile does not depend on it.
+    /// The setting has the value that the profile requires, or the profile does not depend on the setting.
     Ok,
     /// The setting costs latency or speed in this profile.
     Bad,
@@ -278,7 +278,7 @@ impl View<'_> {
         self.number_where(path, value, |now| now == value)
     }
 
-    /// Checks that the number in a file satisfies `good`; otherwise the step is to set it to `value`.
+    /// Checks that the number in a file satisfies `good`. The step to change the setting writes `value` to the file.
     pub fn number_where(&self, path: &str, value: i64, good: impl Fn(i64) -> bool) -> Looked {
         if self.root.is_secret(path) {
             return Looked::unknown(format!("only root can read {path}"), &value.to_string());

@@ -92,7 +92,7 @@ fn stage(rule: &Rule) -> u8 {
 }
 
 /// Returns the pattern of a rule, with the buffer that contains it: the content that the rule marks, or else the most
-/// selective one. For a rule about messages it is one of the contents whose buffers arrive last.
+/// selective one. The pattern of a rule about messages is one of the contents whose buffers arrive last.
 pub(super) fn pattern(rule: &Rule) -> Option<(Buffer, &[u8])> {
     let last = stage(rule);
     let contents = rule.needed_steps().filter_map(|step| match &step.test {

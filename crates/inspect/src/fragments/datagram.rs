@@ -41,17 +41,17 @@ impl Memory {
         }
     }
 
-    /// Number of chunks in use.
+    /// Returns the number of chunks in use.
     pub fn used(&self) -> usize {
         self.arena.used()
     }
 
-    /// Number of chunks that are free.
+    /// Returns the number of chunks that are free.
     pub fn free(&self) -> usize {
         self.arena.chunks() - self.arena.used()
     }
 
-    /// Number of all chunks.
+    /// Returns the number of all chunks.
     pub fn chunks(&self) -> usize {
         self.arena.chunks()
     }
@@ -62,7 +62,8 @@ impl Memory {
         Ok(chunk)
     }
 
-    /// Copies bytes into the units of a chunk that are not present yet, and compares them with those that are.
+    /// Copies bytes into the units of a chunk that are not present yet, and compares the other bytes with the stored
+    /// ones.
     fn lay(&mut self, chunk: u32, at: usize, bytes: &[u8]) -> Laid {
         let first = at / UNIT_BYTES;
         let units = bytes.len().div_ceil(UNIT_BYTES) as u32;

@@ -192,7 +192,7 @@ impl<'a> Fragment<'a> {
         to.copy_from_slice(self.headers);
         to[self.protocol_at] = self.protocol;
         if self.key.source.is_ipv4() {
-            // Of flags and offset, only "do not fragment" and the reserved bit stay set.
+            // Only "do not fragment" and the reserved bit stay set; the other flag and the offset are cleared.
             to[6] &= 0xc0;
             to[7] = 0;
         }

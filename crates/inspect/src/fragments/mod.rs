@@ -15,14 +15,15 @@
 //! A new datagram always gets an entry, if necessary that of the oldest datagram, so no sender can lock others out. The
 //! entries and bytes of a source are limited. A source at its limit replaces its own datagrams, so it cannot evict
 //! those of others. A source is identified by its address, in IPv6 by the first 64 bits. Sources are distinguished by a
-//! hash with a secret key. Few sources therefore share a limit, and no sender can choose with which source.
+//! hash with a secret key. Few sources therefore share a limit, and no sender can choose the source with which it
+//! shares one.
 //!
 //! # Cost of a fragment
 //!
 //! The bytes of a datagram are stored by their offset, in chunks with a bit for each unit of 8 bytes. The time to store
 //! and compare a fragment therefore depends on its own length and not on earlier fragments. In addition, up to eight
-//! datagrams with its hash are examined. The number of other datagrams that are released is limited by the chunks that
-//! the fragment needs and the entries of its source. A complete datagram is copied once.
+//! datagrams whose keys have the same hash are examined. The number of other datagrams that are released is limited by
+//! the chunks that the fragment needs and the entries of its source. A complete datagram is copied once.
 
 mod datagram;
 mod fault;
@@ -123,7 +124,7 @@ pub struct Fragments {
     by_key: Lists,
     /// Entries in use, the oldest first, in as many lists by the hash of their source.
     by_source: Lists,
-    /// Number of chunks of each source, followed by the maximum for a source.
+    /// Number of chunks of each source. The next field is the maximum for a source.
     chunks_of: Box<[u32]>,
     share: usize,
     scratch: Box<[u8]>,

@@ -1,4 +1,5 @@
-//! A model of reassembly, byte for byte and without limits; results are compared with it.
+//! A model that reassembles datagrams byte for byte and without limits. The results of [`Fragments`] are compared with
+//! it.
 
 use super::tests::{TCP, UDP, check_that_all_comes_back, fragment};
 use super::*;
@@ -14,7 +15,7 @@ enum Said {
     Dropped(FragmentFault),
 }
 
-/// The datagrams byte for byte, without limits.
+/// The bytes of all datagrams, stored one by one and without limits.
 #[derive(Default)]
 struct Model {
     overlap: Overlap,

@@ -80,7 +80,7 @@ fn fragments() -> Fragments {
     Fragments::new(FragmentLimits::default(), Overlap::Drop)
 }
 
-/// Sets the source of a fragment, for IPv4 from the last 32 bits.
+/// Sets the source address of a fragment; an IPv4 fragment gets the last 32 bits of `source`.
 fn set_source(packet: &mut [u8], source: u128) {
     if packet[0] >> 4 == 6 {
         packet[8..24].copy_from_slice(&source.to_be_bytes());
@@ -278,23 +278,24 @@ fn overlapping_fragments_with_different_bytes_drop_the_datagram() {
     }
 }
 
-/// Returns fragments of which the last contradicts earlier ones, but not in their common bytes.
+/// Returns lists of fragments. The last fragment of each list contradicts the earlier ones, but not in their common
+/// bytes.
 fn contradictions() -> Vec<Vec<Vec<u8>>> {
     let piece = |at, more, len| fragment(V6, 1, UDP, at, more, &[b'a'; 48][..len]);
     vec![
-        // Another end, once longer and once shorter.
+        // The second fragment ends the datagram at another offset.
         vec![piece(16, false, 8), piece(24, false, 8)],
         vec![piece(16, false, 8), piece(8, false, 8)],
         vec![piece(16, false, 5), piece(16, false, 4)],
-        // More fragments after the end, up to it and beyond.
+        // After the last fragment, a fragment announces more fragments at the end or beyond it.
         vec![piece(16, false, 8), piece(16, true, 8)],
         vec![piece(16, false, 8), piece(24, true, 8)],
         vec![piece(16, false, 5), piece(16, true, 8)],
-        // An end before bytes that are present.
+        // The second fragment ends the datagram before bytes that are present.
         vec![piece(16, true, 8), piece(8, false, 8)],
         vec![piece(16, true, 8), piece(16, false, 8)],
         vec![piece(16, true, 8), piece(16, false, 5)],
-        // Another protocol.
+        // The second fragment has another protocol.
         vec![
             fragment(V6, 1, TCP, 0, true, &[b'a'; 16]),
             piece(0, true, 16),
@@ -302,8 +303,8 @@ fn contradictions() -> Vec<Vec<Vec<u8>>> {
     ]
 }
 
-/// Pushes each of the contradictions, of which the last fragment is dropped for that reason; then calls `behind` with
-/// the first one.
+/// Pushes the fragments of each contradiction, and checks that the last fragment is dropped because of `fault`. Then
+/// calls `behind` with the first fragment.
 fn contradict(overlap: Overlap, fault: FragmentFault, behind: impl Fn(&mut Fragments, &[u8])) {
     for (number, pieces) in contradictions().iter().enumerate() {
         let mut kept = Fragments::new(FragmentLimits::default(), overlap);
@@ -359,7 +360,7 @@ fn duplicate_fragment_bytes_do_no_harm() {
         assert_eq!(kept.push(0, 0, &pieces[which]), Outcome::Kept);
         assert_eq!(kept.push(0, 0, &pieces[which]), Outcome::Duplicate);
     }
-    // Split differently: a part of the bytes that are present, and more than those.
+    // Fragments of a different split contain a part of the stored bytes, or more than the stored bytes.
     let piece = |from: usize, to: usize| fragment(V4, 1, UDP, from, true, &payload[from..to]);
     assert_eq!(kept.push(0, 0, &piece(800, 1000)), Outcome::Duplicate);
     assert_eq!(kept.push(0, 0, &piece(496, 1000)), Outcome::Kept);
@@ -489,7 +490,7 @@ fn the_oldest_datagram_is_evicted_without_free_entries_or_memory() {
     let piece = |id, at, len| fragment(V4, id, UDP, at, true, &vec![0; len]);
     assert_eq!(kept.push(0, 0, &piece(1, 512, 8)), Outcome::Kept);
     assert_eq!(kept.push(1, 0, &piece(2, 512, 8)), Outcome::Kept);
-    // There is no entry for a third one: the first is released.
+    // The source has no entry for a third datagram, so its first datagram is released.
     assert_eq!(kept.push(2, 0, &piece(3, 512, 512)), Outcome::Kept);
     assert_eq!(
         (
@@ -499,7 +500,7 @@ fn the_oldest_datagram_is_evicted_without_free_entries_or_memory() {
         ),
         (2, 1024, 1)
     );
-    // There is memory for two more chunks: the second one is released for three.
+    // Memory for two more chunks is free. A fragment that needs a third chunk releases the second datagram.
     assert_eq!(kept.push(3, 0, &piece(3, 1024, 1024)), Outcome::Kept);
     assert_eq!((kept.datagrams(), kept.counters.made_room), (2, 0));
     assert_eq!(kept.push(3, 0, &piece(3, 2048, 8)), Outcome::Kept);
@@ -507,7 +508,7 @@ fn the_oldest_datagram_is_evicted_without_free_entries_or_memory() {
         (kept.datagrams(), kept.bytes(), kept.counters.made_room),
         (1, 2048, 1)
     );
-    // The wrong fragment does not free memory for itself, nor do those that were given up, as they have none.
+    // An invalid fragment releases no other datagram, and datagrams that were given up have no memory to release.
     let wrong = fragment(V4, 4, UDP, 0, true, &[0; 9]);
     assert_eq!(kept.push(4, 0, &wrong), dropped(FragmentFault::Length));
     assert_eq!(
@@ -675,7 +676,7 @@ proptest! {
                 outcome => {
                     prop_assert_eq!(outcome, Outcome::Kept);
                     prop_assert!(other.is_none());
-                    // A duplicate, while the datagram waits.
+                    // A duplicate arrives while the datagram is incomplete.
                     if random.bool() {
                         prop_assert_eq!(kept.push(0, 0, packet), Outcome::Duplicate);
                     }

@@ -251,7 +251,7 @@ impl Side {
     /// Stores bytes of a body, up to the limit.
     fn more_body(&mut self, data: &[u8], is_request: bool, pushed: &mut Pushed) {
         let before = self.body.len();
-        // The message must not have a body.
+        // The first bytes of a body revoke an earlier report that the message has no body.
         self.is_whole &= before > 0 || data.is_empty() || self.body.room() == 0;
         let stopped = match self.unpacker.is_packed() {
             true => self.unpacker.push(data, &mut self.body),

@@ -319,7 +319,7 @@ impl Side {
                     HeadEnd::NotYet
                 };
             }
-            // Clients skip lines that begin with white space.
+            // Clients skip lines before the status line that begin with white space.
             return match line[0] <= b' ' {
                 true => HeadEnd::NotYet,
                 false => HeadEnd::NoResponse,

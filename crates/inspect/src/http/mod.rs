@@ -4,8 +4,8 @@
 //!
 //! `http.uri` is the target without scheme and host, decoded once, with `//`, `/./` and `/../` removed from the path. A
 //! header line is `Name: value` and CR LF whatever its line end was; continued lines are joined, and cookies are
-//! excluded. Host names are in lower case and without port. The values of several headers of one name are joined by `,
-//! `. The first bytes of a body are stored, decoded and without chunk headers.
+//! excluded. Host names are in lower case and without port. The values of several headers of one name are joined by
+//! `, `. The first bytes of a body are stored, decoded and without chunk headers.
 //!
 //! `head.rs` collects a head and parses its first line, `target.rs` the target, `headers.rs` the header lines.
 //! `body.rs` splits bodies, `unpack.rs` decodes them, and `memory.rs` provides the memory.
@@ -136,13 +136,13 @@ impl Http {
         self.asked == self.answered && is_idle(&self.request) && is_idle(&self.response)
     }
 
-    /// Returns whether the connection was upgraded to HTTP/2 (RFC 7540 section 3.2), so that the bytes that follow are
+    /// Returns true if the connection was upgraded to HTTP/2 (RFC 7540 section 3.2), so that the bytes that follow are
     /// HTTP/2 frames.
     pub fn speaks_http2(&self) -> bool {
         self.speaks_http2
     }
 
-    /// Returns whether the client sent HTTP/2 frames before the server agreed to the upgrade; this parser cannot read
+    /// Returns true if the client sent HTTP/2 frames before the server agreed to the upgrade; this parser cannot read
     /// them.
     pub fn is_ahead(&self) -> bool {
         self.is_ahead

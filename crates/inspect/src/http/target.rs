@@ -18,7 +18,7 @@ impl Side {
 }
 
 /// Appends the target to `made`, decoded once and with its path as a server resolves it. Returns the range of host and
-/// port in `target`; none if it is not an absolute URI.
+/// port in `target`; none if the target is not an absolute URI.
 pub(crate) fn normalise(target: &[u8], made: &mut Memory) -> Option<Range<usize>> {
     let from = made.len();
     let (mut at, mut authority) = (0, None);

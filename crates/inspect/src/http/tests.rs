@@ -54,7 +54,7 @@ const REQUESTS: &[u8] = b"POST /a%2Fb/./c/../d//e?x=%41/../y HTTP/1.1\r\nHost: W
 #[test]
 fn pipelined_requests_are_all_parsed() {
     let (all, faults) = messages(&mut Http::default(), true, &[REQUESTS]);
-    // The third body is not encoded, though its head announces it.
+    // The third body is not encoded, although its head announces a coding.
     assert_eq!((all.len(), faults), (4, vec![HttpFault::Packing]));
     let first = &all[0];
     assert_eq!(get(first, Buffer::HttpMethod), "POST");
@@ -366,7 +366,7 @@ fn zlib(bytes: &[u8]) -> Vec<u8> {
     [b"\x78\x9c", &deflated(bytes)[..], b"sum."].concat()
 }
 
-/// Returns the body of a response and its faults when it arrives in pieces of that size.
+/// Returns the body of a response, and its faults, if the response arrives in pieces of that size.
 fn response_in(
     pieces: usize,
     head: &str,
@@ -509,7 +509,8 @@ fn a_body_that_cannot_be_decompressed_stays_as_received() {
     // One byte is too short to identify a format.
     let head = "HTTP/1.1 200 ok\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\n";
     assert_eq!(response(head, b"\x1f").0, b"\x1f");
-    // The output so far stays before the broken bytes. A stored block, and one of an invalid kind.
+    // The output so far stays before the broken bytes. The input has a stored block, and then a block of an invalid
+    // kind.
     let stored = [b"\0\x3f\0\xc0\xff", TEXT, b"\x07junk"].concat();
     let head = "HTTP/1.1 200 ok\r\nContent-Encoding: deflate\r\n\r\n";
     let (body, faults, _) = response_in(usize::MAX, head, &stored);
@@ -628,7 +629,7 @@ fn malformed_responses_are_parsed_in_the_manner_of_clients() {
 
 #[test]
 fn bytes_outside_of_any_message_are_treated_as_a_body() {
-    // A response without a head (HTTP/0.9), and one with bytes after it.
+    // The first response has no head (HTTP/0.9); bytes follow the second one.
     assert_eq!(
         response("the quick ", b"HTTP/1.1\r\n\r\nEICAR").0,
         b"the quick HTTP/1.1\r\n\r\nEICAR"

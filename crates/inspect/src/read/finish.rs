@@ -85,7 +85,8 @@ fn changed_of(steps: &[Step]) -> usize {
 }
 
 /// Splits a rule about a request and its response. `rule` keeps the tests of the request; the returned rule has the
-/// tests of the response. `sides` contains for each test whether it is about the request, if the rule specifies that.
+/// tests of the response. `sides` has an entry for each test: true for the request, false for the response, none if the
+/// rule does not specify it.
 ///
 /// # Errors
 /// Returns the reason why the rule is not supported.

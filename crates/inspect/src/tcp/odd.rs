@@ -11,7 +11,7 @@ enum Stage {
     Nothing,
     /// The SYN is sent, and not answered.
     Asked,
-    /// The SYN is answered, and the client has not replied to that.
+    /// The SYN is answered, and the client has not acknowledged the answer.
     Answered,
     /// The connection is established.
     Open,
@@ -360,7 +360,7 @@ mod tests {
         for upto in 1..=all.len() {
             assert_eq!(odd(&all[..upto]), 0, "{upto}");
         }
-        // The server closes first, and both at once.
+        // The server closes first; then both endpoints close at the same time.
         for client_hears in [101, 102] {
             let all = [
                 &OPEN[..],
@@ -372,7 +372,7 @@ mod tests {
                 assert_eq!(odd(&all[..upto]), 0, "{upto}");
             }
         }
-        // Both ends open.
+        // In a simultaneous open, both ends send a SYN.
         let both = [
             SYN_,
             (SERVER, SYN, 500, 0, 0),
@@ -457,7 +457,7 @@ mod tests {
         ] {
             assert_eq!(behind(before, last), wanted.bit(), "{wanted:?}");
         }
-        // The handshake unchanged, and with data.
+        // Segments of the handshake are no anomaly, with or without data.
         for last in [ANSWER, SYN_, LAST, (CLIENT, ACK, 101, 501, 9)] {
             assert_eq!(behind(&answered, last), 0);
         }
@@ -552,7 +552,7 @@ mod tests {
         assert_eq!(behind(&reset, (SERVER, ACK, 501, 101, 4)), after);
         assert_eq!(behind(&reset, (SERVER, RST, 501, 0, 0)), 0);
         assert_eq!(behind(&reset, (CLIENT, ACK, 101, 501, 4)), 0);
-        // It is reported once.
+        // The anomaly is reported once.
         let again = [&reset[..], &[(SERVER, ACK, 501, 101, 4)]].concat();
         assert_eq!(behind(&again, (SERVER, ACK, 501, 101, 4)), 0);
     }

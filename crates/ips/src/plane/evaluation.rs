@@ -65,7 +65,7 @@ impl Questions {
     }
 
     /// Writes the packet if it caused an alert, and an event with the reason if it was dropped and no rule requested
-    /// that.
+    /// the drop.
     #[inline]
     pub(super) fn end_of_packet(
         &mut self,

@@ -86,7 +86,7 @@ impl Conclusion {
 
 /// Returns the outcome for packets of a settled flow; none if they need inspection.
 pub(super) fn settled(flow: &Flow, facts: &Facts<'_>) -> Option<(Outcome, Fate)> {
-    // An opening may become another connection.
+    // An opening is inspected, because it may begin another connection.
     let opens = connection::is_opening(facts) || connection::is_answer(facts);
     match flow.settled {
         Settled::No => None,

@@ -40,7 +40,7 @@ pub trait Benchmark: Sync {
     /// Selects the subjects that the plan requests and this machine supports. Returns the skipped subjects.
     ///
     /// # Errors
-    /// When the plan requests a subject that does not exist.
+    /// Returns an error if the plan requests a subject that does not exist.
     fn prepare(&mut self, plan: &Plan, rig: &Rig<'_>) -> Result<Vec<LeftOut>, BenchmarkError>;
 
     /// Returns the number of interleaved repetitions.
@@ -71,7 +71,7 @@ pub trait Benchmark: Sync {
     /// Measures a unit. It runs on a thread of its own, which may pin itself to a core and enter a namespace.
     ///
     /// # Errors
-    /// When the measurement was stopped, or the unit does not work on this machine.
+    /// Returns an error if the measurement was stopped, or the unit does not work on this machine.
     fn measure(
         &self,
         rig: &Rig<'_>,
@@ -82,7 +82,7 @@ pub trait Benchmark: Sync {
     /// Writes the summary, the figures and the page into the folder, and returns the path of the page.
     ///
     /// # Errors
-    /// When the folder cannot be written.
+    /// Returns an error if the folder cannot be written.
     fn report(dir: &Path, results: &Results<Self>) -> Result<PathBuf, ReportError>
     where
         Self: Sized;

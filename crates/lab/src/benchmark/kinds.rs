@@ -42,7 +42,7 @@ impl Kind {
     /// Writes the report of a folder of this kind, and returns the text for a terminal with `width` columns.
     ///
     /// # Errors
-    /// When the folder cannot be read or written.
+    /// Returns an error if the folder cannot be read or written.
     pub fn show(&self, dir: &Path, width: Option<usize>) -> Result<Shown, ReportError> {
         (self.show)(dir, width)
     }

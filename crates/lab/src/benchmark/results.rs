@@ -10,7 +10,7 @@ use taut_results::{ResultsError, read_each, read_head};
 /// Reads a folder. Damaged outcomes are skipped and named in `problems`.
 ///
 /// # Errors
-/// When the manifest is missing or unreadable.
+/// Returns an error if the manifest is missing or unreadable.
 pub(crate) fn read_results<B: Benchmark>(dir: &Path) -> Result<Results<B>, ResultsError> {
     let head = read_head(dir, B::HEAD, B::SCHEMA)?;
     let (outcomes, problems) = read_each(dir, B::OUTCOMES)?;

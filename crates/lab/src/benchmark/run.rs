@@ -1,5 +1,5 @@
-//! Runs a benchmark: subjects are interleaved in a new order in each repetition, a subject's part that fails is skipped
-//! in later repetitions, and complete outcomes are stored.
+//! Runs a benchmark. Each repetition interleaves the subjects in a new order. If a part of a subject fails, later
+//! repetitions skip that part. Complete outcomes are stored.
 
 use super::definition::{Benchmark, Head};
 use super::error::BenchmarkError;
@@ -29,8 +29,8 @@ pub trait Observer {
 /// the folder is marked as interrupted.
 ///
 /// # Errors
-/// When results cannot be written, or nothing could be measured. A subject that fails is skipped, and the reason is
-/// noted.
+/// Returns an error if results cannot be written, or nothing could be measured. A subject that fails is skipped, and
+/// the reason is noted.
 pub fn run<B: Benchmark>(
     mut benchmark: B,
     plan: &Plan,

@@ -112,7 +112,7 @@ pub(crate) fn ended_early() -> String {
 /// files are replaced.
 ///
 /// # Errors
-/// When the folder cannot be written.
+/// Returns an error if the folder cannot be written.
 pub(crate) fn publish(
     dir: &Path,
     summary: &impl Serialize,

@@ -35,7 +35,7 @@ impl Surroundings {
     /// activity.
     ///
     /// # Errors
-    /// When a core cannot be used.
+    /// Returns an error if a core cannot be used.
     pub(crate) fn look(
         manifest: &mut Manifest,
         clock: &Clock,

@@ -49,7 +49,7 @@ struct Page<'a> {
 /// `how` describes the measurement.
 ///
 /// # Errors
-/// When the folder cannot be written.
+/// Returns an error if the folder cannot be written.
 pub fn report<B: Benchmark>(
     dir: &Path,
     results: &Results<B>,

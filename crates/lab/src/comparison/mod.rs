@@ -1,6 +1,6 @@
-//! The comparison of forwarders. A run measures one device once, at a constant rate with every packet recorded, then in
-//! a sweep up to saturation, into a results folder of its own. `taut bench comparison` is one run; an experiment such
-//! as that of `taut demo` consists of many. (Stylianopoulos et al., DEBS 2020, Figures 2 to 4.)
+//! The comparison of forwarders. A run measures one device once: at a constant rate with every packet recorded, then in
+//! a sweep up to saturation. Each run has a results folder of its own. `taut bench comparison` is one run; an
+//! experiment such as that of `taut demo` consists of many. (Stylianopoulos et al., DEBS 2020, Figures 2 to 4.)
 
 mod lengths;
 mod run;
@@ -75,7 +75,7 @@ pub enum ComparisonError {
 /// duration.
 ///
 /// # Errors
-/// When the rate is invalid, or gives no packet or too many to store.
+/// Returns an error if the rate is invalid, or gives no packet or too many to store.
 pub fn settings(
     mode: Mode,
     rate: Option<Rate>,
@@ -110,7 +110,7 @@ pub fn settings(
 /// marked as interrupted and contains no run.
 ///
 /// # Errors
-/// When results cannot be written (a full disk), or the device cannot be measured.
+/// Returns an error if results cannot be written (a full disk), or the device cannot be measured.
 pub fn run(plan: &Plan, stop: &AtomicBool) -> Result<PathBuf, ComparisonError> {
     scratch::sweep_left_behind();
     let cores = choose_cores();

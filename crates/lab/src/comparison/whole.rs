@@ -70,7 +70,7 @@ pub fn sum_up(head: &mut Experiment, heads: &[(String, Experiment)], runs: &[Run
     noise.extend(taken(heads));
 }
 
-/// Returns how often the measuring processes were preempted.
+/// Returns how often the generator's processes were preempted at the constant rate; none if they never were.
 fn preempted(runs: &[Run]) -> Option<Noise> {
     let sum = |name: &str| -> u64 {
         let activities = runs
@@ -89,8 +89,8 @@ fn preempted(runs: &[Run]) -> Option<Noise> {
     })
 }
 
-/// Returns the fraction of time that busy loops on both cores lost before the runs: the median over the runs, and the
-/// run with the highest value.
+/// Returns, for each source of noise, the fraction of time that it took from busy loops on both cores before the runs.
+/// The value is the median over the runs, and the detail names the run with the highest value.
 fn taken(heads: &[(String, Experiment)]) -> Vec<Noise> {
     let mut by_name: BTreeMap<&str, Vec<(f64, &str, &Noise)>> = BTreeMap::new();
     for (id, head) in heads {

@@ -89,7 +89,7 @@ impl ControlReport {
     /// Writes the folder.
     ///
     /// # Errors
-    /// When the folder is not empty, or the file system reports an error.
+    /// Returns an error if the folder is not empty, or the file system reports an error.
     pub fn write(&self, dir: &Path, records: &[Record]) -> Result<(), ResultsError> {
         refuse_results(dir)?;
         std::fs::create_dir_all(dir).map_err(ResultsError::io(dir))?;
@@ -101,7 +101,7 @@ impl ControlReport {
     /// Reads the table of sampling periods from a folder.
     ///
     /// # Errors
-    /// When the table is missing or damaged.
+    /// Returns an error if the table is missing or damaged.
     pub fn read_records(dir: &Path) -> Result<Vec<Record>, ResultsError> {
         let path = dir.join(ROUNDS);
         let text = read(dir, ROUNDS)?;
@@ -114,7 +114,7 @@ impl ControlReport {
     /// Reads the report of a folder.
     ///
     /// # Errors
-    /// When the report is missing or damaged.
+    /// Returns an error if the report is missing or damaged.
     pub fn read(dir: &Path) -> Result<Self, ResultsError> {
         read_head(dir, HEAD, SCHEMA)
     }

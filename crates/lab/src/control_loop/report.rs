@@ -1,5 +1,5 @@
-//! The report of a folder of `taut control run --out`: results next to published ones, an animation of the plant,
-//! balance and inputs over time, and the stages of each sampling period.
+//! The report of a folder of `taut control run --out`. It has the results next to published ones, an animation of the
+//! plant, balance and inputs over time, and the stages of each sampling period.
 
 use super::shown::{PUBLISHED, is_published, outcome, rows, runs};
 use super::{ControlReport, ROUNDS};
@@ -41,7 +41,7 @@ pub fn is_controlled(dir: &Path) -> bool {
 /// Returns the path of the page; earlier files are replaced.
 ///
 /// # Errors
-/// When the folder cannot be read or written.
+/// Returns an error if the folder cannot be read or written.
 pub fn write_report(dir: &Path) -> Result<PathBuf, ReportError> {
     let report = ControlReport::read(dir)?;
     let mut problems = Vec::new();
@@ -154,7 +154,7 @@ fn over_time(
     }
 }
 
-/// Draws the plant around its worst moment; none unless the plant is a body on wheels.
+/// Draws the plant around the worst moment of the run; none unless the plant is a body on wheels.
 fn played(report: &ControlReport, timed: &[(f64, &Record)]) -> Option<Drawn> {
     // The number of metres in a unit of travel.
     let metres = match (report.plant.as_str(), &report.units) {

@@ -51,7 +51,7 @@ pub fn rounds_text(records: &[Record]) -> String {
 /// Reads a table of sampling periods.
 ///
 /// # Errors
-/// When the text is not a table as [`rounds_text`] writes it.
+/// Returns an error if the text is not a table as [`rounds_text`] writes it.
 pub fn read_rounds(text: &str) -> Result<Vec<Record>, RoundsError> {
     let wrong = |line: usize, reason: &str| RoundsError {
         line: line + 1,

@@ -73,7 +73,8 @@ pub enum RunError {
 /// prints, and is also called regularly without a line. Both processes have ended when the function returns.
 ///
 /// # Errors
-/// [`RunError`].
+/// Returns a [`RunError`] if a side does not start, dies, or prints something unexpected. Also returns one if a file
+/// cannot be written or read, or if the user stopped the run.
 pub fn run(
     sides: &Sides,
     mut report: ControlReport,

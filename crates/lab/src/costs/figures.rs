@@ -88,7 +88,7 @@ fn at_load(question: &Question, load: f64) -> Question {
 fn series(index: usize, port: &PortModel) -> Series {
     Series {
         label: port.port.clone(),
-        // Here the markers distinguish ports; a dashed outline does not.
+        // The markers already distinguish the ports in this figure, so their outlines need no dashes.
         style: Style::of(index).solid(),
     }
 }
@@ -224,7 +224,7 @@ fn draw_residuals(evaluation: &Evaluation<'_>) -> Drawn {
             .collect();
         let x = match (quantity, is_log) {
             (Quantity::Packets, _) => Scale::doublings(*quantity, values.iter().copied()),
-            // Runs without load are on the left edge.
+            // Runs without load do not extend the logarithmic axis: they are drawn at its left edge.
             (_, true) => Scale::log(
                 *quantity,
                 values.iter().copied().filter(|value| *value > 1.0),
@@ -259,7 +259,7 @@ fn draw_residuals(evaluation: &Evaluation<'_>) -> Drawn {
 }
 
 fn draw_binding(evaluation: &Evaluation<'_>, question: &Question) -> Drawn {
-    // A rate far above every link's, so that only the processor limits the forwarding rate.
+    // The link rate is far above that of every real link, so that only the processor limits the forwarding rate.
     let unlimited = |cores: u32| Question {
         cores,
         link_bit_s: 1e15,

@@ -32,7 +32,8 @@ impl Lengths {
         }
     }
 
-    /// Sets the length of runs. Slices are no shorter than the interval at which the worker publishes its counters.
+    /// Sets the length of runs, rounded to at least one slice. A slice stays as long as the interval at which the
+    /// worker publishes its counters.
     pub fn set_trial(&mut self, trial: Duration) {
         let slices = trial.as_secs_f64() / PUBLISHED.as_secs_f64();
         self.slices = (slices.round() as u32).max(1);

@@ -1,9 +1,9 @@
 //! The cycles per packet on this machine at saturation, over load, functions, frame size, batch and kind of port. The
 //! resource model is fitted to these runs and checked with them. (Gallenmüller 2021, sections 4 and 5.1.)
 //!
-//! The runs are at the points of a [`design`]. In each, the generator saturates a worker of taut on a thread of its
-//! own, and the cost is derived from the worker's counters ([`Trial`]). The report fits a model to one half of each
-//! port's points and checks it with the other half ([`Evaluation`]).
+//! The runs are at the points of a [`design`]. In each run, the generator saturates a worker of taut, which has a
+//! thread of its own, and the cost is derived from the worker's counters ([`Trial`]). The report fits a model to one
+//! half of each port's points and checks the model with the other half ([`Evaluation`]).
 
 pub mod design;
 mod evaluate;

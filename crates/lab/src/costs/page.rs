@@ -61,7 +61,7 @@ struct CheckRow {
 /// Renders the page.
 ///
 /// # Errors
-/// When the template fails.
+/// Returns an error if the template fails.
 pub fn render(
     evaluation: &Evaluation<'_>,
     asked: Option<Asked>,

@@ -480,7 +480,7 @@ mod tests {
         assert_eq!((texts[2].0, texts[3]), ("frame_bytes", ("batch", "32")));
         assert_eq!(texts[4].0, "line_cycles");
         assert_eq!(texts[5..], [("cores", "1"), ("link_bit_s", "100G")]);
-        // A packet within the range of both models.
+        // The initial question is within the measured ranges of both models.
         let first = asked.question(|slider| slider.first);
         for port in &evaluation.ports {
             let answer = answer(port.model.as_ref().unwrap(), &first, asked.hz).unwrap();

@@ -23,7 +23,7 @@ struct Summary<'a> {
 /// Writes the report into the results folder `dir`.
 ///
 /// # Errors
-/// When the folder cannot be written.
+/// Returns an error if the folder cannot be written.
 pub(super) fn write(dir: &Path, results: &Results) -> Result<PathBuf, ReportError> {
     let evaluation = Evaluation::of(results);
     let summary = Summary {

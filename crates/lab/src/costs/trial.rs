@@ -13,7 +13,7 @@ use taut_traffic::ping_pong;
 /// Minimum fraction of its time that a worker spends in iterations with packets if it is the bottleneck.
 const SATURATED: f64 = 0.95;
 
-/// Maximum number of attempts at a run. It is repeated if the distance between the cores changed during it.
+/// Maximum number of attempts at a run. A run is repeated if the distance between the cores changed during it.
 const TRIES: u32 = 3;
 
 /// Number of blocks of 64 round trips of a cache line. Between distant cores, all blocks take about a millisecond.
@@ -43,7 +43,7 @@ pub struct Trial {
     /// The settings of the run.
     pub point: Point,
     /// Cycles per received packet in iterations with packets, without interruptions. The value is the median over all
-    /// packets, where each packet counts with the mean of its slice.
+    /// packets: each packet has the mean cost of its slice.
     pub cycles: f64,
     /// Cycles per received packet in each slice.
     pub slices_cycles: Vec<f64>,
@@ -196,8 +196,8 @@ fn of_slices(
     })
 }
 
-/// Returns the median cost per packet, where each packet counts with the mean of its slice; none without packets. A
-/// slice with long interruptions has few packets and thus little weight.
+/// Returns the median cost per packet; none without packets. Each packet has the mean cost of its slice, so a slice
+/// with long interruptions has few packets and thus little weight.
 fn median_packet(slices: &[CountersView]) -> Option<f64> {
     let had = slices.iter().filter(|slice| slice.rx_packets > 0);
     let cost = |slice: &CountersView| slice.own_busy_ticks() as f64 / slice.rx_packets as f64;

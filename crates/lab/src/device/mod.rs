@@ -3,7 +3,7 @@
 //!
 //! A [`Device`] is `taut forward` in one of its forms, the kernel, a loop of the generator, or a baseline
 //! ([`taut_host::baseline`]). The demo, the benchmarks, `taut generate --device` and experiments all measure devices of
-//! this one list ([`offers`]). A [`DeviceUnderTest`] is one of them, or any device behind two ports.
+//! this one list ([`offers`]). A [`DeviceUnderTest`] is a device of the list, or any existing device behind two ports.
 
 mod error;
 mod router;
@@ -181,7 +181,8 @@ impl Device {
         }
     }
 
-    /// Returns the version or other evidence of the device on this machine; none if a requirement is missing.
+    /// Returns the version of the device on this machine, or other evidence that the device is available; none if a
+    /// requirement is missing.
     pub fn found_here(&self) -> Option<String> {
         probe(self).ok()
     }
@@ -313,7 +314,7 @@ fn one_after_the_other(lines: &[String]) -> Vec<String> {
     let mut words = Vec::new();
     for (at, line) in lines.iter().enumerate() {
         words.extend(line.split(' ').map(String::from));
-        // A command in the background already ends with its separator.
+        // A background command already ends with `&`, which also separates it from the next command.
         if at + 1 < lines.len()
             && !line.ends_with('&')
             && let Some(last) = words.last_mut()
@@ -329,7 +330,7 @@ fn one_after_the_other(lines: &[String]) -> Vec<String> {
 pub struct Offer {
     /// The device.
     pub device: Device,
-    /// The version or other evidence of the device, or the missing requirement.
+    /// The version of the device or other evidence that it is available, or else the missing requirement.
     pub here: Result<String, Missing>,
 }
 
@@ -347,7 +348,7 @@ impl Choice {
     /// `memif-idle,memif,flush=full(32, 100us),burst=64` is two devices.
     ///
     /// # Errors
-    /// A line that names the error and the valid values.
+    /// Returns a line that names the error and the valid values.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.trim() == "all" {
             return Ok(Self::All);
@@ -445,7 +446,7 @@ fn probe(device: &Device) -> Result<String, Missing> {
             Ok(found)
         }
         DeviceKind::AfPacket { .. } => probe_port("af_packet"),
-        // AF_XDP needs the same as forwarding in the kernel.
+        // Forwarding in the kernel has the same requirements as AF_XDP sockets.
         DeviceKind::AfXdp { .. } | DeviceKind::Kernel => probe_port("af_xdp"),
         DeviceKind::Bridge => Ok("the kernel's".to_string()),
         DeviceKind::Memif { .. } | DeviceKind::MemifLoop | DeviceKind::VethLoop => {

@@ -18,7 +18,7 @@ impl Notes {
     /// Creates a folder for the log.
     ///
     /// # Errors
-    /// When the folder cannot be created.
+    /// Returns an error if the folder cannot be created.
     pub fn new() -> Result<Self, RunError> {
         let folder = folder()
             .map_err(|e| RunError::Device(format!("cannot make a folder for notes: {e}")))?;

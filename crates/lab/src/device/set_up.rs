@@ -56,8 +56,8 @@ impl Site<'_> {
     }
 }
 
-/// Sets `device` up, connects a load generator to it, measures, and removes it. This runs on a separate thread, which
-/// is pinned to the generator's core and is in the generator's namespace if there is one.
+/// Sets `device` up, connects a load generator to it, measures, and removes the device. All of this runs on a separate
+/// thread, which is pinned to the generator's core and is in the generator's namespace if there is one.
 pub(crate) fn with_instrument<T: Send>(
     site: &Site<'_>,
     device: &Device,
@@ -282,7 +282,8 @@ impl SetUp<'_> {
             _ => false,
         };
         if over_memif {
-            // The links are still up here: DPDK's memif driver may crash when a peer leaves a busy port.
+            // The device is stopped while its links are up: DPDK's memif driver may crash when a peer leaves a busy
+            // port.
             running.stop()?;
         } else {
             drop(instrument);

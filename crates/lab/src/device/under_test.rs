@@ -42,7 +42,7 @@ impl Device {
     /// Returns the device called `id`, or `taut forward` with the options that follow the name.
     ///
     /// # Errors
-    /// When no device has this name, or this machine does not support it.
+    /// Returns an error if no device has this name, or this machine does not support it.
     pub fn named(id: &str) -> Result<Self, UnknownDevice> {
         let choice = Choice::parse(id).map_err(UnknownDevice::Name)?;
         if !matches!(&choice, Choice::Named(devices) if devices.len() == 1) {
@@ -85,7 +85,7 @@ impl DeviceUnderTest {
     /// Creates a log for the interruptions of a device that taut sets up; none for a device that does not write a log.
     ///
     /// # Errors
-    /// When the log cannot be created.
+    /// Returns an error if the log cannot be created.
     pub fn notes(&self) -> Result<Option<Notes>, RunError> {
         let notes_itself = matches!(self, Self::Made(made) if made.notes_interruptions());
         notes_itself.then(Notes::new).transpose()
@@ -105,7 +105,7 @@ impl DeviceUnderTest {
     /// Returns the generator's interfaces of the veth pairs to the device, which a wiretap can observe.
     ///
     /// # Errors
-    /// When the device is not connected by veth pairs.
+    /// Returns an error if the device is not connected by veth pairs.
     pub fn wires(&self) -> Result<Vec<String>, String> {
         let needs = "--tap: needs a device behind veth interfaces";
         match self {
@@ -153,7 +153,7 @@ impl DeviceUnderTest {
     /// connected.
     ///
     /// # Errors
-    /// When there is no connection, the device dies, or `measure` returns an error.
+    /// Returns an error if there is no connection, the device dies, or `measure` returns an error.
     pub fn measure<T: Send>(
         &self,
         site: &Site<'_>,

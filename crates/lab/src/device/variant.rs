@@ -199,7 +199,7 @@ impl Given {
         Ok(())
     }
 
-    /// Returns true if no option is given that needs a worker.
+    /// Returns true if none of the given options needs a worker.
     fn is_for_kernel(&self) -> bool {
         let chain = self.chain.as_ref().is_none_or(|(_, chain)| {
             let usual = chain.flush == Flush::default() && chain.wait == Wait::default();

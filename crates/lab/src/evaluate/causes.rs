@@ -30,7 +30,7 @@ pub struct Causes {
 /// Expected and measured effect of timer ticks on one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Aliasing {
-    /// The traffic and the ticks found.
+    /// The traffic, and the ticks that were found.
     pub scene: Scene,
     /// Packets that a tick delayed: intended send time in s, latency in ns.
     pub measured: Vec<(f64, f64)>,

@@ -47,7 +47,7 @@ impl SlowestPackets {
             }
         }
         let mut causes = run.finish();
-        // The rate is not known here, so the expected effect of ticks is not either.
+        // The expected effect of ticks depends on the packet rate, which is unknown here.
         causes.aliasing = None;
         Some(Self {
             summary: SlowestSummary { above_ns, causes },
@@ -104,8 +104,8 @@ mod tests {
                 each: vec![(7_000_000, 90_000)],
             }),
         };
-        // The packets meet a tick, the device's interruption, the queue after it, and no cause; the last one is not
-        // slow.
+        // The packets are delayed by a tick, by the device's interruption, by the queue after that interruption, and by
+        // no known cause, in this order. The last packet is not slow.
         let packets = [
             (1_001_000.0, 6_000.0),
             (7_010_000.0, 81_000.0),

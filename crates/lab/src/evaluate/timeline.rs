@@ -13,7 +13,7 @@ use taut_results::Sample;
 const WORST: usize = 5_000;
 /// Maximum number of other packets per device.
 const BACKGROUND: u64 = 2_000;
-/// One packet in this many counts as slow.
+/// Number of packets among which one counts as slow.
 const SLOWEST_OF: u64 = 1_000;
 
 /// Packets over time. The repetitions follow one another without gaps.
@@ -124,7 +124,7 @@ impl Collector {
     }
 
     fn close_repetition(&mut self) {
-        // The last packet's own interval belongs to its repetition.
+        // A repetition also includes the interval after its last packet.
         self.last_ns = self.last_ns.saturating_add(self.step_ns);
         self.step_ns = 0;
         if self.last_ns > self.offset_ns {

@@ -78,7 +78,7 @@ pub(super) const RECEIVER_ADDRESS: &str = "192.0.2.1";
 /// Bytes of a frame outside of the UDP payload: Ethernet, IPv4, UDP, frame check sequence.
 const HEADERS_BYTES: usize = 14 + 20 + 8 + 4;
 
-/// Interval in µs at which iperf3 wakes up to send. Its default of 1000 sends bursts.
+/// Interval in µs at which iperf3 wakes up to send. With its default of 1000 µs, iperf3 sends bursts.
 const IPERF3_PACING_US: u32 = 10;
 
 impl Wanted<'_> {

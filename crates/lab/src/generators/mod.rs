@@ -1,5 +1,5 @@
-//! Load generators as devices under test, measured by an independent receiver: how many packets they send, how close
-//! they come to the requested rate, and how evenly they send. (Gallenmüller 2021, section 3.3.)
+//! Load generators as devices under test. An independent receiver measures how many packets they send, how close they
+//! come to the requested rate, and how evenly they send. (Gallenmüller 2021, section 3.3.)
 
 mod contender;
 mod evaluate;

@@ -157,7 +157,7 @@ impl Trial {
     }
 }
 
-/// Measures on the calling thread, which is pinned and may enter a namespace.
+/// Runs one trial on the calling thread, which is pinned and may enter a namespace.
 pub(super) fn measure(
     rig: &Rig<'_>,
     contender: &Contender,

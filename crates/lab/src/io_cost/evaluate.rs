@@ -64,7 +64,7 @@ impl Serialize for Estimate {
 pub struct Row {
     /// The framework's id.
     pub id: String,
-    /// Its name.
+    /// The framework's name in tables.
     pub label: String,
     /// The forwarding program.
     pub program: Program,

@@ -41,8 +41,8 @@ impl Knee {
             .map(|declined| f64::from(self.holds_at + declined) / 2.0)
     }
 
-    /// Returns the cycles that input and output of a packet cost, at a counter of `hz`. Just above the knee no cycle is
-    /// idle, so input and output take all cycles that the load leaves (c_IO = f/n - c_task).
+    /// Returns the cycles that input and output of a packet cost, for a time-stamp counter of `hz`. Just above the knee
+    /// no cycle is idle, so input and output take all cycles that the load leaves (c_IO = f/n - c_task).
     pub fn io_cycles(&self, hz: f64) -> Option<f64> {
         let (load, pps) = (self.declined_at?, self.declined_pps?);
         Some(hz / pps - f64::from(load))
@@ -56,7 +56,7 @@ pub struct KneeSearch {
     settings: KneeSettings,
     plateau_pps: Option<f64>,
     holds_at: u32,
-    /// Loads at which the throughput declined, and the better throughput of both trials.
+    /// Loads at which the throughput declined, each with the higher throughput of its two trials.
     declined: Vec<(u32, f64)>,
     /// The load at which one trial showed a decline, and the throughput of that trial.
     doubted: Option<(u32, f64)>,
@@ -108,7 +108,7 @@ impl KneeSearch {
     pub fn report(&mut self, load: u32, pps: f64) {
         let on_ladder = self.settings.ladder.get(self.rung) == Some(&load);
         let Some(plateau) = self.plateau_pps else {
-            // The first trial, without load, is repeated like a decline.
+            // The first trial, which is without load, is repeated in the same way as a trial with a decline.
             match self.doubted.take() {
                 None => self.doubted = Some((load, pps)),
                 Some((_, before)) => {
@@ -201,7 +201,7 @@ mod tests {
             let (knee, _) = search(settings(), |load| core(io_cycles, offered_pps, load));
             let expected = HZ / offered_pps - io_cycles;
             let found = knee.at().unwrap();
-            // A decline of 2 % is reached 2 % of all cycles above the knee.
+            // The throughput has declined by 2 % only when the load exceeds the knee by 2 % of all cycles per packet.
             let late = 0.025 * HZ / offered_pps + 3.0;
             assert!(
                 (-3.0..late).contains(&(found - expected)),
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn disturbed_trials_do_not_hide_the_knee() {
-        // The model has 0.5 % of noise, and one trial in twelve is spoilt.
+        // The model has 0.5 % of noise, and one trial in twelve is disturbed.
         let disturbed = |seed| {
             let mut random = fastrand::Rng::with_seed(seed);
             let (knee, _) = search(settings(), |load| {
@@ -223,7 +223,7 @@ mod tests {
             });
             (knee.at().unwrap(), knee.io_cycles(HZ).unwrap())
         };
-        // A search fails if both trials of a load are spoilt; the median over repetitions tolerates that.
+        // A search fails if both trials of a load are disturbed; the median over repetitions tolerates such a failure.
         let good = (0..200)
             .map(disturbed)
             .filter(|(knee, cost)| (knee - 400.0).abs() < 25.0 && (cost - 250.0).abs() < 12.0)

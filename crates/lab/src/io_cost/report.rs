@@ -76,7 +76,7 @@ struct RowCells {
 /// Writes the report into the results folder `dir`.
 ///
 /// # Errors
-/// When the folder cannot be written.
+/// Returns an error if the folder cannot be written.
 pub(super) fn write(dir: &Path, results: &Results) -> Result<PathBuf, ReportError> {
     let evaluation = Evaluation::of(results);
     let levels = levels(&evaluation);
@@ -398,7 +398,8 @@ fn draw_loads(evaluation: &Evaluation<'_>) -> Drawn {
             ),
         })
         .collect();
-    // The axis begins at the lowest load of some tens of cycles. The point without load is on its left edge.
+    // The logarithmic axis begins at the lowest load of some tens of cycles. The point without load is on its left
+    // edge.
     let x = Scale::log(Quantity::Cycles, xs(&curves));
     let models = rows()
         .filter_map(|(index, row)| {

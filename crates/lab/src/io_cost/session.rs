@@ -1,5 +1,5 @@
-//! A framework that is set up for a series of trials. Transport and generator stay, and the forwarder is restarted for
-//! each load.
+//! A framework that is set up for a series of trials. The transport and the generator remain set up, and the forwarder
+//! is restarted for each load.
 
 use super::framework::{Framework, Program, Transport};
 use crate::benchmark::rig::{Failed, Rig};
@@ -521,8 +521,9 @@ fn testpmd_arguments(command: &mut Command, devices: &[String; 2], work: &Work, 
     command.args(&testpmd.words()[1..]);
 }
 
-/// Parses the last output of `dpdk-testpmd`. Its start takes too long for a measurement from outside, so the throughput
-/// is computed from its busy time. If its devices create the frames, the program is busy all the time.
+/// Parses the last output of `dpdk-testpmd`. The program takes too long to start for a measurement from outside, so the
+/// throughput is computed from the program's busy time. If its devices create the frames, the program is busy all the
+/// time.
 fn testpmd_says(output: &str, hz: f64) -> Option<Own> {
     let all = output
         .rsplit("Accumulated forward statistics for all ports")

@@ -162,7 +162,8 @@ fn measure_bursts(
                 .capacity_pps
                 .map_or(capacity_pps, |c| c.max(capacity_pps)),
         );
-        // The rate is as much as the rings accept, or the highest that the kernel carries.
+        // Over rings, the generator offers as much as they accept; over veth, it offers the highest rate that the
+        // kernel carries.
         let offered_pps = (transport == Transport::Veth).then_some(capacity_pps);
         let trial = throughput(session, work, offered_pps, lengths.trial, stop)?;
         series.trials.push(trial);

@@ -30,7 +30,7 @@ impl Recorded {
     /// samplers are passed to the generator's loop.
     ///
     /// # Errors
-    /// When the folder cannot be created, or already contains results.
+    /// Returns an error if the folder cannot be created, or already contains results.
     pub fn start(
         dir: Option<&Path>,
         format: Option<PacketFormat>,
@@ -91,7 +91,7 @@ impl Account {
     /// of each stream.
     ///
     /// # Errors
-    /// When the report cannot be written.
+    /// Returns an error if the report cannot be written.
     pub fn of(
         measurement: &Measurement,
         asked_pps: &[f64],
@@ -169,7 +169,7 @@ impl Account {
     /// `max_loss`.
     ///
     /// # Errors
-    /// The missed limit.
+    /// Returns the missed limit.
     pub fn verdict(&self, max_loss: Option<f64>) -> Result<(), LimitMissed> {
         verdict(&self.summary.streams, self.seconds, max_loss)
     }

@@ -38,7 +38,7 @@ impl Setup {
     /// requested. `device_log` is the file in which a `taut forward` behind ports logs its interruptions.
     ///
     /// # Errors
-    /// When the log cannot be created, or `device_log` is not a log.
+    /// Returns an error if the log cannot be created, or `device_log` is not a log.
     pub fn new(
         program: PathBuf,
         device: DeviceUnderTest,
@@ -149,7 +149,7 @@ impl Setup {
 /// Sends as many packets as the port accepts, and counts them.
 ///
 /// # Errors
-/// When there is no connection, or the device dies.
+/// Returns an error if there is no connection, or the device dies.
 pub fn measure_flood(setup: &Setup, flood: Flood, stop: &AtomicBool) -> Result<Flow, RunError> {
     setup.measure(stop, |instrument| {
         let mut flow = instrument.flood(flood, stop);
@@ -205,7 +205,7 @@ impl Measurement {
     /// ends, before the device is removed.
     ///
     /// # Errors
-    /// When there is no connection, or the device dies.
+    /// Returns an error if there is no connection, or the device dies.
     pub fn run(
         &self,
         stop: &AtomicBool,

@@ -241,7 +241,7 @@ pub struct MeasuredDevice {
     /// The device's description.
     #[serde(flatten)]
     pub info: DeviceInfo,
-    /// The version or other evidence of the device on this machine.
+    /// The version of the device on this machine, or other evidence that the device is available.
     pub found_here: Option<String>,
 }
 

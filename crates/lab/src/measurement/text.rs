@@ -313,7 +313,7 @@ impl FloodSummary {
     /// Checks that the requested rate was offered.
     ///
     /// # Errors
-    /// When the generator left more than a hundredth of the scheduled packets unsent.
+    /// Returns an error if the generator left more than a hundredth of the scheduled packets unsent.
     pub fn verdict(&self) -> Result<(), LimitMissed> {
         let flow = &self.flow;
         let asked_pps = self.asked_pps.filter(|_| !flow.stopped);

@@ -1,5 +1,5 @@
-//! Several workers that send together. Each runs on a CPU of its own with its part of every port, and all follow one
-//! schedule.
+//! Several workers that send together. Each worker runs on a CPU of its own and has its part of every port, and all
+//! workers follow one schedule.
 
 use super::run::Setup;
 use crate::device::{DeviceUnderTest, RunError};
@@ -17,8 +17,8 @@ const AWAKE: Duration = Duration::from_millis(2);
 /// open until all workers have received the packets in flight.
 ///
 /// # Errors
-/// When ports cannot be split into one part per worker, a CPU cannot be used, or there is no connection. A device that
-/// taut sets up is an error too.
+/// Returns an error if ports cannot be split into one part per worker, a CPU cannot be used, or there is no connection.
+/// A device that taut sets up is an error too.
 pub fn measure_flood_together(
     setup: &Setup,
     cores: &[usize],

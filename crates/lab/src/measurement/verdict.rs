@@ -5,8 +5,8 @@ use crate::report::recording::LEAST_SENT;
 use taut_measure::quantity;
 
 /// Maximum ratio of the actual to the requested duration: at this ratio, [`LEAST_SENT`] of the rate was sent. A trial
-/// may also last [`LATE_AT_LEAST_SECONDS`] longer, the length of a typical interruption on a busy machine, which says
-/// nothing about the rate.
+/// may also last [`LATE_AT_LEAST_SECONDS`] longer, which is the length of a typical interruption on a busy machine.
+/// Such a delay says nothing about the rate.
 const MOST_LATE: f64 = 1.0 / LEAST_SENT;
 const LATE_AT_LEAST_SECONDS: f64 = 0.25;
 

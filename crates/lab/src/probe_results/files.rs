@@ -28,7 +28,7 @@ impl ProbeFolder {
     /// Creates the folder, unless it already contains such results. Samples are stored only if a format is given.
     ///
     /// # Errors
-    /// When the folder cannot be created, or contains results.
+    /// Returns an error if the folder cannot be created, or contains results.
     pub fn create(dir: &Path, format: Option<PacketFormat>) -> Result<Self, ResultsError> {
         let recording = Recording::create(dir, &[String::new()])?;
         let writer = format.map(|format| PacketWriter::create(dir, format));
@@ -44,7 +44,7 @@ impl ProbeFolder {
     /// Removes the folder, because nothing was measured.
     pub fn discard(self) {
         if let Some(writer) = self.writer {
-            // Without any row there is no file.
+            // No row was written, so there is no file whose errors could matter.
             let _ = writer.finish(true);
         }
         self.recording.discard();
@@ -77,7 +77,7 @@ impl ProbeFolder {
     /// `report`; the path of the page is returned.
     ///
     /// # Errors
-    /// The first error. Everything that could be written is in the folder.
+    /// Returns the first error. Everything that could be written is in the folder.
     pub fn finish(
         self,
         report: &mut ProbeReport,

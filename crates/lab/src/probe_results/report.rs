@@ -45,7 +45,7 @@ pub fn is_probed(dir: &Path) -> bool {
 /// Returns the path of the page; earlier files are replaced.
 ///
 /// # Errors
-/// When the folder cannot be read or written.
+/// Returns an error if the folder cannot be read or written.
 pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
     let report: ProbeReport = read_json(dir, "summary.json")?;
     let kept = Kept::read(dir, &report);
@@ -66,7 +66,7 @@ impl Kept {
             });
         }
         let rtt = match report.probes.received {
-            // Without replies there is no log.
+            // No histogram log is written if no reply was received.
             0 => LatencyHistogram::new(),
             _ => histogram(dir, RECORDED_LATENCIES).unwrap_or_else(|e| {
                 problems.push(e);

@@ -14,8 +14,8 @@ pub fn paragraph(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -
                 && has(evaluation, &ratio.under, under)
         })
     };
-    // The median of the repetitions' means matches the ratio next to it, which is the median of their ratios. One
-    // disturbed repetition must not make them contradict each other.
+    // The median of the repetitions' means is used, because the ratio next to it is the median of the repetitions'
+    // ratios. Otherwise one disturbed repetition could make the two contradict each other.
     let average = |id: &str| {
         let device = evaluation
             .devices

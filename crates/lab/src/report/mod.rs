@@ -56,7 +56,7 @@ pub(crate) fn show(dir: &Path, width: Option<usize>) -> Result<Shown, ReportErro
 /// The report of an interrupted experiment says so, and devices without data are marked.
 ///
 /// # Errors
-/// When the folder cannot be written.
+/// Returns an error if the folder cannot be written.
 pub fn show_comparison(results: &Results, width: Option<usize>) -> Result<Shown, ReportError> {
     let evaluation = Evaluation::of(results);
     let rows = rows(&evaluation.devices);
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     #[ignore = "writes a report to look at: cargo test -p taut-lab -- --ignored look"]
     fn a_synthetic_report_is_written_for_manual_inspection() {
-        // This folder is separate, and is not deleted.
+        // The folder is kept after the test, so that a person can look at the report.
         let dir = taut_host::private::scratch().unwrap().keep().join("report");
         synthetic::write(
             &dir,

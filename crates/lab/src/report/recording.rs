@@ -52,7 +52,7 @@ pub fn is_recording(dir: &Path) -> bool {
 /// Returns the path of the page; earlier files are replaced.
 ///
 /// # Errors
-/// When the folder cannot be read or written.
+/// Returns an error if the folder cannot be read or written.
 pub fn write_recording(dir: &Path) -> Result<PathBuf, ReportError> {
     let summary: TrafficSummary = read_json(dir, "summary.json")?;
     let mut problems = Vec::new();

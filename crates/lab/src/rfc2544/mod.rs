@@ -78,7 +78,7 @@ pub enum BenchError {
 /// complete parts are kept, and the folder is marked as interrupted.
 ///
 /// # Errors
-/// When results cannot be written, or nothing could be measured.
+/// Returns an error if results cannot be written, or nothing could be measured.
 pub fn run(
     plan: &Plan,
     observer: &mut (dyn Observer + Send),
@@ -175,11 +175,11 @@ fn begin_head(plan: &Plan, cores: &CorePlan) -> Head {
 /// Returns the reason why the measurement ended early, unless the user stopped it.
 ///
 /// # Errors
-/// When results cannot be written.
+/// Returns an error if results cannot be written.
 fn failure(measured: Result<(), RunError>) -> Result<Option<String>, BenchError> {
     match measured {
         Ok(()) | Err(RunError::Stopped) => Ok(None),
-        // Earlier results stay readable.
+        // This error ends the run at once, but results that were written earlier stay readable.
         Err(RunError::Results(e)) => Err(e.into()),
         Err(failed @ (RunError::Device(_) | RunError::Core(_) | RunError::Instrument(_))) => {
             Ok(Some(failed.to_string()))
@@ -190,7 +190,7 @@ fn failure(measured: Result<(), RunError>) -> Result<Option<String>, BenchError>
 /// Writes the state of completion into the folder, and returns the folder's path.
 ///
 /// # Errors
-/// When results cannot be written, or the measurement `failed` before the first result.
+/// Returns an error if results cannot be written, or the measurement `failed` before the first result.
 fn conclude(
     folder: &Folder,
     head: &mut Head,

@@ -55,7 +55,7 @@ struct Page<'a> {
 /// Writes the report of a results folder, and returns the text for a terminal with `width` columns.
 ///
 /// # Errors
-/// When the folder cannot be read or written.
+/// Returns an error if the folder cannot be read or written.
 pub(crate) fn show(dir: &Path, width: Option<usize>) -> Result<Shown, ReportError> {
     let results = Results::load(dir)?;
     let evaluation = Evaluation::of(&results);
@@ -526,7 +526,7 @@ mod tests {
 
     #[test]
     fn nothing_outside_of_a_folder_is_read_made_or_replaced() {
-        // Each of many copies of the folder is read.
+        // The folder has few packets, because the check reads many copies of it.
         let (_parent, dir) = made_up::folder_of(Completion::Finished, 1_000);
         crate::strangers::check(&dir);
     }

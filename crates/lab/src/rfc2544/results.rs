@@ -1,5 +1,5 @@
-//! The results folder of the benchmarks: settings in `bench.json`, one file for each complete part of a frame size in a
-//! repetition, and the soak's intervals as lines.
+//! The results folder of the benchmarks. It contains the settings in `bench.json`, one file for each complete part of a
+//! frame size in a repetition, and the soak's intervals as lines.
 //!
 //! ```text
 //! DIR/bench.json                        settings, machine, how it ended
@@ -190,8 +190,8 @@ pub struct LoadLatency {
     /// Latency of the device alone, for the same packets, as a wiretap observed it on the device's links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Inside>,
-    /// The slowest packets with their causes. It is none if no packet came back, or in results of versions that did not
-    /// store it.
+    /// The slowest packets with their causes; none if no packet came back, or in results of versions that did not store
+    /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowest: Option<SlowestPackets>,
 }
@@ -294,8 +294,8 @@ pub struct Soak {
     pub counts: Counts,
     /// Latency of every packet.
     pub latency: Option<Summary>,
-    /// Number of packets that came back more than an interval late. They are in the complete counts, but in no
-    /// interval.
+    /// Number of packets that came back more than an interval late. These packets are in the counts of the complete
+    /// soak, but in those of no interval.
     pub late: u64,
     /// Intervals that were not stored because writing was slower than measuring.
     pub skipped_intervals: u64,
@@ -414,7 +414,7 @@ impl Results {
     /// Reads a folder. Damaged files are skipped and named in `problems`.
     ///
     /// # Errors
-    /// When `bench.json` is missing or unreadable.
+    /// Returns an error if `bench.json` is missing or unreadable.
     pub fn load(dir: &Path) -> Result<Self, ResultsError> {
         let mut results = Self {
             head: read_head(dir, HEAD, Head::SCHEMA)?,

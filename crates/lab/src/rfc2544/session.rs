@@ -18,8 +18,8 @@ use taut_traffic::{
     Account, Instrument, Live, Sequence, Sizes, Sliced, Slowest, Tally, Traffic, Trial,
 };
 
-/// Length of the warm-up before a trial, at the same rate, as a fraction of the trial's length. It brings caches,
-/// queues and parts that wake up on demand into their steady state.
+/// Length of the warm-up before a trial, at the same rate, as a fraction of the trial's length. The warm-up brings
+/// caches, queues and parts that wake up on demand into their steady state.
 const RAMP: f64 = 0.05;
 const SHORTEST_RAMP: f64 = 0.002;
 const LONGEST_RAMP: f64 = 0.5;
@@ -36,7 +36,7 @@ const SPRINTS: usize = 3;
 const LOWEST_PPS: f64 = 10.0;
 const FEWEST_PACKETS: f64 = 40.0;
 
-/// Number of trials of a search in which no packet came back, after which the lowest rate is tried.
+/// Number of trials without a returned packet after which a search tries the lowest rate.
 const SILENT_TRIALS: u32 = 2;
 
 /// Number of equal parts of a latency trial, each with a histogram of its own.
@@ -421,8 +421,8 @@ impl Session<'_, '_> {
         SlowestPackets::of(&found, seconds * 1e9, usual_ns, &packets)
     }
 
-    /// Measures the loss from the highest rate downwards in steps of a tenth of it, then by halving, until two
-    /// successive trials are loss-free (RFC 2544 section 26.3).
+    /// Measures the loss from the highest rate downwards, until two successive trials are loss-free (RFC 2544 section
+    /// 26.3). The rate declines in steps of a tenth of the highest rate, then by halving.
     pub(super) fn loss(&mut self, size: usize, what: &str) -> Result<Measured, RunError> {
         let fastest = self.fastest(size)?;
         let mut points: Vec<Counts> = Vec::new();
@@ -434,7 +434,8 @@ impl Session<'_, '_> {
             }
             self.progress.tell(&format!("{what}: {}", rate(rate_pps)));
             let counts = self.trial(rate_pps, self.settings.trial_seconds)?;
-            // A generator that fell behind offered less than this rate, so the trial is no point of the curve.
+            // A generator that fell behind offered less than this rate, so the trial does not show that the rate is
+            // loss-free.
             let point_is_loss_free = counts.unsent == 0 && counts.loss() == 0.0;
             loss_free_in_a_row = if point_is_loss_free {
                 loss_free_in_a_row + 1

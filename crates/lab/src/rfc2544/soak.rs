@@ -70,7 +70,7 @@ pub(super) fn run(session: &mut Session<'_, '_>, rate_pps: f64) -> Result<(), Ru
                         if let Some(line) = line(&interval, interval_seconds, interval_seconds) {
                             whole.merge(&interval.latency);
                             if let Err(e) = file.push(&line) {
-                                // Later measurements could not be stored.
+                                // The soak ends, because the results of later intervals could not be stored either.
                                 halt.store(true, Ordering::Relaxed);
                                 return Err(e);
                             }
@@ -84,7 +84,7 @@ pub(super) fn run(session: &mut Session<'_, '_>, rate_pps: f64) -> Result<(), Ru
             }
         });
         let tally = instrument.run_watched(trial, &mut record, live, halt);
-        // This closes the channel, so that the writer ends.
+        // Finishing the record closes the channel, which ends the writer.
         let soaked = record.finish();
         let written = writer
             .join()

@@ -164,7 +164,7 @@ fn load_cells(size: &str, load: &LatencyRow) -> Vec<Cell> {
 fn inside_cells(inside: &InsideRow) -> Vec<Cell> {
     let lost = match inside.missed {
         0 => share(inside.loss),
-        // Packets that the wiretap missed would count as lost.
+        // Packets that the wiretap missed would count as lost, so the loss ratio is unknown.
         _ => "n/a".to_owned(),
     };
     let packets = count(inside.packets);

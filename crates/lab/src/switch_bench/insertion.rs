@@ -141,9 +141,9 @@ struct Changed {
     answered: u64,
 }
 
-/// Returns the cycles from a change's message to the first packet that obeys the change or, if the rule stops
-/// forwarding, to the last packet that is forwarded. It is none if no packet arrived before the next change, or a
-/// period of arrivals began before the message and lasted beyond it.
+/// Returns the cycles from a change's message to the first packet that obeys the change. If the rule stops forwarding,
+/// the result is the cycles to the last packet that is forwarded. The result is none if no packet arrived before the
+/// next change, or if a period of arrivals began before the message and lasted beyond it.
 fn obeyed(change: &Changed, next: u64, stretches: &[(u64, u64)]) -> Option<u64> {
     let told = change.told;
     if matches!(change.kind, Kind::Silenced | Kind::Deleted) {

@@ -85,7 +85,8 @@ impl Switched {
                     .filter(|part| part.measurement() == measurement)
                     .collect();
                 let why = |part: &Part| switch.cannot(*part, &self.wires);
-                // The last reason is taken, because points are in the order of their requirements.
+                // Points are in the order of their requirements, so the last reason is that of the most demanding
+                // point.
                 let mut reasons = parts.iter().filter_map(why).filter(|why| !why.is_empty());
                 let Some(reason) = reasons.next_back() else {
                     continue;

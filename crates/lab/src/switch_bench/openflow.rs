@@ -226,7 +226,7 @@ fn hear(
                     Err(e) => Err(e),
                 }
             }
-            // Asynchronous messages were not requested.
+            // The controller did not request asynchronous messages, so it ignores them.
             Ok((_, kind::PACKET_IN..=kind::PORT_STATUS, ..)) => continue,
             said => said,
         };
@@ -797,7 +797,7 @@ mod tests {
             while let Ok(many @ 1..) = peer.read(&mut buffer) {
                 all.extend_from_slice(&buffer[..many]);
                 let answer = switch::heard(&[&all]);
-                // The last error messages are not read.
+                // The controller does not read the last error messages, so sending them may fail.
                 if peer.write_all(&answer[said..]).is_err() {
                     break;
                 }

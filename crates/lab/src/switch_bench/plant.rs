@@ -197,7 +197,7 @@ impl Plant {
     /// Returns the source of the switch's rules.
     ///
     /// # Errors
-    /// When it is a forwarder without rules.
+    /// Returns an error if it is a forwarder without rules.
     pub fn keeper(&mut self) -> Result<&mut Keeper, Failed> {
         let none = || Failed::Broken("a plain forwarder has no rules".to_string());
         self.keeper.as_mut().ok_or_else(none)
@@ -206,7 +206,7 @@ impl Plant {
     /// Returns the controller of the switch.
     ///
     /// # Errors
-    /// When the rules have another source.
+    /// Returns an error if the rules have another source.
     pub fn controller(&mut self) -> Result<&mut Controller, Failed> {
         match self.keeper()? {
             Keeper::OpenFlow(controller) => Ok(controller),
@@ -217,7 +217,7 @@ impl Plant {
     /// Returns the controller of the switch for use in another thread.
     ///
     /// # Errors
-    /// Same as for [`Plant::controller`].
+    /// The errors are those of [`Plant::controller`].
     pub fn take_controller(&mut self) -> Result<Controller, Failed> {
         match self.keeper.take() {
             Some(Keeper::OpenFlow(controller)) => Ok(controller),
@@ -322,7 +322,7 @@ pub(super) fn with_switch<T>(
     } = plant;
     for mut keeper in [keeper, amplifier].into_iter().flatten() {
         if !site.switch.is_set_up() {
-            // An earlier error is the one that is reported.
+            // An error of this clean-up is ignored, because an earlier error is more useful.
             let _ = keeper.leave();
         }
     }
@@ -333,7 +333,7 @@ pub(super) fn with_switch<T>(
     }
     let stopped = |running: Vec<Running>| running.into_iter().try_for_each(Running::stop);
     match site.switch {
-        // The links are still up here: DPDK's memif driver may crash when a peer leaves a busy port.
+        // The switch is stopped while its links are up: DPDK's memif driver may crash when a peer leaves a busy port.
         Switch::OpenVSwitch => {
             stopped(running)?;
             drop(instrument);

@@ -15,7 +15,7 @@ const HOW: &str = "The generator has two ports of the switch; others are joined 
 /// Writes the report into the results folder `dir`.
 ///
 /// # Errors
-/// When the folder cannot be written.
+/// Returns an error if the folder cannot be written.
 pub(super) fn write(dir: &Path, results: &Results) -> Result<PathBuf, ReportError> {
     let evaluation = Evaluation::of(results);
     let figures = figures::draw(&evaluation);

@@ -85,7 +85,7 @@ impl Topology {
     /// Reads a topology file.
     ///
     /// # Errors
-    /// When the file is missing or invalid.
+    /// Returns an error if the file is missing or invalid.
     pub fn read(path: &Path) -> Result<Self, SettingsFileError> {
         let text = SettingsFileError::read(path)?;
         let name = path.display().to_string();
@@ -269,7 +269,7 @@ impl Wires {
     /// Combines the wiring from a file with a switch that multiplies traffic, named in the file or as `amplifier`.
     ///
     /// # Errors
-    /// When the two are incompatible with each other or with the switches.
+    /// Returns an error if the two are incompatible with each other or with the switches.
     pub fn new(
         topology: Option<Topology>,
         amplifier: Option<Switch>,

@@ -21,14 +21,14 @@ use taut_wire::UdpFlow;
 
 /// Warm-up before the count begins.
 const WARM_UP: Duration = Duration::from_millis(20);
-/// Rate of the packets whose latency through the loops is measured. It is so low that the switch has one packet at a
-/// time.
+/// Rate of the packets whose latency through the loops is measured. The rate is so low that the switch has one packet
+/// at a time.
 const HOPS_PPS: f64 = 20e3;
 /// Rate for the latency that is measured in addition to the highest rate.
 const LATENCY_PPS: f64 = 100e3;
 
-/// Packets per second that an overloaded return port carries, the number of slots of its ring, and the number of these
-/// slots whose buffers the generator keeps. The switch can use only the remaining slots.
+/// Packets per second that an overloaded return port carries, and the number of slots of its ring. Last, the number of
+/// these slots whose buffers the generator keeps, so that the switch can use only the remaining slots.
 const RETURN_PPS: f64 = 500e3;
 const RETURN_RING: u32 = 32;
 const RETURN_KEPT: usize = 30;
@@ -187,8 +187,8 @@ impl At<'_> {
         let carried = carried.filter(|_| !self.site.switch.is_set_up());
         let background_pps =
             carried.unwrap_or(RETURN_PPS) * f64::from(load_percent) / 100.0 / f64::from(COPIES);
-        // A switch that is set up here has one queue without priority too. On other switches, the rules without
-        // priority name no queue.
+        // A switch that this machine sets up has one queue even without priority. On other switches, rules without
+        // priority select no queue.
         let has_queues = priority || self.site.switch.is_set_up();
         let traffic = classes(background_pps).map_err(Failed::Broken)?;
         self.with(&layout, traffic, |plant| {
@@ -247,7 +247,7 @@ impl At<'_> {
         })
     }
 
-    /// Sends the stream for a trial, and counts its copies by the rules for the ports through which they come back.
+    /// Sends the stream for a trial. Counts the copies by the rules of the ports through which they come back.
     fn amplified(
         &self,
         plant: &mut Plant,
@@ -371,8 +371,8 @@ fn one_flow() -> Result<Traffic, Failed> {
     Ok(stream.into())
 }
 
-/// Numbers of packets that rules have matched, by cookie: at the switch that multiplies, and at the switch through
-/// which packets come back.
+/// Numbers of packets that rules have matched, by cookie: at the switch that multiplies traffic, and at the switch
+/// through which packets come back.
 #[derive(Debug, PartialEq)]
 struct Counted {
     multiplying: BTreeMap<u64, u64>,
@@ -504,8 +504,8 @@ fn class_rules(wiring: &Wiring, has_queues: bool) -> ClassRules {
     ClassRules { switch, amplifier }
 }
 
-/// Returns a rule that applies this action to packets from the generator, and sends them back. Also adds the meter or
-/// the group that the action needs.
+/// Returns a rule that applies this action to packets from the generator and sends the packets back. Also adds the
+/// meter or the group that the action needs.
 fn doing(does: Does, [west, east]: [u32; 2], keeper: &mut Keeper) -> Rule {
     /// The limit is above every possible rate, so that no packet is dropped.
     const METER_PPS: u32 = 100_000_000;

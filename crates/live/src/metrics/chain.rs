@@ -9,13 +9,13 @@ use taut_engine::{Count, CountersView};
 pub struct SegmentView<'a> {
     /// Name of the segment.
     pub name: &'a str,
-    /// True if its process runs and passes packets.
+    /// True if the segment's process runs and passes packets.
     pub is_up: bool,
-    /// Number of times that it was restarted.
+    /// Number of times that the segment's process was restarted.
     pub restarts: u32,
-    /// Packets that were lost on the segment's links while its process was down.
+    /// Packets that were lost on the segment's links while the segment's process was down.
     pub lost_while_down: u64,
-    /// Number of its ports with a link that is down.
+    /// Number of the segment's ports whose link is down.
     pub links_down: usize,
     /// Counters of the segment's workers, summed over all starts of its process.
     pub counters: &'a CountersView,

@@ -73,8 +73,8 @@ impl Exposition {
         self.sample(&[], value);
     }
 
-    /// Adds a histogram of the last family: for each limit, in increasing order, the number of values up to it, then
-    /// the number of all values, and their sum.
+    /// Adds a histogram of the last family. It has the number of values up to each limit, in increasing order of the
+    /// limits, then the number of all values, and their sum.
     pub fn histogram(
         &mut self,
         labels: &[(&str, &str)],

@@ -61,8 +61,8 @@ fn in_one_word<'a>(
 ) -> Vec<(&'a str, String, &'a str, u64)> {
     let mut sums: Vec<(&str, String, &str, u64)> = Vec::new();
     for count in counts.iter().filter(|it| kinds.contains(&it.kind)) {
-        // The name of a rule is its number, which needs no change. There may be thousands of rules, so they are not
-        // compared.
+        // The name of a rule is its number, which needs no change. Rules are not compared with each other, because
+        // there may be thousands of them.
         let name = match count.kind {
             CountKind::Rule => count.name.clone(),
             _ => one_word(&count.name),

@@ -1,8 +1,9 @@
-//! IPv4: one access by the first 24 bits of an address, and a second one by the last 8 where there are longer prefixes.
+//! The IPv4 table: a look-up needs one access by the first 24 bits of an address. Where there are longer prefixes, a
+//! second access uses the last 8 bits.
 //!
-//! DIR-24-8 of Gupta, Lin and McKeown, "Routing Lookups in Hardware at Memory Access Speeds" (INFOCOM 1998), with
-//! entries of 16 bits: 2^24 of them take 32 MiB. An entry is a next hop, or the index of a block of 256 entries, one
-//! for each last byte.
+//! The table is DIR-24-8 of Gupta, Lin and McKeown, "Routing Lookups in Hardware at Memory Access Speeds" (INFOCOM
+//! 1998), with entries of 16 bits: 2^24 of them take 32 MiB. An entry is a next hop, or the index of a block. A block
+//! has 256 entries, one for each last byte.
 //!
 //! Every entry is one atomic number. For each address, a change takes effect by one store to one entry, so a reader
 //! finds the old or the new result. A new block is filled with the old value of the entry that it will replace, before

@@ -39,7 +39,7 @@ impl Table {
     /// prefixes of one /24.
     ///
     /// # Errors
-    /// [`Refused::TooManyBlocks`] above [`MOST_BLOCKS`].
+    /// Returns [`Refused::TooManyBlocks`] for more than [`MOST_BLOCKS`].
     pub fn new(blocks: usize) -> Result<Self, Refused> {
         if blocks > MOST_BLOCKS {
             return Err(Refused::TooManyBlocks(blocks));
@@ -77,7 +77,7 @@ impl Table {
     /// prefixes.
     ///
     /// # Errors
-    /// [`Refused::Full`]; the routes before the failing one are in the table.
+    /// Returns [`Refused::Full`] if no block is free; the routes before the failing one are in the table.
     pub fn extend(&mut self, rib: &Rib<u32>) -> Result<(), Refused> {
         // The routes are ordered, so a shorter prefix is written before the longer prefixes within it and cannot
         // overwrite them.
@@ -96,7 +96,7 @@ impl Table {
     /// Adds a route, or replaces the next hop of the route for the same prefix. Returns the replaced next hop.
     ///
     /// # Errors
-    /// [`Refused::Full`] if a block is needed and none is free; the table is unchanged.
+    /// Returns [`Refused::Full`] if a block is needed and none is free; the table is unchanged.
     pub fn insert(&mut self, prefix: PrefixV4, hop: NextHop) -> Result<Option<NextHop>, Refused> {
         let before = self.note(prefix, hop)?;
         if before != Some(hop) {

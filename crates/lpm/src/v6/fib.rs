@@ -203,8 +203,8 @@ impl Fib {
     }
 
     /// Continues look-ups below the depth of announced networks. `depths` is, for each address, the number of its bits
-    /// that lead to its entry in `entries`. Each level processes only unresolved addresses, all of them before the next
-    /// level.
+    /// that lead to its entry in `entries`. At each level, all unresolved addresses are processed before the next level
+    /// begins.
     #[inline(never)]
     pub(super) fn go_on<const N: usize>(
         &self,

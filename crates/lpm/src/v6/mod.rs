@@ -1,13 +1,13 @@
-//! IPv6: levels of eight bits where routes are dense, and sorted ranges of 32 bits in two cache lines where they are
-//! sparse.
+//! The IPv6 table: levels of eight bits where routes are dense, and sorted ranges of 32 bits in two cache lines where
+//! routes are sparse.
 //!
-//! The first level uses the first 16 bits. After it comes a node or a line, depending on the routes there. A *node* has
+//! The first level uses the first 16 bits. It leads to a node or a line, depending on the routes there. A *node* has
 //! 256 entries, one for each value of the next byte (a multibit trie: Srinivasan and Varghese, "Fast Address Lookups
 //! Using Controlled Prefix Expansion", 1999). A *line* has up to sixteen ranges of the next four bytes, with an entry
-//! for each, and up to eight of them in the first cache line. Binary search without branches finds the range. (Ranges
-//! instead of prefixes are from DXR: Zec, Rizzo and Mikuc, "DXR: Towards a Billion Routing Lookups per Second in
-//! Software", 2012.) An entry is a next hop, a node, or a line. Dense routes cost one access per byte, sparse ones one
-//! or two accesses in all, and memory stays small enough for caches.
+//! for each range; up to eight ranges are in the first cache line. A binary search without branches finds the range.
+//! (Ranges instead of prefixes are from DXR: Zec, Rizzo and Mikuc, "DXR: Towards a Billion Routing Lookups per Second
+//! in Software", 2012.) An entry is a next hop, a node, or a line. Dense routes cost one access per byte, sparse routes
+//! cost one or two accesses in all, and the memory stays small enough for caches.
 //!
 //! Every entry is one atomic number. A change builds new nodes and lines separately and puts them in place by one store
 //! (release; the reader's fences acquire). If only next hops differ, it stores them in place. Readers find, for each
@@ -15,9 +15,9 @@
 //! ended.
 //!
 //! Poptrie (Asai and Ohara, SIGCOMM 2015) was tried as an alternative and rejected: a prototype took 8 MiB for a full
-//! table where this takes 22. In nine interleaved runs on a busy machine, without instructions that count bits, it took
-//! 1.3 (random) and 1.9 times (Zipf) as long. With them the two were within the noise of each other at random
-//! addresses.
+//! table where this table takes 22 MiB. In nine interleaved runs on a busy machine, without instructions that count
+//! bits, the prototype took 1.3 times (random addresses) and 1.9 times (Zipf) as long. With such instructions, the
+//! difference at random addresses was within the noise.
 //!
 //! `plan.rs` derives the structure from a set of routes, `fib.rs` looks up one address, `batch.rs` a batch, `wide.rs`
 //! sixteen at once; `table.rs` makes changes.

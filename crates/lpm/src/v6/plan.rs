@@ -20,8 +20,8 @@ pub(super) enum Plan {
 pub(super) enum Range<'a> {
     /// All addresses of the range have the same next hop.
     Hop(NextHop),
-    /// The range is a single value of the 32 bits. These routes have longer prefixes within it; its other addresses
-    /// have this next hop.
+    /// The range is a single value of the 32 bits. The list has the routes with longer prefixes within it; the other
+    /// addresses of the range have this next hop.
     Deeper(&'a [Route<u128>], NextHop),
 }
 

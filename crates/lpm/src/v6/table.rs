@@ -103,8 +103,8 @@ impl Table {
     /// Adds all routes of `rib`.
     ///
     /// # Errors
-    /// [`Full`] if they do not fit. An empty table stays empty; else the routes before the failing one are in the
-    /// table.
+    /// Returns [`Full`] if the routes do not fit. An empty table stays empty; else the routes before the failing one
+    /// are in the table.
     pub fn extend(&mut self, rib: &Rib<u128>) -> Result<(), Full> {
         if !self.rib.is_empty() {
             return rib
@@ -123,7 +123,7 @@ impl Table {
     /// Adds a route, or replaces the next hop of the route for the same prefix. Returns the replaced next hop.
     ///
     /// # Errors
-    /// [`Full`] if it does not fit; the table is unchanged.
+    /// Returns [`Full`] if the route does not fit; the table is unchanged.
     pub fn insert(&mut self, prefix: PrefixV6, hop: NextHop) -> Result<Option<NextHop>, Full> {
         let before = self.rib.insert(prefix, hop);
         if before == Some(hop) {
@@ -142,7 +142,7 @@ impl Table {
     /// Deletes the route for exactly this prefix. Returns its next hop.
     ///
     /// # Errors
-    /// [`Full`] if its replacement does not fit; the table is unchanged.
+    /// Returns [`Full`] if the replacement of the route does not fit; the table is unchanged.
     pub fn remove(&mut self, prefix: PrefixV6) -> Result<Option<NextHop>, Full> {
         let Some(before) = self.rib.remove(prefix) else {
             return Ok(None);
@@ -223,7 +223,7 @@ impl Table {
                 let narrower = part.of_line(line, place.min(self.ranges_of(line) - 1), start);
                 let entry = Entry::of_bits(self.at(narrower.place).load(Ordering::Relaxed));
                 let mut routes = self.rib.within(narrower.prefix());
-                // The range may be one of many values, or its last longer route may be deleted.
+                // The range may cover several values, or the change may delete the last longer route within it.
                 let is_kept = !matches!(entry, Entry::Hop(_))
                     && routes.any(|(it, _)| it.length() > narrower.depth);
                 if is_kept {

@@ -72,7 +72,7 @@ fn a_script_changes_counts_drops_punts_and_sends() {
         (&frame[6..12], &frame[..6])
     );
     assert_eq!(swapped[12..], frame[12..]);
-    // Marked packets belong to other functions.
+    // Marked packets do not count, because other functions have dropped or punted them.
     assert_eq!(script.counts().seen, 4);
     let counted = script.counts();
     assert_eq!((counted.kept(), counted.dropped, counted.punted), (2, 1, 1));

@@ -1,12 +1,12 @@
-//! The edge of a memory level, and the share of accesses that the levels up to it answer.
+//! The edge of a memory level, and the share of accesses that hit in this level or a faster one.
 
 use serde::{Deserialize, Serialize};
 
-/// The upper edge of a memory level: the structure size up to which the levels to this one hold everything.
+/// The upper edge of a memory level: the largest structure that fits completely into this level and all faster ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edge {
-    /// Number of bytes that the levels up to this edge hold; infinite for memory.
+    /// Number of bytes that all levels up to this edge hold together; infinite for memory.
     pub bytes: f64,
     /// Steepness of the rise in cycles beyond this edge: 1 for independent accesses.
     pub steepness: f64,
@@ -24,7 +24,7 @@ impl Edge {
         Self { bytes, steepness }
     }
 
-    /// Returns the share of accesses that the levels up to this edge answer: `min(1, C / S)^k`, where `S` is
+    /// Returns the share of accesses that hit in the levels up to this edge: `min(1, C / S)^k`, where `S` is
     /// `structure_bytes`, `C` the bytes of the edge and `k` its steepness.
     pub fn within(&self, structure_bytes: f64) -> f64 {
         (self.bytes / structure_bytes).min(1.0).powf(self.steepness)

@@ -3,15 +3,15 @@
 //! effective sizes.)
 //!
 //! Accesses are uniform, and the fastest caches hold as much of the structure as they can. For a structure of `S`
-//! bytes, level `i` answers the share `h_i = (min(S, C_i) - min(S, C_(i-1))) / S`, where `C_i` is the capacity of the
-//! levels up to it and `l_i` the latency of level `i`. An access costs `sum h_i l_i`.
+//! bytes, level `i` serves the share `h_i = (min(S, C_i) - min(S, C_(i-1))) / S` of the accesses. `C_i` is the total
+//! capacity of the levels up to level `i`, and `l_i` is the latency of level `i`. An access costs `sum h_i l_i`.
 //!
 //! The model extends the paper by exclusive caches, whose sizes add up, and by the share of each cache that a structure
 //! really gets. It also covers the reach of translation buffers, and several structures that share the caches. With the
-//! steepness `k`, the caches up to level `i` answer `(C_i / S)^k`; `k` is 1 for independent accesses. Costs are
-//! measured by walking a list in a cycle, which returns to each element after all others. If the list is a little
-//! longer than a cache, a cache that evicts the oldest element always evicts the next one needed: the steps are
-//! steeper.
+//! steepness `k`, the share `(C_i / S)^k` of the accesses hits in the caches up to level `i`; `k` is 1 for independent
+//! accesses. Costs are measured by walking a list in a cycle, which returns to each element after all others. If the
+//! list is a little longer than a cache that evicts the oldest element, the cache always evicts the element that is
+//! needed next. The cost then rises more steeply with the size of the structure.
 
 mod edge;
 mod error;
@@ -121,7 +121,7 @@ pub struct Structure {
 }
 
 impl Hierarchy {
-    /// Returns a hierarchy of `levels`, the smallest cache first, and memory behind them.
+    /// Returns a hierarchy of `levels`, the smallest cache first, followed by memory.
     ///
     /// # Errors
     /// [`WrongValue`] for sizes, latencies, shares and steepness that are not above 0 and sizes that do not ascend.
@@ -197,7 +197,7 @@ impl Hierarchy {
         self.memory_cycles
     }
 
-    /// Returns the cycles of an access that the cache with index `level` answers, or memory for the index after the
+    /// Returns the cycles of an access that hits in the cache with index `level`, or in memory for the index after the
     /// last cache. The loop around the access is included.
     pub fn level_cycles(&self, level: usize) -> f64 {
         let latency = self
@@ -299,15 +299,15 @@ impl Hierarchy {
     }
 }
 
-/// Returns, for each structure, the share of its accesses that a shared cache of this capacity answers.
+/// Returns, for each structure, the share of its accesses that hit in a shared cache of this capacity.
 fn shared(structures: &[Structure], capacity: f64) -> Vec<f64> {
     const HALVINGS: usize = 200;
     let all: f64 = structures.iter().map(|structure| structure.bytes).sum();
     if all <= capacity {
         return vec![1.0; structures.len()];
     }
-    // Under LRU, a byte stays in the cache until other bytes have filled the cache since its last access; the search
-    // finds this time.
+    // Under LRU, a byte stays in the cache until other accesses have filled the cache. The search finds the time that
+    // this takes.
     let found = |log_time: f64| {
         let time = log_time.exp();
         let share = |s: &Structure| 1.0 - (-s.accesses / s.bytes * time).exp();

@@ -22,8 +22,8 @@ const REFINEMENTS: usize = 3;
 /// squares by more than this fraction.
 const ROUNDS: usize = 8;
 const NEAR: f64 = 1e-3;
-/// Maximum number of Gauss-Newton steps, smallest fraction of a step that is tried, and the relative reduction of the
-/// sum of squares below which the steps end.
+/// Settings of the Gauss-Newton method: maximum number of steps and smallest fraction of a step that is tried. The
+/// method ends when a step reduces the sum of squares by less than the fraction `SETTLED`.
 const STEPS: usize = 40;
 const SHORTEST: f64 = 1.0 / 64.0;
 const SETTLED: f64 = 1e-9;
@@ -65,8 +65,8 @@ impl Free {
 /// A fitted access model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AccessFit {
-    /// Caches with their fitted shares and latencies. The loop around an access is part of the latencies. A cache that
-    /// does not show in the points is missing.
+    /// Caches with their fitted shares and latencies. The loop around an access is part of the latencies. A cache whose
+    /// effect is not visible in the points is missing.
     pub hierarchy: Hierarchy,
     /// Latency of each cache and of memory, cycles, and the cost of a translation miss if BIC includes this term.
     pub latencies: Vec<Coefficient>,

@@ -131,13 +131,13 @@ mod tests {
             let choice = choose(&runs(40, *seed), &sets, 0.95).unwrap();
             choice.terms == [0, 1]
         });
-        // BIC takes a superfluous term of 40 runs with probability P(chi2(1) > ln 40) = 5.5 %.
+        // With 40 runs, BIC selects a superfluous term with probability P(chi2(1) > ln 40) = 5.5 %.
         assert!(right.count() >= 85);
     }
 
     #[test]
     fn negative_costs_are_excluded_and_the_other_terms_are_refitted() {
-        // Runs whose best fit would be y = -2 + 1.1 x, and a third column that offsets x.
+        // The best fit to these runs would be y = -2 + 1.1 x; the design also has a third column that offsets x.
         let mut random = fastrand::Rng::with_seed(3);
         let (mut rows, mut y) = (Vec::new(), Vec::new());
         for x in 1..=30 {

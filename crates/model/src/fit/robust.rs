@@ -113,7 +113,8 @@ mod tests {
 
     #[test]
     fn the_stack_loss_fit_agrees_with_published_coefficients() {
-        // Venables and Ripley, Modern Applied Statistics with S, 2002, section 6.5 (Huber's weights).
+        // The expected values are those of Venables and Ripley, Modern Applied Statistics with S, 2002, section 6.5
+        // (Huber's weights).
         let rows: Vec<Vec<f64>> = STACK_LOSS
             .iter()
             .map(|r| vec![1.0, r[0], r[1], r[2]])

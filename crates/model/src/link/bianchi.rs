@@ -82,7 +82,8 @@ impl Contention {
                 collides: 0.0,
             };
         }
-        // More collisions mean less sending, and less sending means fewer collisions: there is one crossing.
+        // More collisions mean less sending, and less sending means fewer collisions, so the two curves cross exactly
+        // once.
         let (mut low, mut high) = (0.0, 1.0);
         for _ in 0..200 {
             let middle = (low + high) / 2.0;
@@ -160,7 +161,8 @@ mod tests {
     use super::*;
     use crate::link::wlan::Exchange;
 
-    // Table II of the paper, us at 1 Mbit/s: a packet with its headers, an acknowledgement, and the gaps.
+    // The times are those of table II of the paper, us at 1 Mbit/s: a packet with its headers, an acknowledgement, and
+    // the gaps.
     const FRAME_US: f64 = 8_184.0 + 272.0 + 128.0;
     const ACK_US: f64 = 112.0 + 128.0;
     const SIFS_US: f64 = 28.0;
@@ -191,7 +193,7 @@ mod tests {
                 Contention::new(stations, window, stages).unwrap().attempt();
             let from_sends = 1.0 - (1.0 - sends).powi(stations as i32 - 1);
             assert!((collides - from_sends).abs() < 1e-9);
-            // Equation 7 in the closed form of the paper.
+            // The expected value is equation 7 in the closed form of the paper.
             let (p, w, m) = (collides, f64::from(window), stages as i32);
             let closed = 2.0 * (1.0 - 2.0 * p)
                 / ((1.0 - 2.0 * p) * (w + 1.0) + p * w * (1.0 - (2.0 * p).powi(m)));
@@ -201,7 +203,7 @@ mod tests {
 
     #[test]
     fn without_backoff_stages_the_attempt_rate_is_independent_of_stations() {
-        // Equation 8: independent of the number of stations.
+        // By equation 8, the probability of sending does not depend on the number of stations.
         for stations in [1, 2, 50] {
             let attempt = Contention::new(stations, 32, 0).unwrap().attempt();
             assert!((attempt.sends - 2.0 / 33.0).abs() < 1e-12);
@@ -225,7 +227,8 @@ mod tests {
 
     #[test]
     fn throughput_falls_with_more_stations_and_rises_with_larger_windows() {
-        // As in the paper's figures: 32 and 3 stages falls from 5 to 50 stations; 128 and 3 stages hardly does.
+        // In the paper's figures, the throughput with a window of 32 and 3 stages falls from 5 to 50 stations; with a
+        // window of 128 and 3 stages it hardly falls.
         let at = |stations, window, stages| {
             throughput(&Contention::new(stations, window, stages).unwrap())
         };

@@ -2,8 +2,8 @@
 //!
 //! Three ways of sharing are available: the contention of 802.11 ([`Wlan`]), time slots as in 5G ([`Slots`]), and the
 //! gates of time-sensitive Ethernet ([`Gates`]). The medium reads no clock: the caller passes the time at which packets
-//! are offered, and gets the time at which they arrive. A late call delays nothing, as a transmission begins when the
-//! previous one ended. The same seed gives the same random draws.
+//! are offered, and gets the time at which they arrive. A late call delays no packet, because a transmission begins at
+//! the time at which the previous one ended. The same seed gives the same random draws.
 //!
 //! Sources: IEEE 802.11-2020, clause 10.3 (contention, retries); Gallenmüller's dissertation, section 6.4 (the time of
 //! a packet); 3GPP TS 38.300, clauses 5.3 and 10.3 (slots, configured grants, HARQ); IEEE 802.1Q-2022, clause 8.6.8.4
@@ -310,7 +310,8 @@ impl SharedMedium {
             self.counts.repeated += u64::from(is_ours && fails && !gives_up);
             if is_ours && (!fails || gives_up) {
                 let fate = if fails { Fate::Lost } else { Fate::Arrives };
-                // If both directions collide and give up together, the second one does so at its next turn.
+                // If both directions collide and both give up their frame, the second direction does so at its next
+                // transmission.
                 if done.is_none() {
                     done = Some((number, fate));
                 } else {
@@ -368,7 +369,7 @@ impl SharedMedium {
         let Access::Gates(plan) = &mut self.access else {
             return (packet.since_ns, packet.since_ns, true);
         };
-        // Preamble, check sequence and gap are on the wire as well.
+        // The 24 bytes are preamble, check sequence and gap, which occupy the wire as well.
         let takes_ns = (f64::from(packet.bytes + 24) * plan.ns_per_byte).round() as u64;
         let from_ns = packet.since_ns.max(plan.free_ns[way]);
         let begins_ns = plan.opens_ns(way, from_ns, takes_ns);
@@ -427,7 +428,8 @@ mod tests {
         let (one, other) = (one as f64, other as f64);
         let jain = (one + other).powi(2) / (2.0 * (one * one + other * other));
         assert!(jain > 0.999, "{one} {other}");
-        // Bianchi's fixed point for two stations with 16 slots: p = 0.105 (his figure 2 begins at five).
+        // For two stations with 16 slots, the fixed point of Bianchi's equations is p = 0.105 (figure 2 of the paper
+        // begins at five stations).
         let counts = medium.counts();
         let attempts = one + other + 2.0 * counts.collisions as f64;
         let share = 2.0 * counts.collisions as f64 / attempts;
@@ -469,8 +471,8 @@ mod tests {
         };
         let (alone_ns, busy_alone) = wait_ns("[wlan]");
         let (among_ns, busy_among) = wait_ns("[wlan]\nstations = 4");
-        // On average half of a frame of 1,500 bytes in transmission (507 us by the dissertation's equation), then its
-        // turn among five.
+        // On average, a packet waits for half of a transmission of 1,500 bytes (507 us by the dissertation's equation),
+        // and then for its turn among five stations.
         assert!(
             (among_ns - alone_ns) / 1e3 > 1_000.0,
             "{alone_ns} {among_ns}"
@@ -531,7 +533,7 @@ mod tests {
     fn frames_use_their_directions_slots_and_lost_frames_are_retransmitted() {
         let slots = "[slots]\npattern = \"DDSU\"\nslot_us = 500\nslot_bytes = 2000\n";
         let mut medium = medium(slots);
-        // It misses the slot that has already begun: the next is the second of the cycle.
+        // The first packet misses the slot that has already begun; its slot is the second of the cycle.
         assert!(medium.offer(100_000, 0, 1, 1_000));
         assert!(medium.offer(100_000, 0, 2, 1_000));
         assert!(medium.offer(100_000, 0, 3, 1_000));

@@ -50,7 +50,7 @@ pub struct Phy {
 
 impl Phy {
     /// Returns 802.11b at 1, 2, 5.5 or 11 Mbit/s with the long preamble of 192 us, or with the short one of 96 us. The
-    /// acknowledgement is sent at 1 Mbit/s if the frame is, else at 2 Mbit/s.
+    /// acknowledgement is sent at 1 Mbit/s if the frame is sent at 1 Mbit/s, otherwise at 2 Mbit/s.
     ///
     /// # Errors
     /// There is no such rate, or no short preamble at 1 Mbit/s.
@@ -74,7 +74,7 @@ impl Phy {
             cw_min: 31,
             cw_max: 1_023,
             preamble_us,
-            // Bytes do not share symbols.
+            // A symbol carries exactly one byte, so frames are not padded.
             symbol_us: 8.0 / mbit_per_s,
             bits_per_symbol: 8.0,
             extra_bits: 0.0,
@@ -114,7 +114,7 @@ impl Phy {
                 what,
             });
         }
-        // The highest mandatory rate that is not above that of the frame.
+        // Acknowledgements are sent at the highest mandatory rate that is not above the rate of the frame.
         let mandatory = [24.0, 12.0, 6.0]
             .into_iter()
             .find(|&rate| rate <= mbit_per_s)
@@ -184,8 +184,8 @@ impl Phy {
             Generation::Ac => 8.0 + 4.0 + 4.0 * trainings + 4.0,
             Generation::Ax => 4.0 + 8.0 + 4.0 + 7.2 * trainings,
         };
-        // Channels above 20 MHz of ax use a code without a tail. Omitting the tail at 20 MHz as well is an error of 6
-        // bits.
+        // 802.11ax uses a code without a tail on channels above 20 MHz. The model omits the tail at 20 MHz as well,
+        // which is an error of 6 bits.
         let tail_bits = if generation == Generation::Ax {
             0.0
         } else {
@@ -277,13 +277,13 @@ mod tests {
 
     #[test]
     fn frame_times_equal_those_calculated_by_hand() {
-        // 1,500 bytes at 54 Mbit/s: 22 + 8 x 1,536 bits in symbols of 216 are 57.
+        // At 54 Mbit/s, a payload of 1,500 bytes has 22 + 8 x 1,536 bits, which take 57 symbols of 216 bits.
         assert_eq!(
             Phy::g_without_extension(54.0).unwrap().frame_us(1_500),
             20.0 + 57.0 * 4.0
         );
         assert_eq!(Phy::g(54.0).unwrap().frame_us(1_500), 254.0);
-        // 11 Mbit/s: 192 us and 1,536 bytes.
+        // At 11 Mbit/s, a frame takes 192 us for the preamble, followed by 1,536 bytes.
         let long = Phy::b(11.0, false).unwrap().frame_us(1_500);
         assert!(
             (long - (192.0 + 1_536.0 * 8.0 / 11.0)).abs() < 1e-9,

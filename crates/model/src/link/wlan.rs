@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn the_published_line_gives_the_published_rates() {
-        // Gallenmüller's dissertation, section 6.4, evaluated for six sizes: ideal, and with 120 us.
+        // The expected values are the equations of Gallenmüller's dissertation, section 6.4, evaluated for six sizes:
+        // without and with 120 us of implementation time.
         let real = Line::PUBLISHED.with_implementation(120.0).unwrap();
         for (bytes, ideal, implemented) in [
             (64, 5_813.0, 3_424.0),
@@ -159,7 +160,7 @@ mod tests {
             let back = Line::PUBLISHED.implementation_us(bytes, rate).unwrap();
             assert!((back - 120.0).abs() < 1e-9);
         }
-        // 31.0 and 23.7 Mbit/s of 1,500 bytes.
+        // The expected rates for packets of 1,500 bytes are 31.0 and 23.7 Mbit/s.
         assert!((Line::PUBLISHED.highest_rate_pps(1_500) * 0.012 - 31.0).abs() < 0.05);
     }
 
@@ -174,7 +175,8 @@ mod tests {
         // With the silence that the standard requires, the line differs by more than six percent.
         let standard = line_of(&Phy::g(54.0).unwrap());
         assert!((standard.us_per_packet - 173.2).abs() < 0.1, "{standard:?}");
-        // In fractions of symbols, 34 bytes of headers, silence after the data frame alone.
+        // The time is counted in fractions of symbols, with 34 bytes of headers and the silence after the data frame
+        // alone.
         let fractions =
             28.0 + 67.5 + 20.0 + (22.0 + 272.0) / 54.0 + 6.0 + 10.0 + 20.0 + 134.0 / 24.0;
         assert!((fractions - 162.53f64).abs() < 0.01, "{fractions}");

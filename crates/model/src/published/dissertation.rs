@@ -1,5 +1,6 @@
 //! Figures that the dissertation prints: line rates, a knee, the rate of a measurement, rates at overload. Unprinted
 //! results, such as rates of chains and other knees, are in the tests of the models. (Gallenmüller 2021, Tables 4.1,
+//! 5.3, 5.5 and 5.6; section 5.1.5 and Fig. 5.2.)
 
 use super::{Check, CheckError, Group};
 use crate::estimate::{Estimate, WrongValue};

@@ -1,5 +1,5 @@
 //! FLOWer: latency over the number of port pairs of a switch that real-time traffic passes. (Gallenmüller 2021, section
-//! 3.4; the authors' data gives 714 ns a pair by least squares, the text a first step of 729.)
+//! 3.4; a least-squares fit to the authors' data gives 714 ns a pair; the text states 729 ns for the first step.)
 
 use super::table::numbers;
 use super::{Check, CheckError, Group};

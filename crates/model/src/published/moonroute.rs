@@ -1,7 +1,7 @@
 //! MoonRoute's throughput over frequency, cores, table size and packet size. For each variable, a fit at two values
 //! predicts the others. (Gallenmüller 2021, section 5.3, Figs. 5.7 to 5.9, eq. 5.8; the authors' data.)
 //!
-//! Memory accesses do not get faster with the clock: a packet takes `c / f + t_memory`.
+//! Memory accesses do not get faster with the clock of the core, so a packet takes `c / f + t_memory`.
 
 use super::table::rows;
 use super::{Check, CheckError, Group};
@@ -219,8 +219,8 @@ fn times<'a>(
     Ok(least_squares(&design, CONFIDENCE)?)
 }
 
-/// Returns a rate (Mpkt/s) capped at the line rate of `ports` ports. It has no interval if the cap applies to the whole
-/// interval.
+/// Returns a rate (Mpkt/s) capped at the line rate of `ports` ports. The result has no interval if the cap applies to
+/// the whole interval of the rate.
 fn capped(rate: Estimate, ports: f64, bytes: f64) -> Result<Estimate, WrongValue> {
     let line = ports * ethernet_pps(LINE_BIT_S, bytes)? / 1e6;
     Ok(rate.map(|rate| rate.min(line)))

@@ -25,7 +25,7 @@ const KNEES: Group = Group {
 
 pub(super) fn checks() -> Result<Vec<Check>, CheckError> {
     let curves = numbers(include_str!("../../data/pos.csv"));
-    // Points whose forwarded rate is below the offered rate: there it shows the time of a packet.
+    // At points whose forwarded rate is below the offered rate, the forwarded rate shows the time per packet.
     let overloaded: Vec<(f64, f64)> = curves
         .iter()
         .filter(|row| row[2] < ALL * row[1])

@@ -1,5 +1,6 @@
-//! Latency by receive and send batch size: small batches lower the rate, in large ones packets wait for each other.
-//! Published: MoonRoute, Gallenmüller's dissertation, section 5.3, and the authors' repository emmericp/MoonRoute-data.
+//! Latency by receive and send batch size: small batches lower the rate; in large batches, packets wait for each other.
+//! The published values are those of MoonRoute: Gallenmüller's dissertation, section 5.3, and the authors' repository
+//! emmericp/MoonRoute-data.
 
 use super::NS_PER_S;
 use super::QueueingError;
@@ -103,10 +104,11 @@ mod tests {
         seed: 3,
     };
 
-    /// Returns MoonRoute with costs from its own throughput (the same repository, best over the other size): 2.50
-    /// Mpkt/s with receive batches of 1 and 10.97 with 128. With receive batches of 128, send batches of 2 and 8 reach
-    /// 8.51 and 10.50 Mpkt/s. 64-byte frames leave over 10 Gbit/s. Transfer is the remainder of the lowest latency, 8.9
-    /// us at 1 x 8.
+    /// Returns a model of MoonRoute whose costs follow from its published throughput. (The same repository; for each
+    /// size, the highest throughput over all sizes of the other batch.) The throughput is 2.50 Mpkt/s with receive
+    /// batches of 1 and 10.97 with 128. With receive batches of 128, send batches of 2 and 8 reach 8.51 and 10.50
+    /// Mpkt/s. Frames of 64 bytes leave over 10 Gbit/s. The transfer time is the remainder of the lowest latency, 8.9
+    /// us for receive batches of 1 and send batches of 8.
     fn moonroute() -> Processor {
         let send_ns = (1e3 / 8.51 - 1e3 / 10.50) / (1.0 / 2.0 - 1.0 / 8.0);
         let (one_ns, many_ns) = (1e3 / 2.50, 1e3 / 10.97);
@@ -124,7 +126,8 @@ mod tests {
 
     fn simulated() -> Vec<Cell> {
         let pairs = MOONROUTE.map(|cell| (cell.receive, cell.send));
-        // The share is the only fitted value: 0.9 and 0.95 have the same shape, but the large batches are flatter.
+        // The load of 0.98 is the only fitted value: with 0.9 and 0.95 the results have the same shape, but are flatter
+        // for large batches.
         latency_by_batches(&moonroute(), &pairs, 0.98, EFFORT).unwrap()
     }
 
@@ -177,7 +180,7 @@ mod tests {
                     .unwrap()
                     .quartiles_ns[1]
             };
-            // Small send batches: latency is flat while receive batches are small, then grows.
+            // With small send batches, latency is flat while receive batches are small, then grows.
             let small: Vec<f64> = [1, 2, 4, 8, 16]
                 .iter()
                 .map(|&receive| median(receive, 8))
@@ -191,8 +194,8 @@ mod tests {
                     .map(|receive| median(receive, 8))
                     .is_sorted()
             );
-            // Large send batches: latency is highest for a receive batch of one, lowest in between, and higher again
-            // for large ones.
+            // With large send batches, latency is highest for a receive batch of one, lowest for medium receive
+            // batches, and higher again for large ones.
             assert!(median(1, 128) > median(8, 128) && median(8, 128) > median(16, 128));
             assert!(median(1_024, 128) > median(512, 128) && median(512, 128) > median(64, 128));
             // A larger send batch never lowers the latency.
@@ -207,7 +210,7 @@ mod tests {
 
     #[test]
     fn latencies_spread_evenly_when_single_packets_fill_a_send_batch() {
-        // Receive batches of one: the quartiles are half of 127 packet times apart, minus the wire time.
+        // With receive batches of one, the distance of the quartiles is half of 127 packet times, minus the wire time.
         let found = latency_by_batches(&moonroute(), &[(1, 128)], 0.98, EFFORT).unwrap()[0];
         let apart = found.quartiles_ns[2] - found.quartiles_ns[0];
         assert!(
@@ -218,8 +221,9 @@ mod tests {
 
     #[test]
     fn large_receive_batches_delay_the_first_packets_of_a_burst() {
-        // Gallenmüller's dissertation, section 5.4, figure 5.14: bursts at 10 kpkt/s, some 15 us a packet. Batches of
-        // 32 leave at once, batches of 4 leave early; the last packet of a burst leaves at the same time either way.
+        // Gallenmüller's dissertation, section 5.4, figure 5.14: bursts at 10 kpkt/s, with about 15 us per packet. The
+        // packets of a batch of 32 leave together, and batches of 4 leave earlier; the last packet of a burst leaves at
+        // the same time in both cases.
         let at = |burst, receive, release| {
             let arrivals = Arrivals::bursts(10_000.0, burst, 67.2).unwrap();
             let processor = Processor::new(arrivals, ServiceTime::constant(15_000.0).unwrap());

@@ -184,7 +184,8 @@ pub fn loss_mm1k(rate_pps: f64, mean_service_ns: f64, places: usize) -> Result<f
     at_least_one("places for packets", places)?;
     let load = positive("a rate", rate_pps)? * positive("a mean service time", mean_service_ns)?
         / NS_PER_S;
-    // The sum over the states, of which the last one loses packets; summing from the last avoids an overflow of powers.
+    // The sum runs over all states; packets are lost only in the last one. Summing from the last state avoids an
+    // overflow of powers.
     let states = (0..=places).fold(0.0, |sum, _| 1.0 + sum / load);
     Ok(1.0 / states)
 }
@@ -228,10 +229,12 @@ mod tests {
 
     #[test]
     fn constant_service_time_halves_the_wait_of_exponential_service() {
-        // 8 Mpkt/s of 100 ns: utilisation 0.8; M/M/1 waits rho / (1 - rho) service times, M/D/1 half of that.
+        // 8 Mpkt/s with 100 ns each are a utilisation of 0.8. Packets of M/M/1 wait rho / (1 - rho) service times,
+        // packets of M/D/1 half of that.
         near(mean_wait_ns(8e6, &exponential(100.0)).unwrap(), 400.0);
         near(mean_wait_ns(8e6, &constant(100.0)).unwrap(), 200.0);
-        // M/M/1: waits are 0 with 0.2, else exponential of 500 ns: mean square 0.8 x 2 x 500^2.
+        // In M/M/1, the wait is 0 with probability 0.2, otherwise exponential with a mean of 500 ns, so its mean square
+        // is 0.8 x 2 x 500^2.
         near(
             second_moment_of_wait_ns2(8e6, &exponential(100.0)).unwrap(),
             400_000.0,
@@ -249,7 +252,7 @@ mod tests {
 
     #[test]
     fn erlangs_formula_is_the_sum_that_it_stands_for() {
-        // Ten erlang for 14 servers, by the sum.
+        // The expected value for ten erlang and 14 servers is computed by the sum of Erlang's formula.
         let terms = (0..14).scan(1.0, |term, n| {
             let now = *term;
             *term *= 10.0 / (f64::from(n) + 1.0);
@@ -264,7 +267,7 @@ mod tests {
         );
         near(probability_of_waiting(8e6, 100.0, 1).unwrap(), 0.8);
         near(mean_wait_mmc_ns(8e6, 100.0, 1).unwrap(), 400.0);
-        // Two servers at a load of rho each: 2 rho^2 / (1 + rho).
+        // For two servers at a load of rho each, the probability is 2 rho^2 / (1 + rho).
         near(
             probability_of_waiting(16e6, 100.0, 2).unwrap(),
             2.0 * 0.64 / 1.8,
@@ -277,7 +280,8 @@ mod tests {
             mean_wait_of_batches_ns(8e6, 1, &constant(100.0)).unwrap(),
             200.0,
         );
-        // Batches of four are customers of 400 ns: 0.8 / 0.2 x 200 ns, plus 150 ns within the batch.
+        // A batch of four is a customer with a service time of 400 ns: it waits 0.8 / 0.2 x 200 ns, and its packets
+        // wait another 150 ns on average within the batch.
         near(
             mean_wait_of_batches_ns(8e6, 4, &constant(100.0)).unwrap(),
             800.0 + 150.0,
@@ -290,7 +294,8 @@ mod tests {
         near(polled.unwrap(), 215.0);
         let never = mean_latency_with_interruptions_ns(8e6, &constant(100.0), &Vacations::none());
         near(never.unwrap(), 300.0);
-        // Both classes exponential of 100 ns, 0.2 and 0.6: (100 + (0.8 x 100) / 0.2) / 0.8.
+        // Both classes have exponential times of 100 ns, with loads of 0.2 and 0.6: the latency is (100 + (0.8 x 100) /
+        // 0.2) / 0.8.
         let often = Vacations::none()
             .with_random(2e6, exponential(100.0))
             .unwrap();

@@ -98,7 +98,8 @@ pub fn loss_md1k(rate_pps: f64, service_ns: f64, places: usize) -> Result<f64, Q
     let load = load(rate_pps, service_ns)?;
     at_least_one("places for packets", places)?;
     if load < 1.0 {
-        // As the probabilities add up to one, the one beyond the places is small and known to full precision.
+        // All probabilities add up to one, so the loss follows from the probability beyond the places, which is small
+        // and known to full precision.
         let beyond = Packets::new(load).more_than(places - 1);
         return Ok((1.0 - load) * beyond / (1.0 - load * beyond));
     }
@@ -295,19 +296,19 @@ mod tests {
 
     #[test]
     fn losses_agree_with_what_can_be_worked_out_by_hand() {
-        // One place: packets that arrive while it is in use are lost: rho / (1 + rho) for any distribution (Erlang's B
-        // formula).
+        // With one place, packets that arrive while it is in use are lost: the loss is rho / (1 + rho) for any
+        // distribution (Erlang's B formula).
         for load in [0.5, 1.0, 2.0] {
             let loss = loss_md1k(load * 1e7, 100.0, 1).unwrap();
             assert!((loss - load / (1.0 + load)).abs() < 1e-12, "{loss}");
         }
-        // Two places: with p1 = p0 (e^rho - 1), sum e^rho: 1 - e^rho / (1 + rho e^rho).
+        // With two places, p1 = p0 (e^rho - 1) and the sum is e^rho p0, so the loss is 1 - e^rho / (1 + rho e^rho).
         for load in [0.5f64, 1.0, 2.0] {
             let loss = loss_md1k(load * 1e7, 100.0, 2).unwrap();
             let wanted = 1.0 - load.exp() / (1.0 + load * load.exp());
             assert!((loss - wanted).abs() < 1e-12, "{loss} {wanted}");
         }
-        // At twice the capacity a long queue loses half.
+        // At twice the capacity, a long queue loses half of the packets.
         assert!((loss_md1k(2e7, 100.0, 3_000).unwrap() - 0.5).abs() < 1e-9);
         assert!(loss_md1k(5e6, 100.0, 50).unwrap() < 1e-20);
     }

@@ -18,7 +18,7 @@ struct Layers {
 
 static LAYERS_OF_ALL: LazyLock<Layers> = LazyLock::new(|| {
     let mut width = [0.0; LAYERS + 1];
-    // The width of the lowest layer is that of a rectangle with its area, tail included.
+    // The width of the lowest layer is that of a rectangle with the same area as the layer and its tail.
     width[0] = AREA / (-TAIL).exp();
     width[1] = TAIL;
     for layer in 2..LAYERS {
@@ -64,7 +64,7 @@ mod tests {
         let count = 4_000_000;
         let mut draws: Vec<f64> = (0..count).map(|_| exponential_ns(&mut rng, 1.0)).collect();
         draws.sort_by(f64::total_cmp);
-        // Kolmogorov and Smirnov: 1.95 / sqrt(n) is exceeded by one in a thousand seeds.
+        // By the test of Kolmogorov and Smirnov, one in a thousand seeds exceeds 1.95 / sqrt(n).
         let furthest = draws
             .iter()
             .enumerate()

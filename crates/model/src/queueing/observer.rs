@@ -1,16 +1,17 @@
 //! The sender and receiver of the packets, on a core of its own. While that core is interrupted, packets are sent after
 //! their intended send time, and returned packets are received late.
 //!
-//! It sends like the load generator of `taut generate` (`crates/traffic/src/instrument/running.rs`): packets that a
-//! stall delayed follow with gaps, not all together. Latency counts from the actual sending.
+//! The observer sends like the load generator of `taut generate` (`crates/traffic/src/instrument/running.rs`): packets
+//! that an interruption delayed are sent with gaps, not all together. Latency counts from the actual send time.
 
 use super::vacations::{VacationStream, Vacations};
 use super::{NS_PER_S, QueueingError};
 use crate::estimate::positive;
 
-/// Send delay up to which packets are sent without gaps after a stall, ns.
+/// Send delay up to which packets are sent without gaps after an interruption, ns.
 const SLACK_NS: f64 = 2_000.0;
-/// Interval between packets after a stall, as a share of the average interval, and the maximum of this interval, ns.
+/// Interval between packets after an interruption, as a share of the average interval, and the maximum of this
+/// interval, ns.
 const CATCH_UP: f64 = 0.75;
 const WIDEST_CATCH_UP_NS: f64 = 20_000.0;
 
@@ -67,7 +68,7 @@ impl Observer {
 pub(super) struct Sending {
     vacations: VacationStream,
     spacing_ns: f64,
-    /// Earliest send time of the next packet after a stall, ns.
+    /// Earliest send time of the next packet after an interruption, ns.
     free_ns: f64,
     /// Send time of the last packet, ns.
     last_ns: f64,
@@ -116,7 +117,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Returns an observer that is away from 10 to 110 us of each ms.
+    /// Returns an observer that is interrupted from 10 to 110 us of each ms.
     fn away() -> Observer {
         let pauses = [(10_000.0, 100_000.0)];
         Observer::new(Vacations::none().with_recorded(&pauses, 1e6).unwrap())
@@ -128,7 +129,7 @@ mod tests {
         let sent: Vec<f64> = (0..800)
             .map(|n| sending.sent_ns(f64::from(n) * 1e3))
             .collect();
-        // Packets due in the first 2 us of lateness go together, then one each 750 ns.
+        // After the interruption, packets are sent together until 2 us of delay are used up, then one every 750 ns.
         assert_eq!(
             &sent[..10],
             &[0.0, 1e3, 2e3, 3e3, 4e3, 5e3, 6e3, 7e3, 8e3, 9e3]

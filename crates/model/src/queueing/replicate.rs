@@ -30,7 +30,7 @@ pub fn replicate(
     seed: u64,
 ) -> Result<Replicated, QueueingError> {
     at_least_one("runs of a simulation", runs)?;
-    // Users often give consecutive seeds; the derived ones must not be consecutive.
+    // Users often pass consecutive seeds; the seeds derived from them must not be consecutive.
     let seed_of = |run: u64| seed.wrapping_add(run).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let all: Result<Vec<Run>, _> = (0..runs)
         .map(|run| simulate(processor, packets, seed_of(run)))

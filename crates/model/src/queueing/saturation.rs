@@ -3,14 +3,15 @@
 //!
 //! The bound uses as t_CPU the median latency of lonely packets (10 kpkt/s), minus that of a plain forwarder. The
 //! authors' recordings of those runs (repository gallenmu/low-latency, `measurements/*/pcap/*rate10000*`) show that no
-//! other statistic does better. The failing case, in a virtual machine, needs their first quartile or less, another one
-//! the median or more, and means fail as well. The failing assumption is that lonely packets represent those of a busy
-//! core. In the virtual machine they take longer, because of state that is cold by the time the next one arrives. The
-//! ring cannot be the reason: half a minute at 1.3 kpkt/s too many fills any ring.
+//! other statistic does better. The case that fails, in a virtual machine, needs the first quartile or less; another
+//! case needs the median or more; means fail as well. The assumption that fails is that lonely packets take as long as
+//! packets on a busy core. In the virtual machine, lonely packets take longer, because the state of the core is cold by
+//! the time the next packet arrives. The size of the ring cannot be the reason: an excess of 1.3 kpkt/s fills any ring
+//! within half a minute.
 //!
-//! Here the service times are distributed like those of lonely packets that met no interruption. The queueing model
-//! shifts this distribution until its median latency at a measured rate without overload matches. The predicted
-//! saturation is above that rate by construction; the distance between them is the prediction.
+//! This model assumes that service times are distributed like those of lonely packets that met no interruption. The
+//! queueing model shifts this distribution until its median latency at a measured rate without overload matches. The
+//! predicted saturation is above that rate by construction; the distance between them is the prediction.
 
 use super::capacity::{Effort, middle_of_runs};
 use super::processor::Processor;
@@ -19,8 +20,9 @@ use super::{NS_PER_S, QueueingError};
 use crate::estimate::{positive, probability, share};
 use taut_measure::LatencyHistogram;
 
-/// Saturation by [`service_when_busy`] of the four published cases, and the rate still forwarded under overload (table
-/// 5.3: rate less losses of 3.3, 7.1, 0.0, 3.0 %), both kpkt/s. A test recomputes the saturation.
+/// Saturation of the four published cases as computed by [`service_when_busy`], and the rate still forwarded under
+/// overload, both kpkt/s. (Table 5.3: the rate minus losses of 3.3, 7.1, 0.0 and 3.0 %.) A test recomputes the
+/// saturation.
 pub const PUBLISHED_KPPS: [(f64, f64); 4] =
     [(85.82, 87.0), (84.15, 83.6), (68.69, 70.0), (67.14, 67.9)];
 
@@ -47,7 +49,8 @@ impl CarriedRate {
 }
 
 /// Returns the service time of lonely packets: their latencies minus `transfer_ns`, the median of a plain forwarder
-/// between the same ports. The fraction of the slowest packets that interruptions delayed is excluded.
+/// between the same ports. The fraction `held_up` of the packets, the slowest ones, is excluded, because interruptions
+/// delayed them.
 ///
 /// # Errors
 /// No packet remains, or the share is not between 0 and 1.
@@ -119,8 +122,8 @@ mod tests {
     /// One of the four cases of table 5.5.
     struct Case {
         name: &'static str,
-        /// Quantiles of the latency at 10 kpkt/s, us, from the recordings (289,992 packets each, first second left
-        /// out).
+        /// Quantiles of the latency at 10 kpkt/s, us, from the recordings (289,992 packets each, without the first
+        /// second).
         lonely_us: [f64; 11],
         /// Median of the plain forwarder with the same setup, us, which is the transfer time.
         forwarder_us: f64,
@@ -202,7 +205,7 @@ mod tests {
             })
         }
 
-        /// Returns the case as described by lonely packets.
+        /// Returns the processor of the case, with the service time of lonely packets.
         fn processor(&self) -> Processor {
             let vacations = self.vacations();
             // Packets that met an interruption are excluded from the service time.
@@ -228,7 +231,7 @@ mod tests {
         carried * 1e3 < rate_pps && rate_pps <= overloaded * 1e3
     }
 
-    /// Returns equation 5.10 with t_CPU in us.
+    /// Returns the bound of equation 5.10, packets per second, with `cpu_us` as t_CPU.
     fn bound_pps(case: &Case, cpu_us: f64) -> f64 {
         case.vacations().availability() * 1e6 / cpu_us
     }
@@ -254,13 +257,13 @@ mod tests {
                 "{}: {rate}",
                 case.name
             );
-            // The rate still forwarded under overload is not fitted either.
+            // The model predicts the rate still forwarded under overload, although that rate is not fitted either.
             assert!(
                 (told_kpps / overloaded_kpps - 1.0).abs() < 0.025,
                 "{}: {rate}",
                 case.name
             );
-            // The tail at the carried rate is not fitted either.
+            // The model predicts the tail at the carried rate, although the tail is not fitted either.
             let run = replicate(
                 &busy.at_rate(case.truth_kpps.0 * 1e3).unwrap(),
                 300_000,

@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn buses_and_memory_are_those_of_table_4_1() {
         for (generation, gbit_s) in [(2, 32.0), (3, 63.0), (4, 126.0)] {
-            // The table prints 125 for the fourth generation: 126.03 after coding.
+            // The table prints 125 for the fourth generation; the rate after coding is 126.03.
             assert!(rounds_to(
                 pcie_bit_s(generation, 8).unwrap() / 1e9,
                 gbit_s,
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_rate_capped_nic_reaches_line_rate_from_128_bytes() {
         assert!(ethernet_pps(40e9, 64.0).unwrap() > XL710_CAP_PPS);
-        // The line's rate of 128 bytes, by this model.
+        // The expected value is the line rate for frames of 128 bytes, computed by this model.
         assert!(rounds_to(
             ethernet_pps(40e9, 128.0).unwrap() / 1e6,
             33.78,

@@ -2,8 +2,8 @@
 //! (Gallenmüller 2021, section 4, eqs. 4.3 to 4.6 and 5.1 to 5.5; Rizzo 2012 for costs per byte and per batch.)
 //!
 //! `T_max = min(Ethernet, PCIe, memory, interconnect, processor)`, where the processor carries
-//! `n = cores * (f - c_other) / c` and `c = c_IO + c_task + c_byte * bytes + c_batch / batch`. Below that rate it
-//! polls: `c_busy = cores * (f - c_other) / n - c`.
+//! `n = cores * (f - c_other) / c` and `c = c_IO + c_task + c_byte * bytes + c_batch / batch`. Below that rate the
+//! processor polls: `c_busy = cores * (f - c_other) / n - c`.
 //!
 //! The model omits that cores slow each other down through shared caches and memory; use costs measured with all cores
 //! busy. It also omits the headers of PCI Express, and time lost to interruptions, which `c_other` can include.

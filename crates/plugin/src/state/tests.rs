@@ -39,7 +39,7 @@ struct HeaderPacket {
 }
 
 unsafe extern "C" fn make(settings: *const c_char, host: *const RawHost) -> *mut c_void {
-    // SAFETY: both are there for the call.
+    // SAFETY: settings and host are valid during the call.
     let (settings, fail, counter, abi) = unsafe {
         let settings = CStr::from_ptr(settings);
         (settings, (*host).fail, (*host).counter, (*host).abi)
@@ -47,7 +47,7 @@ unsafe extern "C" fn make(settings: *const c_char, host: *const RawHost) -> *mut
     let name: &[u8] = match settings.to_bytes() {
         b"no reason" => return std::ptr::null_mut(),
         b"a reason" => {
-            // SAFETY: the host's own function, and a text.
+            // SAFETY: the function belongs to the host, and the reason is a text that ends with a 0.
             unsafe { fail(host, c"not\ntoday".as_ptr()) };
             return std::ptr::null_mut();
         }
@@ -62,7 +62,7 @@ unsafe extern "C" fn make(settings: *const c_char, host: *const RawHost) -> *mut
         if number > 0 {
             name.insert(0, b'0' + number);
         }
-        // SAFETY: as above.
+        // SAFETY: the function belongs to the host, and the name is a text that ends with a 0.
         packets = unsafe { counter(host, name.as_ptr().cast()) };
     }
     assert!(!packets.is_null() && abi == crate::abi::ABI);
@@ -80,14 +80,14 @@ unsafe extern "C" fn process(
     count: u32,
     call: *const Call,
 ) {
-    // SAFETY: as the header promises.
+    // SAFETY: the header promises that `make` made the state, and that there are `count` packets.
     let (state, packets) = unsafe {
         (
             &mut *state.cast::<Acting>(),
             std::slice::from_raw_parts_mut(packets.cast::<HeaderPacket>(), count as usize),
         )
     };
-    // SAFETY: as above; the counter lives as long as the state.
+    // SAFETY: the header promises that the call data is valid during the call. The counter lives as long as the state.
     unsafe {
         state.last_call = *call;
         *state.packets += u64::from(count);
@@ -105,7 +105,7 @@ unsafe extern "C" fn process(
 }
 
 unsafe extern "C" fn free(state: *mut c_void) {
-    // SAFETY: made by `make`, and given back once.
+    // SAFETY: `make` made the state, which is freed only once.
     drop(unsafe { Box::from_raw(state.cast::<Acting>()) });
 }
 
@@ -120,7 +120,7 @@ fn made(settings: &CStr) -> Result<State, String> {
 
 fn acting(act: Act) -> State {
     let state = made(c"").unwrap();
-    // SAFETY: made by `make` above, and nobody else uses it.
+    // SAFETY: `make` made the state, and no other code uses it.
     unsafe { (*state.state.as_ptr().cast::<Acting>()).act = act };
     state
 }
@@ -237,7 +237,7 @@ fn invalid_library_results_are_counted_and_drop_the_packet() {
     for port in [3, 254] {
         assert_eq!(wrong(Act { port, ..NOTHING }), [0, 0, 1]);
     }
-    // If the chain file does not set that it sends, every port is invalid.
+    // Unless the chain file allows the function to send, every port is invalid.
     let pool = PoolHandle::new(2, false).unwrap();
     let mut batch = Batch::new();
     pool.fill(&mut batch, 1, 60);
@@ -286,7 +286,7 @@ fn marked_packets_and_empty_batches_never_reach_the_library() {
     state.process(&mut batch, &CALL, false);
     assert_eq!(state.counts().dropped, 60);
     assert_eq!(state.counters().collect::<Vec<_>>(), [("packets", 60)]);
-    // SAFETY: made by `make`; nobody else uses it.
+    // SAFETY: `make` made the state, and no other code uses it.
     let call = unsafe { (*state.state.as_ptr().cast::<Acting>()).last_call };
     assert_eq!((call.ticks, call.in_port, call.direction), (7, 1, 1));
     assert_eq!(batch.mark(8), Some(Mark::Punted(Punt::Neighbour)));

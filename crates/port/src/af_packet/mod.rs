@@ -4,7 +4,7 @@
 //! Both rings are mapped (TPACKET_V2); packets are received in place and sent with one system call per batch.
 //! TPACKET_V3 is not used, because it delivers packets in blocks, when one is full or a timer expires. At 100 kpps over
 //! a veth pair the median frame arrived after 0.7 to 1.1 ms with V3, and after 2 us with V2. At saturation V3 received
-//! no more; its denser ring only bridges longer pauses, as does a larger `ring`.
+//! no more packets than V2. Its denser ring only bridges longer pauses of the receiver, and so does a larger `ring`.
 
 mod ring;
 mod socket;
@@ -25,7 +25,7 @@ use taut_sys::Alarm;
 use taut_sys::StampClock;
 use taut_sys::interface::{self, ETHERNET_HEADER_BYTES, Interface, VLAN_TAG_BYTES};
 
-/// `af_packet:INTERFACE[,ring=N][,qdisc=yes][,outgoing=yes|only][,stamps=kernel]`.
+/// The backend of specs `af_packet:INTERFACE[,ring=N][,qdisc=yes][,outgoing=yes|only][,stamps=kernel]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "af_packet",
     summary: "a network interface, through a packet socket; needs root or CAP_NET_RAW",
@@ -107,12 +107,13 @@ enum Outgoing {
 struct Receiver {
     socket: PacketSocket,
     ring: RxRing,
-    /// Ledger of the ring's frames that packets hold. It keeps the ring's memory mapped.
+    /// Ledger of the ring's frames that packets use. It keeps the ring's memory mapped.
     ledger: PoolHandle,
 }
 
 impl Receiver {
-    /// Receives from an interface: all frames or, as one worker of a fanout group, some of the flows.
+    /// Makes the receiver of an interface. It receives all frames or, as one worker of a fanout group, some of the
+    /// flows.
     fn new(
         socket: PacketSocket,
         shape: Shape,
@@ -141,8 +142,8 @@ impl Receiver {
                 }
             }
         }
-        // SAFETY: the mapping is a ring of this shape, page aligned; the ledger keeps it for as long as the port or a received
-        // packet lives.
+        // SAFETY: the mapping is a ring of this shape, page aligned; the ledger keeps the mapping as long as the port
+        // or a received packet exists.
         let ring = unsafe { RxRing::new(memory.base(), shape.frame_bytes, shape.frames) };
         Ok(Self {
             socket,
@@ -165,7 +166,7 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
 /// identifier. None until the first socket has made the group.
 type Group = Mutex<Option<(u32, u16)>>;
 
-/// Makes a socket for each worker, among which the kernel spreads flows.
+/// Makes one socket for each worker. The kernel spreads the flows over these sockets.
 fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
     let (spec, group) = (spec.clone(), Arc::<Group>::default());
     Ok(Box::new(move |_| {
@@ -261,8 +262,8 @@ impl AfPacketPort {
     fn packet(&self, frame: Received) -> Packet {
         let ledger = &self.receiver.ledger;
         ledger.count_out(1);
-        // SAFETY: the ring says the frame is ours until `give_back`, which its slot's return to the
-        // ledger brings about; the ledger keeps the memory.
+        // SAFETY: the ring's protocol makes the frame ours until `give_back`, which runs after the frame's slot has
+        // returned to the ledger; the ledger keeps the memory.
         let mut packet = unsafe {
             Packet::new(
                 frame.data,

@@ -28,7 +28,7 @@ const FREE: u32 = libc::TP_STATUS_KERNEL;
 const FILLED: u32 = libc::TP_STATUS_USER;
 /// The status of a transmit frame that is to be sent.
 const TO_SEND: u32 = libc::TP_STATUS_SEND_REQUEST;
-/// The status of a received frame that a packet of this process still holds. The kernel takes no frame whose status is
+/// The status of a received frame that a packet of this process still uses. The kernel takes no frame whose status is
 /// not [`FREE`], and this process takes none that is not [`FILLED`]. The bit is one that the kernel defines
 /// (`TP_STATUS_COPY`); it has no meaning without [`FILLED`].
 const HELD: u32 = libc::TP_STATUS_COPY;
@@ -71,7 +71,7 @@ impl Frames {
         self.frame(index).as_ptr().cast()
     }
 
-    /// The status word of a frame, the only word both sides access at the same time.
+    /// The status word of a frame, the only word that both sides access at the same time.
     #[inline(always)]
     fn status(&self, index: u32) -> &AtomicU32 {
         // SAFETY: the status is the first word of the frame, aligned as `new` was promised, and both
@@ -133,7 +133,7 @@ impl RxRing {
             return None;
         }
         ring.head = ring.head.wrapping_add(1);
-        // SAFETY: the frame is ours now, the header is plain data at its start.
+        // SAFETY: the frame is ours now, and the header at its start is plain data.
         let header = unsafe { &*ring.header(slot) };
         let (from, len) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
         if header.tp_len != header.tp_snaplen {
@@ -437,7 +437,7 @@ mod tests {
                     1 => {
                         if let Some(arrival) = ring.next() {
                             let Arrival::Frame(frame) = arrival else { panic!("{arrival:?}") };
-                            // SAFETY: the frame is held.
+                            // SAFETY: the frame was received and not returned yet.
                             prop_assert_eq!(unsafe { frame.data.read() }, seen);
                             held.push((frame, seen));
                             seen = seen.wrapping_add(1);
@@ -450,7 +450,7 @@ mod tests {
                     _ => {}
                 }
                 for (frame, byte) in &held {
-                    // SAFETY: the frame is held.
+                    // SAFETY: the frame was received and not returned yet.
                     prop_assert_eq!(unsafe { frame.data.read() }, *byte);
                 }
                 prop_assert!(usize::from(sent.wrapping_sub(seen)) + held.len() <= 8);

@@ -50,7 +50,8 @@ impl RingMemory {
 
 impl Drop for RingMemory {
     fn drop(&mut self) {
-        // SAFETY: the range `mmap` gave us, unmapped once; port and packets, which use it, hold it.
+        // SAFETY: this is the range that `mmap` returned, unmapped once; the port and the packets that use it keep it
+        // alive.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -188,7 +189,8 @@ impl PacketSocket {
         interface: &Interface,
         group: Option<u16>,
     ) -> io::Result<u16> {
-        // A socket can join only while it receives, and until it has joined it would receive everything.
+        // A socket can join only while it receives. Until it has joined, it would receive everything, so a filter drops
+        // all frames.
         let nothing = libc::sock_filter {
             code: (libc::BPF_RET | libc::BPF_K) as u16,
             jt: 0,
@@ -210,7 +212,7 @@ impl PacketSocket {
         self.set_at(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32)?;
         let mut joined = 0_u32;
         let mut len = size_of::<u32>() as u32;
-        // SAFETY: the kernel writes at most `len` bytes, the size of what it is given.
+        // SAFETY: the kernel writes at most `len` bytes, the size of `joined`.
         check(unsafe {
             libc::getsockopt(
                 self.0.as_raw_fd(),
@@ -262,7 +264,7 @@ impl PacketSocket {
             tp_drops: 0,
         };
         let mut len = size_of::<libc::tpacket_stats>() as u32;
-        // SAFETY: the kernel writes at most `len` bytes, the size of what it is given.
+        // SAFETY: the kernel writes at most `len` bytes, the size of the result's variable.
         let answer = unsafe {
             libc::getsockopt(
                 self.0.as_raw_fd(),
@@ -284,7 +286,8 @@ impl PacketSocket {
     }
 
     fn set_at<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
-        // SAFETY: the kernel reads the value, whose size is passed with it, and what a filter points to.
+        // SAFETY: the kernel reads the value, whose size is passed with it; for a filter, also the instructions that
+        // the value points to.
         check(unsafe {
             libc::setsockopt(
                 self.0.as_raw_fd(),

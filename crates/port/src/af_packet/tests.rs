@@ -119,7 +119,8 @@ fn every_worker_receives_again_after_an_interface_is_recreated() {
     let mut left = bed.in_left(|| open("af_packet:left0").unwrap());
     let spec = PortSpec::parse("af_packet:right0,ring=64").unwrap();
     let mut workers = each_backend::parts_of(&bed, &spec, 2);
-    // Sends many flows, and returns the number for each worker; the last packets of a worker are not released.
+    // Sends many flows, and returns the number of flows that each worker received; the last packets of a worker are not
+    // released.
     let spread = |left: &mut each_backend::Opened, workers: &mut [each_backend::Opened]| {
         let mut shares = [0; 2];
         let mut batches = [Batch::new(), Batch::new()];

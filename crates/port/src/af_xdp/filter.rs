@@ -216,7 +216,7 @@ mod tests {
         })
     }
 
-    /// Returns the protocol, and the offset of its header.
+    /// Returns the transport protocol of an IPv4 packet, and the offset of the transport header.
     fn transport_of_ipv4(ip: &[u8]) -> Option<(u8, usize)> {
         let length = usize::from(*ip.first()? & 15) * 4;
         let whole = ip.len() >= 20 && u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff == 0;

@@ -31,8 +31,8 @@ pub(crate) use socket::Shared;
 #[cfg(not(feature = "xdp"))]
 use without::{open, probe, split};
 
-/// `af_xdp:INTERFACE[,queue=0][,filter=all][,copy=auto][,poll=interrupt][,wakeup=need][,ring=2048][,mode=...]
-/// [,stamps=kernel]`.
+/// The backend of specs `af_xdp:INTERFACE[,queue=0][,filter=all][,copy=auto][,poll=interrupt]
+/// [,wakeup=need][,ring=2048][,mode=...][,stamps=kernel]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "af_xdp",
     summary: "queues of a network interface, through AF_XDP sockets; needs root",

@@ -79,11 +79,11 @@ struct Queue {
     release: Release,
 }
 
-/// The frames of the pool that the kernel has. The pool counts them as held until the kernel returns each frame, or
-/// until [`Books::close`] learns that the kernel has released them all.
+/// The frames of the pool that the kernel owns. The pool counts each of them as in use until the kernel returns the
+/// frame, or until [`Books::close`] learns that the kernel has released them all.
 struct Books {
     pool: PoolHandle,
-    /// For each slot, true if the kernel has its frame.
+    /// For each slot, true if the kernel owns its frame.
     lent: Vec<bool>,
     /// Number of frames that are in the transmit ring, in the completion ring, or in use by the kernel for sending.
     sending: u32,
@@ -229,8 +229,8 @@ impl Session {
                 alike,
             ) {
                 (Ok(done), _) => break done,
-                // The interface of that socket was deleted and its port has not noticed yet, or its driver has other
-                // capabilities than this one.
+                // The interface of that socket was deleted and the socket's port has not noticed yet, or its driver has
+                // other capabilities than the driver of this interface.
                 (Err(Errno::BADF | Errno::OPNOTSUPP), Some(at)) => drop(living.sockets.remove(at)),
                 (Err(error), _) => return Err(wanted.cannot_bind(queue, error)),
             }
@@ -263,7 +263,7 @@ impl Session {
         while let Some(address) = completion.next() {
             self.books.sending = self.books.sending.saturating_sub(1);
             if let Some(slot) = self.books.take_back(address) {
-                // SAFETY: the pool is held by the books, the slot was counted out when it was lent.
+                // SAFETY: the books keep the pool alive, and the slot was counted out when it was lent.
                 unsafe { Pool::give_back(self.books.pool.raw(), slot) };
             }
         }
@@ -357,8 +357,8 @@ fn bound(
     let socket = XdpSocket::new()?;
     if other.is_none() {
         let memory = pool.memory().ok_or(Errno::INVAL)?;
-        // SAFETY: a session's books hold the pool until after its socket is closed, and a slot in a
-        // ring is held by no packet.
+        // SAFETY: a session's books keep the pool alive until after its socket is closed, and no packet uses a slot
+        // that is in a ring.
         unsafe { socket.register(memory, pool.stride_bytes()) }?;
     }
     let rings = socket.map_rings(wanted.entries)?;
@@ -403,7 +403,7 @@ impl Books {
         }
         for (slot, lent) in self.lent.iter_mut().enumerate() {
             if mem::take(lent) {
-                // SAFETY: the pool is held by the books, the slot was counted out when it was lent.
+                // SAFETY: the books keep the pool alive, and the slot was counted out when it was lent.
                 unsafe { Pool::give_back(self.pool.raw(), slot as u32) };
             }
         }
@@ -548,7 +548,8 @@ impl Port for AfXdpPort {
             room: self.pool.room(),
             mtu_bytes: self.interface.mtu_bytes,
         };
-        // The limit is the number of frames that the kernel can report as sent, and of free frames for copies.
+        // `room` and `copies` limit the batch: the frames that the kernel can still report as sent, and the pool's free
+        // frames for copies.
         let mut room = self
             .wanted
             .entries
@@ -711,7 +712,7 @@ mod tests {
     /// A simulated zero-copy driver that releases its frames late.
     #[derive(Default)]
     struct SlowDriver {
-        /// Addresses of the frames that it still reads or writes.
+        /// Addresses of the frames that the driver still reads or writes.
         has: Vec<u64>,
     }
 
@@ -726,7 +727,7 @@ mod tests {
         }
     }
 
-    /// Returns the slots that the pool would hand out now.
+    /// Returns the free slots of the pool.
     fn free_slots(pool: &PoolHandle) -> BTreeSet<u32> {
         let mut packets = Vec::new();
         packets.extend(std::iter::from_fn(|| pool.take(0)));

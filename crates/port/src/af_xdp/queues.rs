@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 /// The default number of entries of each ring.
 pub(super) const RING_ENTRIES: u32 = 2048;
 
-/// Returns the number of entries of each ring in a spec; None if it is invalid.
+/// Returns the number of entries of each ring in a spec; None if the number is invalid.
 pub(super) fn ring_entries(spec: &PortSpec) -> Option<u32> {
     let entries = spec.number("ring", 64..=32768).ok()?;
     let entries = entries.map_or(RING_ENTRIES, |n| n as u32);
@@ -16,7 +16,7 @@ pub(super) fn ring_entries(spec: &PortSpec) -> Option<u32> {
 /// The maximum number of queues, as in the XDP program's map.
 const MOST_QUEUES: u32 = 1024;
 
-/// Returns the queues in a spec; None if they are not a queue or a range of queues.
+/// Returns the queues in a spec; None if the option is neither a queue nor a range of queues.
 pub(super) fn queues(spec: &PortSpec) -> Option<RangeInclusive<u32>> {
     let text = spec.option("queue").unwrap_or("0");
     let (first, last) = text.split_once('-').unwrap_or((text, text));

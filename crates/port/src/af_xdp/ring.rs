@@ -91,7 +91,7 @@ impl<T: Copy> Producer<T> {
     #[inline(always)]
     pub(super) fn push(&mut self, value: T) {
         debug_assert!(self.0.ours.wrapping_sub(self.0.theirs) <= self.0.mask);
-        // SAFETY: the entry lies in the ring, and the consumer does not read it before `publish`.
+        // SAFETY: the entry is in the ring, and the consumer does not read it before `publish`.
         unsafe { self.0.entry(self.0.ours).write(value) };
         self.0.ours = self.0.ours.wrapping_add(1);
     }
@@ -148,7 +148,7 @@ impl<T: Copy> Consumer<T> {
                 return None;
             }
         }
-        // SAFETY: the entry lies in the ring, and the producer leaves it alone until `release`.
+        // SAFETY: the entry is in the ring, and the producer does not write it before `release`.
         let value = unsafe { self.0.entry(self.0.ours).read() };
         self.0.ours = self.0.ours.wrapping_add(1);
         Some(value)

@@ -64,7 +64,7 @@ pub(super) struct Release {
     socket: XdpSocket,
     interface: u32,
     queue: u32,
-    /// Minimum memory with which a socket can be bound.
+    /// Packet memory of the socket, of the smallest size with which the socket can be bound.
     _memory: Mapping,
 }
 
@@ -72,7 +72,7 @@ impl Release {
     pub(super) fn new(interface: u32, queue: u32) -> Result<Self, Errno> {
         let memory = Mapping::create_small("taut-release", 4096).map_err(|_| Errno::NOMEM)?;
         let socket = XdpSocket::new()?;
-        // SAFETY: the memory is kept beside the socket, and nobody looks into it.
+        // SAFETY: the memory exists as long as the socket, and this process never accesses it.
         unsafe { socket.register(&memory, memory.len()) }?;
         sockopt::set_xdp_umem_fill_ring_size(&socket.0, 1)?;
         sockopt::set_xdp_umem_completion_ring_size(&socket.0, 1)?;
@@ -238,8 +238,8 @@ impl XdpSocket {
         Ok((layout, memory))
     }
 
-    /// Binds to one queue of an interface, with the packet memory of `shared`, if given, which must have the same
-    /// binding.
+    /// Binds the socket to one queue of an interface. If `shared` is given, the socket uses the packet memory of
+    /// `shared`, which must have the same binding.
     pub(super) fn bind(
         &self,
         interface: u32,
@@ -295,8 +295,8 @@ impl XdpSocket {
         };
     }
 
-    /// Enables busy polling: receive calls run the driver's queue, at most `packets` packets per call, and the kernel
-    /// leaves the queue to these calls.
+    /// Enables busy polling: receive calls run the driver's queue, at most `packets` packets per call. The kernel
+    /// itself does not run the queue then.
     pub(super) fn set_busy_poll(&self, packets: u32) -> Result<(), Errno> {
         self.set(SO_PREFER_BUSY_POLL, 1)?;
         self.set(SO_BUSY_POLL, BUSY_POLL_MICROSECONDS)?;
@@ -322,12 +322,12 @@ impl XdpSocket {
         Ok(())
     }
 
-    /// Returns the number of the driver's queue that receive calls run; it is known after the first frame from that
-    /// queue.
+    /// Returns the NAPI identifier of the driver's queue that receive calls run. The identifier is known after the
+    /// first frame from that queue.
     pub(super) fn polled_queue(&self) -> Option<u32> {
         let mut number = 0_u32;
         let mut len = size_of::<u32>() as u32;
-        // SAFETY: the kernel writes at most `len` bytes, the size of what it is given.
+        // SAFETY: the kernel writes at most `len` bytes, the size of `number`.
         let answer = unsafe {
             libc::getsockopt(
                 self.0.as_raw_fd(),

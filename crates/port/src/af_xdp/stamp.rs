@@ -15,7 +15,7 @@ pub(super) fn take(packet: &mut Packet) -> u64 {
     if packet.headroom() < size_of::<Arrival>() {
         return 0;
     }
-    // SAFETY: the headroom is memory of the packet, and nobody else has that; no alignment is asked for.
+    // SAFETY: the headroom is memory of the packet, which owns it exclusively; the accesses need no alignment.
     unsafe {
         let at = packet
             .data()
@@ -26,7 +26,8 @@ pub(super) fn take(packet: &mut Packet) -> u64 {
         if mark != MARK {
             return 0;
         }
-        // A timestamp left in this memory would be taken for that of the next frame there, if that frame has none.
+        // A timestamp left in this memory would be taken for that of the next frame in the same memory, if that frame
+        // has none.
         at.write_unaligned([0, time_ns]);
         time_ns
     }

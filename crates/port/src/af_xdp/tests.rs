@@ -76,7 +76,7 @@ fn two_ports_of_one_worker_forward_without_moving_the_frame() {
         assert!(packet.headroom() >= 128);
         let available = pool.available();
         while b.tx(&mut batch) == 0 {}
-        // A copy would have taken a frame and returned one, at once or when it was sent.
+        // A copy would have taken a frame and returned one, immediately or when it was sent.
         assert!(pool.available() >= available);
         assert_eq!(sink.receive_one(), frame_bytes(number, 100));
     }
@@ -483,7 +483,7 @@ fn port_details_report_whether_busy_polling_works() {
     left.send(&frame_bytes(1, 60));
     right.receive_one();
     let details = right.port.details();
-    // Linux 6.13 and later allow it for veth, which does not number its queues.
+    // Linux 6.13 and later allow busy polling for veth, which does not number its queues.
     assert!(
         details.contains("busy polling of NAPI ")
             || details.contains("no effect: the driver names no queue"),

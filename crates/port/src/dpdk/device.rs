@@ -76,11 +76,11 @@ impl Device {
         };
         let _control = control();
         shim.words();
-        // SAFETY: the environment is made; C strings, a set-up and as many pools as it says that live through the call; the
-        // pools outlive the device, which holds them; `control` keeps others away.
+        // SAFETY: the environment exists; the C strings, the set-up and its pools (as many as it states) are alive
+        // during the call; the device keeps the pools, so they outlive it; `control` excludes other threads.
         let rc = unsafe { (shim.add_port)(name.as_ptr(), arguments.as_ptr(), &raw mut setup) };
         let words = shim.words();
-        // SAFETY: zeroed above and then written as a C string that is never longer.
+        // SAFETY: the array was zeroed above, and the shim wrote a C string that fits into it.
         let driver = unsafe { CStr::from_ptr(setup.driver.as_ptr()) }
             .to_string_lossy()
             .into_owned();
@@ -129,7 +129,7 @@ impl Device {
     /// Returns the packets that the device has lost since it was started; None if the driver does not count them.
     pub(super) fn losses(&self) -> Option<Losses> {
         let mut losses = Losses::default();
-        // SAFETY: a port of ours that is not removed yet, and a place for the answer.
+        // SAFETY: a port of ours that is not removed yet, and memory for the result.
         let rc = unsafe { (self.environment.shim.losses)(self.port, &raw mut losses) };
         (rc == 0).then_some(losses)
     }

@@ -1,7 +1,7 @@
 //! DPDK's environment (EAL): one per process, made on first use; it ends with the process.
 //!
 //! It keeps everything in memory: no files, no sockets, and huge pages without names, so that even a killed process
-//! leaves nothing. It is made on a separate thread, because DPDK pins the thread that makes it.
+//! leaves nothing behind. The environment is made on a separate thread, because DPDK pins the thread that makes it.
 
 use super::library::{Shim, shim};
 use super::reason::reason;

@@ -37,7 +37,8 @@ pub(super) struct Shim {
     pub(super) transmit: unsafe extern "C" fn(*mut Path, *const Packet, u16, *mut u16) -> u16,
 }
 
-// SAFETY: constants and functions; which of them may run at the same time is for the callers to see to.
+// SAFETY: the fields are constants and functions; callers ensure that only functions that may run at the same time do
+// so.
 unsafe impl Sync for Shim {}
 // SAFETY: as above.
 unsafe impl Send for Shim {}
@@ -63,7 +64,7 @@ impl Shim {
     /// Returns DPDK's log messages since the last call.
     pub(super) fn words(&self) -> String {
         let mut words = vec![0_u8; 4096];
-        // SAFETY: writes as much as there is room for, and says how much.
+        // SAFETY: the function writes at most the given number of bytes, and returns the number of bytes written.
         let len = unsafe { (self.log_take)(words.as_mut_ptr(), words.len()) };
         String::from_utf8_lossy(&words[..len]).into_owned()
     }
@@ -91,8 +92,7 @@ fn load() -> Result<&'static Shim, String> {
     // drivers.
     let library = unsafe { Library::load(&[&path]) }?;
     let shim = library.symbol(c"taut_dpdk")?;
-    // SAFETY: the constant of this name, first of whose fields is the layout; the library is never
-    // unloaded.
+    // SAFETY: this is the constant of this name, the first field of which is the layout; the library is never unloaded.
     let shim = unsafe { shim.cast::<Shim>().as_ref() };
     if shim.layout == LAYOUT {
         Ok(shim)

@@ -1,4 +1,4 @@
-//! The packet memory of a worker's DPDK ports: one pool of mbufs, and the ledger of mbufs that packets hold.
+//! The packet memory of a worker's DPDK ports: one pool of mbufs, and the ledger of mbufs that packets use.
 
 use super::environment::{Environment, environment};
 use super::reason::reason;
@@ -23,14 +23,14 @@ pub(crate) struct Shared {
 /// A handle on the memory.
 #[derive(Clone)]
 pub(super) struct Memory {
-    /// Ledger of the mbufs that packets hold. It keeps the pool.
+    /// Ledger of the mbufs that packets use. It keeps the pool alive.
     pub(super) ledger: PoolHandle,
     pub(super) pool: Arc<MbufPool>,
 }
 
 impl Shared {
     /// Returns the memory for the calling thread. It has enough mbufs for `in_rings` entries in the rings of all ports,
-    /// so that no port waits for mbufs that another port holds.
+    /// so that no port waits for mbufs that another port uses.
     pub(super) fn memory(&self, in_rings: u32) -> Result<Memory, PortError> {
         if let Some(memory) = self.made.get() {
             return Ok(memory.clone());
@@ -51,8 +51,8 @@ impl Memory {
     pub(super) fn give_back(&self) {
         let environment = self.pool.environment;
         self.ledger.drain_all_returned(|slots| {
-            // SAFETY: the ledger's slots name mbufs that were received and that no packet holds any
-            // more; each is in the list once.
+            // SAFETY: the ledger's slots are the numbers of mbufs that were received and that no packet uses any more;
+            // each is in the list once.
             unsafe {
                 (environment.shim.give_back)(environment.base, slots.as_ptr(), slots.len());
             }
@@ -67,8 +67,8 @@ pub(super) struct MbufPool {
     pub(super) mbufs: u32,
 }
 
-// SAFETY: what is behind the pointer is changed by DPDK's own calls only, which any number of threads may make at once on a pool
-// with rings of several producers and consumers, as every one is that is made here.
+// SAFETY: only DPDK's own calls change the memory behind the pointer. Any number of threads may make these calls at the
+// same time, because all pools made here have rings for several producers and consumers.
 unsafe impl Send for MbufPool {}
 // SAFETY: as above.
 unsafe impl Sync for MbufPool {}
@@ -139,8 +139,8 @@ impl Drop for MbufPool {
             // SAFETY: a pool that was not freed yet.
             let unused = last || unsafe { (shim.mempool_in_use)(pool) } == 0;
             if unused {
-                // SAFETY: every port that had its mbufs is closed, every packet dropped: of this worker
-                // as this is dropped, of others as none is left or as all mbufs are back.
+                // SAFETY: every port that used its mbufs is closed, and every packet is dropped. For this worker that
+                // holds because the pool is dropped now; for other workers, because none is left or all mbufs are back.
                 unsafe { (shim.free_mempool)(pool) };
             }
             !unused

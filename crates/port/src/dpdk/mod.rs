@@ -38,7 +38,7 @@ use settings::NAME;
 #[cfg(not(dpdk))]
 use without::{open, probe, split};
 
-/// `dpdk:DEVICE[,ring=N][,rss=N][,mtu=N][,rate=N][,stamps=hardware][,ARGUMENT=VALUE...]`.
+/// The backend of specs `dpdk:DEVICE[,ring=N][,rss=N][,mtu=N][,rate=N][,stamps=hardware][,ARGUMENT=VALUE...]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: NAME,
     summary: "a device of DPDK: a PCI address or net_memif0, net_vhost0, net_af_packet0, ...",
@@ -86,5 +86,5 @@ pub(crate) const BACKEND: Backend = Backend {
     loop_back: None,
 };
 
-/// The version of DPDK that this was built with; None without DPDK ports.
+/// The version of DPDK with which this crate was built; None in a build without DPDK ports.
 pub const BUILT_WITH: Option<&str> = option_env!("TAUT_DPDK_VERSION");

@@ -232,7 +232,7 @@ impl DpdkPort {
         self.has_begun
     }
 
-    /// Releases the device. It is closed, and can be removed from the machine, when the last of its workers has
+    /// Releases the device. The device is closed, and can be removed from the machine, when the last of its workers has
     /// released it. Packets received from it stay valid, because their memory does not belong to the device.
     #[cold]
     fn let_go(&mut self) {
@@ -259,9 +259,9 @@ impl Port for DpdkPort {
         if room == 0 {
             return 0;
         }
-        // SAFETY: the path is that of a started device, of whose queues this thread has its own; the batch has the room; the
-        // shim writes packets that lie in mbufs, which are theirs until their slot is returned, and
-        // which are counted out below; the ledger lives as long as they do, and keeps the memory.
+        // SAFETY: the path belongs to a started device, and its queues are used only by this thread; the batch has the
+        // space. The shim writes packets that are in mbufs; each packet owns its mbuf until its slot is returned, and
+        // is counted out below. The ledger exists as long as these packets, and keeps the memory.
         let n = unsafe {
             batch.append_with(|to| {
                 usize::from((self.shim.receive)(&raw mut *self.path, to, room as u16))
@@ -280,7 +280,7 @@ impl Port for DpdkPort {
         let ledger = &self.memory.ledger;
         let packets = batch.packets();
         let mut own = 0;
-        // SAFETY: as in `rx`; packets of the ledger are mbufs that nobody else has, and the others are
+        // SAFETY: as in `rx`; packets of the ledger are mbufs that only these packets own, and the other packets are
         // only read.
         let taken = usize::from(unsafe {
             let len = packets.len() as u16;

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use taut_sys::interface::{self, Interface};
 use taut_xdp::upcall::{HandedUp, UpcallPrograms};
 
-/// The number of frames that the worker and its functions may hold.
+/// The number of frames that the worker and its functions may use at a time.
 const POOL_SLOTS: u32 = 1024;
 
 /// The frames that were read from the program's ring.
@@ -69,7 +69,7 @@ impl HandedUpPort {
         let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         to.sll_family = libc::AF_PACKET as u16;
         to.sll_ifindex = self.index as i32;
-        // SAFETY: frame and address outlive the call, and are as long as it is told.
+        // SAFETY: frame and address outlive the call, and have the lengths that are passed.
         let sent = unsafe {
             libc::sendto(
                 self.socket.as_raw_fd(),

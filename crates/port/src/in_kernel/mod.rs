@@ -36,8 +36,8 @@ pub fn entrances(specs: &[PortSpec]) -> Result<Vec<Entrance>, PortError> {
     specs.iter().enumerate().map(entrance).collect()
 }
 
-/// Returns the port for frames that a program passes up after they entered port `number`. It sends through that port's
-/// interface.
+/// Returns the port for frames that a program passes up after they entered port `number`. The returned port sends
+/// through the interface of port `number`.
 ///
 /// # Errors
 /// The port is not an interface or the interface does not exist, or the machine lacks something.

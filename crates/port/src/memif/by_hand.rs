@@ -228,7 +228,7 @@ mod tests {
     const LOG2: u8 = MIN_LOG2_RING_SIZE;
     const SIZE: u16 = 1 << LOG2;
 
-    /// The slots of the pool: both rings full, and some that a test holds.
+    /// The slots of the pool: enough for both rings when full, and for the packets that a test keeps.
     const SLOTS: u32 = 160;
 
     /// The number of steps; Miri is slow.
@@ -311,9 +311,9 @@ mod tests {
         Sleep(bool),
         Receive(usize),
         Send(usize),
-        /// Forwards the oldest batch that is held.
+        /// Forwards the oldest batch that the test keeps.
         SendHeld,
-        /// Drops this number of held batches.
+        /// Drops this number of the batches that the test keeps.
         Drop(usize),
     }
 
@@ -356,7 +356,7 @@ mod tests {
         ]
     }
 
-    /// Runs the steps of a test. They may contain any actions of the peer, and may hold packets for any time.
+    /// Runs the steps of a test. They may contain any actions of the peer, and may keep packets for any time.
     fn survives(role: Role, steps: Vec<Step>) {
         let (mut path, pool) = data_path(role);
         let mut held: std::collections::VecDeque<Batch> = [].into();

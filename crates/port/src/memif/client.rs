@@ -1,4 +1,4 @@
-//! The client's control thread: connects, offers rings and the packet pool, and reconnects when the server has gone.
+//! The client's control thread: connects, offers rings and the packet pool, and reconnects when the server has exited.
 
 use super::channel::{Channel, ChannelError, wait};
 use super::connection::{Connection, Handovers, Regions, RingPlace};
@@ -37,8 +37,8 @@ pub(super) fn run(offer: &Offer, identity: &Identity, handovers: &Handovers, sto
                 let channel = Channel::new(socket, stop);
                 match shake_hands(&channel, offer, identity) {
                     Ok(connection) => {
-                        // So that the end of this connection is reported, also for the same reason as that of the
-                        // previous connection.
+                        // `last` is cleared, so that the end of this connection is reported even if the previous
+                        // connection ended for the same reason.
                         last.clear();
                         watch(&channel, connection, handovers)
                     }

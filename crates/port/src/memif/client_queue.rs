@@ -203,8 +203,8 @@ impl Receiving {
                 continue;
             }
             bytes += u64::from(d.length);
-            // SAFETY: the slot was lent when it was offered and is taken out of the ring by this; the
-            // length was compared with the room.
+            // SAFETY: the slot was lent when it was offered, and advancing the tail has taken it out of the ring; the
+            // length was compared with the size of a slot.
             batch.push(unsafe { self.pool.packet(slot, d.length as u16) });
         }
         if self.missing() >= REFILL_BATCH {
@@ -216,11 +216,11 @@ impl Receiving {
         received
     }
 
-    /// Skips a buffer without a complete frame: a fragment of a frame that is too long to be sent, or a buffer with an
-    /// invalid length.
+    /// Skips a buffer that is not a complete frame. Its frame is too long for a single buffer, or the buffer's length is
+    /// invalid.
     #[cold]
     fn refuse(&mut self, slot: u32, chained: bool, counters: &mut PortCounters) {
-        // SAFETY: lent when it was offered, and taken out of the ring by the caller.
+        // SAFETY: the slot was lent when it was offered, and the caller has taken it out of the ring.
         unsafe { self.pool.return_slot(slot) };
         if !chained {
             let too_long = self.skipping;
@@ -263,7 +263,7 @@ impl Receiving {
 impl Drop for Receiving {
     fn drop(&mut self) {
         while self.tail != self.head {
-            // SAFETY: lent when it was offered and not received since; the connection is over.
+            // SAFETY: the slot was lent when it was offered, and not received since; the connection has ended.
             unsafe {
                 self.pool
                     .return_slot(self.offered[self.ring.place(self.tail)])
@@ -348,7 +348,7 @@ impl Sending {
 
     #[inline(always)]
     fn take_one_back(&mut self) {
-        // SAFETY: lent when it was sent; the server has read it, or the connection is over.
+        // SAFETY: the slot was lent when it was sent; the server has read it, or the connection has ended.
         unsafe {
             self.pool
                 .return_slot(self.in_flight[self.ring.place(self.reclaimed)])

@@ -159,8 +159,8 @@ impl Handovers {
 
 /// The handover of a connection from a port's control thread to the data path.
 ///
-/// The data path reads `epoch` in every call, a load of a rarely changing cache line. It takes the lock only after a
-/// change.
+/// The data path reads `epoch` in every call, which is a load of a cache line that rarely changes. It takes the lock
+/// only after a change.
 #[derive(Debug, Default)]
 pub(super) struct Handover {
     epoch: AtomicU32,

@@ -1,8 +1,8 @@
-//! Increments of an event counter that a peer shares, which never block.
+//! Increments of an event counter that is shared with a peer; they never block.
 //!
 //! Whether a write to an event counter blocks depends on a flag of the open file, which any process that shares it may
-//! clear at any time. A peer can also fill the counter, so that the next write blocks until it is read. Writes have no
-//! flag of their own against that (`pwritev2` refuses `RWF_NOWAIT` here). Asynchronous I/O does not block: the kernel
+//! clear at any time. A peer can also fill the counter, so that the next write blocks until it is read. No flag of a
+//! single write prevents blocking (`pwritev2` refuses `RWF_NOWAIT` here). Asynchronous I/O does not block: the kernel
 //! adds one to a counter when a request completes, and never waits for space (`io_submit(2)`, `IOCB_FLAG_RESFD`). The
 //! request itself reads nothing from an empty file.
 
@@ -17,7 +17,7 @@ const READ: u16 = 0;
 /// The flag of a request that increments an event counter when it completes (`IOCB_FLAG_RESFD`).
 const COUNT_WHEN_DONE: u32 = 1;
 
-/// The number of unread results for which the kernel is to have space; it rounds up.
+/// The number of unread results for which the kernel is to have space; the kernel rounds this number up.
 const KEPT: usize = 64;
 
 /// The structure `struct iocb` of linux/aio_abi.h (little endian).
@@ -42,7 +42,7 @@ struct Request {
 #[derive(Clone, Copy)]
 struct Done([u64; 4]);
 
-/// The kernel's context for asynchronous I/O, and the file that is read.
+/// The kernel's context for asynchronous I/O, and the empty file that requests read.
 #[derive(Debug)]
 pub(super) struct Knocker {
     context: libc::c_ulong,

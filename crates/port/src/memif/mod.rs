@@ -54,7 +54,7 @@ const DEFAULT_RING: u32 = 1024;
 /// The maximum number of rings that a port receives from. A peer can send with one thread per ring.
 const MOST_QUEUES: u64 = 8;
 
-/// `memif:SOCKET-PATH[,role=server|client][,id=N][,ring=N][,queues=N][,secret=TEXT]`.
+/// The backend of specs `memif:SOCKET-PATH[,role=server|client][,id=N][,ring=N][,queues=N][,secret=TEXT]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "memif",
     summary: "shared memory between two processes (DPDK net_memif and VPP speak it too); needs no root",

@@ -175,7 +175,7 @@ impl Ring {
     }
 
     /// Copies the descriptor at `index` out of the shared memory, once, so that the checked values are the used ones.
-    /// Relaxed, because the index that covers it was loaded with acquire.
+    /// The loads are relaxed, because the index that covers the descriptor was loaded with acquire.
     #[inline(always)]
     pub fn read(&self, index: u16) -> Descriptor {
         let [low, high] = self.words(index);

@@ -74,7 +74,7 @@ impl Listener {
                     ));
                 }
                 match connect(&fresh()?, &address) {
-                    // The second means that the server's backlog is full.
+                    // `AGAIN` means that the server's backlog is full.
                     Ok(()) | Err(Errno::AGAIN) => {
                         return Err(PortError::missing(
                             what(),
@@ -143,7 +143,8 @@ pub(super) fn run(
             Ok(connection) => {
                 let fault = Arc::clone(&connection.fault);
                 handovers.publish(connection);
-                // Sent only now, because the client offers buffers as soon as it is connected.
+                // The message is sent after the connection is published, because the client offers buffers as soon as
+                // it receives the message.
                 match channel.send(
                     &Message::Connected {
                         interface: identity.interface(),

@@ -34,7 +34,7 @@ struct Receiving {
     next: u16,
     /// Index after the last descriptor returned to the client, written by this side.
     tail: u16,
-    /// Ledger of the descriptors that packets hold in place.
+    /// Ledger of the descriptors that packets use in place.
     ledger: PoolHandle,
     /// For each descriptor, true if it was returned out of order and waits for earlier ones.
     done: Box<[bool]>,
@@ -207,9 +207,9 @@ impl Receiving {
             match (data, u16::try_from(d.length)) {
                 (Some(data), Ok(len)) => {
                     in_place += 1;
-                    // SAFETY: the range was just checked to lie in a mapped region, which stays mapped
-                    // until the ledger's packets are back (`disconnect`); the descriptor is ours until
-                    // its place is given back; it is counted out of the ledger.
+                    // SAFETY: the range was just checked to be in a mapped region, which stays mapped until the
+                    // ledger's packets are back (`disconnect`). The descriptor is ours until its slot is returned, and
+                    // is counted out of the ledger.
                     batch.push(unsafe {
                         Packet::new(data, len, 0, self.ledger.raw(), place as u32)
                     });
@@ -284,8 +284,8 @@ impl Receiving {
         pieces
     }
 
-    /// Copies `pieces` buffers one after the other. Returns false if one is not inside its region, or the peer changed
-    /// a length since the lengths were added.
+    /// Copies `pieces` buffers one after the other. Returns false if one is not inside its region, or if the peer has
+    /// changed a length since the sum of the lengths was computed.
     fn copy_pieces(&self, pieces: u16, connection: &Connection, mut to: &mut [u8]) -> bool {
         for i in 0..pieces {
             let d = self.ring.read(self.next.wrapping_add(i));
@@ -393,8 +393,8 @@ impl Sending {
 /// Copies a frame's bytes into a buffer of the peer.
 #[inline(always)]
 fn copy_frame(packet: &Packet, to: NonNull<u8>) {
-    // SAFETY: `to` has `packet.len()` bytes in a mapped region (checked by the caller). Source and
-    // destination differ: the client offers a buffer or fills it, never both; a lying one that offers a
-    // filled buffer makes them equal or overlap, which `copy` (memmove) allows.
+    // SAFETY: `to` has `packet.len()` bytes in a mapped region (checked by the caller). Source and destination differ:
+    // the client offers a buffer or fills it, never both. A malicious client that offers a filled buffer makes them
+    // equal or overlap, which `copy` (memmove) allows.
     unsafe { crate::frame_copy::copy_frame(packet.data(), to, packet.len()) };
 }

@@ -116,12 +116,13 @@ extern "C" fn on_bus_error(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel hands a SIGBUS handler a description with an address.
+    // SAFETY: the kernel passes to a SIGBUS handler a description with an address.
     let address = unsafe { (*info).si_addr() } as usize;
     if WATCHED.iter().any(|watched| replaced(watched, address)) {
         return;
     }
-    // SAFETY: what is called is what stood there before, with what the kernel hands such a handler.
+    // SAFETY: the called function is the handler that was installed before, and gets the arguments that the kernel
+    // passes to such a handler.
     unsafe {
         match BEFORE.get() {
             Some(before) if before.sa_sigaction > libc::SIG_IGN => {
@@ -151,12 +152,12 @@ fn replaced(watched: &Watched, address: usize) -> bool {
     }
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: whole pages of one mapping that its owner keeps; what lies there is shared with a peer that may have written
-    // these zeroes.
+    // SAFETY: the range is whole pages of one mapping that its owner keeps; the contents are shared with a peer, which
+    // may have written these zeroes itself.
     if unsafe { mmap_anonymous(start as *mut _, len, access, flags) }.is_err() {
         return false;
     }
-    // SAFETY: the guard keeps it while the start can be read.
+    // SAFETY: the guard keeps the fault alive as long as the entry has a start.
     let fault = unsafe { &*watched.fault.load(Ordering::Relaxed) };
     fault.raise(Fault::SHRUNK);
     true

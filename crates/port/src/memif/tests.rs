@@ -650,7 +650,7 @@ fn a_server_with_an_invalid_tail_is_disconnected_with_reason() {
         let (regions, rings) = serve_by_hand(&channel, 1);
         eventually("the connection", || client.link().is_up());
         let (_, _, offset, log2) = rings.iter().find(|ring| !ring.0).unwrap();
-        // SAFETY: where the client says that its ring lies, in memory that stays mapped.
+        // SAFETY: the ring is at the offset that the client states, in memory that stays mapped.
         let ring = unsafe { Ring::at(regions[0].base().add(*offset as usize), *log2) };
         ring.publish_tail(33);
         assert_eq!(client.rx(&mut Batch::new()), 0);
@@ -701,7 +701,7 @@ fn a_client_that_shrinks_its_memory_is_disconnected_without_harm() {
     });
 }
 
-/// Clears O_NONBLOCK of the counter's file, so that reads and writes block unless they have a flag of their own against
+/// Clears O_NONBLOCK of the counter's file, so that reads and writes block unless a flag of the call itself prevents
 /// that. Fills the counter if requested.
 fn obstruct(counter: &OwnedFd, filled: bool) {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -769,7 +769,7 @@ fn a_server_with_blocked_interrupt_files_delays_no_worker() {
         let (regions, rings, interrupts) = serve_with_interrupts(&channel, 1);
         eventually("the connection", || client.link().is_up());
         let (_, _, offset, log2) = rings.iter().find(|ring| ring.0).unwrap();
-        // SAFETY: where the client says that its ring lies, in memory that stays mapped.
+        // SAFETY: the ring is at the offset that the client states, in memory that stays mapped.
         let ring = unsafe { Ring::at(regions[0].base().add(*offset as usize), *log2) };
         ring.unmask_interrupts();
         for filled in [true, false] {
@@ -807,7 +807,7 @@ fn client_ports_close_although_the_server_accepts_no_connection() {
 
 /// Writes one frame of `byte` into memory at `offset`, and its descriptor.
 fn place_frame(memory: &Mapping, ring: Ring, at: u16, offset: u32, byte: u8) {
-    // SAFETY: inside the mapping, and nobody else looks there before the ring says so.
+    // SAFETY: inside the mapping, and nobody else accesses these bytes before the ring announces them.
     unsafe {
         memory
             .base()
@@ -954,7 +954,7 @@ fn a_client_receives_from_every_ring_of_the_server() {
         let mut batch = Batch::new();
         for (number, (_, index, offset, log2)) in from_server.into_iter().enumerate() {
             assert_eq!(usize::from(*index), number);
-            // SAFETY: where the client says that its ring lies, in memory that stays mapped.
+            // SAFETY: the ring is at the offset that the client states, in memory that stays mapped.
             let ring = unsafe { Ring::at(regions[0].base().add(*offset as usize), *log2) };
             let offered = ring.read(0);
             // SAFETY: an empty buffer that the client offers in its pool, which is region 1.

@@ -13,9 +13,9 @@ const REMEMBERED_SENDS: u32 = 1 << 16;
 /// A sender's state about its receiver: whether it polls or may sleep.
 ///
 /// The flag has to be read after the packets are published, which takes a fence (Dekker's problem: store, then load the
-/// other side's store). A polling receiver should not cost that fence, so it is used only after the first observed
-/// sleep. Before that, and with peers without such a fence (DPDK, VPP), a wakeup can be missed in the nanoseconds until
-/// a store is visible. Therefore receivers limit the length of their sleep.
+/// other side's store). A sender should not pay for that fence while its receiver polls, so the fence is used only
+/// after the first observed sleep. Before that, and with peers without such a fence (DPDK, VPP), a wakeup can be missed
+/// in the nanoseconds until a store is visible. Therefore receivers limit the length of their sleep.
 #[derive(Debug, Default)]
 pub(super) struct Wakes {
     fenced_sends_left: u32,

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use taut_sys::{Alarm, Doorbell};
 
-/// `pair:NAME[,ring=N]`.
+/// The backend of specs `pair:NAME[,ring=N]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "pair",
     summary: "two ports of one process, joined: open the name twice; needs no root",
@@ -76,7 +76,7 @@ struct PairPort {
     joint: Arc<Joint>,
     sender: Sender,
     receiver: Receiver,
-    /// Ledger of the slots that packets hold. It keeps the ring.
+    /// Ledger of the slots that packets use. It keeps the ring alive.
     ledger: PoolHandle,
     counters: PortCounters,
 }
@@ -85,7 +85,7 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
     open_called(spec, spec.target())
 }
 
-/// Makes one pair of ports per worker; therefore the chain on the other side must have as many workers.
+/// Makes one pair of ports per worker; therefore the chain on the other side must have the same number of workers.
 fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
     let spec = spec.clone();
     Ok(Box::new(move |worker| {
@@ -142,7 +142,7 @@ impl PairPort {
             }
         };
         let (out, back) = (&joint.rings[end], &joint.rings[1 - end]);
-        // SAFETY: each end of a pair is opened once, which the lock and the states see to.
+        // SAFETY: each endpoint of a pair is opened once, which the lock and the states ensure.
         let (sender, receiver) = unsafe {
             (
                 Sender::new(Arc::clone(out)),
@@ -177,8 +177,8 @@ impl PairPort {
             bytes += u64::from(arrived.len);
             self.ledger.count_out(1);
             note(batch.len(), arrived.note);
-            // SAFETY: the slot is ours until it is given back, which its return to the ledger brings
-            // about; frame and headroom lie in it; the ledger keeps the memory.
+            // SAFETY: the slot is ours until `give_back`, which runs after the slot has returned to the ledger; frame
+            // and headroom are in the slot; the ledger keeps the memory.
             batch.push(unsafe {
                 Packet::new(
                     arrived.data,
@@ -195,8 +195,8 @@ impl PairPort {
         received
     }
 
-    /// Returns the state of the other endpoint. Acquire: earlier actions of that endpoint are visible once its state
-    /// is.
+    /// Returns the state of the other endpoint. The load is an acquire: everything that the endpoint did before it set
+    /// this state is visible.
     #[inline(always)]
     fn others_state(&self) -> u8 {
         self.joint.states[1 - self.end].load(Ordering::Acquire)

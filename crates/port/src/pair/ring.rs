@@ -42,8 +42,8 @@ pub(super) struct Ring {
     tail: Index,
 }
 
-// SAFETY: indices and lengths are atomic; the bytes of a slot belong to one side at a time, as the
-// indices say.
+// SAFETY: indices and lengths are atomic; the bytes of a slot belong to one side at a time, which the indices
+// determine.
 unsafe impl Sync for Ring {}
 
 impl Ring {
@@ -71,7 +71,7 @@ impl Ring {
     #[inline(always)]
     fn data(&self, place: usize) -> NonNull<u8> {
         debug_assert!(place < self.heads.len());
-        // SAFETY: the mapping has room for every place below the ring's size, and the headroom in each.
+        // SAFETY: the mapping has space for every slot index below the ring's size, and for the headroom of each slot.
         unsafe {
             self.slots
                 .base()
@@ -287,7 +287,7 @@ mod tests {
     }
 
     fn bytes(arrived: &Arrived) -> Vec<u8> {
-        // SAFETY: the tests ask about frames that they hold.
+        // SAFETY: the tests pass only frames that they have not returned yet.
         unsafe { std::slice::from_raw_parts(arrived.data.as_ptr(), arrived.len.into()) }.to_vec()
     }
 
@@ -380,7 +380,7 @@ mod tests {
                 match step {
                     0 => {
                         let pushed = sender.push(&[sent; 40], 0);
-                        // Slots are free if they are neither in flight nor after a held slot.
+                        // Slots are free if they are neither in flight nor after a slot that is still in use.
                         let oldest = held.iter().map(|(_, n)| seen.wrapping_sub(*n)).max().unwrap_or(0);
                         prop_assert_eq!(pushed, sent.wrapping_sub(seen) + oldest < 8);
                         sent = sent.wrapping_add(u8::from(pushed));

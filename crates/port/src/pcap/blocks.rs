@@ -15,8 +15,8 @@ pub(super) const BLOCKS: usize = 8;
 #[derive(Debug)]
 pub(super) struct Blocks(Mapping);
 
-// SAFETY: a `Blocks` gives out addresses only; who may use which is told by the numbers, of which there
-// is one each.
+// SAFETY: `Blocks` only returns addresses. Only the owner of a block's number uses the block, and each number exists
+// once.
 unsafe impl Sync for Blocks {}
 
 impl Blocks {
@@ -41,8 +41,8 @@ impl Blocks {
     /// The caller must own the number, and drop the slice before passing the number on.
     #[allow(clippy::mut_from_ref)]
     pub(super) unsafe fn bytes(&self, number: usize) -> &mut [u8] {
-        // SAFETY: inside the mapping, which lives while `self` does; nobody else touches the block, as the
-        // caller promises.
+        // SAFETY: the range is inside the mapping, which lives as long as `self`; the caller guarantees that nobody
+        // else accesses the block.
         unsafe { std::slice::from_raw_parts_mut(self.start(number).as_ptr(), BLOCK_BYTES) }
     }
 }

@@ -34,6 +34,7 @@ use std::time::Duration;
 use taut_sys::{Clock, Locked, StampClock};
 use writer::Writer;
 
+/// The backend of specs
 /// `pcap:FILE[,role=read|write][,out=FILE][,timing=fast|original][,repeat=N][,format=pcap|pcapng]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "pcap",

@@ -25,11 +25,11 @@ pub(super) struct Reader {
     empty: Option<SyncSender<Empty>>,
     thread: Option<JoinHandle<()>>,
     current: Option<Current>,
-    /// For each block, the number of frames that are still to be delivered or that packets hold.
+    /// For each block, the number of frames that are still to be delivered or that packets use.
     in_use: [u32; BLOCKS],
-    /// List of the frames of each block, while packets hold them.
+    /// List of the frames of each block, while packets use them.
     lists: [Vec<Entry>; BLOCKS],
-    /// Ledger of the frames that packets hold; it keeps the blocks.
+    /// Ledger of the frames that packets use; it keeps the blocks.
     ledger: PoolHandle,
     pace: Pace,
     /// Capture times of the last delivered frames.

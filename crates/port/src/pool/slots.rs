@@ -1,4 +1,4 @@
-//! The slots of a pool: the list of free slots, and the count of slots that packets hold.
+//! The slots of a pool: the list of free slots, and the count of slots that packets use.
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
@@ -10,7 +10,7 @@ use taut_sys::Mapping;
 pub struct Pool {
     /// Free slots, the most recently returned last.
     pub(super) returned: UnsafeCell<Vec<u32>>,
-    /// Number of slots that packets hold.
+    /// Number of slots that packets use.
     pub(super) outstanding: Cell<u32>,
     /// Number of existing [`PoolHandle`](super::PoolHandle)s; the pool is freed when this and `outstanding` are both 0.
     pub(super) handles: Cell<u32>,
@@ -27,7 +27,7 @@ impl Pool {
         self.stride_bytes as usize
     }
 
-    /// Counts `slots` slots as held by packets.
+    /// Counts `slots` slots as used by packets.
     #[inline(always)]
     pub(crate) fn count_out(&self, slots: u32) {
         self.outstanding.set(self.outstanding.get() + slots);
@@ -36,7 +36,7 @@ impl Pool {
     /// Takes a slot back.
     ///
     /// # Safety
-    /// `pool` must be alive, and `slot` counted out of it and not given back since.
+    /// `pool` must be alive, and `slot` counted out of it and not returned since.
     #[inline(always)]
     pub(crate) unsafe fn give_back(pool: NonNull<Pool>, slot: u32) {
         // SAFETY: alive, as the caller promises.
@@ -50,7 +50,7 @@ impl Pool {
         if len >= returned.capacity() {
             given_back_twice();
         }
-        // SAFETY: there is room, as was just looked at.
+        // SAFETY: the list has free capacity, as was just checked.
         unsafe {
             returned.as_mut_ptr().add(len).write(slot);
             returned.set_len(len + 1);

@@ -23,7 +23,7 @@ use std::os::fd::AsFd;
 use taut_sys::Alarm;
 use taut_sys::interface::{self, ETHERNET_HEADER_BYTES, Interface};
 
-/// `tap:NAME[,address=A.B.C.D/N][,mac=XX:XX:XX:XX:XX:XX][,mtu=N][,queue=N]`.
+/// The backend of specs `tap:NAME[,address=A.B.C.D/N][,mac=XX:XX:XX:XX:XX:XX][,mtu=N][,queue=N]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "tap",
     summary: "a kernel interface made on the spot, gone with the command; needs root or CAP_NET_ADMIN",

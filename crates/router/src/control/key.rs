@@ -1,5 +1,5 @@
-//! The identity of a next hop, by which routes with the same target share a next hop, and the number of routes that use
-//! it.
+//! The identity of a next hop. Routes with the same target have the same identity and share one next hop, which counts
+//! the routes that use it.
 
 use crate::neighbours::At;
 use crate::text::{Target, Way};
@@ -58,7 +58,7 @@ pub(super) fn key(target: &Target) -> Key {
     }
 }
 
-/// Returns the greatest common divisor; with 0, it is the other number.
+/// Returns the greatest common divisor. If `b` is 0, the result is `a`.
 fn gcd(a: u16, b: u16) -> u16 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -11,7 +11,8 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use taut_wire::Mac;
 
-/// The interval at which the neighbours of next hops are checked: those without a request yet are requested.
+/// The interval at which the neighbours of next hops are checked. A neighbour for which no request is running is
+/// requested.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Control {
@@ -52,7 +53,7 @@ impl Control {
         self.released.extend(waited);
     }
 
-    /// Directs packets to a resolved neighbour; returns the packets that have waited for it.
+    /// Updates next hops so that packets go to a resolved neighbour. Returns the packets that have waited for it.
     fn found(&mut self, at: At, mac: Mac, learnt: Option<Learnt>) -> Vec<Waiting> {
         let Some(Learnt { is_new, waited }) = learnt else {
             return Vec::new();
@@ -70,7 +71,7 @@ impl Control {
         self.drop_station(self.station(at));
     }
 
-    /// Returns the packets that can leave now, with their neighbours.
+    /// Returns the packets that can leave because their neighbour is resolved, each with its neighbour.
     pub fn take_released(&mut self) -> Vec<(At, Mac, Waiting)> {
         std::mem::take(&mut self.released)
     }
@@ -85,7 +86,7 @@ impl Control {
         self.stranded.extend(waited);
     }
 
-    /// Requests the neighbours behind a port immediately when its link returns.
+    /// Requests the neighbours behind a port immediately when the port's link returns.
     pub fn join(&mut self, port: u8, now: Instant) {
         self.neighbours.join(port, now);
         self.next_look = now;
@@ -98,7 +99,8 @@ impl Control {
         self.lose(at);
     }
 
-    /// Returns the actions that are due: neighbour requests, and packets with an expired wait.
+    /// Returns the actions that are due: neighbour requests, and packets whose wait for a neighbour has ended without a
+    /// reply.
     pub fn tick(&mut self, now: Instant) -> Vec<Due> {
         self.move_on(now);
         if now >= self.next_look {
@@ -118,7 +120,7 @@ impl Control {
         due
     }
 
-    /// Requests the neighbours that routes use, before packets for them arrive.
+    /// Requests the neighbours to which routes lead, before packets for them arrive.
     fn ask_for_gateways(&mut self, now: Instant) {
         for key in self.in_use.keys() {
             if let Key::Neighbour(at) = key
@@ -149,8 +151,8 @@ impl Control {
     }
 
     /// Adds or removes the host routes of known neighbours in a network with a changed route. A neighbour has a host
-    /// route only if the longest route leads to its port. `of_port` is true if the changed route is, or was, that of a
-    /// port's network. Other routes matter only within such a network.
+    /// route only if the longest route to its address leads to its port. `of_port` is true if the changed route is, or
+    /// was, that of a port's network. All other routes matter only within such a network.
     pub(super) fn settle_stations(&mut self, network: Network, of_port: bool) {
         let parent = self
             .parent(network)

@@ -1,4 +1,5 @@
-//! The next hops in use: each is counted by its routes, and its memory is reused when no route and no worker uses it.
+//! The next hops in use. Each next hop has a count of its routes. Its memory is reused when no route and no worker uses
+//! it.
 
 use super::key::{InUse, Key, key};
 use super::table::Table;

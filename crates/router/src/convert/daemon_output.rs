@@ -7,7 +7,7 @@ use crate::text::address_and_length;
 use std::io::{BufRead, Read};
 use std::net::IpAddr;
 
-/// The daemon that has printed the input.
+/// The daemon whose output is converted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Printer {
     Bird,
@@ -153,7 +153,7 @@ fn bird(line: &str, open: &mut Option<Open>) -> Result<Option<Open>, String> {
     let kind_of = |word: &str| BIRD_KINDS.iter().find(|(kind, _)| *kind == word);
     if is_indented {
         return match kind_of(first) {
-            // This is another route of the same network, but not the best; later lines belong to it.
+            // This is another route of the same network, but not the best one; later lines belong to this route.
             Some(_) => Ok(open.as_ref().map(|open| Open {
                 prefix: open.prefix,
                 leads: None,

@@ -163,8 +163,8 @@ impl Lines<'_> {
 }
 
 /// Reads a table, and calls `each` with its routes, one after the other, as lines that the router reads. The neighbours
-/// in `via`, if any, replace the table's next hops; each replaces an equal number of them. A dump from another router
-/// needs that, because its next hops are not neighbours here.
+/// in `via`, if any, replace the next hops of the table; each neighbour replaces an equal number of next hops. A dump
+/// from another router needs this replacement, because the next hops of that router are not neighbours here.
 ///
 /// # Errors
 /// Returns an error in the file, or an error from `each`. `each` was called with all routes before the error.
@@ -239,7 +239,7 @@ mod tests {
         let v4 = |last: u8| [0x40, 3, 4, 192, 0, 2, last];
         let mut v6 = vec![0x80, 14, 17, 16];
         v6.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
-        // Some programs write family, kind of route, and a link-local next hop after the global one.
+        // Some programs write the family, the kind of route, and a link-local next hop after the global next hop.
         let mut long_v6 = vec![0x90, 14, 0, 37, 0, 2, 1, 32];
         long_v6.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8]);
         long_v6.extend([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0]);
@@ -268,7 +268,7 @@ mod tests {
         ];
         assert_eq!(lines, wanted);
         assert_eq!((done.routes, done.left_out), (4, 1));
-        // Neighbours replace those of the dump, including next hops without an entry.
+        // Neighbours replace the next hops of the dump, including next hops without an entry.
         let (lines, done) = converted(&dump(), &["10.0.0.2", "10.0.0.3"]).unwrap();
         let wanted = [
             "20.0.1.0/24 via 10.0.0.2",

@@ -17,7 +17,7 @@ const AS_PATH: u8 = 2;
 const NEXT_HOP: u8 = 3;
 const MP_REACH_NLRI: u8 = 14;
 const EXTENDED_LENGTH: u8 = 0x10;
-/// The placeholder for the next hop of a route that has none.
+/// The placeholder for the next hop of a route without a next hop.
 const UNSAID: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 /// The type of a path segment whose autonomous systems count as one (RFC 4271 section 9.1.2.2).
 const AS_SET: u8 = 1;
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns the prefix of a route, and the next hop of its entry with the shortest path, if one has a next hop.
+/// Returns the prefix of a route, and the next hop of its entry with the shortest path, if an entry has a next hop.
 fn route(
     body: &[u8],
     is_v4: bool,
@@ -188,8 +188,8 @@ fn systems(value: &[u8]) -> Option<usize> {
     Some(sum)
 }
 
-/// Returns the next hop in a multiprotocol attribute. It is encoded as a length and an address. Some files have the
-/// complete attribute, in which address family and subsequent family come first, so that it begins with a 0 byte. A
+/// Returns the next hop in a multiprotocol attribute. The next hop is encoded as a length and an address. Some files
+/// have the complete attribute, which begins with address family and subsequent family, and thus with a 0 byte. A
 /// link-local address may follow a global one.
 fn reached_by(value: &[u8]) -> Option<IpAddr> {
     let mut rest = Reader(value);

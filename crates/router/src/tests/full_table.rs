@@ -55,7 +55,7 @@ fn lines(rib: &Rib<u32>, what: &str) -> String {
 fn the_cost_of_the_kernels_full_table_is_measured() {
     let namespace = Namespace(format!("taut-full-{}", std::process::id()));
     ip_command(&format!("netns add {}", namespace.0));
-    // Programs that the thread starts are in it too.
+    // Programs that the thread starts run in the namespace too.
     enter(&namespace.0).unwrap();
     for words in [
         "link add lan type veth peer name far",

@@ -139,7 +139,7 @@ impl Both {
     /// Passes a frame through both routers, and compares the results. Returns the verdict, and true if the XDP program
     /// decided without the worker.
     fn pass(&mut self, from: usize, frame: &[u8]) -> (Verdict, bool) {
-        // The last packet is long ago, so the slow path's limit admits the frame.
+        // The time since the last packet is long, so the slow path's limit admits the frame.
         self.ticks += 1 << 30;
         let wanted = verdict(self.in_user_space.pass_at(self.ticks, from, frame));
         let counted = |kernel: &KernelRouter| kernel.outcomes().iter().sum::<u64>();
@@ -217,7 +217,7 @@ fn all_frames() -> Vec<(usize, Vec<u8>)> {
             Some([0x86, 0xdd]) => ip(random.choice(ADDRESSES_V6).unwrap()),
             _ => ip(random.choice(ADDRESSES_V4).unwrap()),
         };
-        // The frame is unchanged, with a checksum that a damaged one may lack.
+        // The frame is added unchanged, and also with a right checksum, which a damaged frame may lack.
         all.push((from, frame.clone()));
         if frame.len() < 34 {
             continue;
@@ -276,7 +276,8 @@ fn every_frame_has_the_same_outcome_in_the_kernel() {
         match both.pass(*from, frame) {
             (Verdict::Forwarded(port, _), decided) => {
                 forwarded[port] += 1;
-                // Only rare frames are not decided: options and truncated extension headers.
+                // The program decides about all frames except rare ones, which have options or truncated extension
+                // headers.
                 assert!(decided || frame[14] != 0x45, "{frame:02x?}");
             }
             (Verdict::Dropped, _) => dropped += 1,
@@ -323,7 +324,7 @@ fn route_changes_have_the_same_effect_in_kernel_and_worker() {
         }
         counts
     };
-    // No neighbour is known; then one; then both; then one moves, and one leaves.
+    // The states are: no neighbour is known, then one, then both; then one neighbour moves, and one disappears.
     assert_eq!(ports(&mut both), [0, 0, 0, 100]);
     both.hear(1, "10.0.1.2", mac(2));
     assert_eq!(ports(&mut both), [0, 100, 0, 0]);

@@ -137,7 +137,7 @@ fn each_table_has_its_own_routes_for_the_same_addresses() {
     let mut bench = bench();
     introduce(&mut bench, 1, Some(7), "10.0.7.2", "10.0.7.1", mac(7));
     introduce(&mut bench, 0, Some(9), "10.0.9.2", "10.0.9.1", mac(9));
-    // The same address is another host here and there.
+    // The same address belongs to different hosts on the two VLANs.
     introduce(&mut bench, 0, None, "10.0.0.2", "10.0.0.1", mac(2));
     introduce(&mut bench, 1, Some(8), "10.0.0.2", "10.0.0.1", mac(8));
     let main = datagram(0, "10.0.0.2", "10.5.0.9", 100);
@@ -154,7 +154,7 @@ fn each_table_has_its_own_routes_for_the_same_addresses() {
         assert_eq!((port, untagged(&sent).0), (to, Some(tag)));
         assert_eq!(Ethernet::new(&sent[..]).unwrap().destination(), next);
     }
-    // No table has the other's networks; the error returns with the tag of the packet's VLAN.
+    // Neither table has the networks of the other one. The ICMP error has the tag of the packet's VLAN.
     let lost = tagged(&datagram(1, "10.0.0.2", "10.0.7.2", 100), 8);
     let Fate::Slow(taut_port::Punt::Unknown, sent) = bench.pass(1, &lost) else {
         panic!("{lost:?}")

@@ -1,4 +1,4 @@
-//! The selection of requests: the rules that a change or a statistics request is about, and the subject of a long
+//! The selections of requests: the rules to which a change or a statistics request applies, and the subject of a long
 //! reply.
 
 use super::fields::read_match;
@@ -65,8 +65,8 @@ impl Asked {
     }
 }
 
-/// A reply of several parts, each of which is a message. Further parts are written only as the peer reads, so that
-/// pending output stays short for any number of rules.
+/// A reply that consists of several messages (parts). Further parts are written only as the peer reads, so that little
+/// output is pending for any number of rules.
 #[derive(Debug)]
 pub(super) struct Listing {
     pub(super) xid: u32,

@@ -53,7 +53,7 @@ pub(super) fn flow_mod(reader: &mut Reader<'_>, plant: &mut Plant<'_>) -> Result
         mask,
     };
     let control = &mut *plant.control;
-    // The message selects exactly this match at this priority, or all matches that are not wider.
+    // The message selects exactly this match at this priority, or every match that is equal or narrower.
     let is_strict = matches!(command, 2 | 4);
     let about = |control: &Control| -> Vec<RuleId> {
         if is_strict && table != ALL_TABLES {

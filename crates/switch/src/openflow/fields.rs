@@ -165,7 +165,7 @@ fn all() -> impl Iterator<Item = Known> + Clone {
 }
 
 impl Known {
-    /// Returns true if a match with these bits may contain the field as well.
+    /// Returns true if a match with these bits may also contain the field.
     fn may_be_asked(&self, value: &Key, mask: &Key) -> bool {
         let is = |field: Field, wanted: u128| {
             mask.get(field) == field.whole() && value.get(field) == wanted
@@ -252,7 +252,7 @@ pub(super) fn read_match(reader: &mut Reader<'_>) -> Result<(Key, Key), Wrong> {
             return Err(Wrong::BAD_PREREQUISITE);
         }
         let whole = match known.bytes {
-            // The mask of IPv4 addresses has no more bits than they have.
+            // The mask of an IPv4 address has only as many bits as the address.
             4 if known.field != Field::InPort => u128::from(u32::MAX),
             _ => known.field.whole(),
         };
@@ -327,7 +327,7 @@ pub(super) fn read_set(body: &[u8]) -> Result<(Field, Of, u128), Wrong> {
 
 /// Writes a set-field action.
 pub(super) fn write_set(writer: &mut Writer, field: Field, of: Of, value: u128) {
-    // A file of rules can name more packets here than a message can.
+    // A rule in a file can restrict the packets further than a message can.
     let of = match of {
         Of::Ipv4OrArp => Of::Ipv4,
         Of::Ports => Of::Tcp,

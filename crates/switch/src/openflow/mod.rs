@@ -17,4 +17,4 @@ mod tests;
 mod wire;
 
 pub(super) use plant::{Gone, PacketOut, Plant, Shown, Why};
-pub(super) use session::Session;
+pub(super) use session::{Session, limit_output};

@@ -1,6 +1,6 @@
-//! An OpenFlow session with a controller, without the socket: bytes go in, bytes come out, and the rules change.
-//! (OpenFlow 1.3.5, sections 6 and 7.) Its state and its notifications are here; it responds to messages in
-//! `session/answer.rs`.
+//! An OpenFlow session with a controller, without the socket: it takes the peer's bytes, returns bytes for the peer,
+//! and changes the rules. (OpenFlow 1.3.5, sections 6 and 7.) The session's state and its notifications are here;
+//! `session/answer.rs` responds to messages.
 
 mod answer;
 mod reply;
@@ -18,15 +18,15 @@ use std::time::{Duration, Instant};
 /// The threshold of pending output, in bytes. Above it, the peer's input is not processed until the peer has read
 /// replies.
 const HEARD_OUTPUT_BYTES: usize = 256 << 10;
-/// The limit on all pending output for a peer: this number of bytes, and some more for each possible rule. It has space
-/// for a notification of each rule if all are removed together.
+/// The limit on all pending output for a peer: this number of bytes, and some more for each possible rule. The limit
+/// has space for a notification of each rule if all rules are removed together.
 const MOST_OUTPUT_BYTES: usize = 1 << 20;
 const RULE_OUTPUT_BYTES: usize = 256;
 /// The upper bound of the limit on pending output, in bytes.
 const LARGEST_OUTPUT_BYTES: usize = 64 << 20;
 /// The idle time after which a peer gets an echo request.
 const ASKED_AFTER: Duration = Duration::from_secs(5);
-/// The time after which a peer is disconnected that was idle, or has read none of its pending output.
+/// The time after which a peer is disconnected: a peer that was idle, or that has read none of its pending output.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(15);
 /// The time limit for a peer's hello.
 const GREETING: Duration = Duration::from_secs(5);
@@ -59,14 +59,14 @@ pub(in super::super) struct Session {
     output: Writer,
     /// The limit on the bytes in `output`.
     most_output: usize,
-    /// True if a notification was lost because `output` was full.
+    /// True if output was lost because the peer does not read: the connection has to be closed.
     is_behind: bool,
     has_greeted: bool,
     role: Role,
     /// The reasons for which the peer is notified, as bits. The rows are packets, ports and removed rules; the columns
     /// are the roles master (or equal) and slave.
     told: [[u32; 2]; 3],
-    /// The number of bytes that the peer gets of a packet without a matching rule, as it has requested.
+    /// The number of bytes that the peer has requested of each packet without a matching rule.
     most_shown: u16,
     /// A reply with parts that are still to be written.
     listing: Option<Listing>,
@@ -117,6 +117,11 @@ impl Session {
         self.has_read = now;
     }
 
+    /// Returns true if output was lost because the peer does not read: the connection has to be closed.
+    pub fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
     pub fn depose(&mut self) {
         if self.role == Role::Master {
             self.role = Role::Slave;
@@ -134,8 +139,8 @@ impl Session {
         self.listing.is_some() || self.next_length().is_some_and(|it| it <= self.input.len())
     }
 
-    /// Returns true if [`Session::take`] without bytes would continue the work, because some input or reply is left and
-    /// the output is not full.
+    /// Returns true if a call of [`Session::take`] without bytes would continue the work: some input or a reply is
+    /// unfinished, and the output is not full.
     pub fn goes_on(&self) -> bool {
         self.has_more() && !self.is_full()
     }
@@ -157,9 +162,6 @@ impl Session {
     /// # Errors
     /// Fails if the peer has exceeded its time limit.
     pub fn tick(&mut self, now: Instant) -> Result<(), Over> {
-        if self.is_behind {
-            return Err(Over("it does not read messages"));
-        }
         if !self.has_greeted {
             let is_late = now.saturating_duration_since(self.begun) >= GREETING;
             return match is_late {
@@ -173,7 +175,7 @@ impl Session {
             return Err(Over("it does not read replies"));
         }
         let silent = now.saturating_duration_since(self.heard);
-        // A peer whose input is suspended until it reads is not idle.
+        // The input of a peer is suspended until the peer reads; such a peer is not idle.
         if self.is_full() {
             self.heard = now;
         } else if silent >= GIVEN_UP_AFTER {
@@ -199,7 +201,7 @@ impl Session {
     /// Returns true if the peer gets notifications for that reason.
     fn is_told(&self, row: usize, reason: u8) -> bool {
         let reasons = self.told[row][usize::from(self.role == Role::Slave)];
-        self.has_greeted && reasons >> reason & 1 == 1
+        self.has_greeted && !self.is_behind && reasons >> reason & 1 == 1
     }
 
     /// Notifies the peer of a link that went up or down.
@@ -276,5 +278,23 @@ impl Session {
             .u64(count.1);
         write_match(&mut self.output, &rule.value, &rule.mask);
         self.end(start);
+    }
+}
+
+/// Drops the output of the sessions with the most of it while all of them have more than `most` bytes together, and
+/// marks these sessions as behind.
+pub(in super::super) fn limit_output<'a>(
+    most: usize,
+    sessions: impl Iterator<Item = &'a mut Session>,
+) {
+    let mut sessions: Vec<&mut Session> = sessions.collect();
+    sessions.sort_by_key(|it| it.output().len());
+    let mut all: usize = sessions.iter().map(|it| it.output().len()).sum();
+    while all > most
+        && let Some(longest) = sessions.pop()
+    {
+        all -= longest.output().len();
+        longest.is_behind = true;
+        longest.output = Writer::default();
     }
 }

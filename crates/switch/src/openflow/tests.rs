@@ -5,7 +5,7 @@ use super::changes::MOST_FRAME_BYTES;
 use super::fields::{read_match, write_match};
 use super::lists::{read_instructions, write_instructions};
 use super::wire::{Reader, Writer, Wrong};
-use super::{Gone, Plant, Session, Shown, Why};
+use super::{Gone, Plant, Session, Shown, Why, limit_output};
 use crate::action::{Action, Instructions, To};
 use crate::control::{Control, Rule};
 use crate::facts::Facts;
@@ -140,13 +140,42 @@ fn notifications_of_removed_flow_entries_are_bounded() {
     for _ in 0..64 {
         session.flow_removed(&kept, (0, 0), Gone::Deleted);
     }
-    session.tick(now).unwrap();
-    // They would take more than twice the bytes.
+    assert!(!session.is_behind());
+    // The replies would take more than twice the bytes of the limit.
     for _ in 0..100_000 {
         session.flow_removed(&kept, (0, 0), Gone::Deleted);
     }
-    assert!(session.output().len() < 2_000_000);
-    session.tick(now).unwrap_err();
+    assert!(session.output().len() < 2_000_000 && session.is_behind());
+}
+
+#[test]
+fn pending_output_of_all_peers_together_is_bounded() {
+    let (now, mut control) = (Instant::now(), Control::new(64));
+    let mut sessions: Vec<Session> = (0..64).map(|_| Session::new(64, now)).collect();
+    let id = control
+        .add(Rule {
+            flags: 1,
+            ..rule(Vec::new())
+        })
+        .unwrap();
+    let kept = control.remove(id).unwrap();
+    for (number, session) in sessions.iter_mut().enumerate() {
+        take(session, &mut control, &message(0, &[]), now);
+        for _ in 0..100 * number {
+            session.flow_removed(&kept, (0, 0), Gone::Deleted);
+        }
+    }
+    let all = |sessions: &[Session]| sessions.iter().map(|it| it.output().len()).sum::<usize>();
+    let before = all(&sessions);
+    limit_output(before, sessions.iter_mut());
+    assert_eq!(all(&sessions), before);
+    limit_output(before / 2, sessions.iter_mut());
+    assert!((1..=before / 2).contains(&all(&sessions)));
+    // Those that have read most are kept, and the others get nothing more.
+    let behind = sessions.iter().position(Session::is_behind).unwrap();
+    assert!(sessions[behind..].iter().all(Session::is_behind) && behind > 32);
+    sessions[63].flow_removed(&kept, (0, 0), Gone::Deleted);
+    assert!(sessions[63].output().is_empty());
 }
 
 #[test]
@@ -297,7 +326,7 @@ fn a_frame_that_cannot_be_sent_is_refused() {
         }
         assert_eq!(answers(&said), want, "{length} {tags}");
     }
-    // There is space for frames that are not refused.
+    // There is space for the frames that are not refused.
     let mut near = Lane::open("frames of controllers", 32).unwrap();
     let _far = Lane::open("frames of controllers", 32).unwrap();
     assert!(near.push(&vec![0; most], 0) && !near.push(&vec![0; most + 1], 0));
@@ -397,13 +426,13 @@ fn setting_a_field_requires_a_match_that_implies_the_field() {
         (&with(6), vec![&sets(19, &[8])], no),
         (&with(1), vec![&sets(19, &[8])], None),
         (&with(132), vec![&sets(17, &[0, 1])], None),
-        // Tags are added and removed.
+        // The actions add and remove tags.
         (&[], vec![&vlan], no),
         (&tagged, vec![&vlan], None),
         (&[], vec![PUSH, &vlan], None),
         (&tagged, vec![POP, &vlan], no),
         (&tagged, vec![POP, PUSH, &sets(7, &[3])], None),
-        // There is no time to live.
+        // The packets of the match have no time to live.
         (&[], vec![&[0, 23, 0, 8, 9, 0, 0, 0]], no),
     ] {
         for number in [3, 4] {
@@ -641,7 +670,7 @@ fn ports_groups_and_meters_report_their_counts_and_ages() {
     for (answer, at) in answers[1..].iter().zip([104, 32, 32]) {
         assert_ne!(number(answer, at), 0);
     }
-    // Another rate makes no new meter.
+    // A change of the rate does not create a new meter.
     let made = control.next_meter(1).unwrap().1.made;
     let mut other = meter;
     other[1] = 1;

@@ -22,9 +22,9 @@ const NEW_RUN_NS: u64 = 500_000_000;
 pub struct Heard {
     /// Sequence number of the report.
     pub sequence: u64,
-    /// Time at which the report arrived (`S,SRX`).
+    /// Time at which the report arrived (point `S,SRX` of the control protocol).
     pub received_ns: u64,
-    /// Time at which the command was sent (`A,STX`).
+    /// Time at which the command was sent (point `A,STX` of the control protocol).
     pub sent_ns: u64,
 }
 

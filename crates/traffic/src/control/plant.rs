@@ -190,7 +190,7 @@ impl PlantSide {
                 tv_sec: (due_ns / 1_000_000_000) as i64,
                 tv_nsec: (due_ns % 1_000_000_000) as i64,
             };
-            // A signal ends the sleep early; the loop then calls this again.
+            // If a signal ends the sleep early, the loop calls this function again.
             let _ = clock_nanosleep_absolute(ClockId::Monotonic, &until);
             return;
         }

@@ -173,7 +173,7 @@ impl Instrument {
                 last_event = seen;
             }
             if running.iter().all(|r| r.schedule.is_over()) {
-                // The time at the end of the iteration in which the last packets left, as for all earlier packets.
+                // The last packets count as sent at the end of their iteration, as all earlier packets do.
                 all_sent.get_or_insert_with(ticks);
                 let all_back = all_are_back(&running, &tallies, records);
                 let silent = now.saturating_sub(last_event) > patience.ticks(self.longest_ticks);
@@ -325,8 +325,8 @@ mod tests {
         assert_eq!(lost, [7, 9, 11]);
     }
 
-    /// Delays packets: the first packet comes back in one burst with the 61st, and the last of 100 comes back 40 ms
-    /// late.
+    /// A link that delays packets: the first packet comes back in one burst with the 61st, and the last of 100 comes
+    /// back 40 ms late.
     #[derive(Default)]
     struct Late {
         first: Option<Packet>,
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!((tally.sent, tally.received), (100, 100), "{tally:?}");
     }
 
-    /// Returns every packet 60 ms after it was sent.
+    /// A link that returns every packet 60 ms after the packet was sent.
     #[derive(Default)]
     struct Far(VecDeque<(Instant, Packet)>);
 
@@ -434,7 +434,7 @@ mod tests {
         assert_eq!((tally.sent, tally.received), (20, 20), "{tally:?}");
     }
 
-    /// Takes a millisecond for each batch.
+    /// A link on which each send call takes a millisecond.
     #[derive(Default)]
     struct Heavy(VecDeque<Packet>);
 
@@ -475,7 +475,7 @@ mod tests {
         });
         let stream = stream.unwrap();
         let mut instrument = instrument_on(vec![Box::<Heavy>::default()], stream.into());
-        // The trial has four batches: three quarters of it, if the last one took no time.
+        // The trial has four batches of 1 ms each. A duration without the last batch would be a quarter too short.
         let trial = Trial {
             rate_pps: 128e3,
             duration: Duration::from_millis(1),

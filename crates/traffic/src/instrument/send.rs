@@ -446,7 +446,7 @@ mod tests {
         assert!(tally.unsent > 0 && tally.refused < 32, "{tally:?}");
     }
 
-    /// A line that accepts nothing for a while, and then shows what it accepted.
+    /// A port that accepts nothing for a while, and then compares timestamps with the time of its last refusal.
     struct Shut {
         ports_of_flows: PortRange,
         /// Cycles, from the first packet on, for which the port accepts nothing.
@@ -454,7 +454,8 @@ mod tests {
         open_at: Option<u64>,
         wire: VecDeque<Packet>,
         last_refusal: u64,
-        /// Least time from a refusal of the line to the timestamps of packets it accepted later, ticks.
+        /// Shortest time from the line's last refusal to the timestamps of the packets that the line accepted later,
+        /// ticks.
         oldest_stamp: i64,
     }
 

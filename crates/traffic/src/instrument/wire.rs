@@ -8,7 +8,7 @@ use std::time::Duration;
 use taut_port::{Link, Packet};
 use taut_wire::UdpFlow;
 
-/// A looped link that processes every packet by a function.
+/// A looped link that passes every packet to a function.
 pub(super) struct Loop {
     pub(super) wire: VecDeque<Packet>,
     pub(super) capacity: usize,

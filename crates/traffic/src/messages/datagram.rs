@@ -1,4 +1,4 @@
-//! Messages as UDP datagrams.
+//! The transport of messages as UDP datagrams.
 
 use super::socket::{is_for_now, udp_socket};
 use super::transport::{Messages, Received};

@@ -86,8 +86,8 @@ impl Timer {
         })
     }
 
-    /// Ensures that the timer expires by `until_ns`. If the timer already expires earlier, it stays as it is, and the
-    /// woken thread sets it again.
+    /// Ensures that the timer expires by `until_ns`. A timer that already expires earlier is left unchanged: the woken
+    /// thread sets it again.
     fn ring_by(&mut self, now_ns: u64, until_ns: u64) -> io::Result<()> {
         if now_ns < self.rings_ns && self.rings_ns <= until_ns {
             return Ok(());
@@ -160,7 +160,7 @@ impl DeadlineMessages {
                 Ok(it) => it,
                 Err(e) if is_for_now(&e) => 0,
                 Err(e) => {
-                    // The error is about an earlier datagram: the next ones are still there.
+                    // The error is about an earlier datagram, so later datagrams can still be received.
                     refused = Some(e);
                     taken += 1;
                     continue;
@@ -317,7 +317,7 @@ impl Messages for DeadlineMessages {
             None => Err(SendError::Ended),
         };
         self.handed_over += 1;
-        // Otherwise it leaves together with the messages that follow, when the caller receives or waits.
+        // In all other cases the message leaves together with later messages, when the caller receives or waits.
         if is_new || taken.is_err() || self.handed_over >= HANDED_OVER_AT_A_TIME {
             self.give_out();
         }
@@ -338,7 +338,7 @@ impl Messages for DeadlineMessages {
             if self.handed_over > 0 || is_drained {
                 self.give_out();
             }
-            // The caller has received everything since its wait, and waits again.
+            // The caller has received everything since its last wait, and is about to wait again.
             if is_drained {
                 return Ok(None);
             }
@@ -346,8 +346,8 @@ impl Messages for DeadlineMessages {
             self.is_drained = false;
             received = self.deliver(message);
         }
-        // Other packets leave when the caller has replied or waits; for a caller that only receives, every few
-        // messages.
+        // Other packets leave when the caller has replied, or when it waits. If the caller only receives, they leave
+        // after every few messages.
         self.received = self.received.wrapping_add(1);
         if received.is_none() || self.received.is_multiple_of(RECEIVED_AT_A_TIME) {
             self.give_out();

@@ -1,4 +1,4 @@
-//! Messages as UDP datagrams with parity.
+//! The transport of messages as UDP datagrams with parity.
 
 use super::socket::{is_for_now, udp_socket};
 use super::transport::{Messages, Received};
@@ -21,7 +21,8 @@ const TAKEN_AT_A_TIME: usize = 64;
 struct Peer {
     sender: ParitySender,
     receiver: ParityReceiver,
-    /// Number of packets in both directions; it serves as the time of a peer's last use.
+    /// Number of packets that the socket had sent and received when it last used this peer; it serves as the time of
+    /// that use.
     used: u64,
 }
 
@@ -33,7 +34,7 @@ pub(super) struct ParityMessages {
     peers: BTreeMap<SocketAddr, Peer>,
     used: u64,
     packet: Box<[u8; MOST_DATAGRAM_BYTES]>,
-    /// A recovered message, which is returned after the message that completed its group.
+    /// A recovered message. The caller gets it after the message that completed its group.
     repaired: Vec<u8>,
     repaired_of: Option<SocketAddr>,
 }

@@ -23,7 +23,7 @@ pub(super) fn udp_socket(bind: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Returns true if an error means that there is no data, or no space, now.
+/// Returns true if an error only means that there are no data, or no space, at the moment.
 pub(super) fn is_for_now(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -33,7 +33,7 @@ pub(super) fn is_for_now(error: &io::Error) -> bool {
 
 /// Requests longer queues for a socket, so that a preemption of milliseconds causes no losses.
 pub(crate) fn widen(socket: &UdpSocket) {
-    // If refused or limited, they are as long as the system allows.
+    // If the kernel refuses or limits the request, the queues are as long as the system allows.
     let _ = sockopt::set_socket_recv_buffer_size(socket, QUEUE_BYTES);
     let _ = sockopt::set_socket_send_buffer_size(socket, QUEUE_BYTES);
 }

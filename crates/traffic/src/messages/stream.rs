@@ -385,7 +385,8 @@ mod tests {
     #[test]
     fn replies_to_a_peer_that_is_gone_are_refused_immediately() {
         let (mut messages, at) = here();
-        // Another test could take the client's port at the address that all of them use.
+        // The address is unique to this test: at the address that all tests use, another test could take the client's
+        // port.
         let client = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         bind(&client, &SocketAddr::from(([127, 0, 0, 7], 0))).unwrap();
         connect(&client, &at).unwrap();
@@ -402,7 +403,7 @@ mod tests {
             let sent = messages.send_to(b"answer", from);
             refused += usize::from(sent.is_err());
         }
-        // The kernel may accept a few before it knows.
+        // The kernel may accept a few messages before it learns that the peer has closed the connection.
         assert!(refused > 50, "{refused}");
         assert!(listener.accept().is_err());
     }
@@ -483,7 +484,7 @@ mod tests {
             (message, messages.peers.len()),
             (b"last".to_vec(), MOST_PEERS)
         );
-        // The peer that had sent something is still there.
+        // The peer that had sent something has not been replaced.
         messages.send_to(b"answer", first_from).unwrap();
         for peer in &mut messages.peers {
             if peer.address != last_from {
@@ -516,7 +517,7 @@ mod tests {
             if next(&mut messages).0 == b"little" {
                 break;
             }
-            // Its bytes may take a while to arrive.
+            // The bytes of the peer with one request may take a while to arrive.
             let mut peeked = [0];
             let there = messages.peers[1].stream.peek(&mut peeked);
             turns = if there.is_ok() { turns } else { 0 };

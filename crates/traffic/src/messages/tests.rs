@@ -12,7 +12,7 @@ fn pair(transport: Transport, settings: &DeadlineSettings) -> [Box<dyn Messages>
     [(); 2].map(|()| open(transport, HERE.parse().unwrap(), settings).unwrap())
 }
 
-/// Waits until one side has a message; the other side also runs.
+/// Waits until `side` has a message; during this, `other` runs too.
 fn next(side: &mut Box<dyn Messages>, other: &mut Box<dyn Messages>) -> (Vec<u8>, SocketAddr) {
     let begun = Instant::now();
     let mut message = vec![0; MOST_MESSAGE_BYTES];

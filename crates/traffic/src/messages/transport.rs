@@ -72,8 +72,8 @@ pub trait Messages: std::fmt::Debug + Send {
     /// The message is rejected: temporarily ([`io::ErrorKind::WouldBlock`]) or permanently.
     fn send_to(&mut self, message: &[u8], to: SocketAddr) -> io::Result<()>;
 
-    /// Writes the next received message into `message`, and returns its length and source; none if there is no message.
-    /// A message longer than `message` is truncated.
+    /// Writes the next received message into `message`, and returns the length and the source of that message. Returns
+    /// none if there is no message. A message longer than `message` is truncated.
     ///
     /// # Errors
     /// Errors of the socket, and errors that other machines report about sent messages; [`io::ErrorKind::WouldBlock`]

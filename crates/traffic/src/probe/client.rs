@@ -74,9 +74,10 @@ impl Outcome {
             .map(|rtt_ns| rtt_ns + self.sent_ns.saturating_sub(self.due_ns))
     }
 
-    /// Returns the parts of the round trip, ns, if all timestamps are known. The first two are the sender's stack (m2 -
-    /// m1) and the queue up to the driver (m3 - m2). The third is the path until the kernel received the reply, and the
-    /// fourth the time until this program received it (m6 - m5).
+    /// Returns the four parts of the round trip, ns, if all timestamps are known. The first part is the time in the
+    /// sender's stack (m2 - m1), and the second the time in the queue up to the driver (m3 - m2). The third part is the
+    /// path until the kernel received the reply. The fourth part is the time until this program received the reply
+    /// (m6 - m5). The timestamps m1 to m6 are those of Gallenmüller 2021, section 6.3.
     pub fn stages_ns(&self) -> Option<[u64; 4]> {
         let ([Some(queue), Some(driver)], Some(rtt), Some(wake_up)) =
             (self.departed_ns, self.rtt_ns, self.wake_up_ns)
@@ -172,7 +173,8 @@ impl Carrier {
         socket.connect(server)?;
         socket.set_nonblocking(true)?;
         widen(&socket);
-        // Without timestamps, only its own part of the round trip is unknown.
+        // Without timestamps of arrivals, only one value is unknown: the time that this program took to receive a
+        // reply.
         let _ = stamp_arrivals(&socket);
         if over.stamps_departures {
             stamp_departures(&socket)?;
@@ -209,7 +211,7 @@ impl Carrier {
             tv_nsec: i64::from(left.subsec_nanos()),
         };
         let mut watched = [PollFd::new(socket, PollFlags::IN)];
-        // A signal ends it, too: the loop checks all conditions.
+        // A signal ends the call as well; the loop checks all conditions.
         let _ = poll(&mut watched, Some(&timeout));
     }
 }
@@ -352,8 +354,8 @@ impl ProbeSession {
     /// # Errors
     /// The socket fails permanently, for example because the probes are too long for the path.
     pub fn send_train(&mut self, train: &Train, stop: &AtomicBool) -> std::io::Result<TrainResult> {
-        // Without this, sleeps end up to 50 us late. Where it cannot be set, they are late, and the send delay shows
-        // it.
+        // Without this setting, sleeps end up to 50 us late. If the kernel refuses the setting, probes are sent late,
+        // and the send delay shows that.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let sent = Sending::of(self, train).run(stop);
         let _ = set_current_timer_slack(None);
@@ -396,7 +398,7 @@ impl ProbeSession {
                 _ => Taken::Malformed,
             }),
             Err(e) => match e.kind() {
-                // This includes a TCP connection attempt without a reply: more probes cause another.
+                // This includes a TCP connection attempt without a reply: later probes cause another attempt.
                 ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::TimedOut => {
                     Ok(Taken::Nothing)
                 }
@@ -407,7 +409,7 @@ impl ProbeSession {
     }
 }
 
-/// Returns true if an error is the report of another machine that it did not accept a datagram.
+/// Returns true if an error is a report from another machine, which did not accept a datagram.
 fn is_from_afar(e: &std::io::Error) -> bool {
     matches!(
         e.kind(),
@@ -424,8 +426,8 @@ struct Sending<'a> {
     begun_ns: u64,
     tracker: SequenceTracker,
     answered: u32,
-    /// Index of the train's first datagram, and the probe of each later datagram: timestamps are matched to probes by
-    /// these.
+    /// `first_number` is the index of the train's first datagram, and `numbered` contains the probe of each datagram
+    /// from that index on. Both serve to match timestamps to probes.
     first_number: u32,
     numbered: Vec<u32>,
     result: TrainResult,
@@ -556,7 +558,7 @@ impl<'a> Sending<'a> {
         while let Some(departure) = departure(socket)? {
             let index = departure.number.wrapping_sub(self.first_number) as usize;
             let probe = self.numbered.get(index).copied();
-            // Clocks are compared each time, as that of the timestamps may be set.
+            // The clocks are compared each time, because the clock of the timestamps may be set at any time.
             let (Some(probe), Some(passed_ns)) = (probe, since(departure.stamp)) else {
                 continue;
             };
@@ -590,13 +592,14 @@ impl<'a> Sending<'a> {
                             let rtt_ns = now_ns.saturating_sub(probe.sent_ns);
                             outcome.rtt_ns = Some(rtt_ns);
                             self.session.longest_rtt_ns = self.session.longest_rtt_ns.max(rtt_ns);
-                            // A longer time than the round trip means that the clock was set.
+                            // If this time is longer than the round trip, the clock was set in between.
                             outcome.wake_up_ns = stamp.and_then(since).filter(|ns| *ns <= rtt_ns);
                             outcome.reordered = arrival == Arrival::Reordered;
                             self.answered += 1;
                         }
                     }
-                    // The reply is of an earlier train: numbers before the first wrap to the upper half.
+                    // The reply belongs to an earlier train: the offset of an earlier probe wraps to the upper half of
+                    // the range.
                     None if offset > u32::MAX / 2 => {
                         let since = probe.sequence.wrapping_sub(self.session.measured_from);
                         self.result.late += u64::from(since <= u32::MAX / 2);
@@ -627,7 +630,7 @@ fn since(stamp: Duration) -> Option<u64> {
     Some(now.ok()?.checked_sub(stamp)?.as_nanos() as u64)
 }
 
-/// Returns true if an error means that the kernel has no space for a datagram now.
+/// Returns true if an error means that the kernel has no space for a datagram at the moment.
 fn is_for_now(e: &std::io::Error) -> bool {
     e.kind() == ErrorKind::WouldBlock
         || e.kind() == ErrorKind::Interrupted
@@ -648,8 +651,8 @@ mod tests {
         patience: Duration::from_millis(300),
     };
 
-    /// Starts a session with a server whose replies `answer` determines: how often it replies to a probe, and to which
-    /// earlier probe it replies afterwards.
+    /// Starts a session with a server whose replies `answer` determines: how often the server replies to a probe, and
+    /// to which earlier probe the server replies afterwards.
     fn against(
         address: &str,
         answer: impl Fn(u32) -> usize + Send + 'static,
@@ -710,7 +713,7 @@ mod tests {
 
     #[test]
     fn every_probe_is_accounted_for() {
-        // Every fifth is lost, every seventh is duplicated; the first is the hello.
+        // Every fifth probe is lost and every seventh is duplicated; the first probe is the hello.
         let (mut session, end) = against("127.0.0.1:0", |sequence| {
             match (sequence % 5 == 4, sequence % 7 == 3) {
                 (true, _) => 0,

@@ -36,7 +36,8 @@ pub struct Answered {
     pub malformed: u64,
     /// Replies that the kernel rejected.
     pub not_sent: u64,
-    /// Packets received and sent, if the transport counts them: the deadline transport also has repairs and feedback.
+    /// Packets received and sent, including repairs and feedback, if the transport counts them (the deadline
+    /// transport).
     pub packets: u64,
 }
 
@@ -96,7 +97,7 @@ impl ProbeServer {
     }
 
     fn answer_messages(messages: &mut dyn Messages, stop: &AtomicBool) -> Answered {
-        // Without this, sleeps end up to 50 us late.
+        // Without this setting, sleeps end up to 50 us late.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let mut all = Answered::default();
         let mut payload = vec![0; super::MOST_BYTES + 1];
@@ -127,7 +128,7 @@ impl ProbeServer {
         while !stop.load(Ordering::Relaxed) {
             let (length, client) = match socket.recv_from(&mut payload) {
                 Ok(received) => received,
-                // This includes errors reported by a client that has exited.
+                // This branch includes errors that the machine of an exited client reports.
                 Err(e) => {
                     if !matches!(
                         e.kind(),
@@ -136,7 +137,7 @@ impl ProbeServer {
                             | ErrorKind::Interrupted
                             | ErrorKind::ConnectionRefused
                     ) {
-                        // The interface may be down, for example: the loop must not spin.
+                        // The interface may be down, for example. The pause keeps the loop from spinning.
                         std::thread::sleep(PAUSE);
                     }
                     continue;
@@ -182,7 +183,7 @@ mod tests {
             .emit(&mut question);
             let mut answer = question;
             assert!(probe::answer(&mut answer));
-            // Only the last of these is a probe.
+            // None of these gets a reply: the first three are no probes, and the last one is a reply.
             for wrong in [&question[..15], b"", &[0; 100], &answer[..]] {
                 client.send_to(wrong, to).unwrap();
             }

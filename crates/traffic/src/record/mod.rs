@@ -159,7 +159,7 @@ impl Record for Summaries {
 
     #[inline(always)]
     fn stamped(&mut self, latency_ns: f64) {
-        // Negative values are the clocks' error.
+        // A value below 0 is due to the error of the clocks.
         self.stamped_latency.record(latency_ns.max(0.0) as u64);
     }
 
@@ -214,7 +214,8 @@ mod tests {
             error_ppm: 0.0,
         };
         let mut summaries = Summaries::new(&clock);
-        // Packets are due each microsecond; an interruption lasts 8 of them, and late packets are sent close together.
+        // Packets are due each microsecond. An interruption lasts 8 µs, and the packets that it delays are sent close
+        // together.
         for number in 0..=1000_u64 {
             let due = number * 1000;
             let send_delay = match number % 10 {

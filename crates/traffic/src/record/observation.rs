@@ -81,7 +81,7 @@ impl Record for Observed {
 }
 
 impl Observed {
-    /// Processes a packet that came back, and returns whether it is the first copy.
+    /// Processes a packet that came back, and returns true if it is the first copy of the packet.
     #[inline(always)]
     fn arrived(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64) -> bool {
         if let Some(sampler) = &mut self.sampler {

@@ -3,7 +3,8 @@
 use super::{Account, Record, WithLive, compiled_here};
 use taut_measure::SequenceTracker;
 
-/// The sequence statistics only: for rate searches, whose loop must not spend time on anything else.
+/// A record of the sequence statistics only. It is for rate searches, whose loop must not spend time on other
+/// statistics.
 #[derive(Debug)]
 pub struct Sequence(pub SequenceTracker);
 

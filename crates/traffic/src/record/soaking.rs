@@ -127,7 +127,7 @@ impl Soaking {
                 Some(fresh)
             }
             Err(_) => {
-                // The writer is behind: the new interval replaces the oldest one.
+                // The reader of complete intervals is behind: the new interval replaces the oldest one.
                 std::mem::swap(&mut self.present, &mut self.before);
                 self.skipped += 1;
                 None
@@ -207,7 +207,7 @@ mod tests {
         let (mut soaking, is_finished, _spares) = Soaking::new(1.0, 10, 4);
         for sequence in 0..30 {
             soaking.sent(sequence, 0, 0);
-            // Each comes back five packets later; number 7 is lost, number 12 was refused.
+            // Each packet comes back five packets later; number 7 is lost, number 12 was refused.
             if sequence >= 5 && sequence != 12 && sequence != 17 {
                 soaking.received(sequence - 5, 100, 0);
             }
@@ -225,7 +225,7 @@ mod tests {
             is_finished.try_recv().is_err(),
             "the second may still get packets"
         );
-        // The packet that was given up arrives after all; duplicates do not count.
+        // The packet with number 7, which was lost, arrives after all; duplicates do not count.
         soaking.received(7, 100, 0);
         soaking.received(3, 100, 0);
         soaking.received(14, 100, 0);

@@ -81,9 +81,9 @@ impl<B: SplitByteSlice> Gtpu<B> {
     /// Makes a view over `bytes`.
     ///
     /// # Errors
-    /// `Truncated` if the header, its length field or an extension header goes past the end; `BadVersion` if the
-    /// version is not 1; `BadValue` for GTP' (the charging protocol); `BadLength` for an extension header of length 0,
-    /// or more than [`MOST_EXTENSIONS`] of them.
+    /// Returns `Truncated` if the header, its length field or an extension header goes past the end; `BadVersion` if
+    /// the version is not 1; `BadValue` for GTP' (the charging protocol); `BadLength` for an extension header of length
+    /// 0, or more than [`MOST_EXTENSIONS`] of them.
     #[inline]
     pub fn new(bytes: B) -> Result<Self, Error> {
         let (header, rest) = view::header::<B, Header>(bytes, WHAT)?;
@@ -298,7 +298,7 @@ impl<'a> GtpuRepr<'a> {
     /// requires of receivers.
     ///
     /// # Errors
-    /// No errors at present; all representations share this signature.
+    /// Returns no errors at present; all representations share this signature.
     pub fn parse<B: ByteSlice>(view: &'a Gtpu<B>) -> Result<Self, Error> {
         Ok(Self {
             message_type: view.message_type(),
@@ -324,8 +324,8 @@ impl<'a> GtpuRepr<'a> {
     /// Writes the header to the front of `buffer` and views the packet.
     ///
     /// # Errors
-    /// `Truncated` if header and payload do not fit; `BadLength` if they are over 65543 bytes or the extension headers
-    /// are not a complete chain.
+    /// Returns `Truncated` if header and payload do not fit; `BadLength` if they are over 65543 bytes or the extension
+    /// headers are not a complete chain.
     pub fn emit<'b>(&self, buffer: &'b mut [u8]) -> Result<Gtpu<&'b mut [u8]>, Error> {
         let header_len = self.header_len_bytes();
         let total_len = header_len.saturating_add(self.payload_len_bytes);

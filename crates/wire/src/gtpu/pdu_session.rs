@@ -72,7 +72,7 @@ mod tests {
             };
             assert_eq!(PduSession::of(extension), None);
         }
-        // More bits in its first two bytes, and a longer container, as base stations send them.
+        // The first two bytes have further bits, and the container is longer, as base stations send it.
         let long = Extension {
             kind: PDU_SESSION_CONTAINER,
             content: &[0x1f, 0xc9, 1, 2, 3, 4],

@@ -58,8 +58,9 @@ pub struct ErrorIndication {
 impl ErrorIndication {
     /// Reads an error indication from the payload of a message of that type; unneeded elements are skipped.
     ///
-    /// # Errors `Truncated`, also if either element is missing; `BadLength` for an address of invalid length;
-    /// `BadValue` for an element of unknown length.
+    /// # Errors
+    /// Returns `Truncated` if the payload is too short or an element is missing; `BadLength` for an address of invalid
+    /// length; `BadValue` for an element of unknown length.
     pub fn parse(payload: &[u8]) -> Result<Self, Error> {
         let (mut teid, mut peer, mut rest) = (None, None, payload);
         while !rest.is_empty() {
@@ -93,7 +94,7 @@ impl ErrorIndication {
     /// Writes the complete message, with a sequence number of 0 as section 5.1 requires; returns its length.
     ///
     /// # Errors
-    /// `Truncated` if `buffer` is too short; 36 bytes are always enough.
+    /// Returns `Truncated` if `buffer` is too short; 36 bytes are always enough.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, Error> {
         let mut elements = [0; 5 + 3 + 16];
         elements[0] = TEID_DATA_I;
@@ -118,7 +119,7 @@ impl ErrorIndication {
 /// Writes an echo request (section 7.2.1); returns its length.
 ///
 /// # Errors
-/// `Truncated` if `buffer` is too short; 12 bytes are enough.
+/// Returns `Truncated` if `buffer` is too short; 12 bytes are enough.
 pub fn emit_echo_request(sequence: u16, buffer: &mut [u8]) -> Result<usize, Error> {
     emit(MessageType::ECHO_REQUEST, 0, Some(sequence), &[], buffer)
 }
@@ -126,7 +127,7 @@ pub fn emit_echo_request(sequence: u16, buffer: &mut [u8]) -> Result<usize, Erro
 /// Writes the response to the echo request of that sequence number (section 7.2.2); returns its length.
 ///
 /// # Errors
-/// `Truncated` if `buffer` is too short; 14 bytes are enough.
+/// Returns `Truncated` if `buffer` is too short; 14 bytes are enough.
 pub fn emit_echo_response(sequence: u16, buffer: &mut [u8]) -> Result<usize, Error> {
     let elements = [RECOVERY, 0];
     emit(
@@ -141,7 +142,7 @@ pub fn emit_echo_response(sequence: u16, buffer: &mut [u8]) -> Result<usize, Err
 /// Writes the end marker of a tunnel (section 7.3.2); returns its length.
 ///
 /// # Errors
-/// `Truncated` if `buffer` is too short; 8 bytes are enough.
+/// Returns `Truncated` if `buffer` is too short; 8 bytes are enough.
 pub fn emit_end_marker(teid: u32, buffer: &mut [u8]) -> Result<usize, Error> {
     emit(MessageType::END_MARKER, teid, None, &[], buffer)
 }
@@ -209,7 +210,8 @@ mod tests {
                 "byte {at} = {value}"
             );
         }
-        // A restart counter before them, and a list of extension header types and a private extension after them.
+        // A restart counter precedes the elements; a list of extension header types and a private extension follow
+        // them.
         let more = [&[14, 3][..], &good, &[141, 1, 0x85, 255, 0, 2, 1, 2]].concat();
         assert_eq!(ErrorIndication::parse(&more).unwrap().teid, 5);
     }

@@ -162,7 +162,7 @@ impl<'a> Element<'a> {
     /// Returns the first byte of the value: a flag byte or a small number.
     ///
     /// # Errors
-    /// `Truncated`, as for the other types.
+    /// Returns `Truncated` if the value is too short, as for the other types.
     pub fn u8(&self) -> Result<u8, Error> {
         view::header::<_, u8>(self.value, WHAT).map(|(n, _)| *n)
     }
@@ -170,7 +170,7 @@ impl<'a> Element<'a> {
     /// Returns the first two bytes of the value as a number.
     ///
     /// # Errors
-    /// `Truncated`.
+    /// Returns `Truncated` if the value is too short.
     pub fn u16(&self) -> Result<u16, Error> {
         view::header::<_, U16>(self.value, WHAT).map(|(n, _)| n.get())
     }
@@ -178,7 +178,7 @@ impl<'a> Element<'a> {
     /// Returns the first four bytes of the value as a number.
     ///
     /// # Errors
-    /// `Truncated`.
+    /// Returns `Truncated` if the value is too short.
     pub fn u32(&self) -> Result<u32, Error> {
         view::header::<_, U32>(self.value, WHAT).map(|(n, _)| n.get())
     }
@@ -236,7 +236,7 @@ impl FTeid {
     /// Reads the element's value.
     ///
     /// # Errors
-    /// `Truncated`.
+    /// Returns `Truncated` if the value is too short.
     pub fn parse(value: &[u8]) -> Result<Self, Error> {
         let (flags, rest) = view::header::<_, u8>(value, WHAT)?;
         let (has_v4, has_v6) = (*flags & 1 != 0, *flags & 2 != 0);
@@ -291,7 +291,7 @@ impl Seid {
     /// Reads the element's value.
     ///
     /// # Errors
-    /// `Truncated`.
+    /// Returns `Truncated` if the value is too short.
     pub fn parse(value: &[u8]) -> Result<Self, Error> {
         let (flags, rest) = view::header::<_, u8>(value, WHAT)?;
         let (seid, rest) = view::header::<_, U64>(rest, WHAT)?;
@@ -326,7 +326,7 @@ impl UeAddress {
     /// Reads the element's value.
     ///
     /// # Errors
-    /// `Truncated`.
+    /// Returns `Truncated` if the value is too short.
     pub fn parse(value: &[u8]) -> Result<Self, Error> {
         let (flags, rest) = view::header::<_, u8>(value, WHAT)?;
         let choose = *flags & 0x30 != 0;
@@ -356,7 +356,7 @@ impl OuterHeaderCreation {
     /// Reads the element's value; None if the headers are not those of GTP-U.
     ///
     /// # Errors
-    /// `Truncated`.
+    /// Returns `Truncated` if the value is too short.
     pub fn parse(value: &[u8]) -> Result<Option<Self>, Error> {
         let (flags, rest) = view::header::<_, U16>(value, WHAT)?;
         let (gtpu_v4, gtpu_v6) = (flags.get() & 0x0100 != 0, flags.get() & 0x0200 != 0);
@@ -393,7 +393,7 @@ impl Mbr {
     /// Reads the element's value.
     ///
     /// # Errors
-    /// `Truncated`.
+    /// Returns `Truncated` if the value is too short.
     pub fn parse(value: &[u8]) -> Result<Self, Error> {
         let (rates, _) = view::header::<_, [[u8; 5]; 2]>(value, WHAT)?;
         let [uplink_kbps, downlink_kbps] =
@@ -482,7 +482,7 @@ impl<'a> SdfFilter<'a> {
     /// Reads the element's value.
     ///
     /// # Errors
-    /// `Truncated`.
+    /// Returns `Truncated` if the value is too short.
     pub fn parse(value: &'a [u8]) -> Result<Self, Error> {
         let (head, mut rest) = view::header::<_, [u8; 2]>(value, WHAT)?;
         let flags = head[0];
@@ -558,7 +558,7 @@ impl Volumes {
     /// Reads the element's value; packet counts after the volumes are ignored.
     ///
     /// # Errors
-    /// `Truncated`.
+    /// Returns `Truncated` if the value is too short.
     pub fn parse(value: &[u8]) -> Result<Self, Error> {
         let (flags, mut rest) = view::header::<_, u8>(value, WHAT)?;
         let mut next = |bit: u8| -> Result<Option<u64>, Error> {

@@ -74,7 +74,7 @@ impl<'a> Message<'a> {
     /// Reads the header (section 7.2.2).
     ///
     /// # Errors
-    /// `Truncated` if the header or its length field goes past the end; `BadVersion`.
+    /// Returns `Truncated` if the header or its length field goes past the end; `BadVersion` if the version is not 1.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
         let (start, rest) = view::header::<_, Start>(bytes, WHAT)?;
         let version = start.flags >> 5;
@@ -151,7 +151,7 @@ impl Writer {
     /// Returns the finished message.
     ///
     /// # Errors
-    /// `BadLength` if its elements exceed the maximum of its length field.
+    /// Returns `BadLength` if its elements exceed the maximum of its length field.
     pub fn finish(mut self) -> Result<Vec<u8>, Error> {
         let length = self.0.len() - LENGTH_STARTS_AT;
         let Ok(field) = u16::try_from(length) else {

@@ -638,7 +638,7 @@ static __always_inline int replace_end(struct xdp_md *context, const struct flow
 	return 1;
 }
 
-/* Does the same, and also replaces the other end of an ICMP error that quotes the flow. */
+/* Replaces one end of a flow like replace_end, and also the other end of an ICMP error that quotes the flow. */
 static __always_inline int replace_all(struct xdp_md *context, const struct flow *flow, int is_source, __be32 address,
 				       __be16 port)
 {
@@ -698,7 +698,7 @@ static __always_inline int left(struct mapping *it, const struct flow *flow)
 	return 1;
 }
 
-/* Does the same for a TCP segment from outside. */
+/* Updates a mapping for a TCP segment from outside, like `left` for one from inside. */
 static __always_inline int came(struct mapping *it, const struct flow *flow)
 {
 	if (!(flow->flags & RST)) {

@@ -43,7 +43,8 @@ impl Direction {
         })
     }
 
-    /// Loads another program for the same frames. It continues the counters of the current program and will replace it.
+    /// Loads another program for the same frames, to replace the current one. The new program continues the current
+    /// program's counters.
     pub(super) fn load_next(
         &self,
         what: &str,
@@ -67,7 +68,7 @@ impl Direction {
         Ok(())
     }
 
-    /// Sets the egress interface behind an exit.
+    /// Sets the egress interface of the exit with the given index.
     pub(super) fn leave_through(&self, exit: usize, interface: u32) -> io::Result<()> {
         let key = (exit as u32).to_ne_bytes();
         map(&self.object, "out")?
@@ -114,8 +115,8 @@ impl Direction {
         sums
     }
 
-    /// Adds the counters of this direction to `sum`. Frames that were refused after the program had passed them on are
-    /// not included.
+    /// Adds the counters of this direction to `sum`. Frames that the egress interface refused after the program had
+    /// passed them on still count as sent.
     pub(super) fn add_to(&self, sum: &mut KernelCounters) {
         let cpus = map(&self.object, "counted")
             .and_then(|counted| counted.lookup_percpu(&KEY, MapFlags::ANY).map_err(as_io));
@@ -142,7 +143,7 @@ impl Direction {
             sum.dropped += dropped;
             sum.handed_up += handed_up;
             sum.too_long += too_long;
-            // The counters are read while the program runs: they may differ by a frame.
+            // The counters are read while the program runs, so they may be inconsistent by a frame.
             let kept = too_short + too_long + nowhere + dropped + handed_up;
             sum.tx_packets += rx_packets.saturating_sub(kept);
             sum.tx_bytes += (rx_bytes + added_bytes).saturating_sub(dropped_bytes);

@@ -105,7 +105,8 @@ impl KernelForwarder {
     /// new one; none is lost, and counters continue. Returns when no old program is running any more.
     ///
     /// # Errors
-    /// A program cannot be loaded or attached, or it passes frames up and its maps are written elsewhere.
+    /// A program cannot be loaded or attached, or `program` passes frames up. Programs that pass frames up cannot
+    /// replace others, because other code writes their maps.
     pub fn replace(&mut self, program: KernelProgram<'_>) -> Result<(), Error> {
         if matches!(program, KernelProgram::Upcall(..)) {
             let text = "programs that hand frames up are not put in the place of others";
@@ -267,7 +268,7 @@ impl KernelForwarder {
         let side = &mut self.sides[number];
         let (modes, note) = match (sends, side.entrance.modes) {
             (true, modes) => (modes, ""),
-            // The frames of a native program would all be dropped there.
+            // The driver of the egress interface would drop all frames of a native program.
             (false, [Mode::Native, Mode::Generic]) => (
                 &[Mode::Generic][..],
                 ", as the other interface's driver takes no frames from native XDP now (on veth: its far \

@@ -1,6 +1,6 @@
 //! Changes of the Ethernet addresses of frames in the kernel.
 
-/// The source of an address in a frame that leaves.
+/// The origin of an address in a frame that leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Address {
     /// The destination address on arrival.
@@ -14,9 +14,9 @@ pub enum Address {
 /// A change of both addresses of a frame that leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeaderChange {
-    /// The source of the destination address.
+    /// The origin of the new destination address.
     pub destination: Address,
-    /// The source of the source address.
+    /// The origin of the new source address.
     pub source: Address,
 }
 

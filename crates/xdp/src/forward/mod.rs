@@ -1,7 +1,7 @@
 //! Forwarding inside the kernel: an XDP program on each interface redirects frames to another interface, while this
 //! process only counts and watches. All attachments end with the process, however it ends.
 //!
-//! It is built with feature `xdp`; without it, starting returns an error.
+//! The module needs feature `xdp`; in builds without the feature, starting returns an error.
 
 #[cfg(feature = "xdp")]
 mod direction;
@@ -21,8 +21,8 @@ use crate::Mode;
 use crate::functions::KernelFunctions;
 use crate::upcall::UpcallPrograms;
 
-/// The program that processes frames. Changes of addresses have one entry for each port, for the frames that leave
-/// through it.
+/// The program that processes frames. Changes of addresses have one entry for each port; the entry applies to frames
+/// that leave through that port.
 #[derive(Debug, Clone, Copy)]
 pub enum KernelProgram<'a> {
     /// Address changes only, or none.
@@ -91,10 +91,10 @@ mod without {
     pub enum KernelForwarder {}
 
     impl KernelForwarder {
-        /// Returns the missing feature.
+        /// Returns an error that names the missing feature.
         ///
         /// # Errors
-        /// It always fails.
+        /// The function always fails.
         pub fn start(_: &[Entrance], _: KernelProgram<'_>) -> Result<Self, Error> {
             Err(Error::missing(
                 "forwarding in the kernel",
@@ -105,7 +105,7 @@ mod without {
         /// Replaces the current programs.
         ///
         /// # Errors
-        /// It cannot be called.
+        /// The function cannot be called, because no value of this type exists in this build.
         pub fn replace(&mut self, _: KernelProgram<'_>) -> Result<(), Error> {
             match *self {}
         }

@@ -13,7 +13,7 @@ pub(super) const RULE_BYTES: usize = 76;
 pub(super) const HOP_BYTES: usize = 8;
 const ANY_PROTOCOL: u16 = 256;
 
-/// `enum stage_kind` in ebpf/xdp_functions.bpf.c.
+/// The kinds of functions: `enum stage_kind` in ebpf/xdp_functions.bpf.c.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Headers,

@@ -10,7 +10,7 @@ use taut_sys::Error;
 const LOOPBACK: u32 = 1;
 /// `XDP_REDIRECT` of linux/bpf.h.
 const REDIRECTED: u32 = 4;
-/// Buffer size: the longest frame that the kernel accepts here is less than a page.
+/// Buffer size: the longest frame that the kernel accepts here is shorter than a page.
 const ROOM_BYTES: usize = 4096;
 
 /// A program that can be run on frames.

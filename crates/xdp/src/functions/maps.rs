@@ -67,8 +67,8 @@ impl KernelFunctions {
         })
     }
 
-    /// Continues with the state of functions of `before`: `kept[i]` is the index in `before` of function `i`, if that
-    /// function continues. Such functions keep their seeds, and NAT its mappings. It must be called before the first
+    /// Takes over the state of functions in `before`: `kept[i]` is the index in `before` of function `i`, if that
+    /// function continues. Such functions keep their seeds, and NAT its mappings. Call this method before the first
     /// program is loaded.
     pub fn keep(&mut self, before: &Self, kept: &[Option<usize>]) {
         for (stages, old) in self.directions.iter_mut().zip(&before.directions) {
@@ -79,7 +79,7 @@ impl KernelFunctions {
                 };
                 stage.function = same.function.clone();
                 if let (Some(_), Some(known)) = (stage.nat(), before.nat.get()) {
-                    // The other direction has already set it, to the same value.
+                    // Setting fails if the other direction has already set the same maps.
                     let _ = self.nat.set(Arc::clone(known));
                 }
             }

@@ -1,7 +1,7 @@
 //! Functions of a chain inside the kernel: one XDP program per direction runs them in order (ebpf/xdp_functions.bpf.c),
 //! and this process only writes their settings, and reads their counters.
 //!
-//! It is built with feature `xdp`; without it, making one returns an error.
+//! The module needs feature `xdp`; in builds without the feature, [`KernelFunctions::new`] returns an error.
 
 #[cfg(feature = "xdp")]
 mod constants;
@@ -36,7 +36,7 @@ pub enum KernelFunction {
     Headers(HeaderChange),
     /// Passes every packet, and counts it under one outcome.
     Passes {
-        /// Index of the outcome in the function.
+        /// Index of the outcome among the outcomes of the function.
         outcome: usize,
     },
     /// Exclusive-ors every byte of UDP payloads with a key.
@@ -67,7 +67,7 @@ pub enum KernelFunction {
     Nat {
         /// True if frames leave through an outside port.
         is_outwards: bool,
-        /// The translator of both directions.
+        /// The settings of NAT, which both directions share.
         nat: Arc<KernelNat>,
     },
 }
@@ -159,10 +159,10 @@ mod without {
     pub enum KernelFunctions {}
 
     impl KernelFunctions {
-        /// Returns the missing feature.
+        /// Returns an error that names the missing feature.
         ///
         /// # Errors
-        /// It always fails.
+        /// The function always fails.
         pub fn new(_: Vec<Vec<KernelStage>>) -> Result<Self, Error> {
             Err(Error::missing(
                 "functions in the kernel",
@@ -183,7 +183,7 @@ mod without {
         /// Returns the program of a direction without an interface.
         ///
         /// # Errors
-        /// It cannot be called.
+        /// The function cannot be called, because no value of this type exists in this build.
         pub fn dry_run(&self, _: usize) -> Result<DryRun, Error> {
             match *self {}
         }
@@ -197,7 +197,7 @@ mod without {
         /// Runs the program on one frame.
         ///
         /// # Errors
-        /// It cannot be called.
+        /// The function cannot be called, because no value of this type exists in this build.
         pub fn pass(&self, _: &[u8], _: u32) -> io::Result<Passed> {
             match self.0 {}
         }

@@ -27,7 +27,7 @@ const OUTCOMES_BYTES: u32 = 28 * 8;
 const METER_BYTES: usize = 16;
 /// Offset of the cost in `struct meter`.
 const METER_COST: usize = 8;
-/// Size of the ring for frames of one direction that wait for the process: 512 of them.
+/// Size in bytes of the ring in which frames of one direction wait for the process: space for 512 frames.
 const UP_BYTES: u32 = 2 << 20;
 
 /// The gateway's maps in the kernel; they are freed with the last program and process that has them open.
@@ -103,7 +103,7 @@ impl KernelGateway {
     /// Removes a bearer.
     ///
     /// # Errors
-    /// The kernel reports an error, also if there is none.
+    /// The kernel reports an error, also if there is no such bearer.
     pub fn remove(&self, key: u64) -> io::Result<()> {
         self.bearers.delete(&key.to_ne_bytes()).map_err(as_io)
     }
@@ -124,7 +124,7 @@ impl KernelGateway {
     /// Removes a bearer's meters.
     ///
     /// # Errors
-    /// The kernel reports an error, also if it has none.
+    /// The kernel reports an error, also if the bearer has no meters.
     pub fn unmeter(&self, key: u64) -> io::Result<()> {
         self.metered.delete(&key.to_ne_bytes()).map_err(as_io)
     }
@@ -164,7 +164,7 @@ impl KernelGateway {
         let key = u32::from(number).to_ne_bytes();
         let before = self.paths.lookup(&key, MapFlags::ANY).map_err(as_io)?;
         if before.is_some_and(|before| before[..PATH_PORT] == value[..PATH_PORT]) {
-            // A path that returns keeps its last port.
+            // The addresses are unchanged, so the path keeps the port through which its packets last left.
             return Ok(());
         }
         let put = self.paths.update(&key, &value, MapFlags::ANY);

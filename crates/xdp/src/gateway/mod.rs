@@ -1,7 +1,7 @@
 //! A mobile gateway's fast path inside the kernel: XDP programs look bearers up in maps (ebpf/xdp_gateway.bpf.c), and
 //! pass undecided frames up to the process.
 //!
-//! It is built with feature `xdp`; without it, making one returns an error.
+//! The module needs feature `xdp`; in builds without the feature, [`KernelGateway::new`] returns an error.
 
 #[cfg(feature = "xdp")]
 mod constants;
@@ -68,10 +68,10 @@ mod without {
     pub enum KernelGateway {}
 
     impl KernelGateway {
-        /// Returns the missing feature.
+        /// Returns an error that names the missing feature.
         ///
         /// # Errors
-        /// It always fails.
+        /// The function always fails.
         pub fn new(_: GatewaySettings, _: usize) -> Result<Self, Error> {
             Err(Error::missing(
                 "a gateway in the kernel",
@@ -82,7 +82,7 @@ mod without {
         /// Adds or replaces a bearer.
         ///
         /// # Errors
-        /// It cannot be called.
+        /// The function cannot be called, because no value of this type exists in this build.
         pub fn set(&self, _: u64, _: KernelBearer) -> io::Result<()> {
             match *self {}
         }
@@ -90,7 +90,7 @@ mod without {
         /// Removes a bearer.
         ///
         /// # Errors
-        /// It cannot be called.
+        /// The function cannot be called, because no value of this type exists in this build.
         pub fn remove(&self, _: u64) -> io::Result<()> {
             match *self {}
         }
@@ -98,7 +98,7 @@ mod without {
         /// Sets the meters of a bearer.
         ///
         /// # Errors
-        /// It cannot be called.
+        /// The function cannot be called, because no value of this type exists in this build.
         pub fn meter(&self, _: u64, _: [u32; 2]) -> io::Result<()> {
             match *self {}
         }
@@ -106,7 +106,7 @@ mod without {
         /// Removes a bearer's meters.
         ///
         /// # Errors
-        /// It cannot be called.
+        /// The function cannot be called, because no value of this type exists in this build.
         pub fn unmeter(&self, _: u64) -> io::Result<()> {
             match *self {}
         }
@@ -114,7 +114,7 @@ mod without {
         /// Restarts a meter.
         ///
         /// # Errors
-        /// It cannot be called.
+        /// The function cannot be called, because no value of this type exists in this build.
         pub fn set_meter(&self, _: u32, _: u64) -> io::Result<()> {
             match *self {}
         }
@@ -122,7 +122,7 @@ mod without {
         /// Sets the addresses of the path with this index.
         ///
         /// # Errors
-        /// It cannot be called.
+        /// The function cannot be called, because no value of this type exists in this build.
         pub fn set_path(&self, _: u16, _: IpAddr, _: IpAddr) -> io::Result<()> {
             match *self {}
         }

@@ -23,14 +23,15 @@ pub(super) struct Mapped<A> {
 
 // SAFETY: the memory belongs to no thread, and is only touched by atomic operations.
 unsafe impl<A: Atomic> Send for Mapped<A> {}
-// SAFETY: as above.
+// SAFETY: the memory is only accessed by atomic operations.
 unsafe impl<A: Atomic> Sync for Mapped<A> {}
 
 impl<A: Atomic> Mapped<A> {
     /// Maps the first `count` integers of a map into memory. The values of the map have to contain at least as many.
     pub fn of(map: &MapHandle, count: usize) -> io::Result<Self> {
         let (len, flags) = (count * size_of::<A>(), ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: a fresh mapping at an address the kernel chooses overlaps nothing, and is used within its length only.
+        // SAFETY: the kernel chooses the address of the new mapping, so the mapping overlaps nothing. It is used only
+        // within its length.
         let base = unsafe { mmap(null_mut(), len, flags, MapFlags::SHARED, map.as_fd(), 0) }?;
         let first = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("address 0"))?;
         Ok(Self { first, count })
@@ -38,14 +39,16 @@ impl<A: Atomic> Mapped<A> {
 
     /// Returns the integer at an index; none after the last.
     pub fn get(&self, index: usize) -> Option<&A> {
-        // SAFETY: the number lies in the mapping, which begins at a page, had zeroes at first, and lives as long as this.
+        // SAFETY: the integer is within the mapping. The mapping begins at a page, was initialised with zeroes, and
+        // lives as long as `self`.
         (index < self.count).then(|| unsafe { self.first.add(index).as_ref() })
     }
 }
 
 impl<A> Drop for Mapped<A> {
     fn drop(&mut self) {
-        // SAFETY: this is the range that `mmap` gave, unmapped once; references into it do not outlive this.
+        // SAFETY: `mmap` returned this range, which is unmapped only here. References into the range do not outlive
+        // `self`.
         let _ = unsafe { munmap(self.first.as_ptr().cast(), self.count * size_of::<A>()) };
     }
 }

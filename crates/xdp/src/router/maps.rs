@@ -19,7 +19,7 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_router.bpf.o
 const WHAT: &str = "a router in the kernel";
 /// Maximum number of IPv6 routes in the kernel; memory is allocated per route.
 const MOST_V6: u32 = 1 << 20;
-/// Length of the field before an address that contains the prefix length, in bytes.
+/// Length in bytes of the prefix length, which precedes the address in a key.
 const LENGTH_BYTES: usize = 4;
 /// Number of entries per value of the IPv4 maps, and number of values in the first level: together one entry for each
 /// value of the first 24 address bits.
@@ -27,7 +27,7 @@ const ENTRIES: usize = 1 << 8;
 const FIRST_V4: usize = 1 << 16;
 /// Size of `struct outcomes` in the program, one count for each outcome.
 const OUTCOMES_BYTES: u32 = 10 * 8;
-/// Size of the ring for frames of one interface that wait for the process: 512 of them.
+/// Size in bytes of the ring in which frames of one interface wait for the process: space for 512 frames.
 const UP_BYTES: u32 = 2 << 20;
 
 /// A map, and its integers in the memory of this process.
@@ -107,7 +107,7 @@ impl KernelRouter {
                     ))
                 })
             }
-            // A missing route is already removed.
+            // Removing a route that does not exist is no error.
             None => match self.routes_v6.delete(&key) {
                 Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
                 taken => taken.map_err(as_io),
@@ -226,12 +226,12 @@ fn shown<A: Atomic>(name: &str, numbers: usize, values: usize) -> Result<Shown<A
     Ok(Shown { map, numbers })
 }
 
-/// Writes an entry if its value changes. Most values do not, and programs on all CPUs read the entries.
+/// Writes an entry only if its value changes: most values stay the same, and programs on all CPUs read the entries.
 fn set_entry(entries: &Mapped<AtomicU16>, index: usize, bits: u16) {
     if let Some(it) = entries.get(index)
         && it.load(Ordering::Relaxed) != bits
     {
-        // Release: a reader that finds a block finds it filled.
+        // Release ordering: a reader that finds the index of a block also sees the block's entries.
         it.store(bits, Ordering::Release);
     }
 }

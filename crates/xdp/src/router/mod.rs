@@ -1,7 +1,7 @@
 //! A router's fast path inside the kernel: XDP programs look destinations up in maps (ebpf/xdp_router.bpf.c), and pass
 //! undecided frames up to the process.
 //!
-//! It is built with feature `xdp`; without it, making one returns an error.
+//! The module needs feature `xdp`; in builds without the feature, [`KernelRouter::new`] returns an error.
 
 #[cfg(feature = "xdp")]
 mod map_memory;
@@ -19,7 +19,7 @@ pub const MOST_INTERFACES: usize = 64;
 /// The router's settings for one port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RouterInterface {
-    /// Its MAC address.
+    /// MAC address of the port.
     pub mac: [u8; 6],
     /// Longest IP packet that may leave, bytes.
     pub mtu: u16,
@@ -56,10 +56,10 @@ mod without {
     pub enum KernelRouter {}
 
     impl KernelRouter {
-        /// Returns the missing feature.
+        /// Returns an error that names the missing feature.
         ///
         /// # Errors
-        /// It always fails.
+        /// The function always fails.
         pub fn new(_: RouterSettings, _: usize) -> Result<Self, Error> {
             Err(Error::missing(
                 "a router in the kernel",
@@ -80,7 +80,7 @@ mod without {
         /// Sets the next hop of an IPv6 route.
         ///
         /// # Errors
-        /// It cannot be called.
+        /// The function cannot be called, because no value of this type exists in this build.
         pub fn set_v6(&self, _: Ipv6Addr, _: u8, _: Option<u32>) -> io::Result<()> {
             match *self {}
         }
@@ -103,7 +103,7 @@ mod without {
         /// Returns the program for frames that enter through a port, without an interface.
         ///
         /// # Errors
-        /// It cannot be called.
+        /// The function cannot be called, because no value of this type exists in this build.
         pub fn dry_run(&self, _: usize) -> Result<DryRun, Error> {
             match *self {}
         }

@@ -18,7 +18,7 @@ const WHAT: &str = "a switch in the kernel";
 const RULE_BYTES: usize = 2 * 8 * WORDS + 3 * 4 + 2 * 6;
 /// Number of counts in `struct outcomes` of the program.
 const OUTCOMES: usize = 4;
-/// Size of the ring for frames of one interface that wait for the process: 512 of them.
+/// Size in bytes of the ring in which frames of one interface wait for the process: space for 512 frames.
 const UP_BYTES: u32 = 2 << 20;
 
 /// The switch's maps in the kernel; they are freed with the last program and process that has them open.
@@ -34,8 +34,8 @@ pub struct KernelSwitch {
 }
 
 impl KernelSwitch {
-    /// Makes maps for `ports` ports with these rules, in order of precedence. `reads_headers` is true if they match
-    /// more than the port and MAC addresses.
+    /// Makes maps for `ports` ports with these rules, in order of precedence. `reads_headers` is true if the rules
+    /// match more than the port and MAC addresses.
     ///
     /// # Errors
     /// There are more ports or rules than the programs support, or the machine lacks something.

@@ -1,7 +1,7 @@
 //! Rules of a switch inside the kernel: XDP programs apply the first matching rule (ebpf/xdp_switch.bpf.c), and pass
 //! undecided frames up to the process.
 //!
-//! It is built with feature `xdp`; without it, making one returns an error.
+//! The module needs feature `xdp`; in builds without the feature, [`KernelSwitch::new`] returns an error.
 
 #[cfg(feature = "xdp")]
 mod maps;
@@ -76,10 +76,10 @@ mod without {
     pub enum KernelSwitch {}
 
     impl KernelSwitch {
-        /// Returns the missing feature.
+        /// Returns an error that names the missing feature.
         ///
         /// # Errors
-        /// It always fails.
+        /// The function always fails.
         pub fn new(_: &[SwitchRule], _: bool, _: usize) -> Result<Self, Error> {
             Err(Error::missing(
                 "a switch in the kernel",
@@ -95,7 +95,7 @@ mod without {
         /// Returns the program for frames that enter through a port, without an interface.
         ///
         /// # Errors
-        /// It cannot be called.
+        /// The function cannot be called, because no value of this type exists in this build.
         pub fn dry_run(&self, _: usize) -> Result<DryRun, Error> {
             match *self {}
         }

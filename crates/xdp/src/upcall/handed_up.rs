@@ -27,8 +27,8 @@ impl std::fmt::Debug for HandedUp {
 }
 
 impl HandedUp {
-    /// Opens the ring of the direction that begins at port `from`; `each` gets every frame, or none for a record
-    /// shorter than its length field. `what` is the action in error messages.
+    /// Opens the ring of the direction that begins at port `from`; `each` is called with every frame, or with none for
+    /// a record that is shorter than its length field states. `what` is the action in error messages.
     ///
     /// # Errors
     /// The machine lacks something.

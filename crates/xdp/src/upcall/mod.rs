@@ -58,10 +58,10 @@ mod without {
     pub enum HandedUp {}
 
     impl HandedUp {
-        /// Returns the missing feature.
+        /// Returns an error that names the missing feature.
         ///
         /// # Errors
-        /// It always fails.
+        /// The function always fails.
         pub fn new(
             what: &str,
             _: &dyn UpcallPrograms,

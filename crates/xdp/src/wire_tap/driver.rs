@@ -109,9 +109,9 @@ impl WireTap {
         })
     }
 
-    /// Returns the sightings since the last call, in order.
+    /// Passes the sightings since the last call to `each`, in order.
     pub fn take(&mut self, mut each: impl FnMut(Sighting)) {
-        // It fails only if the callback does.
+        // Reading the ring fails only if the callback fails.
         let _ = self.ring.consume();
         self.taken.borrow_mut().drain(..).for_each(&mut each);
     }
@@ -144,7 +144,8 @@ impl WireTap {
     }
 }
 
-/// Returns the frames received and sent by these interfaces of the calling thread's namespace since they were created.
+/// Returns the number of frames received and sent by these interfaces of the calling thread's namespace since they were
+/// created.
 fn frames_of(interfaces: &[String]) -> u64 {
     let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     let rows = table.lines().filter_map(|row| row.split_once(':'));

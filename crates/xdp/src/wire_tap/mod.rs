@@ -1,11 +1,11 @@
-//! Observes measurement packets on the links of a device: programs at trace points of the kernel record when each one
-//! enters or leaves. All attachments end with the process, however it ends.
+//! Observes measurement packets on the links of a device: programs at trace points of the kernel record when each
+//! packet enters or leaves the device. All attachments end with the process, however it ends.
 //!
 //! A link is a veth pair. Frames of every sender that uses the kernel's queueing are visible (the kernel's own bridge
 //! and routing, ordinary sockets). Frames of senders that bypass it (AF_XDP, packet sockets that bypass queueing) are
 //! visible unless the receiving end has an XDP program. Frames that XDP programs redirect are invisible.
 //!
-//! It is built with feature `xdp`; without it, starting returns an error.
+//! The module needs feature `xdp`; in builds without the feature, starting returns an error.
 
 use serde::{Deserialize, Serialize};
 
@@ -63,10 +63,10 @@ mod without {
     pub enum WireTap {}
 
     impl WireTap {
-        /// Returns the missing feature.
+        /// Returns an error that names the missing feature.
         ///
         /// # Errors
-        /// It always fails.
+        /// The function always fails.
         pub fn start(_: &[String], _: u32) -> Result<Self, Error> {
             Err(Error::missing(
                 "watching wires",

@@ -66,7 +66,7 @@ fn forged_segments_from_outside_do_not_end_a_connection() {
     ] {
         let (mut nat, outside) = open();
         let forged = segment(from, outside, flags, numbers, b"");
-        // It is translated whatever its number is (RFC 7857 section 2.2): the host checks it.
+        // The segment is translated whatever its sequence number is (RFC 7857 section 2.2): the host checks the number.
         assert!(at(&mut *nat, &forged, 0, 500 * *SECOND).is_some());
         let found = is_open(&mut *nat, outside, 900);
         assert!(found, "{from:?} {flags} {numbers:?}");
@@ -87,7 +87,7 @@ fn resets_after_stray_segments_do_not_end_the_connection() {
         let answer = segment(INSIDE, ([192, 0, 2, 66], 6666), flags, numbers, b"");
         assert!(out(&mut *nat, &answer).is_some());
         assert!(is_open(&mut *nat, outside, 900));
-        // It does not refresh the mapping either.
+        // The reply does not refresh the mapping either.
         assert!(at(&mut *nat, &answer, 1, 900 * *SECOND).is_some());
         assert!(!is_open(&mut *nat, outside, 1100));
     }

@@ -17,7 +17,7 @@ fn a_host_at_its_mapping_limit_waits_for_a_timeout() {
     }
     assert!(out(&mut *nat, &udp(greedy, 3)).is_none());
     assert!(out(&mut *nat, &packet(Kind::Tcp, (greedy, 3), (PEER, 53), b"")).is_none());
-    // Its mappings stay, and others are not affected.
+    // The mappings of the host with too many flows stay, and other hosts are not affected.
     assert!(out(&mut *nat, &udp(greedy, 2)).is_some());
     assert!(out(&mut *nat, &udp(modest, 3)).is_some());
     let refused = nat

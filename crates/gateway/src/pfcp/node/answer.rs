@@ -33,7 +33,7 @@ impl Node {
                 let kind = MessageType::VERSION_NOT_SUPPORTED;
                 return Writer::message(kind, None, sequence).finish().ok();
             }
-            // A sender of a wrong length could not parse the response (section 7.6.2).
+            // A sender that writes a wrong length could not parse the response (section 7.6.2).
             Err(_) => {
                 self.counts.add(Counted::Unreadable, 1);
                 return None;
@@ -162,7 +162,7 @@ impl Node {
         writer
     }
 
-    /// Detects that a peer has restarted: its sessions end.
+    /// Detects a restart of a peer, and then ends the peer's sessions.
     fn heard(&mut self, message: &Message<'_>, from: IpAddr, control: &mut Control) {
         let stamp = element(message, ElementType::RECOVERY_TIME_STAMP);
         let stamp = stamp.ok().flatten().and_then(|e| e.u32().ok());

@@ -83,9 +83,9 @@ impl Node {
         messages
     }
 
-    /// Returns the requests of this node that are due, with their destinations. They are retransmissions, and new
-    /// requests as far as the peer has answered earlier ones. Call this again after a response, which makes space for
-    /// more.
+    /// Returns the requests of this node that are due, with their destinations: retransmissions first, and then new
+    /// requests as far as the window allows. A response makes space in the window, so this function is called again
+    /// after each response.
     pub fn due(&mut self, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
         let (mut messages, mut given_up) = (Vec::new(), 0);
         let again = (self.terms.response_time, self.terms.repeats);
@@ -174,7 +174,7 @@ impl Node {
         }
     }
 
-    /// Notifies the control plane of packets buffered for a forwarding rule, if it still buffers them.
+    /// Notifies the control plane of packets buffered for a forwarding rule, if the rule still buffers packets.
     fn tell_of_downlink(&mut self, seid: u64, rule: u32) {
         let Some(session) = self.sessions.get(&seid) else {
             return;

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use taut_wire::pfcp::{Cause, ElementType, FTeid, Message, MessageType, NodeId, Seid, Writer};
 
-/// The number of attempts to find a free identifier; with four million identifiers in use, one attempt in a thousand
-/// hits one of them.
+/// The number of attempts to find a free identifier. With four million identifiers in use, one attempt in a thousand
+/// chooses a used one.
 const TRIES: usize = 32;
 
 /// Chooses tunnel identifiers that neither the table nor pending sessions use.
@@ -140,7 +140,7 @@ impl Node {
         let done = clear(&session, control);
         let mut reports = Vec::new();
         if done.is_ok() {
-            // Packets still being processed are counted as well.
+            // Packets that are still being processed count in the last reports as well.
             let _ = control.settle();
             reports = session.last_reports(moment);
             let gone = self.sessions.remove(&seid);

@@ -43,7 +43,7 @@ pub(super) struct Detections {
 }
 
 impl Detections {
-    /// Adds a rule to its tunnel or user. `users` are those that the rule itself names.
+    /// Adds a rule to its tunnel or user. `users` are the users that the rule itself names.
     pub(super) fn add(
         &mut self,
         id: u16,
@@ -56,11 +56,12 @@ impl Detections {
             return Err(Refusal::rule(FailedRule::Pdr(id)));
         }
         let list = self.of_match.entry(matched).or_default();
-        // No rule after one that matches all packets is evaluated.
+        // A rule that matches all packets hides all later rules.
         if list.last().is_some_and(|(_, last, _)| last.takes_all()) {
             return Ok(());
         }
-        // The product of rules and tunnels may be large, so the limit is checked first.
+        // The number of bearers may be as large as the product of rules and tunnels, so the limit is checked before a
+        // bearer is added.
         self.bearers += 1;
         if list.len() == MOST_CHOICES || self.bearers > self.most_bearers {
             return Err(Refusal::new(Cause::NO_RESOURCES));
@@ -102,7 +103,7 @@ impl Followed {
         };
         self.bearers.insert(matched, classifying);
         let classifier = Classifier(list.into_iter().map(|(_, choice, _)| choice).collect());
-        // An unchanged classifier stays the one that workers have.
+        // An unchanged classifier is not replaced: workers keep the one that they have.
         let classifier = match before {
             Some(before) if *before.classifier == classifier => Arc::clone(&before.classifier),
             _ => Arc::new(classifier),

@@ -1,4 +1,4 @@
-//! The derivation of a session's bearers from its rules, and the changes that bring them into the table.
+//! The derivation of a session's bearers from its rules, and the changes that put the bearers into the table.
 //!
 //! A bearer is made for each tunnel and for each user's address. Its packets are classified if several detection rules
 //! apply to that tunnel or address, or if a rule has filters, QoS flows, usage or buffering. The matching rule of the
@@ -78,7 +78,8 @@ impl Session {
                 return Err(failed);
             }
             let its_matches = pdr.matches();
-            // A rule for some flows may name neither tunnel nor user; it then applies to those of its session.
+            // A rule for some flows may name neither a tunnel nor a user; it then applies to all tunnels and users of
+            // its session.
             let matches = match &its_matches[..] {
                 [] if pdr.is_from_network() => &all_users,
                 [] if pdr.filters != Filters::default() => &all_tunnels,
@@ -151,7 +152,7 @@ impl Session {
             } else {
                 qer.downlink_closed
             };
-            // A rule without a mark says 0, which a rule with a mark overrides.
+            // An enforcement rule without a mark has the value 0; the mark of another rule takes precedence.
             qfi = qfi.filter(|qfi| *qfi != 0).or(qer.qfi).or(qfi);
         }
         let action = Self::forwarding(far_id, far, qfi, is_tunnel, own)?;

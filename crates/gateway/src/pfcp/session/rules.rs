@@ -19,10 +19,10 @@ const APPLY_DROP: u8 = 1;
 pub(super) const APPLY_FORWARD: u8 = 2;
 pub(super) const APPLY_BUFFER: u8 = 4;
 pub(super) const NOTIFY: u8 = 8;
-/// Unit of the downlink data notification delay (section 8.2.28).
+/// The unit of the downlink data notification delay (section 8.2.28).
 const DELAY_UNIT: Duration = Duration::from_millis(50);
 
-/// Packet detection rule.
+/// A packet detection rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Pdr {
     pub(super) precedence: u32,
@@ -39,7 +39,7 @@ pub(super) struct Pdr {
     pub(super) urrs: BTreeSet<u32>,
 }
 
-/// Forwarding action rule.
+/// A forwarding action rule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Far {
     pub(super) action: u8,
@@ -47,7 +47,7 @@ pub(super) struct Far {
     pub(super) bar: Option<u8>,
 }
 
-/// Buffering action rule.
+/// A buffering action rule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Bar {
     /// The time from the first buffered packet to its report.
@@ -56,13 +56,13 @@ pub(super) struct Bar {
     pub(super) packets: Option<u8>,
 }
 
-/// QoS enforcement rule: its gates, its mark, and its maximum bit rates. Guaranteed bit rates reserve nothing.
+/// A QoS enforcement rule: its gates, its mark, and its maximum bit rates. Guaranteed bit rates have no effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Qer {
     pub(super) qfi: Option<u8>,
     pub(super) uplink_closed: bool,
     pub(super) downlink_closed: bool,
-    /// The maximum bit rates. Control planes write 0 for an unlimited rate; it is stored as none.
+    /// The maximum bit rates. Control planes write 0 for an unlimited rate, which is stored as none.
     pub(super) uplink_kbps: Option<NonZeroU64>,
     pub(super) downlink_kbps: Option<NonZeroU64>,
 }

@@ -129,7 +129,7 @@ fn spans(events: &[Event], end: u64) -> (u64, Option<String>) {
             What::Exit => {
                 open.pop();
             }
-            // The event takes at least the time of its trace; its end is not traced.
+            // The trace has no end of such an event. The event lasts at least as long as its own tracing.
             What::Moment(name) if open.is_empty() && task.is_none() => open.push(name.clone()),
             What::Moment(_) | What::Lost => {}
             // The CPU returns to the loop's own thread, or switches to another.

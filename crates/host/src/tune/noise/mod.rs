@@ -1,8 +1,8 @@
 //! The machine's own noise on a CPU: the interruptions of a busy loop, their frequency, length and cause.
 //!
 //! A loop on each CPU reads the time-stamp counter and stores every gap. The kernel's trace points, on the same clock,
-//! show the kernel's activity; a gap without any is caused below the kernel. Without root only the kernel's counters
-//! before and after are available, and the causes of single gaps remain unknown.
+//! show the kernel's activity; a gap without such activity is caused below the kernel. Without root only the kernel's
+//! counters before and after the measurement are available, and the causes of single gaps remain unknown.
 
 mod causes;
 mod peers;
@@ -326,8 +326,8 @@ mod tests {
         // A separate thread measures, because it must not run on the measured CPU.
         let heard = thread::spawn(move || {
             let mut heard = listen(&plan(200), &never).unwrap();
-            // If other programs keep the CPU busy, all interrupts hit them, so this repeats until the loop has had some
-            // time.
+            // If other programs keep the CPU busy, all interrupts hit those programs. The measurement is therefore
+            // repeated until the loop itself has run for some time.
             let own_seconds = |heard: &Heard| {
                 let it = &heard.cpus[0].interruptions;
                 it.seconds * (1.0 - it.share)

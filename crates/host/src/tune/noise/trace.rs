@@ -1,7 +1,7 @@
 //! Traces the kernel's activity on a CPU by its own trace points, in ticks of the time-stamp counter.
 //!
-//! It uses a separate trace instance, so other users' tracing is not changed (Linux, Documentation/trace/ftrace.rst).
-//! If tracefs is not mounted, it is opened without a mount point, so nothing remains.
+//! Each trace uses a separate trace instance, so other users' tracing is not changed (Linux,
+//! Documentation/trace/ftrace.rst). If tracefs is not mounted, it is opened without a mount point, so no mount remains.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};

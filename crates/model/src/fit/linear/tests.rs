@@ -149,7 +149,7 @@ fn leave_one_out_errors_agree_with_refitting_without_each_run() {
 
 #[test]
 fn criteria_are_twice_the_negative_log_likelihood_and_a_penalty() {
-    // Norris, from its certified residual sum of squares 26.6173985294224.
+    // The expected criteria are computed from Norris's certified residual sum of squares, 26.6173985294224.
     let criteria = norris().criteria.unwrap();
     let n = 36.0_f64;
     let minus_two_log = n * ((std::f64::consts::TAU * 26.6173985294224 / n).ln() + 1.0);
@@ -185,7 +185,7 @@ fn intervals_cover_as_often_as_they_claim() {
             let (at, seen) = (fit.predict(&[1.0, 150.0]).unwrap(), measure(150.0));
             new_run += u32::from(at.low <= seen && seen <= at.high);
         }
-        // 900 expected, standard deviation 9.5.
+        // 900 of the intervals are expected to cover the true value, with a standard deviation of 9.5.
         assert!((865..935).contains(&slope), "{spread:?}: {slope}");
         assert!((865..935).contains(&new_run), "{spread:?}: {new_run}");
     }

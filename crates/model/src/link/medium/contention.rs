@@ -9,7 +9,8 @@ use crate::link::wlan::{Line, line_of};
 use fastrand::Rng;
 use std::collections::VecDeque;
 
-/// Time before a packet's arrival from which other stations are simulated, ns: several transmissions of each station.
+/// Length of the time before a packet's arrival for which other stations are simulated, ns. In this time each station
+/// transmits several times.
 const MADE_UP_NS: u64 = 20_000_000;
 /// Maximum number of other stations.
 const MOST_STATIONS: u32 = 64;
@@ -56,8 +57,8 @@ pub(super) struct Contention {
     pub(super) current: Option<OnAir>,
 }
 
-/// Returns whether a station has a frame to send at that time: a direction if one of its packets has arrived, any other
-/// station always.
+/// Returns whether a station has a frame to send at that time. The station of a direction has one if a packet of the
+/// direction has arrived; any other station always has one.
 pub(super) fn takes_part(number: usize, queues: &[VecDeque<Waiting>; 2], at_ns: u64) -> bool {
     let has_come = |queue: &VecDeque<Waiting>| queue.front().is_some_and(|it| it.since_ns <= at_ns);
     queues.get(number).is_none_or(has_come)

@@ -29,8 +29,8 @@ fn runs(processor: &Processor) -> Replicated {
     replicate(processor, PACKETS, RUNS, 1).unwrap()
 }
 
-/// Returns whether `wanted` is within the interval of the runs, widened by half of it on either side. One in twenty 95
-/// % intervals misses, and the tests use more than twenty.
+/// Checks that `wanted` is within the interval of the runs, widened by half of its length on either side. One in twenty
+/// 95 % intervals misses, and the tests use more than twenty.
 #[track_caller]
 fn within(found: Option<taut_measure::Interval>, wanted: f64, rounding: f64) {
     let found = found.unwrap();
@@ -141,7 +141,7 @@ fn batches_that_come_at_once_agree_with_burke() {
 
 #[test]
 fn a_short_ring_loses_what_the_closed_forms_say() {
-    // Slots of the ring plus the packet in service.
+    // The K of M/M/1/K counts the slots of the ring and the packet in service.
     for (load, ring) in [(0.8, 3), (1.0, 7), (1.5, 15)] {
         let found = runs(
             &poisson(load * 1e6, exponential(1_000.0))
@@ -168,7 +168,8 @@ fn a_short_ring_loses_what_the_closed_forms_say() {
 
 #[test]
 fn a_drain_timer_spreads_latency_evenly_over_its_period() {
-    // docs/explanation/buffering-and-latency.md: T / 2 on average, standard deviation T / sqrt(12).
+    // By docs/explanation/buffering-and-latency.md, the delay has a mean of T / 2 and a standard deviation of
+    // T / sqrt(12).
     let arrivals = Arrivals::constant(100_000.0).unwrap();
     let full = Flush::Full {
         packets: 32,
@@ -206,7 +207,7 @@ fn a_drain_timer_spreads_latency_evenly_over_its_period() {
 
 #[test]
 fn the_first_packet_of_a_full_send_batch_waits_longest() {
-    // 2 Mpkt/s, 32 buffered: the first waits for 31 more, the last for none.
+    // At 2 Mpkt/s with 32 buffered packets, the first packet waits for 31 more packets, and the last one for none.
     let arrivals = Arrivals::constant(2e6).unwrap();
     let full = Flush::Full {
         packets: 32,
@@ -256,7 +257,8 @@ fn larger_batches_at_high_load_reduce_the_cost_per_packet() {
 
 #[test]
 fn packets_that_are_sent_together_leave_one_after_the_other() {
-    // 32 at 1 Mpkt/s and 100 ns on the wire each: the first waits for 31 arrivals, the last for 31 departures.
+    // With 32 buffered packets at 1 Mpkt/s and 100 ns on the wire each, the first packet waits for 31 arrivals and the
+    // last for 31 departures.
     let arrivals = Arrivals::constant(1e6).unwrap();
     let full = Flush::Full {
         packets: 32,
@@ -345,8 +347,8 @@ proptest! {
 #[test]
 fn an_interrupted_observer_receives_returned_packets_late() {
     // Random pauses of m = 8 us on average, 2,500 a second, and lonely packets with 10 us of transit. A packet is sent
-    // while the observer runs. At its return, the observer is away with probability a/(1 + a) (1 - exp(-(1 + a) 10/8)),
-    // a = 0.02, for m more on average.
+    // while the observer runs. At its return, the observer is interrupted with probability a/(1 + a) (1 - exp(-(1 + a)
+    // 10/8)), where a = 0.02. The packet then waits for m more on average.
     let away = Vacations::none()
         .with_random(2_500.0, exponential(8_000.0))
         .unwrap();
@@ -362,9 +364,9 @@ fn an_interrupted_observer_receives_returned_packets_late() {
 
 #[test]
 fn recorded_interruptions_stop_observer_and_device_at_the_same_time() {
-    // The observer is away for 100 us of each ms. Packets are due each us and take 10 us of transit; delayed ones are
-    // sent together. Only those in transit when the interruption begins are received late, 1 % of all, after 100 to 109
-    // us.
+    // The observer is interrupted for 100 us of each ms. The intended send times are 1 us apart, and packets take 10 us
+    // of transit; delayed packets are sent together. Only those in transit when the interruption begins are received
+    // late, 1 % of all, after 100 to 109 us.
     let pauses = [(300_000.0, 100_000.0)];
     let recorded = Vacations::none().with_recorded(&pauses, 1e6).unwrap();
     let alone = Processor::new(Arrivals::constant(1e6).unwrap(), constant(0.0))
@@ -381,7 +383,8 @@ fn recorded_interruptions_stop_observer_and_device_at_the_same_time() {
     assert_eq!(latency.quantile(0.5), Some(10_000));
     let of = |q: f64| latency.quantile(q).unwrap();
     assert!(of(0.989) < 10_100 && of(0.992) > 99_000 && of(1.0) < 110_500);
-    // The device is away at the same time. No packet is sent then, so it delays only the packets about to leave.
+    // The device is interrupted at the same time as the observer. No packet is sent in this time, so the device delays
+    // only the packets that are about to leave.
     let both = runs(&observed.with_vacations(recorded.clone())).latency;
     let share = |histogram: &LatencyHistogram| {
         let late = histogram.iter().filter(|bin| bin.low_ns > 10_500);
@@ -392,7 +395,7 @@ fn recorded_interruptions_stop_observer_and_device_at_the_same_time() {
         "{}",
         share(&both)
     );
-    // On its own it delays all packets due at that time.
+    // Without the observer, the device delays all packets that arrive during its interruption.
     let device = runs(&alone.with_vacations(recorded)).latency;
     assert!((share(&device) - 0.1).abs() < 0.002, "{}", share(&device));
 }

@@ -87,7 +87,7 @@ impl Session {
     }
 
     fn greet(&mut self, version: u8, xid: u32, mut reader: Reader<'_>) -> Result<(), Over> {
-        // Without a list, the version is the highest one, and all lower ones are supported as well.
+        // Without a list of versions, the peer supports the version in the header and all lower versions.
         let mut speaks = version >= VERSION;
         if let (Ok(1), Ok(length), Ok(bits)) = (reader.u16(), reader.u16(), reader.u32()) {
             speaks = length >= 8 && bits >> VERSION & 1 == 1;

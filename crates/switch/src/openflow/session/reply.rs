@@ -103,7 +103,7 @@ impl Reply<'_> {
         });
     }
 
-    /// Reports the number of rules of each table.
+    /// Reports the number of rules and of lookups of each table.
     pub(super) fn rules_of_tables(&mut self, plant: &Plant<'_>) {
         let mut active = [0_u32; TABLES as usize];
         for (_, kept) in plant.control.rules() {
@@ -112,14 +112,14 @@ impl Reply<'_> {
             }
         }
         for (table, many) in (0..).zip(active) {
-            // Lookups are not counted.
+            let (looked_up, matched) = plant.facts.table_counts[usize::from(table)].read();
             self.entry(|writer| {
                 writer
                     .u8(table)
                     .zeros(3)
                     .u32(many)
-                    .u64(u64::MAX)
-                    .u64(u64::MAX);
+                    .u64(looked_up)
+                    .u64(matched);
             });
         }
     }
@@ -148,7 +148,8 @@ impl Reply<'_> {
     /// Reports the features of groups.
     pub(super) fn abilities_of_groups(&mut self) {
         self.entry(|writer| {
-            // All four types are supported; so are weights and the liveness of ports. Actions are bits by number.
+            // All four group types are supported, and so are weights and the liveness of ports. The actions are bits by
+            // action number.
             writer.u32(0b1111).u32(0b0011);
             (0..4).for_each(|_| {
                 writer.u32(MOST_GROUPS as u32);
@@ -163,7 +164,8 @@ impl Reply<'_> {
     /// Reports the features of meters.
     pub(super) fn abilities_of_meters(&mut self) {
         self.entry(|writer| {
-            // Meters have drop bands; rates in kbit/s and packets, with bursts and statistics; one band.
+            // Meters support drop bands, rates in kbit/s and in packets, bursts, and statistics; each meter has one
+            // band.
             writer
                 .u32(MOST_METERS as u32)
                 .u32(1 << 1)
