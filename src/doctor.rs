@@ -11,8 +11,8 @@ use taut_port::{Backend, PortError, backends};
   taut doctor
   taut doctor --json | jq -r '.checks[] | select(.verdict == \"missing\") | .mend'
 
-Changes nothing, and listens to one CPU for a second. Ends with code 3 if something is missing; what works and could be
-better is told and changes no code.")]
+Changes nothing; measures the interruptions of one CPU for a second. Ends with code 3 if something is missing. Settings
+that work but could be better are reported and do not change the exit code.")]
 pub struct Arguments {
     /// Print JSON
     #[arg(long)]

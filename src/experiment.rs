@@ -36,8 +36,8 @@ enum What {
   taut experiment replicate-all --quick
   taut experiment replicate-all --out results/replication lange-fig3 lange-fig4
 
-Experiments that are there and whole are left alone, interrupted ones go on: after Ctrl-C the same command goes on. The page is
-DIR/index.html, beside it replication.md and replication.json; NAME.log has what an experiment said.")]
+Complete experiments are kept, and interrupted ones are resumed: after Ctrl-C, repeat the command. The page is
+DIR/index.html, next to replication.md and replication.json; NAME.log has the output of an experiment.")]
     ReplicateAll {
         /// Names of reference experiments (default: all)
         names: Vec<String>,

@@ -55,8 +55,8 @@ enum What {
   taut probe server
   ip netns exec far taut probe server --bind 192.0.2.2:8621 --json
 
-Answers whoever asks, with as many bytes as were asked with, and nothing but well-formed probes. Ctrl-C ends
-it with a summary.")]
+Replies to every well-formed probe with a packet of the same size, and to nothing else. Ctrl-C ends the server
+with a summary.")]
 struct Server {
     /// Address and port to receive probes at (default: port 8621 of all addresses, IPv6 and IPv4)
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -78,8 +78,8 @@ struct Server {
   taut probe client [2001:db8::2]:9000 --count 100 --repetitions 6 --json
   taut probe client 192.0.2.2 --search-rate --repetitions 5
 
-Needs `taut probe server` at the other end. Probes are UDP datagrams of ordinary sockets, sent when they are
-due whatever has come back by then. Ends with code 1 if nothing came back.")]
+Needs `taut probe server` at the other end. Probes are UDP datagrams of ordinary sockets, sent at their
+intended times regardless of replies. Ends with code 1 if no reply arrived.")]
 struct Client {
     /// Host or address of the server, with a port unless that is 8621
     server: String,

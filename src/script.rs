@@ -15,10 +15,10 @@ use taut_sys::Clock;
 #[command(
     after_help = "Example:  taut script examples/lua/udp_throughput.lua --port memif:/run/a.sock,role=client -- 1M 64
 
-The script is LuaJIT's Lua 5.1; docs/reference/lua.md describes the table `taut` that it finds, and
-examples/lua has scripts to start from. It cannot reach files, other programs or the network except
-through the ports given here, unless --trust is. Ctrl-C ends traffic and lets the script print its results;
-what has not ended a second later is ended, and two seconds later the process. Exit code 2: the script failed (file, line and call are said)."
+Scripts are in Lua 5.1 (LuaJIT); docs/reference/lua.md describes the table `taut`, and examples/lua has scripts
+to start from. Without --trust, a script can access only the ports given here: no files, programs or network.
+Ctrl-C ends the traffic, and the script prints its results; a script that still runs a second later is stopped,
+and the process ends two seconds later. Exit code 2: the script failed (the error names file, line and call)."
 )]
 pub struct Arguments {
     /// Lua script

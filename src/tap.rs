@@ -22,12 +22,11 @@ use taut_xdp::wire_tap::{self, WireTap};
   taut tap --core 2 --port memif:/tmp/gen-a.sock,role=client --port memif:/tmp/dev-a.sock,role=server \\
     --port memif:/tmp/gen-b.sock,role=client --port memif:/tmp/dev-b.sock,role=server
 
-Interfaces are the device's ends of veth pairs, in the network namespace of the command; they are watched.
-Meanwhile send packets with taut generate (on af_packet with qdisc=yes where the device receives through
+Interfaces are the device's ends of veth pairs, in the network namespace of the command; the tap observes them.
+Meanwhile send packets with taut generate (on af_packet with qdisc=yes if the device receives through
 AF_XDP or XDP).
-With ports the tap stands in line: generator and device do not meet, the tap relays between them. It needs
-a core of its own, beside the generator's and the device's. Its relays add to the generator's round trip,
-not to what it says of the device.
+With ports the tap is inline: it relays packets between generator and device, and needs a core of its own.
+Relaying adds to the generator's round trip, but not to the latency that the tap reports for the device.
 Ends with code 1 if no measurement packet entered.")]
 pub struct Arguments {
     /// Interfaces of the device to watch, one or two; not with --port

@@ -25,7 +25,7 @@ const LOOK: Timespec = Timespec {
 #[command(after_help = "Example:
   taut vm chain.toml --card /run/west.sock --card /run/east.sock
 
-The machine has this program and nothing else inside; its cards are eth0 and eth1, so the file says
+The machine contains only this program; its cards are eth0 and eth1, so the file has
   ports = [\"af_packet:eth0\", \"af_packet:eth1\"]
 and its `core` is the core that the machine runs on. The machine listens on the sockets, and boots once a switch with
 vhost-user ports has connected to all of them. Ctrl-C ends it.")]

@@ -12,9 +12,9 @@ use taut_results::Mode;
   taut bench costs --only pair --points 100 --out results/pair
 
 Runs at saturation over null, pair and memif, at points drawn by --seed that fill the ranges: 0 to 10,000 cycles burnt per packet,
-1 to 10 forwarding functions, 64 to 1,518 bytes, batches of 1 to 256. The cost of a packet is what the worker's own account says,
-without interruptions; beside it stands what a cache line takes between the two cores. For each port a model is fitted to one half
-of the points and held to the other half. Ends with tables, report.html (figures, and sliders that ask the models), runs.csv for
+1 to 10 forwarding functions, 64 to 1,518 bytes, batches of 1 to 256. The cost of a packet is that in the worker's counters,
+without interruptions; the time of a cache line between the two cores is measured as well. For each port a model is fitted
+to one half of the points and checked with the other half. Ends with tables, report.html (figures, and sliders that ask the models), runs.csv for
 taut model fit, and models/PORT.toml for taut model predict.")]
 pub struct Arguments {
     #[command(flatten)]

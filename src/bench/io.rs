@@ -10,9 +10,9 @@ use taut_lab::io_cost::IoCost;
   taut bench io --quick             under a minute
   taut bench io --only null --only memif --out results/shared-memory
 
-For every port that this machine can have (null, memif, af-packet, af-xdp, ...), with dpdk-testpmd beside it: cycles burnt per
-packet are raised until the throughput declines, which tells what input and output cost; then batch sizes, latency just
-below saturation, and a walk through lists of many sizes. A trial takes 0.1 s, with --quick 0.03 s. Ends with a table,
+For every kind of port on this machine (null, memif, af-packet, af-xdp, ...), compared with dpdk-testpmd. The cycles burnt
+per packet are raised until the throughput declines, which gives the cost of input and output. Then follow batch sizes,
+latency just below saturation, and a walk through lists of many sizes. A trial takes 0.1 s, with --quick 0.03 s. Ends with a table,
 report.html and figures.")]
 pub struct Arguments {
     #[command(flatten)]

@@ -163,8 +163,8 @@ pub struct LatencyArguments {
 #[command(after_help = "Example:
   taut bench loss --device veth-bridge --size 64
 
-Loss from the most that the generator can offer down by tenths of it, until two trials in a row lose
-nothing (RFC 2544 section 26.3).")]
+The loss at the highest rate of the generator and at lower rates in steps of a tenth of it, until two
+successive trials are loss-free (RFC 2544 section 26.3).")]
 pub struct LossArguments {
     #[command(flatten)]
     common: Common,
@@ -188,8 +188,8 @@ pub struct BackToBackArguments {
   taut bench soak --device memif-idle --size 64 --rate 1M --seconds 14400
   taut bench soak --port memif:/tmp/a.sock --port memif:/tmp/b.sock --rate 100k --seconds 60 --interval 1
 
-One rate for hours (half of the throughput unless --rate says another), in constant memory: each interval
-is written as soon as it is over. Ctrl-C ends it with a complete report of what was measured until then.")]
+One rate for hours (half of the throughput unless --rate is given), in constant memory: each interval
+is written as soon as it ends. Ctrl-C ends the soak with a complete report of the intervals so far.")]
 pub struct SoakArguments {
     #[command(flatten)]
     common: Common,

@@ -14,14 +14,14 @@ use taut_results::Mode;
   taut bench switch openflow:192.0.2.1:6653 --topology wires.toml --only hops
   taut bench switch taut --amplifier taut --only amplify
 
-The generator has two ports of the switch; others are joined by cables, through which rules send packets again and again. Devices:
-  taut          its own switch over memif; cables are pairs of ports in it
-  taut-af-xdp   the same on AF_XDP sockets, between wires of the kernel
+The generator uses two ports of the switch; cables join other ports, and rules send packets through them repeatedly. Devices:
+  taut          taut's switch over memif; cables are pairs of ports in it
+  taut-af-xdp   the same on AF_XDP sockets, with veth links
   taut-in-kernel  the same by XDP programs, with rules from a file: no insertion, no qos, 63 rules at most
   openvswitch   Open vSwitch in user space, with DPDK's memif driver
   bridge        the Linux bridge, which sends from port to port: no rules, so only hops, amplify and its plain rate
-  openflow:HOST:PORT  any switch that speaks OpenFlow 1.3; all of its rules are taken out; wants --topology
-  by-hand       a switch whose rules you make: they are printed for each point, and Enter says that they are there; wants --topology
+  openflow:HOST:PORT  any switch with OpenFlow 1.3; all of its rules are removed; needs --topology
+  by-hand       a switch that you configure: the rules of each point are printed, and Enter continues; needs --topology
 Measurements, by the names that --only takes:
   hops       latency over the number of cables that packets go through: what a pass costs, by least squares
   rules      rate and latency with 1 to 100,000 rules (1,000,000 with --full), exact and by prefix, beside plain forwarding

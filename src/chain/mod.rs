@@ -32,7 +32,7 @@ use taut_live::metrics::{Exposition, SegmentView, chain_metrics};
   taut chain down edge
   taut chain manifest kubernetes chain.toml
 
-The file says which functions, between which ports, and how they are spread: placement = \"compact\" (one worker),
+The file defines the functions, the ports between which they run, and their placement: placement = \"compact\" (one worker),
 \"threads\", \"processes\" (joined by memif), \"namespaces\" (joined by veth wires, functions in the kernel where they can be) or
 \"vm\" (virtual machines, joined by a switch over vhost-user).")]
 pub struct Arguments {

@@ -19,7 +19,8 @@ use taut_traffic::messages::Transport;
   taut control controller
   taut control controller --strategy fixed --filter original --faults all     as NCSbench's
 
-Answers the plant that speaks first until Ctrl-C, and tells it then that it goes. It drives the robot of NCSbench too.")]
+Controls the first plant that sends a report, until Ctrl-C; the plant is then notified of the end. Also controls
+NCSbench's robot.")]
 pub struct Arguments {
     #[command(flatten)]
     options: LoopOptions,

@@ -27,11 +27,11 @@ use taut_traffic::probe;
   taut control run --plant-in west --controller-in east --at 10.9.0.2 --live
   taut control run --controller-in ssh://root@10.1.2.3 --at 10.1.2.3
 
-With --over, plant and controller get namespaces of their own, joined by a shared channel (a medium file), by the functions of a
-chain file, whose ports do not count, or by a switch that is not taut's, such as device:veth-ovs (Open vSwitch): it takes root. In virtual time only a shared channel can lie between, and messages are 192 bytes
-long. The last but one runs over whatever joins two network namespaces, such as a chain that `taut chain up` keeps between them; --at
-is the controller's address there. Over SSH, both have clocks of their own, so that what each way takes is not known. Ends with code 1
-if the plant fell.")]
+With --over, plant and controller get separate namespaces (root only), connected by a shared channel (a medium file), by the
+functions of a chain file (its ports are ignored), or by another switch, such as device:veth-ovs (Open vSwitch). In virtual
+time only a shared channel can connect them, and messages have 192 bytes. The last example but one uses an existing
+connection between two network namespaces, such as a chain of `taut chain up`; --at is the controller's address there. Over
+SSH both sides have separate clocks, so the delays of the two directions are unknown. Ends with code 1 if the plant fell.")]
 pub struct Arguments {
     #[command(flatten)]
     options: LoopOptions,

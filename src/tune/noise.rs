@@ -16,8 +16,8 @@ use taut_host::tune::{self, Root};
   sudo taut tune noise --cpus 1 --for 30s --compare     with oslat and cyclictest (Debian: rt-tests) taking turns
   sudo taut tune noise --cpus 1 --for 5s --gaps gaps.csv
 
-A loop on each CPU reads the clock and keeps every gap over 1 us. As root the kernel's trace points say what it did in
-each gap; without root only the kernel's counters are shown beside the gaps. Ctrl-C ends it with what was heard.")]
+A loop on each CPU reads the clock and records every gap over 1 us. As root, the kernel's trace points name the cause
+of each gap; without root, only the kernel's counters are shown. Ctrl-C ends the measurement with its results so far.")]
 pub struct Arguments {
     /// CPUs to listen on, such as 1 or 2-3,6
     #[arg(long, value_name = "LIST")]

@@ -32,14 +32,14 @@ fn origin_at(costs: &IoCosts, now: SystemTime, here: Option<&str>) -> String {
         (None, _) => "on a processor that is not named".to_owned(),
     };
     let noise = costs.taken.map_or_else(
-        || "what others took of it is not known".to_owned(),
+        || "the share of other programs is unknown".to_owned(),
         |taken| {
             let busy = if taken > MOST_TAKEN {
-                ": too much for these figures to be the machine's own"
+                ": too much for reliable figures"
             } else {
                 ""
             };
-            format!("others took {:.1} % of a core{busy}", taken * 100.0)
+            format!("other programs took {:.1} % of a core{busy}", taken * 100.0)
         },
     );
     format!(
@@ -65,7 +65,7 @@ mod tests {
         let then = moment(&costs.measured).unwrap();
         assert_eq!(
             origin_at(&costs, then + 3 * DAY, Some("A")),
-            "measured by taut bench io 3 days ago (2026-11-25T03:00:00Z) on A, with 64-byte frames; others took 3.8 % of a core: too much for these figures to be the machine's own"
+            "measured by taut bench io 3 days ago (2026-11-25T03:00:00Z) on A, with 64-byte frames; other programs took 3.8 % of a core: too much for reliable figures"
         );
         assert!(origin_at(&costs, then - DAY, Some("A")).contains("today"));
         assert!(

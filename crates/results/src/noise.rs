@@ -39,8 +39,8 @@ pub fn busy(noise: &[Noise]) -> Option<String> {
         .fold(0.0, f64::max);
     (taken > MOST_TAKEN).then(|| {
         format!(
-            "The machine was busy: others took {:.1} % of a core that was measured on. Latencies here are as much theirs as the \
-             device's; stop what else runs (taut tune noise hears it), and measure again.",
+            "The machine was busy: other programs took {:.1} % of a measured core, so the latencies include their effect. \
+             Find them with taut tune noise, stop them, and measure again.",
             taken * 100.0
         )
     })

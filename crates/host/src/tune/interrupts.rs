@@ -67,7 +67,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "timer-migration",
         group: Group::Interrupts,
         what: "Whether timers of idle CPUs move to busy ones.",
-        cost: "A CPU that polls is never idle, so it is handed the timers of those that are: interrupts that it never asked for.",
+        cost: "A CPU that polls is never idle, so the kernel gives it the timers of idle CPUs, and with them further interrupts.",
         see: "cat /proc/sys/kernel/timer_migration",
         is_applied: true,
         by_hand: "",

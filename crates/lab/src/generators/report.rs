@@ -341,7 +341,7 @@ fn draw_errors(evaluation: &Evaluation<'_>) -> Drawn {
     let figure = Figure {
         name: "errors",
         title: "Mean squared error of the gaps",
-        x_title: "mean squared error against the asked gap (ns²)",
+        x_title: "mean squared error against the requested gap (ns²)",
         quantity: Quantity::SquaredNs,
         logarithmic: true,
         text: |value| format!("{} ns²", power(value)),
@@ -396,7 +396,7 @@ fn draw_gaps(evaluation: &Evaluation<'_>, transport: Transport, pps: &[f64]) -> 
         name,
         title: "Gaps between packets",
         caption: format!(
-            "128-byte frames over {}, at the receiver, outside its interruptions; bins of a fiftieth of the asked gap (dashed). \
+            "128-byte frames over {}, at the receiver, outside its interruptions; bins of a fiftieth of the requested gap (dashed). \
              After Gallenmüller 2021, Fig. 3.3.",
             transport.name()
         ),

@@ -49,7 +49,7 @@ fn counted(stream: &StreamSummary, lines: &mut Vec<String>) {
         tally.unsent
     ));
     lines.push(
-        "they carry no stamp (only UDP has room for one) and cannot be known again: neither loss nor latency is measured"
+        "they have no stamp (only UDP has space for one), so neither loss nor latency is measured"
             .to_string(),
     );
     if tally.foreign > 0 {

@@ -147,8 +147,8 @@ fn too_slow(stream: &Stream<'_>) -> Option<String> {
     let is_slow = sent < LEAST_SENT * asked && !stream.summary.tally.stopped;
     is_slow.then(|| {
         format!(
-            "The machine was busy, or the rate too much for it: {} sent of {} asked for. Latencies are those of the rate sent, and as \
-             much the machine's as the device's.",
+            "The machine was busy, or too slow for the rate: {} sent of {} requested. The latencies are those at the rate sent, \
+             and include the machine's delays.",
             rate(sent),
             rate(asked)
         )

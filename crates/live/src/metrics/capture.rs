@@ -40,31 +40,31 @@ const TOTALS: &[Metric<Status>] = &[
     Metric {
         name: "taut_capture_kept_packets",
         unit: "packets",
-        help: "Kept in memory.",
+        help: "Packets stored in memory.",
         value: |it| it.kept.packets as f64,
     },
     Metric {
         name: "taut_capture_kept_bytes",
         unit: "bytes",
-        help: "Bytes of them on the wire.",
+        help: "Bytes on the wire of the packets stored in memory.",
         value: |it| it.kept.bytes as f64,
     },
     Metric {
         name: "taut_capture_overwritten_packets",
         unit: "packets",
-        help: "Kept, and written over since.",
+        help: "Packets that were stored in memory and overwritten since.",
         value: |it| it.overwritten.packets as f64,
     },
     Metric {
         name: "taut_capture_lost_packets",
         unit: "packets",
-        help: "For which there was no memory.",
+        help: "Packets for which there was no memory.",
         value: |it| it.lost.packets as f64,
     },
     Metric {
         name: "taut_capture_not_looked_at_packets",
         unit: "packets",
-        help: "Written over before triggers were asked and flows counted.",
+        help: "Packets that were overwritten before triggers and flow counts processed them.",
         value: |it| it.not_looked_at as f64,
     },
 ];
@@ -74,19 +74,19 @@ const DISK_TOTALS: &[Metric<keeper::Status>] = &[
     Metric {
         name: "taut_capture_disk_packets",
         unit: "packets",
-        help: "Written to disk.",
+        help: "Packets written to disk.",
         value: |it| it.packets as f64,
     },
     Metric {
         name: "taut_capture_disk_lost_packets",
         unit: "packets",
-        help: "That could not be written to disk.",
+        help: "Packets that could not be written to disk.",
         value: |it| it.lost as f64,
     },
     Metric {
         name: "taut_capture_disk_missed_packets",
         unit: "packets",
-        help: "Written over in memory before they were on disk.",
+        help: "Packets that were overwritten in memory before they were on disk.",
         value: |it| it.missed as f64,
     },
 ];
@@ -95,7 +95,7 @@ const DISK_TOTALS: &[Metric<keeper::Status>] = &[
 const FLOW_TOTALS: &[Metric<FlowsStatus>] = &[Metric {
     name: "taut_capture_forgotten_flows",
     unit: "flows",
-    help: "That had to go for others.",
+    help: "Flows that other flows replaced.",
     value: |it| it.forgotten as f64,
 }];
 
@@ -116,7 +116,7 @@ const TRIGGER_TOTALS: &[Metric<TriggerStatus>] = &[
     Metric {
         name: "taut_capture_dumps_limited",
         unit: "",
-        help: "Dumps that it has not begun, as there were too many in a minute.",
+        help: "Dumps that a trigger has not begun, because there were too many in a minute.",
         value: |it| it.limited as f64,
     },
     Metric {
@@ -159,7 +159,7 @@ const GAUGES: &[Metric<Status>] = &[
 const FLOW_GAUGES: &[Metric<FlowsStatus>] = &[Metric {
     name: "taut_capture_known_flows",
     unit: "flows",
-    help: "That are told apart at the moment.",
+    help: "Flows in the table at the moment.",
     value: |it| it.known as f64,
 }];
 
@@ -177,7 +177,7 @@ fn add_port_losses(text: &mut Exposition, ports: &[AtPort]) {
         "taut_capture_port_lost_packets",
         Kind::Counter,
         "packets",
-        "Lost at a port, before they were captured, by cause.",
+        "Packets lost at a port before they were captured, by cause.",
     );
     for AtPort { port, counters, .. } in ports {
         for (cause, value) in [
@@ -249,14 +249,14 @@ fn add_analysers(text: &mut Exposition, analysers: &[AnalyserStatus]) {
             "taut_capture_analyser_most_flows",
             Kind::Gauge,
             "flows",
-            "That an analyser has room for.",
+            "Flows for which an analyser has space.",
             |it| it.room,
         ),
         (
             "taut_capture_analyser_forgotten_flows",
             Kind::Counter,
             "flows",
-            "That had to go for others.",
+            "Flows that other flows replaced.",
             |it| it.forgotten,
         ),
     ];

@@ -21,22 +21,26 @@ type Count = fn(&Counts) -> u64;
 pub fn generator_metrics(streams: &[StreamView]) -> String {
     let mut text = Exposition::new();
     let counters: [(&str, &str, Count); 4] = [
-        ("taut_generate_sent_packets", "Handed to the port.", |c| {
-            c.sent
-        }),
+        (
+            "taut_generate_sent_packets",
+            "Packets passed to the port.",
+            |c| c.sent,
+        ),
         (
             "taut_generate_refused_packets",
-            "The port had no room for them.",
+            "Packets that the port had no space for.",
             |c| c.refused,
         ),
         (
             "taut_generate_received_packets",
-            "Came back sound, copies included.",
+            "Packets that came back intact, including copies.",
             |c| c.received,
         ),
-        ("taut_generate_corrupt_packets", "Came back damaged.", |c| {
-            c.corrupt
-        }),
+        (
+            "taut_generate_corrupt_packets",
+            "Packets that came back damaged.",
+            |c| c.corrupt,
+        ),
     ];
     for (name, help, of) in counters {
         text.family(name, Kind::Counter, "packets", help);
@@ -48,7 +52,7 @@ pub fn generator_metrics(streams: &[StreamView]) -> String {
         "taut_generate_missing_packets",
         Kind::Gauge,
         "packets",
-        "Not back although later ones are: lost, refused, damaged, or out of order.",
+        "Packets that are missing although later ones came back: lost, refused, damaged, or out of order.",
     );
     for stream in streams {
         text.sample(&[("stream", &stream.name)], stream.total.missing as f64);
@@ -57,7 +61,7 @@ pub fn generator_metrics(streams: &[StreamView]) -> String {
         "taut_generate_asked_packets_per_second",
         Kind::Gauge,
         "",
-        "The rate asked for.",
+        "The requested rate.",
     );
     for stream in streams {
         text.sample(&[("stream", &stream.name)], stream.asked_pps);
