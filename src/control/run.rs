@@ -299,8 +299,8 @@ mod tests {
     fn late_and_lost_commands_are_told_apart() {
         let late = nobody_answered(Some(40_000_000), 29_000_000);
         for part in [
-            "40 ms after its reading",
-            "the deadline is 29 ms",
+            "40.0 ms after its reading",
+            "the deadline is 29.0 ms",
             "--delay",
         ] {
             assert!(late.contains(part), "no {part:?} in {late:?}");

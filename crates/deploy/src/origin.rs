@@ -80,7 +80,7 @@ mod tests {
         };
         let told = origin_at(&unknown, then, None);
         assert!(
-            told.contains("\"once\", which is not a time") && told.contains("is not known"),
+            told.contains("\"once\", which is not a time") && told.contains("is unknown"),
             "{told}"
         );
     }
