@@ -1,4 +1,4 @@
-//! The time and memory that listing and evaluation of a large experiment take: 10,000 synthetic runs with 10,000
+//! Measures the time and memory for listing and evaluating a large experiment: 10,000 synthetic runs with 10,000
 //! samples each. `cargo bench --bench experiments`
 #![allow(clippy::unwrap_used)]
 
@@ -44,7 +44,7 @@ value = "median('latency_ns.p50_ns', device='a') / median('latency_ns.p50_ns', d
 holds = "value > 0.5 and value < 2"
 "#;
 
-/// Writes one run's files and returns its line of the index.
+/// Writes the files of one run, and returns the run's line of the index.
 fn make_run(
     folder: &Path,
     run: &taut_experiment::PlannedRun,

@@ -1,5 +1,5 @@
-//! The flush policies of `taut forward` side by side over memif at 100 kpkt/s, 64-byte frames, with the
-//! cache-line ping-pong of the same minute. Interleaved. `cargo bench --bench flush`
+//! Compares the flush policies of `taut forward` over memif at 100 kpkt/s with 64-byte frames, interleaved, and prints
+//! the cache-line ping-pong of the same minute. `cargo bench --bench flush`
 #![allow(clippy::unwrap_used)]
 
 mod peers;
@@ -12,7 +12,8 @@ use taut_sys::Clock;
 use taut_traffic::{Instrument, Sampled, Stream, Summaries, Trial, ping_pong, sampler_of_all};
 use taut_wire::UdpFlow;
 
-/// Repetitions of `idle` and `each`, which are compared closely; the others are measured in every fourth.
+/// Repetitions of `idle` and `each`, which are compared closely; other policies are measured in every fourth
+/// repetition.
 const REPETITIONS: usize = 60;
 const DURATION: Duration = Duration::from_millis(500);
 const RATE_PPS: f64 = 100_000.0;
@@ -122,7 +123,7 @@ fn main() {
         column(0, figures[3]),
         column(1, figures[3]),
     );
-    // `full` was measured in every fourth repetition: compare it with `each` of the same ones.
+    // `full` was measured in every fourth repetition, so it is compared with `each` of the same repetitions.
     let each_of_these = |figure| column(1, figure).into_iter().step_by(4).collect();
     show(
         "average of full / each",

@@ -1,5 +1,5 @@
-//! Saturation throughput over memif: `taut forward` compared with DPDK's testpmd (io), interleaved, with the same
-//! generator and ring size, 64-byte frames. `cargo bench --bench forwarding`
+//! Measures the saturation throughput over memif: `taut forward` compared with DPDK's testpmd (io), interleaved, with
+//! the same generator and ring size, 64-byte frames. `cargo bench --bench forwarding`
 #![allow(clippy::unwrap_used)]
 
 mod peers;

@@ -1,6 +1,7 @@
-//! The cost of the mobile gateway per packet. A worker that relays GTP-U with 1, 400 and 1,000,000 bearers, found by
-//! hash or by linear search, is compared with one that forwards at layer 2. Frames have 128 bytes and tunnels drawn
-//! uniformly. The port copies each frame from a template and discards sent ones. `cargo bench --bench gtpu`
+//! Measures the cost of the mobile gateway per packet. One worker relays GTP-U with 1, 400 and 1,000,000 bearers, which
+//! it finds by hash or by linear search. It is compared with a worker that forwards at layer 2. Frames have 128 bytes,
+//! and their tunnels are drawn uniformly. The port copies each received frame from a template and discards sent frames.
+//! `cargo bench --bench gtpu`
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;
@@ -94,7 +95,7 @@ fn main() {
         let file = folder.path().join(format!("{tunnels}.csv"));
         let mut out = std::io::BufWriter::new(std::fs::File::create(&file).unwrap());
         for teid in 1..=tunnels {
-            // There are as many peers as a gateway has base stations.
+            // The tunnels have up to 2,000 peers, as many as a gateway has base stations.
             let (a, b) = (teid % 8, teid / 8 % 250 + 1);
             writeln!(out, "{teid},relay,{teid},198.18.{a}.{b}").unwrap();
         }
@@ -187,7 +188,7 @@ impl Contender {
     }
 }
 
-/// Returns the current packet rate of a worker, per second.
+/// Measures the packet rate of a worker, packets per second.
 fn rate_pps(worker: &mut Worker, clock: &Clock) -> f64 {
     let counters = worker.counters();
     let stop = Arc::new(AtomicBool::new(false));
@@ -198,7 +199,7 @@ fn rate_pps(worker: &mut Worker, clock: &Clock) -> f64 {
             stop.store(true, Ordering::Relaxed);
         })
     };
-    // The counters continue, while the worker starts again.
+    // The worker starts again, but its counters continue from the last run.
     let before = counters.read().tx_packets;
     worker.run(&stop);
     stopper.join().unwrap();

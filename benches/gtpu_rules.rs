@@ -1,5 +1,5 @@
-//! The cost of PFCP session rules per packet in the gateway. Uplink frames of 128 bytes arrive in a tunnel with a
-//! bearer only, with a usage rule, or with 1 and 16 filters. The gateway runs alone, without ports. `cargo bench
+//! Measures the cost of PFCP session rules per packet in the gateway. Uplink frames of 128 bytes arrive in a tunnel
+//! with a bearer only, with a usage rule, or with 1 and 16 filters. The gateway runs alone, without ports. `cargo bench
 //! --bench gtpu_rules`
 #![allow(clippy::unwrap_used)]
 
@@ -92,7 +92,7 @@ impl Contender {
         Self { name, gateway }
     }
 
-    /// Returns the current cycles per packet.
+    /// Measures the cycles per packet.
     fn cycles(&mut self, pool: &PoolHandle, frame: &[u8]) -> f64 {
         let mut spent = 0;
         for _ in 0..BATCHES {

@@ -1,12 +1,13 @@
-//! Saturation throughput over veth, one direction, 64-byte frames, the same generator for all, interleaved. Compares
-//! `taut forward --in-kernel` with `xdp-bench redirect`, and taut's AF_XDP and AF_PACKET ports with testpmd (io) on
-//! DPDK's drivers for the same sockets. Needs root. `cargo bench --bench kernel`
+//! Measures the saturation throughput over veth in one direction, with 64-byte frames and the same generator for all
+//! programs, interleaved. Compares `taut forward --in-kernel` with `xdp-bench redirect`, and taut's AF_XDP and
+//! AF_PACKET ports with testpmd (io) on DPDK's drivers for the same sockets. Needs root. `cargo bench --bench kernel`
 //!
-//! For programs in the kernel, the processor time per packet is measured as well, as other programs disturb it less. It
-//! is that of the sending thread (generator and forwarder), or of the kernel's threads.
+//! For programs in the kernel, the processor time per packet is measured as well, because other programs disturb this
+//! time less than the throughput. It is the time of the sending thread (generator and forwarder), or of the kernel's
+//! threads.
 //!
-//! `XDP_BENCH` names another xdp-bench than the one on the path. That of xdp-tools 1.5 and older does not load on Linux
-//! 6.17 and later, which has fewer trace points.
+//! The variable `XDP_BENCH` gives the path of another xdp-bench than the one on the search path. The xdp-bench of
+//! xdp-tools 1.5 and older does not load on Linux 6.17 and later, which has fewer trace points.
 #![allow(clippy::unwrap_used)]
 
 use rustix::time::{ClockId, clock_gettime};
@@ -25,11 +26,11 @@ const DURATION: Duration = Duration::from_millis(500);
 /// The place where the kernel's forwarding code runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Where {
-    /// The generator's core runs all of it.
+    /// The generator's core runs all of the forwarding code.
     Sender,
-    /// Receive packet steering moves it to the device's core.
+    /// Receive packet steering moves the forwarding code to the device's core.
     Steered,
-    /// A kernel thread on the device's core runs it.
+    /// A kernel thread on the device's core runs the forwarding code.
     Thread,
 }
 
@@ -47,7 +48,7 @@ struct Forwarder {
     place: Where,
 }
 
-/// The pairs to compare: an index of ours, then one of the peers.
+/// The pairs to compare, as indices into [`FORWARDERS`]: a forwarder of taut, then the other project's.
 const RATIOS: [(usize, usize); 7] = [(0, 2), (1, 2), (3, 5), (4, 5), (6, 7), (8, 9), (10, 9)];
 
 const FORWARDERS: [Forwarder; 11] = [
@@ -183,7 +184,7 @@ impl Forwarder {
     /// Returns the text that the program prints once it forwards.
     fn ready(&self) -> &'static str {
         match self.program {
-            // The first report.
+            // xdp-bench prints this text in its first report.
             Program::XdpBench => "rx/s",
             Program::Testpmd { .. } => "packet forwarding packets/burst",
             _ => "forwarding",

@@ -1,10 +1,11 @@
-//! The rates at which programs that record packets write them to files without loss, compared with each other. The
-//! programs are `taut capture`, tcpdump, dumpcap, netsniff-ng, stenotype, and Zeek's Time Machine if it is built.
-//! Frames of 64 bytes pass over the same veth and packet sockets, a second at each rate, interleaved. Needs root.
-//! `cargo bench --bench recorders`; an argument selects the programs with that text in their names.
+//! Compares the rates at which programs record packets to files without loss. The programs are `taut capture`, tcpdump,
+//! dumpcap, netsniff-ng, stenotype, and Zeek's Time Machine if it is built. Frames of 64 bytes pass over the same veth
+//! and packet sockets, a second at each rate, interleaved. Needs root. `cargo bench --bench recorders`; an argument
+//! selects the programs with that text in their names.
 //!
-//! The files' contents are counted, not the programs' statistics. Each frame has a mark, which is searched in all bytes
-//! written, whatever the file format. A rate is loss-free if every frame that the interface accepted is there.
+//! The frames in the files are counted, not those in the programs' statistics. Each frame has a mark, which is searched
+//! in all bytes written, whatever the file format. A rate is loss-free if the files contain every frame that the
+//! interface accepted.
 #![allow(clippy::unwrap_used)]
 
 #[path = "peers/recorder/mod.rs"]
@@ -27,7 +28,7 @@ const FRAME_BYTES: usize = 60;
 /// The last bytes of each frame.
 const MARK: [u8; 16] = *b"taut-recorders:)";
 
-/// The number of frames sent, and of those in the files.
+/// The number of frames sent, and the number of frames in the files.
 struct Trial {
     sent: u64,
     written: u64,
@@ -52,14 +53,14 @@ fn measure(recorder: &Recorder, rate: u64, cores: &CorePlan) -> Result<Trial, St
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    // It is ready a little later; no program reports when.
+    // The program is ready a little later; no program reports when.
     std::thread::sleep(Duration::from_millis(500));
     let inside = testbed.enter_generator().map_err(|e| text(&e))?;
     let (sent, seconds) = send(rate).map_err(|e| text(&e))?;
     drop(inside);
     let written = settled(&files);
     let _ = process.stop();
-    // Some write the rest at their end.
+    // Some programs write the remaining packets when they end.
     Ok(Trial {
         sent,
         written: written.max(marks(&files)),
@@ -73,7 +74,7 @@ fn has_socket(process: u32) -> bool {
     sockets.is_ok_and(|text| text.lines().count() > 1)
 }
 
-/// Sends frames with the mark; returns how many the interface accepted, and the time that took.
+/// Sends frames with the mark. Returns the number of frames that the interface accepted, and the time of sending, s.
 fn send(rate: u64) -> Result<(u64, f64), taut_port::PortError> {
     let spec = format!("af_packet:{}", GENERATOR_INTERFACES[0]);
     let specs = [PortSpec::parse(&spec).unwrap()];

@@ -1,5 +1,5 @@
-//! The time of each stage of a round trip through the memif forwarder, one packet at a time. Generator and forwarder
-//! are two threads of one process whose timestamps share the time-stamp counter. `cargo bench --bench stages`
+//! Measures the time of each stage of a round trip through the memif forwarder, one packet at a time. Generator and
+//! forwarder are two threads of one process whose timestamps share the time-stamp counter. `cargo bench --bench stages`
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,7 +114,7 @@ fn generate(ports: &mut Ports, clock: &Clock) -> Vec<Sent> {
     sent
 }
 
-/// Returns when the forwarder received each packet and when it had sent it.
+/// Returns for each packet the times at which the forwarder received the packet and had sent it.
 fn forward(ports: &mut Ports, done: &AtomicBool) -> Vec<(u64, u64)> {
     let mut forwarded = Vec::with_capacity(PACKETS);
     let mut batch = Batch::new();

@@ -200,7 +200,8 @@ fn request(command: &Command) -> Result<(Request, Vec<u8>), Failure> {
     })
 }
 
-/// Notes that a bearer covers a complete network if its line names an address in it: IPv6 users have a /64 each.
+/// Returns a note that a bearer covers a complete network if the line of the bearer names an address in that network:
+/// IPv6 users have a /64 each.
 fn of_network(line: &str) -> Option<String> {
     let user: Ipv6Addr = line.split(',').next()?.trim().parse().ok()?;
     let network = Ipv6Addr::from_bits(user.to_bits() >> 64 << 64);

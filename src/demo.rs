@@ -300,7 +300,7 @@ mod tests {
             assert_eq!(schedule.repetitions, asked.settings.repetitions);
             assert_eq!(schedule.seed, asked.settings.seed);
             let limit = taut_settings::duration(&schedule.limit).unwrap();
-            // Searches of a minute and more are not interrupted.
+            // The limit has to allow searches that take a minute and more.
             assert!(limit > Duration::from_secs_f64(asked.settings.cbr_seconds + 100.0));
             let runs = asked.experiment.plan().len();
             (runs, asked.settings.cbr_seconds, limit.as_secs())

@@ -399,7 +399,7 @@ fn start(what: &str, out: Option<&Path>, changes: &Changes, json: bool) -> Resul
     let folder = Folder::begin(&dir, &experiment, &name, &command_line, &changes)?;
     if let Some(results) = results {
         results.keep_in(&folder)?;
-        // The unpacked files are deleted soon; this folder has them as well.
+        // The experiment is read from the new results folder, as the unpacked files are deleted soon.
         experiment = folder.experiment()?;
     }
     go_on(experiment, folder, json)
@@ -517,7 +517,7 @@ fn replicate_all(
             .stdin(std::process::Stdio::null())
             .stderr(said.try_clone().map_err(cannot)?)
             .stdout(said);
-        // Errors are in the report.
+        // A failed experiment does not end the loop: its errors are in the report.
         let ended = command.status().map_err(cannot)?;
         let seconds = begun.elapsed().as_secs_f64();
         let how = if ended.success() {

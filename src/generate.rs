@@ -392,7 +392,7 @@ fn traffic(arguments: &Arguments, flow: &UdpFlow) -> Result<Traffic, Failure> {
     }
     let sets = |key| settings.iter().any(|(name, _)| *name == key);
     if arguments.rate.is_some() && !sets("rate") && !sets("share") {
-        // A trace is sent at the requested rate as well, not at its own.
+        // This setting makes a trace use the requested rate too, instead of the rate of its recording.
         settings.push(("share", "1"));
     }
     Traffic::of_settings_over(flow, &settings).map_err(Failure::Input)

@@ -245,7 +245,7 @@ fn write_man_page(command: &clap::Command, folder: &Path) -> std::io::Result<()>
     for below in shown(command) {
         write_man_page(below, folder)?;
     }
-    // The pages show names alone.
+    // Manual pages print only the name of a value, so the name gets `...` if the argument takes several values.
     let shown = command.clone().mut_args(|argument| {
         let name = argument.get_value_names().and_then(|names| names.first());
         let several = argument
@@ -316,7 +316,8 @@ mod tests {
             for offered in ["detach", "rfc2544", "completions", "version"] {
                 assert!(script.contains(offered), "{shell}: {offered}");
             }
-            // The subcommand as each shell's script writes it; the word by itself occurs in texts.
+            // These are the forms of the subcommand `guest` in the scripts of the shells; the bare word also occurs in
+            // help texts.
             let guest = [
                 "taut;guest",
                 "taut,guest",

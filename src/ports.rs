@@ -106,7 +106,7 @@ fn matrix(json: bool) {
         print::line(serde_json::to_string_pretty(&cells).unwrap_or_default());
         return;
     }
-    // The parts are a backend's name and a kind of it.
+    // A kind consists of a backend's name and, after a comma, a variant of that backend.
     let parts = |kind: &str| {
         let (name, variant) = kind.split_once(',').unwrap_or((kind, ""));
         let variant = variant.split_once('=').map_or(variant, |(_, value)| value);

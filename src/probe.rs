@@ -396,7 +396,7 @@ fn words_of(notice: Notice) -> Option<String> {
     }
 }
 
-/// CPU time that this process has used, ns.
+/// Returns the CPU time that this process has used, ns.
 fn cpu_time_ns() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -55,7 +55,8 @@ pub struct Arguments {
 /// Time between two reads of the kernel's ring.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Number of sightings that fit into the ring: two for each packet of one [`PAUSE`] at 2 million packets per second.
+/// Number of entries that fit into the ring: two (entering and leaving the device) for each packet of one [`PAUSE`] at
+/// 2 million packets per second.
 const RING: f64 = 4e5;
 
 /// The number of CPUs that generator, device and in-line tap need to have one each.
@@ -89,7 +90,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     collect(arguments, tap, sides, "in line, relaying", stop)
 }
 
-/// Collects the sightings of `tap` until the end, and reports them.
+/// Collects the samples of `tap` until the measurement ends, and reports them.
 fn collect(
     arguments: &Arguments,
     tap: impl Sightings,
@@ -127,8 +128,8 @@ fn collect(
     Ok(())
 }
 
-/// Waits until the time is over or the user stops it, and then for the longest time that packets inside the device may
-/// take.
+/// Waits until the time is over or the user stops the command, and then for the longest time that packets inside the
+/// device may take.
 fn watch(tapped: &mut Tapped<impl Sightings>, seconds: Option<f64>, stop: &AtomicBool) {
     let begun = Instant::now();
     let is_over = || {

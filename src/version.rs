@@ -23,9 +23,10 @@ pub fn long() -> String {
     // The choice of key does not matter.
     let cipher = CounterMode::new(&[0; 16]);
     format!(
-        "{}\ndpdk             {dpdk}\nxdp              {xdp}\nlinked           {linked}\n\
+        "{}\ncommit           {}\ndpdk             {dpdk}\nxdp              {xdp}\nlinked           {linked}\n\
          network coding   {}\nencryption       {}\nlongest prefix   {}",
         env!("CARGO_PKG_VERSION"),
+        env!("TAUT_COMMIT"),
         taut_code::kernel::name(),
         cipher.as_ref().map_or("none", CounterMode::name),
         taut_lpm::instructions(),
@@ -38,6 +39,6 @@ mod tests {
     fn the_first_line_is_the_version_alone() {
         let text = super::long();
         assert_eq!(text.lines().next(), Some(env!("CARGO_PKG_VERSION")));
-        assert_eq!(text.lines().count(), 7, "{text}");
+        assert_eq!(text.lines().count(), 8, "{text}");
     }
 }

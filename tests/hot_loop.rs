@@ -28,11 +28,11 @@ thread_local! {
 /// The system's allocator, extended by a counter for each thread.
 struct Counting;
 
-// SAFETY: every call is passed on as it is to the system's allocator, which keeps the contract.
+// SAFETY: every call is passed unchanged to the system's allocator, which meets the contract of the trait.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        // SAFETY: the caller meets the trait's contract, and the system's allocator has the same contract.
         unsafe { System.alloc(layout) }
     }
 
@@ -52,7 +52,7 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 fn count() {
-    // A thread that is ending has no counter any more.
+    // A thread that is ending may have no counter.
     let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
 }
 
@@ -107,7 +107,7 @@ fn neither_the_worker_nor_the_instrument_allocates_for_packets() {
                 let functions =
                     vec![taut_functions::build("mac-swap", Default::default()).unwrap()];
                 let mut worker = Worker::new(ports, functions, flush.parse().unwrap(), &clock);
-                // A link change may cost this allocation; after the last change the loop has none.
+                // A link change may allocate, as here; after the last change the loop allocates nothing.
                 let mark = std::rc::Rc::new(Cell::new(None));
                 let on_change = std::rc::Rc::clone(&mark);
                 let mut up = 0;
@@ -198,7 +198,7 @@ impl Function for Everywhere {
 }
 
 #[test]
-fn egress_ports_copies_and_queues_allocate_nothing_for_packets() {
+fn sending_copying_and_queueing_packets_allocates_nothing() {
     let clock = Clock::calibrate(Duration::from_millis(20));
     let chain = "ports = [\"null:\", \"null:\"]\nqueue = { packets = 100, bytes = 5000, priorities = 3, drop = \"codel(10us, 100us)\" }";
     let queue = Chain::parse(chain, "chain", FUNCTIONS)
@@ -289,7 +289,7 @@ fn a_tap_in_line_allocates_nothing_for_packets() {
         reader.take(&clock, |_| seen += 1);
         (seen, allocated)
     };
-    // The setup and the report allocate the same, however many packets pass.
+    // The setup and the report make the same number of allocations, however many packets pass.
     let (_, least) = run(Duration::ZERO);
     let (seen, allocated) = run(Duration::from_millis(300));
     assert!(seen > 10_000, "{seen}");
@@ -319,7 +319,7 @@ fn pcap_and_pair_ports_allocate_nothing_for_packets() {
     let read = format!("pcap:{},repeat=0", file("in.pcap"));
     let pair = || "pair:hot-loop".to_string();
     let ([mut source, mut near], _) = open([read, pair()]);
-    // The port is not a file, which would fill the disk.
+    // The second port writes to /dev/null, as a file would fill the disk.
     let ([mut far, mut sink], _) = open([pair(), "pcap:/dev/null,role=write".to_string()]);
     let mut arrived = Batch::new();
     let mut pass_on = |packets: u64| {
@@ -333,7 +333,7 @@ fn pcap_and_pair_ports_allocate_nothing_for_packets() {
             assert!(start.elapsed() < PATIENCE);
         }
     };
-    // Every block of either side has been in use by then.
+    // After this many packets, every block of both sides has been in use.
     pass_on(300_000);
     let before = allocations();
     pass_on(1_000_000);
@@ -385,7 +385,7 @@ fn an_inspection_allocates_nothing_for_packets() {
     let rules = folder.path().join("rules");
     let seen = "alert udp any any -> any 53 (msg:\"seen\"; sid:1;)\n";
     std::fs::write(&rules, taut_inspect::sample::rules() + seen).unwrap();
-    // Alerts arrive faster than they are written. Segments are changed without their checksums.
+    // Alerts are raised faster than they are written. The test changes segments without correcting their checksums.
     let settings = format!(
         "rules = [\"{}\"]\nevents = \"{1}/eve.json\"\nalerts = \"{1}/alerts.pcapng\"\nalerts_size = \"64 kB\"\n\
          max_time = \"1s\"\ninner = true\nchecksums = \"ignore\"\n",
@@ -538,7 +538,7 @@ fn the_worker_makes_no_system_call_for_packets() {
         "forward".to_string(),
         "--quiet".to_string(),
         "--json".to_string(),
-        // Threads beside the worker read the stored packets.
+        // Other threads than the worker read the stored packets.
         "--function".to_string(),
         "record(ring=64 MB)".to_string(),
     ];
@@ -583,7 +583,8 @@ fn the_worker_makes_no_system_call_for_packets() {
     strace.interrupt();
     let calls = std::fs::read_to_string(&calls).unwrap();
     assert!(tally.received > 10_000, "{tally:?}");
-    // Links are checked in memory too: the remaining calls are for interruptions by the operating system.
+    // The worker also checks its links in memory, without system calls. The remaining calls are for interruptions by
+    // the operating system.
     assert!(
         calls.lines().count() < 20,
         "{} packets:\n{calls}",

@@ -24,7 +24,7 @@ mod soak {
     }
 
     /// Returns the number of file descriptors of a process, and its resident memory in kilobytes. Pages of files do not
-    /// count: the kernel loads those of the program at first use, and takes them back at any time.
+    /// count: the kernel loads the program's pages at first use, and may evict them at any time.
     pub fn held_by(process: u32) -> (usize, u64) {
         let descriptors = fs::read_dir(format!("/proc/{process}/fd")).unwrap().count();
         let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();

@@ -134,7 +134,8 @@ impl Bench {
 }
 
 /// Sends as fast as possible from one port and counts the packets that return at the other, for `duration` after a
-/// tenth of it. Frames are not parsed: the generator must not be the bottleneck. Returns packets per second.
+/// warm-up of a tenth of `duration`. Frames are not parsed: the generator must not be the bottleneck. Returns packets
+/// per second.
 pub fn flood(specs: &[PortSpec; 2], clock: &Clock, duration: Duration) -> Result<f64, String> {
     let mut resources = Resources::for_ports(specs).map_err(|e| e.to_string())?;
     let mut west = specs[0].open(&mut resources).map_err(|e| e.to_string())?;

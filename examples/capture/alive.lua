@@ -1,5 +1,5 @@
--- Liveliness: has the trigger `dead` fire when one end of a flow sends, and the other one, which has sent before, has not
--- done so for a while; and the trigger `alive` when that one is there again.
+-- Liveness of both ends of a flow: fires the trigger `dead` when one end sends while the other end, which has sent
+-- before, has been silent for a while. Fires the trigger `alive` when the silent end sends again.
 --
 --     taut capture eth0 --dump dumps --trigger dead --trigger alive --before 10s --analyse alive.lua
 

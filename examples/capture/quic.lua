@@ -1,5 +1,5 @@
--- QUIC, whatever its port: has the trigger `quic` fire once for each flow that begins with a long header of version 1
--- (RFC 9000, section 17.2) or 2 (RFC 9369), and counts such flows and their packets.
+-- QUIC on any port: fires the trigger `quic` once for each flow that begins with a long header of version 1 (RFC 9000,
+-- section 17.2) or 2 (RFC 9369), and counts such flows and their packets.
 --
 --     taut capture eth0 --dump dumps --trigger quic --after 10s --analyse quic.lua
 
@@ -8,10 +8,10 @@ local flows, packets = taut.counter("QUIC flows"), taut.counter("QUIC packets")
 
 flow = { "is_quic" }
 
--- The version that a long header names; none if it cannot be one.
+-- Returns the QUIC version if the payload begins with a long header of a known version; otherwise returns nil.
 local function version(packet)
     local at = packet.payload.offset
-    -- Type, version, length of the destination's connection ID.
+    -- A long header begins with its type, the version, and the length of the destination's connection ID.
     if packet.len < at + 6 or packet:u8(at) < 0xc0 or packet:u8(at + 5) > 20 then
         return nil
     end

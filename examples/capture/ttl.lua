@@ -1,10 +1,10 @@
--- Mean TTL of each flow and direction: has the trigger `ttl` fire for a packet whose TTL (IPv6: hop limit) is far from the
--- mean of those before it, as when packets come another way, or from somebody else.
+-- Mean TTL of each flow and direction: fires the trigger `ttl` for a packet whose TTL (IPv6: hop limit) is far from the
+-- mean of the earlier packets. Packets on another path or from another sender have such a TTL.
 --
 --     taut capture eth0 --dump dumps --trigger ttl --analyse ttl.lua
 
 local deviation = taut.settings.deviation or 2
--- Packets after which a mean is one.
+-- The number of packets after which the mean is used.
 local least = taut.settings.packets or 5
 
 flow = { "count_1", "count_2", "mean_1", "mean_2" }
@@ -19,7 +19,7 @@ function analyse(packet, flow)
     elseif packet.ip6.present then
         ttl = packet.ip6.hop_limit
     else
-        -- Longer than what is kept of it, as frames are that a card has put together.
+        -- The capture stores only a part of this packet, which a NIC may have merged from several packets.
         return
     end
     local side = packet.side

@@ -1,4 +1,4 @@
--- Answers ARP requests for one address (RFC 826), and echoes of ICMP to it, for a while.
+-- Answers ARP requests for one address (RFC 826), and ICMP echo requests to that address, for a limited time.
 --
 --   taut script examples/lua/arp_responder.lua --port SPEC -- [ADDRESS] [MAC] [SECONDS]
 

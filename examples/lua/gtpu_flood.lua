@@ -1,4 +1,4 @@
--- GTP-U packets with random tunnels and random users in them: how a mobile gateway takes lookups that miss.
+-- Sends GTP-U packets with random tunnels and random users: a test of a mobile gateway with lookups that miss.
 --
 --   taut script examples/lua/gtpu_flood.lua --port SPEC -- [RATE] [SECONDS] [TUNNELS]
 

@@ -1,5 +1,5 @@
--- Load on many flows, and the latency of a thin stream of probes within it (what MoonGen's l3-load-latency
--- does; here the load is measured as well).
+-- Sends load on many flows, and measures the latency of a stream with few probes within the load, as MoonGen's
+-- l3-load-latency does. This script measures the load as well.
 --
 --   taut script examples/lua/l3_load_latency.lua --port SPEC [--port SPEC] -- [RATE] [FLOWS] [SIZE] [SECONDS]
 

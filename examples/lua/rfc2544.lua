@@ -1,5 +1,5 @@
--- Throughput as RFC 2544 (section 26.1) has it: for each frame size the highest rate without loss, by binary
--- search (what MoonGen's rfc2544 throughput test does). `taut bench` does this with more care.
+-- Throughput as RFC 2544 (section 26.1) defines it: finds the highest rate without loss for each frame size by binary
+-- search, as MoonGen's rfc2544 throughput test does. `taut bench` does this with more care.
 --
 --   taut script examples/lua/rfc2544.lua --port SPEC [--port SPEC] -- [MOST] [SECONDS] [STEPS] [SIZE ...]
 
@@ -11,7 +11,7 @@ if #sizes == 0 then
     sizes = { "64", "128", "256", "512", "1024", "1280", "1518" }
 end
 
--- Whether all was sent and came back; nil if the trial was interrupted.
+-- Returns true if all packets were sent and came back; nil if the trial was interrupted.
 local function passes(stream, rate)
     local r = taut.run { stream = stream, rate = rate, seconds = seconds, warm_up = seconds / 10 }
     if r.stopped then

@@ -1,5 +1,5 @@
--- Latency of single packets, one every 100 us, into a histogram of the script's own (what MoonGen's timestamp
--- examples do). The stamps are the generator's: read last before sending, first after receiving.
+-- Records the latency of single packets, one every 100 us, in the script's own histogram, as MoonGen's timestamp
+-- examples do. The timestamps are the generator's: read last before sending, and first after receiving.
 --
 --   taut script examples/lua/timestamps.lua --port SPEC [--port SPEC] -- [SECONDS] [SIZE]
 

@@ -1,10 +1,10 @@
--- One task for each port, each on a core of its own, all sending (what MoonGen's tx-multi-core does).
+-- Sends from one task for each port, each on its own core, as MoonGen's tx-multi-core does.
 --
 --   taut script examples/lua/tx_multi_core.lua --port SPEC --port SPEC ... -- [RATE] [SECONDS] [CORE ...]
 
 local random = math.random
 
--- Runs in a state of its own: only numbers, texts and tables of these cross.
+-- Runs in its own Lua state: only numbers, strings, and tables of these can be passed.
 function load_port(index, rate, seconds)
     local sent = taut.counter("sent by all tasks")
     local r = taut.send(taut.port(index), function(batch)

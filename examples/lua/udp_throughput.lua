@@ -1,4 +1,4 @@
--- UDP load from many addresses, its rates printed once a second (what MoonGen's udp-throughput does).
+-- Sends UDP load from many addresses, and prints the rates once a second, as MoonGen's udp-throughput does.
 --
 --   taut script examples/lua/udp_throughput.lua --port SPEC [--port SPEC] -- [RATE] [SIZE] [SECONDS]
 
@@ -21,7 +21,7 @@ while left > 0 and taut.running() do
     local part = math.min(left, 1)
     local r = taut.send(taut.port(1), craft, {
         rate = rate, size = size, seconds = part, receive = taut.port(taut.ports()),
-        -- Every source port is one of ours, so that all packets are known again.
+        -- The range includes every source port that `craft` sets, so that all returned packets are recognised.
         dst_port = "1024-65535",
     })
     print(string.format("sent %.3f Mpkt/s, received %.3f Mpkt/s, lost %d, refused %d, foreign %d",

@@ -53,7 +53,7 @@ static void transmit(struct taut_deadline *endpoint, int socket, const struct so
         (void)!sendto(socket, packet, bytes, 0, (const struct sockaddr *)to, sizeof *to);
 }
 
-/* Returns the messages of one client at a time, until the client says farewell. */
+/* Sends the messages of one client at a time back to the client, until it sends a farewell. */
 static int serve(int socket, const struct taut_deadline_settings *settings)
 {
     struct taut_deadline *endpoint = NULL;

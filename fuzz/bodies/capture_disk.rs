@@ -151,7 +151,7 @@ pub fn ring(bytes: &[u8]) {
             let total: usize = packets.iter().map(|(_, frame)| frame.len()).sum();
             assert!(total as u64 <= found.bytes_read && found.bytes_read <= segment.len() as u64);
         }
-        // The segment's contents without an index are the same after the repair.
+        // The packets that a query without an index finds must be the same before and after the repair.
         let _ = fs::remove_file(folder.join(INDEX));
         let (mut before, _) = ask(&folder, vec![]);
         let frame = [1; 60];

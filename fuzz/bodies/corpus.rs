@@ -11,7 +11,7 @@ const DAMAGED: usize = 2;
 /// the same in every run.
 ///
 /// # Panics
-/// The archive cannot be read, or the body panics; the input is printed then.
+/// Panics if the archive cannot be read, or if the body panics; in the second case the input is printed.
 pub fn replay<T>(target: &str, body: impl Fn(&[u8]) -> T) {
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpora");
     let archive = archive.join(format!("{target}.tar.gz"));

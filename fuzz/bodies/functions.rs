@@ -19,7 +19,7 @@ const MOST_FRAMES: usize = 32;
 const RUNT: usize = 20;
 /// Number of ports of each chain.
 const PORTS: usize = 4;
-/// Number of frames that fit into a lane.
+/// Number of slots in each ring of a lane.
 const SLOTS: u32 = 32;
 
 /// Functions and their settings; `{folder}` stands for the folder with their files. `plugin` is excluded: its library
@@ -111,7 +111,7 @@ pub fn chain(number: usize) -> (u8, u8) {
     ((number / seconds) as u8, (number % seconds) as u8)
 }
 
-/// Returns the names of the functions in chains.
+/// Returns the names of the functions from which chains are built.
 #[allow(dead_code)]
 pub fn names() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.iter().map(|(name, _)| *name)
@@ -224,11 +224,11 @@ impl All {
         if from_port == 1 {
             chain.reverse();
         }
-        // Delayed packets leave with a later call.
+        // The second pass has an empty batch, with which functions send the packets that they have delayed.
         for round in 0..2 {
             for (number, stage) in (1..).zip(&mut chain) {
                 if round == 0 || stage.function.needs().empty_batches != EmptyBatches::No {
-                    // The headers in a peer's memory may be read before they change.
+                    // The headers are read before the peer that owns the memory changes them.
                     batch.read_headers();
                     change(&mut batch, change_at, number);
                     stage.function.process(&mut batch, &context);
@@ -264,7 +264,7 @@ impl All {
         let len = frame.len() as u16;
         let mut packet = match memory % 4 {
             0 => self.pool.take(len).expect("room"),
-            // There is no room after the frame.
+            // There is no tailroom after the frame.
             1 => {
                 let mut packet = self.pool.take(self.pool.room() as u16).expect("room");
                 assert!(packet.drop_front(packet.len() as u16 - len));
@@ -304,7 +304,7 @@ pub fn frames(bytes: &[u8]) -> u64 {
             let mut it = [0; 6];
             it[..how.len()].copy_from_slice(how);
             let frame = all.frame(it);
-            // Every other frame is changed on the path as well, at the same byte as before.
+            // Every other frame is also changed while it passes the chain, at the byte at which it was damaged before.
             let change_at = (number % 2 == 1).then_some((it[4], it[5]));
             all.pass((first, second), &frame, it[0], number, change_at);
             passed += 1;

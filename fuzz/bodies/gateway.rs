@@ -65,7 +65,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// The control planes, with the messages that they have sent.
+/// The control planes, with the state from which their next messages are built.
 struct Planes<'a> {
     bytes: Bytes<'a>,
     now: Instant,
@@ -128,7 +128,7 @@ impl Planes<'_> {
             };
             let mut frame = frame.expect("a frame");
             if what == 0xff {
-                // The packet is too short for its kind to be known.
+                // The packet is too short for its type to be recognised.
                 frame.truncate(20 + usize::from(last));
             }
             if what >> 5 == 7
@@ -448,7 +448,7 @@ pub fn sessions(bytes: &[u8]) {
                     M::NODE_REPORT_REQUEST => None,
                     other => panic!("{other:?} of ourselves"),
                 };
-                // Some reports are answered, and some of those answers drop the buffered packets.
+                // Some reports get a response, and some of those responses drop the buffered packets.
                 if planes.bytes.below(2) == 0 {
                     let mut answer = Writer::message(kind.response(), session, message.sequence);
                     answer.element(E::CAUSE, &[1]);
@@ -574,7 +574,8 @@ impl Passing {
                 from_port,
                 cause: punted.cause(place),
             };
-            // Frames that the gateway creates leave by either port.
+            // Replies leave through the port of their request; other frames that the gateway creates leave through
+            // either port.
             let is_answer = !matches!(punted.cause, Punt::Made { .. });
             let is_for_it = self.gateway.answer(&punted, &mut |way, frame| {
                 let port = way.to_port;
@@ -750,7 +751,7 @@ pub fn sequence(bytes: &[u8]) {
         }
         passing.gateway.take_changes();
         passing.gateway.tables_agree().expect("tables that agree");
-        // Frames of the gateway itself leave within two rounds, by either port.
+        // Frames that the gateway creates leave through either port, so both ports are processed, one after the other.
         let mut rounds = 0;
         while passing.gateway.held() > 0 {
             passing.process(&mut Batch::new(), rounds % 2);

@@ -54,7 +54,7 @@ pub fn dns(bytes: &[u8]) {
         assert!(called <= MOST_MESSAGES);
     }
     if more == 0 {
-        // The last message may be complete up to its question only.
+        // The stream may also contain the question of a last message that is not complete.
         assert!(found.len() == asked.len() || found.len() == asked.len() + 1);
         assert_eq!(found[..asked.len()], asked);
     }
@@ -76,7 +76,7 @@ pub fn tls(bytes: &[u8]) {
     for end in 0..bytes.len().min(600) {
         match tls::client_hello(&bytes[..end], &mut part) {
             Ok(Progress::More(more)) => assert!(more > 0),
-            // A decision about a part also holds for the complete message.
+            // A decision about a prefix must also hold for the complete message.
             decided => {
                 assert_eq!(decided, whole);
                 assert!(decided.is_err() || part == hello);
@@ -130,7 +130,7 @@ pub fn http(bytes: &[u8]) {
     let whole = messages(&turns, usize::MAX);
     for size in [1 + usize::from(first >> 1), 1] {
         let cut = messages(&turns, size);
-        // The pieces of a broken body decide how much of it was decompressed.
+        // How much of a broken body is decompressed depends on how the bytes are split.
         if !is_broken(&cut) && !is_broken(&whole) {
             assert_eq!(cut, whole);
         }
@@ -154,7 +154,7 @@ pub fn records(bytes: &[u8]) {
     for size in [1 + usize::from(*size), 1] {
         parser.reset();
         let (cut, of_cut) = told(&mut parser, &turns, size);
-        // The number of events for one piece is limited.
+        // The number of events for one piece is limited, so the results are equal only if no event was skipped.
         if counts.left_out == 0 {
             assert_eq!((cut, of_cut.faults), (whole.clone(), counts.faults));
         }
@@ -189,7 +189,7 @@ fn told(parser: &mut Parser, turns: &[(bool, &[u8])], size: usize) -> (Told, Cou
     for &(to_server, turn) in turns {
         for piece in turn.chunks(size) {
             let counts = parser.push(to_server, piece, |record, ready| {
-                // An end of a body is reported even if there is none.
+                // The end of a body is reported even if the message has no body.
                 assert!(
                     ready
                         .iter()
@@ -275,7 +275,7 @@ pub fn stream(bytes: &[u8]) {
         in_line,
     };
     let first = u32::from(start).wrapping_sub(128).wrapping_mul(100);
-    // Two bytes encode the position, so each byte identifies its place.
+    // Each byte is a hash of its position, so that bytes at wrong positions are detected.
     let sent: Vec<u8> = (0..1u32 << 16)
         .map(|at| (at.wrapping_mul(0x9e37_79b1) >> 24) as u8)
         .collect();
@@ -400,7 +400,7 @@ pub fn search(bytes: &[u8]) {
         rest = behind;
     }
     if first == 0xff {
-        // This many patterns no longer fit the table.
+        // The table has no space for this many patterns.
         patterns.extend((0..400).map(|number| format!("{number:024}").into_bytes()));
     }
     patterns.sort();

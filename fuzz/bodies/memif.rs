@@ -10,7 +10,7 @@ pub fn message(bytes: &[u8]) {
     };
     assert_eq!(bytes.len(), MESSAGE_BYTES);
     let encoded = message.encode();
-    // Type and numbers keep their positions; only padding, unknown flags and text differ.
+    // Type and numbers are encoded at the same positions; only padding, unknown flags and text may differ.
     let numbers = match message {
         Message::Ack | Message::Connect { .. } | Message::Connected { .. } => 0..0,
         Message::Hello { .. } => 34..45,

@@ -120,7 +120,7 @@ pub fn rings(mut bytes: &[u8]) {
         }
         check(&path, &held);
     }
-    // Packets in place keep the connection; otherwise all of them return.
+    // Packets in the peer's memory keep the connection open. The disconnect is complete only without such packets.
     let in_place = path.in_place();
     assert_eq!(path.disconnect(), in_place == 0);
     held.clear();

@@ -194,7 +194,7 @@ impl World {
 
     fn is_surely_dead(&self, it: &Seen) -> bool {
         let age = self.now - it.touched;
-        // A reset at the last moment leaves a connection its closing time.
+        // A reset just before the timeout gives a TCP connection its closing time in addition.
         age > self.second * if it.protocol == TCP { 110 } else { 11 } / 10
     }
 
@@ -352,7 +352,7 @@ fn packet(
             16
         }
         _ => {
-            // An ICMP identifier has no port at the other end.
+            // An ICMP echo has a single identifier, which is the one of the endpoint that is not the outside peer.
             let identifier = if from.0[0] == 198 { to.1 } else { from.1 };
             let kind = if from.0[0] == 198 { 0 } else { 8 };
             transport.extend([kind, 0, 0, 0]);

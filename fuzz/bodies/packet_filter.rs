@@ -7,8 +7,8 @@ use taut_sys::FilterInstruction;
 const INSTRUCTION_BYTES: usize = 8;
 
 /// Runs a program over a frame. The first byte is the number of instructions that follow, and the rest is the frame.
-/// A program that passes the check has the same result alone and among others, and accepts no frame without the fields
-/// it needs. Returns whether it accepted the frame; `None` for an invalid program.
+/// Checks that a valid program has the same result alone and among others, and accepts no frame without the fields that
+/// it needs. Returns true if the program accepted the frame; `None` for an invalid program.
 pub fn program(bytes: &[u8]) -> Option<bool> {
     let (count, rest) = bytes.split_first()?;
     let (program, frame) = rest.split_at_checked(usize::from(*count) * INSTRUCTION_BYTES)?;

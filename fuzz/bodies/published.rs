@@ -329,8 +329,8 @@ pub fn archive(bytes: &[u8]) {
         let mut from = Source(bytes);
         let archive = place.join("in.tar.gz");
         let first = from.byte().unwrap_or_default();
-        // Each input gets one use of the results, so that more inputs run; publishing is slow and seldom chosen. No
-        // separate byte chooses it: inputs that reach more code would all publish.
+        // Each input uses the results in one way, so that more inputs run. Publishing is slow and seldom chosen. The
+        // checksum of the input selects the way: if a separate byte did, all inputs that reach more code would publish.
         let mut digest = Crc::new();
         digest.update(bytes);
         let one = match digest.sum() % 16 {

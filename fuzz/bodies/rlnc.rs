@@ -91,8 +91,8 @@ struct Link<'a> {
     pool: &'a PoolHandle,
     is_in_order: bool,
     arrived: u64,
-    /// True if a packet was forged, or if so many packets in a row were lost that later packets leave before their
-    /// position is known.
+    /// True if a packet was forged. `is_torn` is true if so many packets in a row were lost that later packets leave
+    /// before their position is known.
     is_forged: bool,
     is_torn: bool,
     latest: Option<u64>,
@@ -111,7 +111,7 @@ impl Link<'_> {
             .filter(|(name, _)| !name.ends_with("above"))
             .map(|(_, count)| count)
             .sum();
-        // Packets that wait for their order are counted as well.
+        // Packets that are buffered for reordering are counted as well.
         assert_eq!(counted, self.arrived);
         assert!(self.decoder.held() <= 512);
     }
@@ -162,7 +162,8 @@ pub fn decoder(bytes: &[u8]) -> u64 {
                 // Several packets arrive in order.
                 0..=5 => {
                     for frame in coded.iter().skip(next).take(1 + argument % 8) {
-                        // A packet between the streams of two senders has no known position.
+                        // The position of a packet is unknown where the stream of one sender ends and that of the next
+                        // one begins.
                         link.is_torn |= next >= second;
                         link.arrive(frame);
                         next += 1;

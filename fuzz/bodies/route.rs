@@ -123,7 +123,7 @@ fn packet(operation: u8, bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Builds an advertisement of a neighbour.
+/// Builds an ARP request or reply from a neighbour of the router.
 fn question(operation: u8, bytes: &[u8]) -> Vec<u8> {
     let port = operation >> 7;
     let mut frame = vec![0xff; 6];

@@ -62,7 +62,7 @@ pub fn packets(bytes: &[u8]) {
                 sides[to].receive(now, &packet);
             }
             4 => {
-                // A delayed packet arrives with a byte changed, and stays for another time.
+                // A copy of a delayed packet arrives with one byte changed; the packet itself stays delayed.
                 if let Some((to, packet)) = held.last() {
                     let mut packet = packet.clone();
                     let at = usize::from(next().unwrap_or(0)) % packet.len().max(1);
@@ -97,7 +97,8 @@ pub fn packets(bytes: &[u8]) {
         }
         for side in 0..2 {
             while let Some(delivery) = sides[side].deliver(now) {
-                // Without a key, the first peer to reply sets the largest message length.
+                // Without a key, the first reply sets the largest message length, even a forged one, so only the
+                // overall maximum is checked.
                 assert!(delivery.payload.len() <= MOST_PAYLOAD_BYTES);
                 assert!(
                     delivered[side].is_none_or(|last| delivery.number > last),
@@ -120,7 +121,7 @@ pub fn parity(bytes: &[u8]) {
         let (body, tail) = tail.split_at(tail.len().min(usize::from(*length)));
         rest = tail;
         let mut packet = body.to_vec();
-        // This lets most packets pass the first check.
+        // The corrected header lets most packets pass the first check.
         if let [magic, size, index, zero, stream @ ..] = &mut packet[..]
             && begins & 1 == 0
         {

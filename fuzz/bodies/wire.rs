@@ -128,7 +128,7 @@ pub fn stamp(bytes: &[u8]) {
     if let Received::Stamped(stamp) = classify(frame, port) {
         assert!(frame.len() >= 14 + 20 + 8 + STAMP_LEN_BYTES);
         assert!(stamp.sequence < 1 << 48);
-        // A frame recognised as stamped is a template; stamping it again is read back as written.
+        // A frame recognised as stamped can be stamped again, and the new stamp is read back as written.
         if let Ok(layout) = StampLayout::new(frame) {
             let mut frame = frame.to_vec();
             let (flow, sequence, ticks) = (!stamp.flow, stamp.sequence ^ 1, !stamp.stamp_ticks);
@@ -151,7 +151,7 @@ pub fn stamp(bytes: &[u8]) {
     }
 }
 
-/// Returns an unfragmented UDP/IPv4 frame with room for a stamp, with the magic number and right checksums, and its
+/// Returns an unfragmented UDP/IPv4 frame with space for a stamp, with the magic number and right checksums, and its
 /// port. A fuzzer alone seldom guesses a checksum.
 fn repaired(frame: &[u8]) -> Option<(Vec<u8>, u16)> {
     let mut frame = frame.to_vec();

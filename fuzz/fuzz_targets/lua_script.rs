@@ -1,4 +1,4 @@
-//! Lua scripts without trust: arbitrary text, and words of the language.
+//! Untrusted Lua scripts: arbitrary text, and words of the language.
 #![no_main]
 
 #[path = "../bodies/script.rs"]

@@ -47,7 +47,7 @@ pub struct Load {
     pub seconds: Option<f64>,
 }
 
-/// A repetition without a packet has no latency.
+/// Parses a duration of 0.01 to 3600 seconds. A shorter repetition might send no packet and thus have no latency.
 fn measured_seconds(text: &str) -> Result<f64, String> {
     crate::terminal::quantity::seconds(text)
         .ok()

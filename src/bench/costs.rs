@@ -27,7 +27,7 @@ pub struct Arguments {
     points: Option<usize>,
 }
 
-/// The largest number of combinations in one benchmark, which take hours.
+/// The largest number of combinations in one benchmark; this many combinations take hours.
 const MOST_POINTS: usize = 2_000;
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {

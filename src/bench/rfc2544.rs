@@ -382,8 +382,8 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Converts a rate to packets per second, the same for every frame size; rates in bits and fractions of a line need the
-/// size.
+/// Converts a rate to packets per second, for all frame sizes. A rate in bits, or as a fraction of a line, is converted
+/// only for a single frame size, and rejected for several.
 fn pps(rate: Rate, sizes: &[Sizes], name: &str) -> Result<f64, Failure> {
     let of = |size: &Sizes| {
         rate.packets_per_second(size.average_bytes())
@@ -433,7 +433,7 @@ fn measure(
     let device = common.target.device_under_test()?;
     let sizes = if common.size.is_empty() {
         let mut usual = Lengths::of(settings.mode).sizes;
-        // A soak runs at one rate.
+        // By default a soak runs with one frame size, as it runs at one rate.
         let is_soak = settings.parts.last() == Some(&Part::Soak) && settings.parts.len() <= 2;
         usual.truncate(if is_soak { 1 } else { usual.len() });
         usual
@@ -556,7 +556,7 @@ impl Observer for Telling<'_> {
     fn progress(&mut self, done: Duration, total: Duration, what: &str) {
         if !self.has_told {
             self.has_told = true;
-            // The message is lost if nothing watches.
+            // An error is ignored: it means that no display waits for the message.
             let _ = self.started.send(());
         }
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = Status {

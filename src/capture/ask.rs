@@ -1,4 +1,4 @@
-//! Requests to a running capture, or for packets that a capture has left on disk.
+//! Sends requests to a running capture, and extracts packets from the disk folder of an ended one.
 
 use super::{Asked, Command, Sort, flows};
 use crate::exit::Failure;
@@ -176,7 +176,8 @@ struct Wanted {
 
 fn query(wanted: &Wanted, write: &Path, disk: Option<&Path>, asked: &Asked) -> Result<(), Failure> {
     let to_output = write.as_os_str() == "-";
-    // The capture's process writes the file: here a private one, which is then copied.
+    // The capture's process writes the file. For standard output it writes into this private folder, and the file is
+    // then copied to the output.
     let folder = taut_host::private::scratch().map_err(|e| {
         Failure::Missing(format!("cannot create a folder for the packets found: {e}"))
     })?;

@@ -143,7 +143,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             let missed = Missed::default();
             let stopped = stop.load(Ordering::Relaxed);
             let reported = report(arguments, matched, tap.others(), missed, stopped, begun);
-            // An error in a file explains the rest.
+            // An error in a file explains other errors, so it is returned first.
             read?;
             reported
         }
@@ -179,7 +179,8 @@ fn specs(from: &str, to: &str, both: bool) -> Result<[PortSpec; 2], Failure> {
     Ok([spec(from, "no")?, spec(to, "only")?])
 }
 
-/// Matches until the time is over or the user stops it, and then for the longest time that packets in flight may take.
+/// Matches until the time is over or the user stops the command, and then for the longest time that packets in flight
+/// may take.
 fn watch(
     arguments: &Arguments,
     mut tap: PlacedTap,
@@ -196,7 +197,7 @@ fn watch(
         std::thread::sleep(PAUSE);
         tap.take(|seen| matched.see(seen.at_b, seen.identity, seen.time_ns));
     }
-    // Packets captured by then count, even if this process reads them later.
+    // Packets captured before this time count, even if this process reads them later.
     let end = SystemTime::now().duration_since(UNIX_EPOCH);
     let end_ns = end.map_or(0, |it| it.as_nanos() as u64);
     matched.close(end_ns);

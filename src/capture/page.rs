@@ -207,7 +207,7 @@ mod tests {
         assert!(shown.0.lock().unwrap().is_empty());
         assert!(ask("POST /trigger/a", &with(&token)).starts_with("HTTP/1.1 200 "));
         assert_eq!(*shown.0.lock().unwrap(), ["a"]);
-        // A name that another site has given this address.
+        // Another site may give this address a name of its own, so requests by host name are refused.
         let elsewhere = "GET / HTTP/1.1\r\nHost: example.org\r\n\r\n";
         assert!(said(elsewhere).starts_with("HTTP/1.1 421 "));
         assert!(said("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 421 "));

@@ -64,7 +64,7 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
     let dashboard = is_live.then(|| Live::open(watched.title())).flatten();
     let (before, told) = run.watch(signalled, dashboard)?;
     stop.store(true, Ordering::Relaxed);
-    // The last query happens before the function ends, as the function does not answer afterwards.
+    // The last query happens before the function ends, as the function does not reply afterwards.
     let last = match asking.status() {
         Ok(last) => last,
         Err(_) if run.has_ended() => before,
@@ -152,6 +152,7 @@ impl Run<'_> {
     /// Prints the state each second until the capture has to end. Returns the last state, and the number of dumps that
     /// were printed.
     ///
+    /// # Errors
     /// The capture does not reply.
     fn watch(
         &self,

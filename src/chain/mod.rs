@@ -112,7 +112,8 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
 
 fn keep_up(up: &Up) -> Result<(), Failure> {
     if up.detached {
-        // This fails for the leader of a process group, which a shell may have made of it.
+        // An error is ignored: `setsid` fails for the leader of a process group, and a shell may have made this process
+        // one.
         let _ = rustix::process::setsid();
     }
     let chain = Chain::load(&up.file, FUNCTIONS)?;
@@ -198,11 +199,11 @@ fn detach(up: &Up) -> Result<(), Failure> {
         .map_err(|e| failed("start the supervisor", e))?;
     let mut line = String::new();
     if let Some(stdout) = supervisor.stdout.take() {
-        // The exit code reports an end without a line.
+        // An error is ignored: the exit code shows that the supervisor ended without printing a line.
         let _ = BufReader::new(stdout).read_line(&mut line);
     }
     let said = fs::read_to_string(&words).unwrap_or_default();
-    // The supervisor continues to write there.
+    // The file stays if the chain is up, as the supervisor continues to write its log to it.
     let is_kept = !line.is_empty() && run_folder::keep_as_log(&words, &name).is_ok();
     if !is_kept {
         let _ = fs::remove_file(&words);

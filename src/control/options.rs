@@ -88,7 +88,7 @@ impl LoopOptions {
                     .to_owned(),
             ));
         }
-        // The original's controller integrates from where its robot lies.
+        // The controller of the original NCSbench integrates from the position in which its robot lies.
         let lifted = over_sockets && self.protocol == Format::Ncsbench && model.name() == "robot";
         let mut station = station::Settings::for_period(model.period_ns());
         let faults = self.faults();
@@ -221,7 +221,7 @@ impl LinkOptions {
     }
 }
 
-/// Converts a time to ns; an hour counts as never.
+/// Converts a time to ns, at most an hour; an hour counts as never.
 pub fn within_an_hour(time: Option<Duration>) -> u64 {
     let ns = time.unwrap_or_default().as_nanos();
     u64::try_from(ns).unwrap_or(u64::MAX).min(3_600_000_000_000)

@@ -92,7 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let running = scope.spawn(move || {
             let patience = arguments.patience;
             let found = side.run(body, of.format, of.station, patience, stop, seen);
-            // Closing it wakes the waiting thread below.
+            // Closing this end of the pipe wakes the thread that waits below.
             drop(open);
             found
         });
@@ -116,7 +116,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     report.missed = found.missed;
     report.plant_datagrams = found.datagrams;
     report.complaint = found.complaint.map(|it| it.to_string());
-    // The controller may have another clock.
+    // The controller may have another clock, so both sides do not count as having one clock.
     report.kpis = Kpis::of(&found.records, of.model.inputs(), false, found.fallen_ns);
     if let Some(out) = &arguments.out {
         report.write(out, &found.records)?;

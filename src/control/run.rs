@@ -208,7 +208,7 @@ fn over_sockets(
     }
     let cores = match arguments.cores[..] {
         [plant, controller] => [plant, controller],
-        // They share a single core, as the controller works while the plant waits.
+        // Plant and controller share a single core, as the controller works while the plant waits.
         [] => match cores_for(2).as_deref() {
             Some([plant, controller]) => [*plant, *controller],
             _ => [taut_host::allowed_cpus().first().copied().unwrap_or(0); 2],

@@ -20,7 +20,7 @@ use taut_xdp::forward::KernelCounters;
 type Shared = Arc<Mutex<Option<Running>>>;
 
 struct Running {
-    // Dropped first: the programs end before the worker that gets their punted frames.
+    // This field is dropped first, so that the programs end before the worker that gets their punted frames.
     programs: Programs,
     beside: Option<UpcallWorker>,
 }
@@ -70,7 +70,7 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
     ));
     let shared = Arc::new(Mutex::new(Some(Running { programs, beside })));
     let input = control::listen(arguments, obey(chain, &shared))?;
-    // Closed when a thread of the functions beside the programs dies.
+    // This pipe is closed when a helper thread of the functions next to the programs dies.
     let (died, living) =
         std::io::pipe().map_err(|e| Failure::Missing(format!("cannot make a pipe: {e}")))?;
     let living = Mutex::new(Some(living));
@@ -165,7 +165,7 @@ fn obey(
         next.check()?;
         let replaced = running.programs.replace(next.functions);
         let replaced = replaced.map_err(|e| e.to_string())?;
-        // Nothing pauses: a frame meets the old programs or the new ones.
+        // The pause is 0: each frame is processed by the old programs or by the new ones.
         Ok(control::updated(&replaced, 0.0).into())
     }
 }

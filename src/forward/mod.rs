@@ -45,13 +45,13 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let log = arguments.interruptions.as_ref();
     let log = log.map(|path| InterruptionLog::create(path, clock.hz));
     let log = log.transpose()?;
-    // The last worker closes this when it ends, which also ends the wait for the next second.
+    // The last worker closes this pipe when it ends, which also ends the wait for the next second.
     let (ended, running) =
         std::io::pipe().map_err(|e| Failure::Missing(format!("cannot make a pipe: {e}")))?;
     let ending = Arc::new(Ending::of(&arguments, &chains, running));
     let teams = start_teams(&arguments, &chains, clock, signalled, &ending, log)?;
     let exchanges: Vec<_> = teams.iter().map(Team::exchange).collect();
-    // Set once, here.
+    // An error is ignored: the value is set only here, once.
     let _ = shown.set(Arc::clone(&exchanges[0]));
     print_started(&arguments, &chains);
 
@@ -354,8 +354,8 @@ fn metrics_endpoint(
     })
 }
 
-/// Calls `report` once a second, unless output is quiet, until the time is over, a signal arrives, or the other end of
-/// one of the pipes `ended` is closed.
+/// Calls `report` once a second, unless output is quiet. Returns when the time is over, a signal arrives, or the other
+/// end of one of the pipes `ended` is closed.
 pub(crate) fn each_second(
     arguments: &Arguments,
     signalled: &AtomicBool,

@@ -17,7 +17,8 @@ use taut_model::queueing::{Arrivals, Observer};
 use taut_model::resource::{Carried, Costs, Packets};
 use taut_traffic::Rate;
 
-/// Number of packets of a simulated run; a recording with more packets raises it, up to [`MOST_PACKETS`].
+/// Minimum number of packets of a simulated run. A recording with more packets raises the number, up to
+/// [`MOST_PACKETS`].
 const PACKETS: u64 = 100_000;
 const MOST_PACKETS: u64 = 10_000_000;
 /// The fraction of the packets that is evaluated; the packets before are the warm-up.

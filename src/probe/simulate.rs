@@ -188,7 +188,7 @@ fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found:
         return;
     }
     for (name, (sent, in_time, took)) in WAYS.iter().zip(&ways) {
-        // A side that only receives sends none.
+        // A side that only receives sends no messages, so there is no line about them.
         if *sent == 0 && arguments.one_way {
             continue;
         }

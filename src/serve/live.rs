@@ -37,7 +37,7 @@ pub fn experiment(folder: &Path) -> Result<Value, String> {
         Ok(runs) => (runs, None),
         Err(e) => (Vec::new(), Some(format!("runs.jsonl: {e}"))),
     };
-    // A file behind a link does not belong to the experiment.
+    // If `runs` is a symbolic link, its files do not belong to the experiment.
     let is_own = InsidePath::new("runs").is_ok_and(|it| it.is_folder(folder));
     let names = is_own.then(|| fs::read_dir(folder.join("runs")));
     let names = names.into_iter().flatten().flatten();
@@ -104,7 +104,7 @@ pub fn metrics(address: SocketAddr) -> io::Result<Vec<u8>> {
     loop {
         program.set_read_timeout(Some(left()?))?;
         let read = match program.read(&mut part) {
-            // A socket reports a timeout in this way.
+            // A socket with a timeout reports it as `WouldBlock`.
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
             read => read?,
         };
@@ -189,7 +189,7 @@ mod tests {
         let gone = endpoint.address();
         drop(endpoint);
         assert!(metrics(gone).is_err());
-        // The system accepts the connection, but nothing answers.
+        // The system accepts the connection, but no program replies.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let error = metrics(silent.local_addr().unwrap()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);

@@ -2,8 +2,8 @@
 //!
 //! Every address contains the token that is printed at the start, and requests by host name are refused. Files are
 //! looked up by names that cannot lead outside the folder. A report may come from an untrusted source, so it is shown
-//! in a frame of our page. The page's policy keeps the frame from navigating elsewhere. The frame's own policy only
-//! runs the scripts that our reports have. The address of the frame contains a key that opens only this report.
+//! in a frame of our page. The page's policy keeps the frame from navigating elsewhere. The frame's own policy allows
+//! only the scripts that our reports have. The address of the frame contains a key that opens only this report.
 
 mod index;
 mod live;
@@ -350,7 +350,7 @@ fn experiment(index: &Index, folder: &str) -> Reply {
     }
 }
 
-/// Returns the metrics of the program with that index, for the page.
+/// Returns the metrics of the watched program with index `number`, for the page.
 fn metrics(watched: &[SocketAddr], number: &str) -> Reply {
     let Some(address) = number.parse().ok().and_then(|it: usize| watched.get(it)) else {
         return missing();

@@ -236,7 +236,7 @@ fn ten_thousand_folders_are_listed_and_deleted_folders_removed() {
 }
 
 #[test]
-fn a_key_opens_only_its_own_report_in_a_frame() {
+fn a_key_opens_no_other_report_and_only_an_iframe() {
     let asked = Asked::new();
     let around = asked.get("report/a");
     let address = around.split("<iframe src=\"").nth(1).unwrap();
@@ -323,7 +323,8 @@ fn special_files_do_not_block_the_list() {
 
 #[test]
 fn the_page_looks_up_no_object_properties_by_verdict() {
-    // The page only finds keys that it has set itself, whatever their names.
+    // A lookup by `[...]` in a plain object would also find inherited properties, so the page must not use it for these
+    // objects.
     for looked_up in ["words[", "kinds[", "metrics || {})["] {
         assert!(!PAGE.contains(looked_up), "{looked_up}");
     }

@@ -50,7 +50,8 @@ impl Conversation {
         let mut asked = serde_json::to_vec(request).map_err(|e| self.failed(&e.into()))?;
         asked.push(b'\n');
         asked.extend(file);
-        // A function that does not accept the file says why and stops reading.
+        // A function that does not accept the file replies with the reason and stops reading, so the reply counts even
+        // if sending fails.
         let sent = (&self.stream).write_all(&asked);
         let line = self.lines.next();
         match (line, sent) {

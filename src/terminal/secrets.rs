@@ -22,7 +22,7 @@ impl Secrets {
     }
 }
 
-/// Draws a random text that is impossible to guess.
+/// Returns a random text that is impossible to guess.
 pub fn secret() -> std::io::Result<String> {
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;

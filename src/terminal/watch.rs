@@ -78,7 +78,8 @@ pub struct Watch<'a> {
     pub look: Look,
     pub title: String,
     pub planned_seconds: f64,
-    /// Set for a measurement of several trials; it gives the remaining time instead of `planned_seconds`.
+    /// The status of a measurement of several trials, which gives the remaining time instead of `planned_seconds`; none
+    /// for other measurements.
     pub status: Option<&'a Mutex<Status>>,
     pub metrics: Option<MetricsText>,
     pub samples: &'a [SampleThread],
@@ -139,7 +140,7 @@ impl Watch<'_> {
                     *told = true;
                 }
             }
-            // The first stream's interval, if intervals are collected.
+            // The first stream has such an interval only if intervals are collected.
             let last = streams.first().and_then(|stream| stream.last.as_deref());
             self.say(second, streams, last);
         }
@@ -178,7 +179,8 @@ impl Watch<'_> {
                 Ok(Asked::Quit) => self.stop.store(true, Ordering::Relaxed),
                 Ok(Asked::Stream) => self.draw(dashboard, begun, streams),
                 Ok(Asked::Nothing) => {}
-                // The terminal is closed; a signal reports that as well.
+                // The dashboard ends because the terminal is closed; a signal reports that as well, so no error is
+                // returned.
                 Err(_) => *dashboard = None,
             }
         }

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interrupts_are_read_with_and_without_a_phase() {
+    fn interrupt_periods_are_parsed_with_and_without_a_phase() {
         let read = |text: &str| text.parse::<Ticking>().map(|t| t.0);
         let expected = Interrupt {
             per_second: 250.0,

@@ -267,7 +267,7 @@ fn apply(arguments: &ApplyArguments) -> Result<(), Failure> {
     let root = Root::at(&arguments.on.root);
     let cpus = cpus_of(&root, &arguments.cpus)?;
     let profile = arguments.on.profile.into();
-    // The plan also refuses the last CPU.
+    // The plan is made for --boot as well, because it rejects a list that leaves no CPU for the system.
     let plan = tune::plan(&root, &cpus, profile)?;
     if arguments.boot {
         let line = BootLine::of(&tune::audit(&root, &cpus, profile)?);

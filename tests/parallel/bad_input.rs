@@ -639,7 +639,7 @@ fn a_socket_in_use_or_of_another_user_is_refused() {
     if !as_nobody_works() {
         return;
     }
-    // Every folder is readable except the socket itself, which is the first user's.
+    // All users may enter the socket's folder, but only the first user may open the socket.
     fs::set_permissions(
         Path::new(&path).parent().unwrap(),
         fs::Permissions::from_mode(0o755),

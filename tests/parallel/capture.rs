@@ -113,7 +113,7 @@ fn a_capture_contains_the_same_packets_as_that_of_tcpdump() {
     capturing.wait_for_stdout("ring_bytes");
     traffic(&hosts);
     ping(&hosts.all[0], "10.8.0.2", 1, &[], 1);
-    // Five packets and one more, with their replies, are sent last and written last.
+    // Six echo requests and their replies are sent last, so the file is complete once it has them.
     let has_all = |_: &str, _: &str| {
         let mut shown = Command::new("tshark");
         let shown = run(shown.args(["-Y", "icmp", "-r"]).arg(&theirs));
@@ -253,7 +253,7 @@ fn a_killed_capture_leaves_its_packets_on_disk() {
     let kept = ["--disk", disk.to_str().unwrap(), "--disk-size", "1G"];
     let mut capturing = begin(&kept);
     pings(&hosts.all[0], 5);
-    // A second of packets may be lost.
+    // The kill may lose the packets of the last second, so the test waits until packets are on the disk.
     let has_kept = |_: &str, _: &str| {
         let status = ask(&control, &["status", "--json"]).success().last_json();
         status["status"]["disk"]["packets"].as_u64() >= Some(10)
@@ -277,7 +277,7 @@ fn a_killed_capture_leaves_its_packets_on_disk() {
     let mut capturing = begin(&both);
     let many = ["-c", "200", "-i", "0.002", "-s", "1000", "10.8.0.2"];
     pinged(&hosts.all[0], &many);
-    // The packets are in order, so this one comes after all of those.
+    // Packets stay in order, so this echo request arrives after all earlier ones.
     pings(&hosts.all[0], 1);
     if mounted.is_ok_and(|it| it.success()) {
         capturing.wait_for_stderr("No space left");
@@ -586,7 +586,7 @@ fn analysed(
         );
     }
     fs::write(&chain, text).unwrap();
-    // Packets of one burst have one stamp, so triggers of two of them would share one dump.
+    // Packets of one burst have the same timestamp, so two triggers within a burst would share one dump.
     let ended = run(taut(&["forward", "--quiet", "--burst", "1"]).arg(&chain)).success();
     assert!(!ended.stderr.contains("taut: capture"), "{ended:?}");
     let written = names(&dumps).into_iter().map(|name| {
@@ -644,9 +644,9 @@ fn the_example_scripts_detect_quic_and_idle_flows() {
         said("quic", "quic: analyser quic: version 2 to port 31238"),
     ];
     assert_eq!(found, want);
-    // The other end is silent for almost four seconds, while another flow continues, then sends again. On a machine
-    // where others have real-time priority, the program may stop for almost two, and no more and no fewer flows are
-    // silent.
+    // The other end is silent for almost four seconds while another flow continues, and then sends again. Programs with
+    // real-time priority may stop this program for almost two seconds. The same number of flows counts as silent even
+    // then.
     let mut frames = [false, true, false]
         .map(|back| datagram(9, back, &[]))
         .to_vec();

@@ -117,7 +117,7 @@ fn forwarded_packets_are_matched_and_unroutable_ones_are_lost() {
     let again = run(taut(&["report"]).arg(&out)).success();
     assert!(again.stdout.contains("report.html"), "{again:?}");
 
-    // Packets from before the end count, even if the program had not processed them by then.
+    // Packets that arrived before the end count, even if the program had not processed them by then.
     let matching = start_match(device, &["--filter=icmp"]);
     matching.signal(Signal::STOP);
     ping(client, "10.8.2.2", 40, &["-i", "0.002"], 40);
@@ -127,7 +127,7 @@ fn forwarded_packets_are_matched_and_unroutable_ones_are_lost() {
     assert_sums(&report);
     assert_eq!(number(&report["directions"][0]["left"]), 40, "{report}");
 
-    // Both directions are matched, and a transport whose replies return.
+    // The match covers both directions, including the replies of the transport.
     let matching = start_match(device, &["--both", "--within=200ms", "--filter=ip"]);
     ping(client, "10.8.2.2", 20, &["-i", "0.002"], 20);
     transfer(
@@ -207,7 +207,7 @@ fn two_captures_by_tcpdump_are_matched() {
     let left = [0, 1].map(|at| number(&both["directions"][at]["left"]));
     assert_eq!(left, [30, 30], "{both}");
 
-    // More bytes than were captured distinguish no packets; and a file that is no capture is reported.
+    // Comparing more bytes than were captured distinguishes no packets. A file that is no capture is reported.
     let cut = match_files(&files, &["--filter=icmp"]);
     assert_eq!(cut.code(), Some(1), "{cut:?}");
     assert!(cut.stderr.contains("--bytes"), "{cut:?}");

@@ -330,7 +330,7 @@ fn under_traffic(stage: &TwoHosts, action: impl FnOnce()) -> (u64, u64) {
                     last = Instant::now();
                     continue;
                 }
-                // Nothing has arrived for a moment: the last one has, or it is lost.
+                // Nothing has arrived for a moment, so the last datagram has arrived before or is lost.
                 let has_last = next == all.load(Ordering::Relaxed);
                 if has_last || stop.load(Ordering::Relaxed) && last.elapsed() > SILENCE {
                     return came;
@@ -428,7 +428,8 @@ fn kernel_functions_are_replaced_under_traffic_without_loss() {
         )
     };
     let forward = "[[function]]\nname = \"forward\"\n";
-    // A packet that met both the old and the new key once would arrive with another number.
+    // Each list applies its key twice, which restores a packet. A packet that met the old and the new key once each
+    // would arrive with another number.
     let two_keys = |key: u32| format!("[[function]]\nname = \"xor\"\nkey = {key}\n").repeat(2);
     for (head, first, others) in [
         (
@@ -543,9 +544,9 @@ fn packets_lost_while_a_segment_is_down_are_counted() {
         missing > 1000.0,
         "it was down for 1.5 s and more: {missing}"
     );
-    // Counters are published ten times a second, and the packets held by the dead process are not counted. After the
-    // reconnection, packets meet a full ring while the new process waits for its core; the segment before counts those
-    // as its own.
+    // The counts are approximate: counters are published ten times a second, and packets in the dead process are not
+    // counted. After the reconnection, packets meet a full ring while the new process waits for its core. The preceding
+    // segment counts those as its own drops.
     let full = &status["segments"][0]["counters"]["dropped_tx_full"];
     let full = full.as_u64().unwrap() as f64;
     assert!(
@@ -786,7 +787,7 @@ fn read_to_the_end(placement: &str, count: u32, backwards: bool) {
     let mut read = frames.iter();
     assert!(came.iter().all(|frame| read.any(|one| one == frame)));
     for pair in way.windows(2) {
-        // A ring may have been full in between, which was counted.
+        // The ring between two segments may have been full, and packets dropped there are counted.
         let sent = counted(pair[0], "tx_packets");
         let got = counted(pair[1], "rx_packets") + counted(pair[1], "dropped_rx_overrun");
         assert_eq!(got, sent, "{placement}: {down}");

@@ -14,7 +14,7 @@ use taut_deploy::vm::can_run_chains;
 const KEY: u8 = 7;
 const DATAGRAMS: u8 = 50;
 
-/// Two namespaces, named after this process, and the text of a chain file for a chain between them.
+/// The two namespaces at the ends of a chain, named after this process.
 struct Ends {
     client: Namespace,
     server: Namespace,

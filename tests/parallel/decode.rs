@@ -95,7 +95,7 @@ fn tshark_reads_every_protocol_and_finds_every_checksum_right() {
             assert_eq!(found, *layers, "{settings:?}: {line}");
             // The length excludes the check sequence, which a capture lacks.
             assert_eq!((cells[1], cells[2]), ("124", ""), "{settings:?}: {line}");
-            // The values are 0 for bad, 1 good, 2 not checked, 3 none (the outer UDP of a tunnel).
+            // The checksum statuses are 0 for bad, 1 good, 2 not checked, 3 none (the outer UDP of a tunnel).
             let statuses = cells[3..6].iter().flat_map(|cell| cell.split(','));
             let mut statuses = statuses.filter(|status| !status.is_empty());
             assert!(

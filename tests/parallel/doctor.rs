@@ -66,7 +66,7 @@ fn doctor_reports_the_same_findings_as_ports_and_tune_audit() {
     let settings = told.iter().skip_while(|it| it["name"] != "noise").skip(1);
     let settings: Vec<_> = settings.collect();
     assert!(settings.len() <= 5, "{settings:?}");
-    // The CPU is this machine's last one, which a device gets if there are two.
+    // The audit is about this machine's last CPU, which is the device's CPU if there are two.
     let device = taut_host::choose_cores().device.to_string();
     if audit["cpus"].as_str() == Some(device.as_str()) {
         for setting in settings {
@@ -92,7 +92,7 @@ fn doctor_reports_missing_capabilities_to_an_unprivileged_user() {
     let mend = rights["mend"].as_str().unwrap();
     assert!(mend.starts_with("sudo setcap cap_net_raw,"), "{mend}");
     assert!(mend.ends_with(TAUT), "{mend}");
-    // Every check without rights reports the same, and the fix is printed once.
+    // All checks that lack rights report the same fix, which is printed once.
     let port = check(&told, "port af_packet");
     assert!(
         port["found"].as_str().unwrap().contains("CAP_NET_RAW"),
@@ -128,7 +128,7 @@ fn doctor_reports_a_missing_second_core() {
         "{cores}"
     );
     let noise = check(&told, "noise")["found"].as_str().unwrap();
-    // It does not measure noise beside a test that measures.
+    // The doctor does not measure noise while a test measures.
     let is_told = [
         &format!("CPU {cpu} in "),
         "not listened to, as another taut measures",

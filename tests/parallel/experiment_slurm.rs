@@ -45,7 +45,7 @@ impl Drop for Cluster {
         while Instant::now() < deadline && !self.queue().is_empty() {
             sleep(Duration::from_millis(50));
         }
-        // Every process of the cluster has its folder in the environment.
+        // Every process of the cluster has the cluster's folder in its environment.
         let own = self.folder.path().display().to_string();
         for _ in 0..3 {
             for process in processes_with(&own) {
@@ -148,7 +148,7 @@ impl Cluster {
 
     fn configure(&self) {
         let own = self.folder.path().display();
-        // All ports of the network are the cluster's; those from 32,768 on are ephemeral.
+        // The cluster may use all ports of its network; those from 32,768 on are ephemeral.
         let ports: Vec<_> = (0..=MACHINES.len()).map(|number| 17_000 + number).collect();
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         // Daemons may be slow on a busy core and must not count as dead; no test waits for Slurm to detect that by
@@ -239,7 +239,7 @@ impl Cluster {
         }
     }
 
-    /// Returns the reasons why runs failed, of all experiments.
+    /// Returns the reasons for the failed runs of all experiments.
     fn failures(&self) -> Vec<String> {
         let entries = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten();
         let outs = entries(self.folder.path().to_owned());
@@ -436,7 +436,7 @@ json = true
 "#;
     let before = cluster.arrays();
     let finished = cluster.run(text, "until").success();
-    // The steady one is done after six runs, the other one is abandoned after seven.
+    // The combination `steady` is complete after six runs, and the other combination is abandoned after seven.
     assert!(finished.stdout.contains("13 of 13 runs"), "{finished:?}");
     assert!(cluster.whole("until").contains("v2-r7"));
     // Twelve runs do not fit into one array; the thirteenth has its own.
@@ -499,7 +499,7 @@ fn an_interrupted_sweep_is_resumed_with_the_missing_runs_only(cluster: &Cluster)
     };
     let before: Vec<_> = first.iter().map(changed).collect();
 
-    // The command was killed: the array continues by itself, and is not submitted a second time.
+    // The killed command's job array continues by itself, and is not submitted a second time.
     let resumed = Program::start(&mut cluster.taut(&["experiment", "resume", "cut"]));
     cluster.wait_until("another whole run", |cluster| {
         cluster.whole("cut").len() > first.len()
@@ -587,7 +587,7 @@ fn what_goes_wrong_in_a_cluster_is_said(cluster: &mut Cluster) {
             let _ = kill_process(process, Signal::KILL);
         }
     }
-    // Slurm would detect it by itself within a minute.
+    // Slurm would detect the failure by itself within a minute.
     let name = format!("NodeName={}", MACHINES[host].0);
     let down = ["update", &name, "State=DOWN", "Reason=power"];
     assert_eq!(run(&mut cluster.slurm("scontrol", &down)).code(), Some(0));

@@ -389,7 +389,7 @@ run = "taut generate --port af_packet:out --port af_packet:back --rate {{ rate }
 json = true
 "#,
     );
-    // Code 1 means that the generator was late beside other tests; its counts are there all the same.
+    // Code 1 means that the generator sent late because other tests were running; its counts are still valid.
     let finished = machines.run(&experiment, "out").success();
     machines.nothing_is_left();
     assert!(finished.stdout.contains("4 of 4 runs"), "{finished:?}");
@@ -412,7 +412,7 @@ json = true
             .unwrap_or(0.0);
         assert!(received > 0.0, "{record}");
     }
-    // The program is copied there once.
+    // The program is copied to each machine once.
     let copy = |name: &str| {
         let folder = machines.path(&format!("cache-{name}/taut"));
         let hash = fs::read_dir(folder)
@@ -577,7 +577,7 @@ fn each_problem_of_a_node_is_reported_in_one_line() {
     assert_eq!(stopped.code(), Some(130), "{stopped:?}");
     machines.nothing_is_left();
 
-    // The process is killed without a chance to clean up, so the machines do it themselves.
+    // The command is killed before it can clean up, so the remote machines clean up themselves.
     let killed = machines.start(&experiment, "o9");
     while machines.steps(0).is_empty() {
         assert!(Instant::now() < deadline + PATIENCE, "the step never began");
@@ -632,7 +632,7 @@ ready = "11"
     assert_eq!(fs::read_to_string(kept).unwrap(), "[secret]");
     let log = machines.path("out/runs/v1-r1/logs/there.out");
     assert_eq!(fs::read_to_string(log).unwrap(), "it is [secret]\n");
-    // Nothing was removed from the command lines: the secret was in none.
+    // The command lines needed no redaction, as none of them contained the secret.
     let processes = machines.path("out/runs/v1-r1/gen/processes");
     let processes = fs::read_to_string(processes).unwrap();
     assert!(processes.contains("--secrets"), "{processes}");
@@ -674,7 +674,7 @@ fn an_unreachable_machine_fails_only_one_run() {
         );
         sleep(Duration::from_millis(20));
     }
-    // All of its processes are gone, and the kernel counts a new boot.
+    // The machine has lost all of its processes, and its kernel reports a new boot.
     machines.boot_id("booted-again");
     machines.serve(1);
     let finished = driver.finish_within(2 * PATIENCE);
@@ -765,7 +765,7 @@ fn a_machine_is_reset_before_each_run() {
         }
         let before = machines.refused_connections();
         fs::write(machines.path("resets.back"), "").unwrap();
-        // It is not back at once.
+        // The machine returns only after the command has failed to connect at least once.
         while machines.refused_connections() == before {
             assert!(Instant::now() < deadline, "nobody tries to connect");
             sleep(Duration::from_millis(20));

@@ -204,7 +204,7 @@ fn an_unchanged_nat_keeps_its_mappings_when_functions_are_replaced() {
     assert_eq!(outcome("translated to outside"), 2, "{summary}");
     assert_eq!(outcome("translated to inside"), 1, "{summary}");
     assert_eq!(outcome("dropped: no mapping"), 1, "{summary}");
-    // Incoming frames meet the translator first: two replies arrived, of which one was forwarded.
+    // Frames from outside pass the translator first. Two replies arrived, of which the translator forwarded one.
     assert_eq!(outcome("changed"), 2, "{summary}");
 }
 

@@ -233,7 +233,8 @@ fn each_frame_of_valid_and_broken_tunnels_is_counted() {
         frame[at] = value;
         frames.push(frame);
     };
-    // Versions 0 and 2, GTP', wrong lengths in both directions, TEID 0, an endless extension header chain.
+    // The damaged frames have versions 0 and 2, GTP', lengths that are too short and too long, TEID 0, and an endless
+    // extension header chain.
     with(42, 0x10);
     with(42, 0x50);
     with(42, 0x20);
@@ -267,7 +268,8 @@ fn each_frame_of_valid_and_broken_tunnels_is_counted() {
     assert_eq!(outcomes["unknown TEID"], 1, "{summary}");
     let relayed = outcomes["relayed"].as_u64().unwrap();
     assert_eq!(summary["counters"]["tx_packets"].as_u64(), Some(relayed));
-    // A length that is too short truncates the user packet, which a relay does not parse.
+    // A length that is too short only truncates the user packet. The frame is relayed, as a relay does not parse user
+    // packets.
     assert_eq!(relayed, (whole.len() - 14) as u64 + 1, "{summary}");
 }
 
@@ -520,7 +522,7 @@ fn pfcp_creates_moves_and_deletes_a_session() {
     {
         assert!(Instant::now() < deadline, "never seen");
     }
-    // The base station attaches, then another one.
+    // The user attaches to a base station, and then moves to another one.
     ask(moved(10, seid, 0x20, [192, 0, 2, 7]), Some(Cause::ACCEPTED));
     gateway.send(1, std::slice::from_ref(&user));
     // The buffered packet and this one arrive.
@@ -615,7 +617,7 @@ fn a_control_plane_gets_buffering_and_usage_reports() {
     let mut made = Message::parse(&made).unwrap().elements.map(Result::unwrap);
     let seid = made.find(|it| it.element_type == E::F_SEID).unwrap();
     let seid = Seid::parse(seid.value).unwrap().seid;
-    // Downlink packets are reported, and all packets that pass from the first byte on.
+    // Downlink packets are buffered and reported, and a usage rule reports all packets from the first byte on.
     let kind = M::SESSION_MODIFICATION_REQUEST;
     let mut message = Writer::message(kind, Some(seid), 3);
     let far = group(&[(E::FAR_ID, &[0, 0, 0, 2]), (E::APPLY_ACTION, &[0x0c])]);
@@ -697,7 +699,7 @@ fn an_idle_control_plane_gets_heartbeats_then_loses_its_sessions() {
     ask(M::SESSION_ESTABLISHMENT_REQUEST, establishment(2));
     let status = gateway.bearer(&["status"]).success();
     assert!(status.stdout.contains("PFCP\n  sessions 1\n"), "{status:?}");
-    // Two are answered; the third is repeated, as it is not answered.
+    // The test answers two heartbeats. The gateway repeats the third one, as it gets no response.
     for _ in 0..2 {
         let sequence = next(M::HEARTBEAT_REQUEST);
         let answer = simple(M::HEARTBEAT_RESPONSE, None, sequence, &[stamp]);

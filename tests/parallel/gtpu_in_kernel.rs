@@ -431,7 +431,7 @@ fn xdp_forwards_and_counts_every_frame_as_the_function_does() {
             // The chunks are no larger than the number of replies that may wait.
             for (number, chunk) in frames().chunks(48).enumerate() {
                 let from = number % 2;
-                // Both may send ICMP errors again: one each millisecond.
+                // After this pause, both gateways may send ICMP errors again: their limit is one each millisecond.
                 std::thread::sleep(Duration::from_millis(20));
                 let want = wanted.pass(chunk, from);
                 let got = gateway
@@ -664,7 +664,8 @@ fn a_pfcp_session_moves_and_closes_its_gate_under_traffic() {
         return;
     };
     let settings = "pfcp = { address = \"127.0.0.1\", peers = [\"127.0.0.1\"] }\n";
-    // In the direction to the users, this function comes before the gateway, whose end markers need addresses all the same.
+    // In the direction to the users, `mac-rewrite` comes before the gateway, but the gateway's end markers need MAC
+    // addresses as well.
     let rewrite = "[[function]]\nname = \"mac-rewrite\"\nsource = \"02:00:00:00:00:a0\"\ndestination = \"02:00:00:00:00:a1\"\n";
     let mut gateway = Gateway::start(true, settings, "", rewrite);
     let mut core = Core::new(&gateway);
@@ -703,7 +704,7 @@ fn a_pfcp_session_moves_and_closes_its_gate_under_traffic() {
         moving.join().unwrap();
     });
     let (sent, so_far) = pass(&mut gateway, &chunk, CHUNK);
-    // The end marker is one packet more.
+    // The end marker is one additional packet.
     pass(&mut gateway, &[], (sent + 1).saturating_sub(so_far));
     let marker = (MessageType::END_MARKER, OLD.1, OLD.2);
     let count = |wanted| left.iter().filter(|frame| **frame == wanted).count();
@@ -713,7 +714,7 @@ fn a_pfcp_session_moves_and_closes_its_gate_under_traffic() {
     let first_new = left.iter().position(|frame| *frame == NEW).unwrap();
     let late = left[first_new..].iter().filter(|frame| **frame == OLD);
     assert_eq!(late.count(), 0, "{left:?}");
-    // Only a few packets were in flight when it was sent.
+    // Only a few packets were in flight when the end marker was sent.
     let ended = left.iter().position(|frame| *frame == marker).unwrap();
     let late = left[ended..].iter().filter(|frame| **frame == OLD).count();
     assert!(late <= CHUNK, "{left:?}");
@@ -813,7 +814,7 @@ fn upcalls_classify_buffer_and_send_packets_of_sessions_with_rules() {
         .kernel
         .pass(&[tunnelled(true, true, uplink, 128)], 0, [0, 1]);
     assert_eq!(out.len(), 1);
-    // Others stay in the kernel.
+    // Packets of other tunnels stay in the kernel.
     let [_, out] = gateway
         .kernel
         .pass(&[tunnelled(true, true, 0x77, 128)], 0, [0, 1]);
@@ -830,7 +831,8 @@ fn upcalls_classify_buffer_and_send_packets_of_sessions_with_rules() {
 #[test]
 fn xdp_and_the_process_meter_a_session_at_its_rate() {
     const SENT: usize = 20;
-    // The burst of 15000 bytes, and one packet more; another packet would take 8 seconds.
+    // The number of packets that a meter passes: its burst of 15000 bytes, and one packet more. Another packet would
+    // take 8 seconds.
     const PASS: usize = 16;
     let Some(_turn) = alone_and_root() else {
         return;
@@ -873,7 +875,7 @@ fn xdp_and_the_process_meter_a_session_at_its_rate() {
     let [out, _] = gateway.kernel.pass(&downs[..1], 1, [1, 0]);
     assert_eq!(outer(&out[0]).0, MessageType::END_MARKER);
     gateway.until_counted("over the rate", 2 * (SENT - PASS) as u64 + 1);
-    // The process limits the packets that the programs leave to it, with its own meter.
+    // The XDP programs leave packets with IP options to the process, which limits them with its own meter.
     let [_, out] = gateway
         .kernel
         .pass(&vec![with_option(&up); SENT], 0, [0, PASS]);

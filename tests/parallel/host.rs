@@ -27,7 +27,8 @@ fn a_port_replies_for_its_ipv4_and_ipv6_addresses() {
             host.0
         ));
         for (protocol, to) in [("-4", "10.8.1.1"), ("-6", "fd00:8::1")] {
-            // Some are longer than a frame of minimum size, and a few follow a pause in which the slow path sleeps.
+            // Some echo requests are longer than a frame of minimum size, and a few follow a pause in which the slow
+            // path sleeps.
             for (count, apart, bytes) in [(20, "0.01", "56"), (3, "0.2", "1400")] {
                 let arguments = [protocol, "-i", apart, "-s", bytes];
                 ping(host, to, count, &arguments, count);

@@ -59,7 +59,7 @@ fn tshark_parses_the_sample_traffic_without_errors() {
     for line in shown.lines() {
         let fields: Vec<&str> = line.split('\t').collect();
         assert_eq!(fields[4], "", "malformed: {line}");
-        // The value 1 means good.
+        // A checksum status of 1 means good.
         assert!(fields[5] == "1" || fields[6] == "1", "checksum: {line}");
     }
 }
@@ -180,7 +180,7 @@ fn only_traffic_that_the_rules_allow_reaches_the_server() {
     let mut tunnelled = in_namespace(&client.0, "python3");
     run(tunnelled.args(["-c", TUNNELLED])).success();
     assert!(fetch(client, "nothing").success().stdout.contains("404"));
-    // A path in another encoding is the same path.
+    // The rule also matches the same path in another encoding.
     let dropped = fetch(client, "x/../%73ecret");
     assert_eq!(
         dropped.code(),

@@ -35,7 +35,7 @@ fn no_receiver_is_handed_what_a_rule_forbids() {
     assert_eq!(got_through, 0, "known evasions got through: see above");
 }
 
-/// Without an inspection most attacks arrive: the evasions that hide them do not break them.
+/// Most attacks arrive if there is no inspection, so the evasions that hide the attacks do not break them.
 #[test]
 fn most_attacks_reach_the_receiver_without_an_inspection() {
     let Some(mut oracle) = Oracle::new(|_| "[[function]]\nname = \"forward\"\n".to_string()) else {

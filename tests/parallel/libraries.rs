@@ -13,8 +13,8 @@ fn every_crate_is_packaged_without_a_registry() {
     let folder = scratch();
     let cargo = std::env::var("CARGO").unwrap_or("cargo".to_string());
     let mut command = Command::new(cargo);
-    // All crates are packaged together, as their dependencies on each other are not published. They are not built, as
-    // that was done before.
+    // All crates are packaged together, as their dependencies on each other are not published. They are not built again
+    // for this.
     command.args(["package", "--workspace", "--no-verify", "--offline"]);
     command
         .args(["--allow-dirty", "--target-dir"])

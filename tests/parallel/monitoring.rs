@@ -282,7 +282,7 @@ fn prometheus_sees_a_gateway_and_fires_when_it_drops() {
     let folder = scratch();
     let chain = folder.path().join("gateway.toml");
     fs::write(&chain, GATEWAY).unwrap();
-    // Its port always has packets, none of them a user's, so others need the core more.
+    // The gateway's port always has packets, and none of them is a user's, so the gateway runs at the lowest priority.
     let own = taut(&["forward"]);
     let mut command = Command::new("nice");
     command.args(["-n", "19"]).arg(own.get_program());
@@ -311,7 +311,7 @@ fn prometheus_sees_a_gateway_and_fires_when_it_drops() {
         address.unwrap()
     );
     fs::write(folder.path().join("prometheus.yml"), config).unwrap();
-    // A port that is free now.
+    // This TCP port is free at the moment.
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port();
     drop(free);
@@ -348,7 +348,7 @@ fn prometheus_sees_a_gateway_and_fires_when_it_drops() {
         "/api/v1/alerts",
         fires("TautGatewayRefuses"),
     );
-    // The port always has packets.
+    // The forwarder counts as saturated, as its port always has packets.
     asked_until(
         &mut server,
         port,
@@ -439,7 +439,7 @@ fn an_inspection_exports_its_outcomes_and_matching_rules() {
         (&["forward"][..], "taut_forward"),
         (&["chain", "up"], "taut_chain"),
     ] {
-        // Packets arrive all the time, so others need the core more.
+        // Packets arrive all the time, so the program runs at a low priority to leave the core to others.
         let mut command = Command::new("nice");
         command.args(["-n", "19"]).arg(own.get_program());
         command
@@ -497,7 +497,7 @@ fn reasons_for_dropped_packets_are_printed_while_a_chain_runs() {
         path("in.pcapng")
     );
     fs::write(path("dropping.toml"), chain).unwrap();
-    // Packets arrive all the time, so others need the core more.
+    // Packets arrive all the time, so the program runs at a low priority to leave the core to others.
     let own = taut(&[""; 0]);
     let mut command = Command::new("nice");
     command.args(["-n", "19"]).arg(own.get_program());

@@ -49,7 +49,7 @@ fn ovs_ofctl_changes_and_counts_flow_entries_and_gets_errors() {
     }
     ping(&hosts.all[0], "10.9.0.2", 3, &["-i", "0.05"], 3);
     let flows = ctl(&["dump-flows", "cookie=7/-1"]).success().stdout;
-    // The packets that waited for the address of the second host arrived then.
+    // The packets that waited for the MAC address of the second host have arrived by then.
     let counted = |name: &str| -> usize {
         let (_, behind) = flows.split_once(name).unwrap();
         behind.split(',').next().unwrap().parse().unwrap()
@@ -154,7 +154,7 @@ fn hub(listener: &TcpListener) {
         if head[1] != 10 {
             continue;
         }
-        // The match precedes them, which is the ingress port.
+        // The frame follows the match, which contains the ingress port.
         let (port, frame) = (&body[24..28], &body[34..]);
         let flood = [0, 0, 0, 16, 0xff, 0xff, 0xff, 0xfb, 0, 0, 0, 0, 0, 0, 0, 0];
         let out = [

@@ -295,7 +295,7 @@ fn fill(root: &Path, wanted: &[String]) -> &'static str {
     files.retain(|file| {
         !file.is_empty() && file != "." && Path::new("/").join(file).symlink_metadata().is_ok()
     });
-    // Files beyond those of packages: links that their scripts have made, and the user and group databases.
+    // These files belong to no package: links that package scripts have made, and the user and group databases.
     let made = ["usr/bin/sh", "etc/passwd", "etc/group", "etc/ld.so.cache"];
     files.extend(made.map(str::to_string));
     let list = root.join("tmp/files");
@@ -410,7 +410,7 @@ fn a_purged_debian_package_leaves_no_file() {
         left.is_empty() && gone.is_empty(),
         "left: {left:?}; gone: {gone:?}"
     );
-    // The database of dpkg has no file about it either.
+    // The database of dpkg has no file about the package either.
     let books = names(&root.join("var/lib/dpkg/info"));
     assert!(!books.iter().any(|it| it.starts_with("taut.")), "{books:?}");
 }

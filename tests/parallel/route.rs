@@ -123,8 +123,8 @@ fn three_routers_forward_traffic_between_hosts_and_send_icmp_errors() {
             found.join().unwrap();
         }
     });
-    // A link on the path has an MTU of 1300 bytes. Packets that may be fragmented arrive complete; for the others the
-    // sender is told the MTU.
+    // A link on the path has an MTU of 1300 bytes. Packets that may be fragmented arrive complete; for other packets,
+    // the sender gets an error with the MTU.
     ping(
         a,
         "10.8.2.2",
@@ -143,7 +143,7 @@ fn three_routers_forward_traffic_between_hosts_and_send_icmp_errors() {
     transfer(Transport::Udp, (&a.0, 5202), &b.0, ("fd00:1::2", 5202));
     for (to, line) in [
         ("10.66.0.1", "From 10.8.1.1 icmp_seq=1 Packet filtered"),
-        // Router 2 has no route to this network, and router 3 has no such station.
+        // Router 2 has no route to this network, and router 3 has no such neighbour.
         (
             "192.0.2.1",
             "From 10.8.12.2 icmp_seq=1 Destination Net Unreachable",
@@ -162,7 +162,7 @@ fn three_routers_forward_traffic_between_hosts_and_send_icmp_errors() {
         let event: serde_json::Value = serde_json::from_str(line).unwrap();
         let counters = &event["status"]["segments"][0]["counters"];
         let counted = |name: &str| counters[name].as_u64().unwrap();
-        // Every packet left, or is in a counter.
+        // Every packet was sent, or counted as dropped.
         let dropped: u64 = counters
             .as_object()
             .unwrap()

@@ -44,7 +44,7 @@ impl Range {
         };
         let below = match is_v4 {
             true => u128::from(random.u32(..1 << 24)),
-            // The routes share runs of equal bits.
+            // The shift gives the routes common runs of equal bits.
             false => random.u128(..) >> random.u32(40..128),
         };
         let first = (start | below) & !behind;
@@ -340,7 +340,7 @@ fn a_router_continues_after_its_peer_exits_and_accepts_another() {
     let summary = router.interrupt().success().last_json();
     let counters = summary["counters"].as_object().unwrap();
     let counted = |name: &str| counters[name].as_u64().unwrap();
-    // Every packet left, or is in a counter.
+    // Every packet was sent, or counted as dropped.
     let dropped: u64 = counters
         .iter()
         .filter(|(name, _)| name.starts_with("dropped"))

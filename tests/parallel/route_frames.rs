@@ -159,7 +159,7 @@ fn cases() -> Vec<Case> {
         frame[24..26].copy_from_slice(&sum);
         case("wrong checksum", frame, CHECKSUM, None);
     }
-    // Options are not read.
+    // The router does not read options.
     case("no operation", with_options(&[1, 1, 1, 0]), FORWARDED, None);
     case("loose source route", with_options(&[131, 7, 4, 10, 9, 0, 2, 0]), FORWARDED, None);
     case("record route", with_options(&[&[7, 39, 4][..], &[0; 37]].concat()), FORWARDED, None);
@@ -424,7 +424,8 @@ fn unusual_and_wrong_frames_get_their_outcome_and_icmp_error() {
         on.sort();
         assert_eq!(on, expected, "{head}");
 
-        // Senders get replies in the order of the errors, once, from the address on their side, about their packet.
+        // Each sender gets one reply about each wrong packet, in the order of the errors, from the router's address on
+        // the sender's side.
         for (reply, case) in back.iter().zip(&told) {
             let (kind, quoted) = message(reply);
             assert_eq!(Some(kind), case.told, "{head}: {}", case.name);

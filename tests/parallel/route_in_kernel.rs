@@ -108,7 +108,7 @@ fn xdp_routes_between_three_networks_while_routes_change() {
         ping(a, "fd00:3::1", 3, &["-i", "0.02"], 3);
         assert_eq!(hops(a, "-4", "10.8.2.2"), ["10.8.1.1", "10.8.2.2"]);
         assert_eq!(hops(a, "-6", "fd00:3::2"), ["fd00:1::1", "fd00:3::2"]);
-        // Packets that may be fragmented arrive complete; for the others the sender is told the MTU.
+        // Packets that may be fragmented arrive complete; for other packets, the sender gets an error with the MTU.
         let cut = ["-M", "dont", "-s", "1400", "-i", "0.02"];
         ping(a, "10.8.3.2", 3, &cut, 3);
         for (arguments, part) in [

@@ -79,7 +79,7 @@ fn a_browser_displays_a_running_experiment_and_a_forwarder() {
     command.args(["--net", env!("CARGO_BIN_EXE_taut"), "experiment", "run"]);
     let experiment = Program::start(command.arg(&file).arg("--out").arg(results.join("one")));
 
-    // The list shows it, with a button for it.
+    // The list shows the experiment, with a button for it.
     let button =
         "[...document.querySelectorAll('#rows button')].find(it => it.textContent === 'Live')";
     browser.wait_until(button);
@@ -103,7 +103,7 @@ fn a_browser_displays_a_running_experiment_and_a_forwarder() {
     );
     experiment.finish().success();
 
-    // The forwarder's packets have a rate by now, and a line.
+    // The page shows the rate of the forwarder's packets by now, and draws a line.
     let watched = "document.getElementById('watched-0')";
     browser.wait_until(&format!("{watched}.querySelector('polyline')"));
     let table = browser.value(&format!("{watched}.querySelector('table').textContent"));

@@ -136,7 +136,7 @@ fn buffered_and_fragmented_packets_are_filtered_in_both_directions() {
     let from_inside = filter("{ action = \"accept\", source = \"10.0.0.0/24\" }");
     for (functions, to) in [
         (ROUTE.to_string() + &none, 1),
-        // The usual firewall: packets from outside reach nothing inside.
+        // This is the usual firewall: packets from outside reach nothing inside.
         (from_inside + ROUTE, 0),
     ] {
         let all = held_and_cut(&functions, to);
@@ -198,7 +198,7 @@ fn packets_from_a_function_pass_all_later_functions() {
     let echo = |port: usize| packet(port, &format!("10.0.{port}.1"), Protocol::IcmpEcho, 64, 104);
     let expired = |port: usize| packet(port, ADDRESSES[1 - port], Protocol::Udp, 1, 100);
     let rejected = |port: usize| packet(port, ADDRESSES[1 - port], Protocol::Udp, 64, 100);
-    // The cases: a function that creates packets, the port and frame that cause it, and the frame.
+    // Each case has a name, a function that creates packets, and the port and frame that make the function create one.
     let cases = [
         ("echo answered by a router", ROUTE.to_string(), 0, echo(0)),
         ("echo answered by a router", ROUTE.to_string(), 1, echo(1)),
@@ -213,8 +213,8 @@ fn packets_from_a_function_pass_all_later_functions() {
         ("question for the gateway", gateway, 0, question(0)),
     ];
     for (what, maker, port, frame) in cases {
-        // Frames that leave by the first port return to the earlier functions. The other order shows that none skips
-        // later ones.
+        // A created frame passes the functions between its creator and its egress port. In the second order, the
+        // witness is not among these functions.
         let chains = match port {
             0 => [witness() + &maker, maker + &witness()],
             _ => [maker.clone() + &witness(), witness() + &maker],

@@ -367,10 +367,10 @@ fn rules(random: &mut Rng) -> (String, Vec<u64>) {
         for _ in 0..random.usize(..3).min(changes.len()) {
             actions.push(changes.swap_remove(random.usize(..changes.len())));
         }
-        // Tags change after the headers behind them, and are removed last.
+        // Tags change after the headers that follow them, and are removed last.
         actions.sort_by_key(|action| (action.contains("vlan"), action == "pop_vlan"));
-        // The specification has a new tag copy the number and priority of the existing one; Open vSwitch sets priority
-        // 0.
+        // By the specification, a new tag copies the number and priority of the existing tag. Open vSwitch sets
+        // priority 0.
         if random.u8(..) < 40 && !actions.iter().any(|action| action.contains("vlan")) {
             actions.push(
                 "push_vlan:0x8100,set_field:4196->vlan_vid,set_field:2->vlan_pcp".to_string(),
@@ -438,7 +438,7 @@ fn flow_entries_act_and_count_as_in_open_vswitch() {
             left_ours.extend(ours.pass(in_port, &frame));
             theirs.receive(in_port, &frame);
         }
-        // A counted packet may still be on its way out.
+        // A counted packet may not have left yet.
         let mut left_theirs = theirs.left();
         let deadline = Instant::now() + Duration::from_secs(5);
         while left_theirs.len() < left_ours.len() && Instant::now() < deadline {

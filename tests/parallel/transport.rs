@@ -138,7 +138,7 @@ fn a_server_that_dies_leaves_losses_and_no_hang() {
         "1ms",
     ]);
     let client = Program::start(client.args(["--patience", "300ms", "--json"]).args(PATIENT));
-    // The client has a reply, so the server sends.
+    // The client's first repetition shows that it has a reply, so the server sends.
     let mut client = client;
     client.wait_until("that it sends", |_, stderr| stderr.contains("repetition 1"));
     let _ = server.kill();
@@ -216,7 +216,7 @@ fn captures_at_both_ends_report_the_latency_of_each_stage() {
         command.args(arguments);
         command
     };
-    // Packets sent together on a busy machine would be one frame in a capture.
+    // With segmentation offload, packets that a busy machine sends together would be one frame in a capture.
     let cut = ["-K", "eth0", "tx-udp-segmentation", "off"];
     for host in [near, far] {
         run(in_namespace(host, "ethtool").args(cut)).success();
@@ -263,7 +263,7 @@ fn captures_at_both_ends_report_the_latency_of_each_stage() {
     let stages = ["sender_ns", "out_ns", "medium_ns", "in_ns", "receiver_ns"];
     let (sum, took) = (stages.map(mean).iter().sum::<f64>(), mean("took_ns"));
     assert!((sum / took - 1.0).abs() < 0.05, "{sum} {took} {found}");
-    // With the captures exchanged, packets would arrive before they leave.
+    // In exchanged captures, packets would arrive before they leave.
     let refused = layers(far, near);
     assert_eq!(refused.code(), Some(1), "{refused:?}");
     assert!(refused.stderr.contains("contradict"), "{refused:?}");
@@ -321,7 +321,7 @@ fn simulations_in_virtual_time_are_repeatable_without_late_messages() {
     assert!((290.0..310.0).contains(&pps), "{one_way}");
     let datagrams = ask(&["--transport", "udp"]);
     assert!(datagrams["connection"].is_null(), "{datagrams}");
-    // The text output has the same.
+    // The text output has the same values.
     let words = run(taut(&["probe", "simulate", "--medium"]).arg(&radio))
         .success()
         .stdout;

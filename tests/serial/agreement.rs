@@ -123,7 +123,7 @@ fn medians(
     let _running = device();
     let near = testbed.generator_namespace();
     let sockperf = is_installed("sockperf").then(|| start_sockperf(near, &far.0));
-    // This happens before sockperf has slept long enough.
+    // irtt measures while sockperf still sleeps.
     if is_installed("irtt") {
         found.push(("irtt", irtt_us(near, &far.0)?));
     }
@@ -133,7 +133,7 @@ fn medians(
     Ok(Medians(found))
 }
 
-/// Measures the cable without a device: gen0 to dut0, moved to a host of its own.
+/// Measures the cable without a device, from gen0 to dut0, which is moved to a host of its own.
 fn cable() -> Result<Medians, String> {
     let testbed = Testbed::builder().build().map_err(|e| e.to_string())?;
     let near = testbed.generator_namespace();
@@ -189,7 +189,7 @@ fn all_measuring_programs_agree_on_the_latency_of_a_bridge() {
         let added = bridge.above(&cable);
         println!("cable {cable:?}, bridge {bridge:?}, added {added:?}");
         for ((name, us), (_, more)) in bridge.0.iter().zip(&added).skip(1) {
-            // Sockets cost time at both ends, and no device saves time.
+            // Kernel sockets cost additional time at both ends, so no program may report less than taut.
             if *us < bridge.taut() {
                 return Err(format!("{name} {us} µs, taut {} µs", bridge.taut()));
             }
@@ -209,7 +209,7 @@ fn all_measuring_programs_agree_on_a_known_delay() {
     if !others_are_here() {
         return;
     }
-    // The added delay is far above the noise; the function takes no more cycles than this.
+    // The added delay is far above the noise. The maximum is the largest number of cycles that the function accepts.
     let clock = Clock::calibrate(Duration::from_millis(50));
     let cycles = (clock.to_ticks(300_000.0) as u64).min(1_000_000);
     let delay_us = clock.to_ns(cycles) / 1e3;

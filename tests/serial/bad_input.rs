@@ -92,7 +92,7 @@ fn without_privileges_memif_is_measured_and_skipped_ports_are_named() {
     begun.wait_until("a run", |_, _| {
         fs::metadata(&index).is_ok_and(|index| index.len() > 0)
     });
-    // The measuring process acts like one without CPU time: it has to be killed, and leaves its lock.
+    // The measuring process is stopped, as if it got no CPU time. It therefore has to be killed, and leaves its lock.
     let claims = watch.temporary().join("taut-65534");
     begun.wait_until("a measurement", |_, _| {
         let measures = measuring(&claims);
@@ -208,7 +208,7 @@ fn missing_and_damaged_results_folders_are_refused_with_the_reason() {
             ("report file", INPUT, "no such folder"),
         ],
     );
-    // The results are real ones, ended after the first run over memif, and then damaged.
+    // The results are those of a real demo, which is ended after its first run over memif. They are then damaged.
     let folder = scratch();
     let out = folder.path().join("results");
     let samples = |out: &Path| {
@@ -265,7 +265,7 @@ fn foreign_packets_are_counted_and_not_measured() {
     testpmd.forward("txonly");
     let mut arguments = vec!["generate".to_string()];
     arguments.extend(sockets.ports("client", ""));
-    // None of ours comes back, for which each trial waits, a warm-up too.
+    // None of the generator's packets returns. Each trial waits for its packets, and so would a warm-up.
     let trial = ["--rate", "1k", "--seconds", "0.5", "--warm-up", "0"];
     arguments.extend(trial.map(String::from));
     arguments.push("--json".to_string());

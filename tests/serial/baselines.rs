@@ -123,7 +123,7 @@ fn pass(baseline: &Baseline, folder: &Path) -> Result<(), String> {
         });
     }
     running.check().unwrap();
-    // The ports are still open, for the same reason as one start has one peer.
+    // The ports are still open, as DPDK's memif driver may crash when a peer leaves a busy port.
     running.stop().unwrap();
     outcome
 }
@@ -136,9 +136,9 @@ fn pass_from_outside(baseline: &Baseline, folder: &Path, back: bool) -> Result<(
     let core = cores.generator.to_string();
     let mut generate = taut(&["generate", "--max-loss", "0", "--core", &core]);
     generate.args(["--rate", &RATE_PPS.to_string(), "--seconds", "0.4"]);
-    // Open vSwitch tries its peer every few seconds.
+    // Open vSwitch tries to connect to its peer every few seconds.
     generate.args(["--wait", "30"]);
-    // After it connects, it forwards nothing for 0.2 s.
+    // After Open vSwitch connects, it forwards nothing for 0.2 s.
     generate.args(["--warm-up", "0.5"]);
     let mut specs = ports_to(baseline, folder);
     if back {
@@ -153,7 +153,7 @@ fn pass_from_outside(baseline: &Baseline, folder: &Path, back: bool) -> Result<(
     match generated.code() {
         Some(0) => Ok(()),
         Some(1) => Err(generated.stdout + &generated.stderr),
-        // On a busy machine it may not have tried in time.
+        // On a busy machine, the baseline may not have tried to connect in time.
         Some(3) if generated.stderr.contains("its other end is not up yet") => {
             Err(generated.stderr)
         }
@@ -167,7 +167,7 @@ fn passes_both_ways_and_leaves_nothing(id: &str) {
     };
     let _turn = alone();
     let watch = Watch::begin();
-    // The thread may be pinned and enter a namespace.
+    // The thread is separate, as it may be pinned and enter a namespace.
     std::thread::scope(|scope| {
         let done = scope.spawn(|| {
             let folder = || tempfile::tempdir_in(watch.temporary()).unwrap();
@@ -346,7 +346,7 @@ fn a_killed_demo_takes_its_baselines_with_it() {
             assert!(Instant::now() < deadline, "still runs: {left}");
             sleep(Duration::from_millis(50));
         }
-        // This one starts the baseline again.
+        // This demo starts the baseline again.
         demo("next").finish().success();
         watch.nothing_is_left();
     }
@@ -373,7 +373,7 @@ fn devices_are_listed_with_their_missing_requirements() {
     let foreign: Vec<String> = baselines().iter().map(|b| b.id.to_string()).collect();
     assert_eq!(others, foreign);
     assert!(ids(&here, true).contains(&"veth-bridge".to_string()));
-    // Without programs, each third-party forwarder says how to install it, and taut's own are still listed.
+    // Without programs, the list says how to install each third-party forwarder, and still contains taut's own.
     let nowhere = listed("/no/such/folder");
     for row in &nowhere {
         let id = row["id"].as_str().unwrap().to_string();

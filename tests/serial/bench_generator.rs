@@ -90,7 +90,7 @@ fn two_generators_give_tables_figures_and_a_report() {
     let sum: f64 = shares.iter().map(|share| share.as_f64().unwrap()).sum();
     assert!((sum - 1.0).abs() < 1e-6, "{sum}");
     let trial = json(&out.join(format!("trials/{}-5000-2.json", only[0])));
-    // The time taken from the receiver by the machine is reported separately, not omitted.
+    // The time for which the machine preempted the receiver is reported separately, not omitted.
     assert_eq!(
         trial["frames"].as_u64().unwrap() - 1,
         trial["precision"]["count"].as_u64().unwrap() + trial["interrupted_gaps"].as_u64().unwrap()

@@ -46,7 +46,7 @@ fn null_and_memif_give_tables_figures_and_a_report() {
             "{framework}"
         );
     }
-    // Without a device to wait for, the cost of a packet is all the time there is.
+    // The null port never waits for a device, so it has no idle time besides the cost of packets.
     let null = &frameworks[0];
     assert_eq!(null["knee_cycles"]["median"], 0.0);
     assert!(null["io_cycles"]["median"].as_f64().unwrap() > 1.0);

@@ -83,7 +83,7 @@ fn the_complete_suite_writes_a_report_and_every_trial() {
                 let by_cause = slowest["by_cause"].as_object().unwrap();
                 let sum: u64 = by_cause.values().map(|n| n.as_u64().unwrap()).sum();
                 assert_eq!(slowest["spikes"], sum, "{load}");
-                // There are too few packets for this quantile at these lengths.
+                // The short trials have too few packets for this percentile.
                 assert_eq!(load["quantiles"][5]["ns"], Value::Null, "{load}");
             }
         }

@@ -107,8 +107,8 @@ fn malformed_datagrams_are_counted_and_do_not_disturb_control() {
         assert_eq!(plant.code(), Some(0), "{format}: {plant:?}");
         let found = plant.last_json();
         assert_eq!(found["end"], "periods");
-        // Datagrams without room in the socket are not counted. The sender's port does not identify them, as the
-        // controller's may change.
+        // Datagrams that do not fit into the socket's buffer are not counted. Stray datagrams cannot be rejected by the
+        // sender's port, as the controller's port may change.
         let datagrams = &found["plant_datagrams"];
         assert!(datagrams["malformed"].as_u64().unwrap() > 20, "{datagrams}");
         let controller = controller.interrupt().success().last_json();
@@ -234,7 +234,7 @@ fn the_loop_closes_over_a_channel_and_over_a_chain() {
             continue;
         }
         undisturbed(|| {
-            // The plant is a tolerant one.
+            // The conveyor is a plant that tolerates late commands.
             let mut command = taut(&["control", "run", "--plant", "conveyor", "--periods", "40"]);
             let finished = run(watch.over(command.args(["--json", "--over", &over])));
             watch.nothing_is_left();
@@ -323,7 +323,7 @@ fn the_controller_of_ncsbench_balances_our_robot() {
         let python = std::env::var_os("NCSBENCH_PYTHON").unwrap_or("python3".into());
         let mut command = Command::new(python);
         let script = std::path::Path::new(&source).join("controller.py");
-        // It reads its matrices in the working folder, and logs there.
+        // NCSbench's controller reads its matrices from the working folder, and logs there.
         let matrices = "controller_simulation_matrices.mat";
         fs::copy(
             std::path::Path::new(&source).join(matrices),

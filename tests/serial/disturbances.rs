@@ -53,7 +53,8 @@ fn a_killed_device_causes_counted_loss_and_code_1() {
     let summary = finished.last_json();
     let tally = |name: &str| summary["tally"][name].as_u64().unwrap();
     assert!(tally("received") > 1_000, "{summary}");
-    // All due packets are sent, refused or never sent; those of a second and more did not return.
+    // Every packet of the schedule is counted as sent, refused or unsent. The packets of more than a second did not
+    // return.
     assert_eq!(
         tally("owed"),
         tally("sent") + tally("refused") + tally("unsent"),
@@ -76,8 +77,8 @@ fn a_paused_device_raises_latency_and_loses_no_accepted_packet() {
         assert!(!finished.stderr.contains("panicked"), "{finished:?}");
         let summary = finished.last_json();
         let tally = |name: &str| summary["tally"][name].as_u64().unwrap();
-        // The ring holds the packets of the pause; those without room are refused, and not lost. The device drops some
-        // of them only if the generator is interrupted while they come back.
+        // The ring holds packets while the device is stopped. Packets that do not fit are refused, not lost. The device
+        // drops packets only if the generator is preempted while they come back.
         if summary["lost"] != 0 || tally("received") != tally("sent") {
             return Err(format!("packets were lost: {summary}"));
         }

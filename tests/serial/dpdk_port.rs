@@ -198,7 +198,7 @@ fn each_of_two_workers_has_queues_of_dpdks_devices() {
             sent + counter(&summary, "dropped_tx_full"),
             "{summary}"
         );
-        // In one of 150 runs the other side saw a complete ring twice, as net_memif left.
+        // In one of 150 runs, the peer received a complete ring twice when net_memif left.
         let more = counter(&taken, "rx_packets").checked_sub(sent);
         assert!(
             more.is_some_and(|more| more.is_multiple_of(RING)),
@@ -411,7 +411,7 @@ fn unsupported_dpdk_settings_are_refused_in_one_line() {
             "no `{fragment}`: {finished:?}"
         );
     }
-    // Both occur twice in one command.
+    // The same device occurs twice in one command.
     let twice = [
         "forward",
         "--port",

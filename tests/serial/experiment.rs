@@ -426,7 +426,7 @@ extract = { value = 'value ([0-9]+)' }
 "#,
     );
     let finished = study.taut(&["run", "study.toml", "--out", "out"]).success();
-    // The steady one is done after six runs, the other one is abandoned after nine.
+    // The combination `steady` is complete after six runs, and the other combination is abandoned after nine.
     assert!(
         finished.stdout.contains("15 of 15 runs"),
         "{}",
@@ -478,7 +478,8 @@ fn the_run_starts_and_removes_the_device_it_measures() {
     ];
     let finished = run(watch.over(&mut study.command(&words)));
     watch.nothing_is_left();
-    // Two of the devices are built with other packages: without these their runs fail, and the others count.
+    // Two of the devices need further packages to be built. Without these packages their runs fail, and the other
+    // devices' runs still count.
     let has_l2fwd = ["memif-l2fwd", "memif-l2fwd-unbuffered"].map(|id| {
         let baseline = taut_host::baselines()
             .iter()
@@ -492,8 +493,8 @@ fn the_run_starts_and_removes_the_device_it_measures() {
     };
     assert_eq!(finished.code(), Some(code), "{finished:?}");
     assert!(finished.stdout.contains(runs), "{}", finished.stdout);
-    // There are too few packets for one in ten thousand. If a busy machine caused many losses of a forwarder, its
-    // median is unknown as well. Every metric that claims need exists for some forwarder all the same.
+    // There are too few packets for the percentile of one in ten thousand. If a forwarder lost many packets on a busy
+    // machine, its median is unknown as well. Even so, every metric that claims need exists for some forwarder.
     let metrics = fs::read_to_string(Path::new(&out).join("metrics.csv")).unwrap();
     for line in finished
         .stdout
@@ -567,7 +568,7 @@ fn reference_experiments_need_nothing_but_the_program() {
     let taut = |words: &[&str]| {
         let mut command = crate::support::taut(&[&["experiment"], words].concat());
         command.current_dir(nowhere.path());
-        // No other program is there. (The versions of many would take time.)
+        // The search path has no other program, as asking many programs for their versions would take time.
         command.env("PATH", nowhere.path());
         Program::start(&mut command).finish_within(Duration::from_secs(60))
     };
@@ -580,7 +581,7 @@ fn reference_experiments_need_nothing_but_the_program() {
     assert!(names.len() > 20, "{listed:?}");
     for name in names {
         let checked = taut(&["check", name, "--offline", "--json"]);
-        // Third-party programs are missing here.
+        // Code 3 means that third-party programs are missing on this machine.
         assert!(matches!(checked.code(), Some(0 | 3)), "{name}: {checked:?}");
         let check: Value = serde_json::from_str(&checked.stdout).unwrap();
         assert!(!check["order"].as_array().unwrap().is_empty(), "{name}");

@@ -170,7 +170,7 @@ fn a_published_artifact_can_be_unpacked_repeated_and_compared() {
     );
     let page = fs::read_to_string(elsewhere.join("r2/report.html")).unwrap();
     assert!(page.contains("Repeated: 1 of 1 claims"));
-    // It is shown again without the archive, and others can replicate it as well.
+    // The repeated experiment is shown without the archive, and can itself be repeated.
     fs::remove_file(elsewhere.join("tiny.tar.gz")).unwrap();
     assert!(
         well(&elsewhere, &["show", "r2"])
@@ -181,7 +181,7 @@ fn a_published_artifact_can_be_unpacked_repeated_and_compared() {
     let third = well(&elsewhere, &["run", "twice", "--out", "r3"]);
     assert!(third.stdout.contains("Repeated"), "{third:?}");
 
-    // The same on another processor counts as a replication.
+    // The same experiment on another processor counts as a replication.
     for entry in fs::read_dir(elsewhere.join("r2/published/nodes")).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
@@ -270,7 +270,7 @@ fn a_different_verdict_is_no_replication_and_limits_are_enforced() {
         serde_json::from_str(&well(dir, &["compare", "r1", "r2", "--json"]).stdout).unwrap();
     assert_eq!(json["metrics"].as_array().unwrap().len(), 2);
     assert_eq!(json["metrics"][0]["cliffs_delta"], 1.0);
-    // With the directions exchanged the claim holds, as does one that allows it.
+    // The check passes with the two results exchanged, and with a limit that allows the change.
     well(
         dir,
         &["compare", "r2", "r1", "--worse", "measure.time_ns 10%"],
@@ -355,7 +355,7 @@ fn damaged_and_altered_archives_are_refused() {
         "differs from what was published",
     );
     fs::remove_file(dir.join("tiny/more.txt")).unwrap();
-    // Raw results, which have no list of checksums, get another plan.
+    // The test changes the plan of raw results, which have no list of checksums.
     let text = fs::read_to_string(dir.join("r1/experiment.toml")).unwrap();
     fs::write(
         dir.join("r1/experiment.toml"),
@@ -520,7 +520,7 @@ fn pseudonyms_replace_user_names_host_names_and_addresses() {
     let address = fs::read_to_string(dir.join("tiny/runs/v1-r1/local/address.txt")).unwrap();
     assert_eq!(address.trim(), "192.0.2.1");
     assert!(!dir.join("tiny/runs/v1-r1/local/raw.bin").exists());
-    // It is a complete publication still.
+    // The archive is still a complete artifact.
     let again = well(dir, &["run", "tiny.tar.gz", "--out", "r2"]);
     assert!(
         again.stdout.contains("Repeated: 1 of 1 claims"),

@@ -108,7 +108,7 @@ fn the_last_line_contains_every_metric_and_the_device() {
         number("/latency_from_intended_ns/count"),
         number("/latency_ns/count")
     );
-    // The wait before sending counts as well.
+    // Latency from the intended send time also includes the wait before sending.
     assert!(number("/latency_from_intended_ns/avg_ns") >= number("/latency_ns/avg_ns"));
     let device = &summary["device"];
     assert_eq!(device["id"], "memif-idle");

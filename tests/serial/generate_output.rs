@@ -89,7 +89,7 @@ fn samples_histogram_summary_and_worst_packets_agree() {
         let each = json(&out.join("slowest.json"));
         assert_eq!(each["each"].as_array().unwrap().len(), 10, "{each}");
         assert_eq!(each["by_cause"], ours["slowest"]["by_cause"]);
-        // The folder alone is enough for the page, with the same bytes.
+        // The folder alone is enough to write the page again, with the same bytes.
         let page = fs::read(out.join("report.html")).unwrap();
         let shown = run(&mut taut(&["report", &out.display().to_string(), "--json"])).success();
         assert_eq!(

@@ -20,7 +20,7 @@ fn log_of(path: &Path) -> BTreeMap<u64, String> {
         let [packet, _, flow, sequence, action] = line.split(',').collect::<Vec<_>>()[..] else {
             panic!("{line}");
         };
-        // No packet arrived before the first of the trial.
+        // Packet numbers equal sequence numbers, as no packet arrived before the first one of the trial.
         assert_eq!(packet, sequence, "{line}");
         flows.insert(flow.to_string());
         let earlier = actions.insert(sequence.parse().unwrap(), action.to_string());
@@ -195,7 +195,8 @@ fn only_the_listed_packets_are_reported_as_impaired() {
         assert_eq!(numbers("lose"), [0, 10, 11]);
         assert_eq!(numbers("duplicate"), [20, 21]);
         assert_eq!(numbers("corrupt"), [40, 41]);
-        // A stall of the machine may release one before anything overtakes it, and then it is not logged.
+        // A stall of the machine may release a delayed packet before another one overtakes it. Such a packet is not
+        // logged.
         let reordered = numbers("reorder");
         if reordered != [30, 32] {
             return Err(format!("{reordered:?}"));

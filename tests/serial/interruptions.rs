@@ -40,7 +40,7 @@ fn packets(slowest: &Value, causes: &[&str]) -> u64 {
 #[test]
 fn the_slowest_packets_are_attributed_to_a_stopped_device() {
     let _turn = alone();
-    // Another program may preempt the generator for as long.
+    // Another program may preempt the generator for as long as the test stops the device.
     undisturbed(|| {
         let (folder, sockets) = (scratch(), Sockets::new());
         let log = folder.path().join("gaps");
@@ -49,7 +49,7 @@ fn the_slowest_packets_are_attributed_to_a_stopped_device() {
         let mut generator = generate(&sockets, &more);
         generator.wait_for_stdout("\"second\"");
         forward.signal(Signal::STOP);
-        // At 10 kpkt/s, this is no more packets than a ring holds.
+        // At 10 kpkt/s, a ring holds all packets of this pause.
         sleep(Duration::from_millis(80));
         forward.signal(Signal::CONT);
         let found = generator.finish().success().last_json();

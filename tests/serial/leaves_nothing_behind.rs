@@ -52,7 +52,8 @@ fn a_whole_demo_ends_with_a_report_and_leaves_nothing() {
     let (watch, folder) = (Watch::begin(), scratch());
     let out = folder.path().join("whole");
     let mut demo = start_demo(&watch, &out);
-    // A second demo at the same time would only measure the first: it waits, and can be told not to.
+    // A second demo at the same time would only measure the first one. It therefore waits, unless an option forbids
+    // that.
     demo.wait_until("a first line", |_, stderr| stderr.contains('\n'));
     let mut second = Program::start(
         watch.over(taut(&["demo", "--quick", "--out"]).arg(folder.path().join("second"))),
@@ -86,7 +87,7 @@ fn a_whole_demo_ends_with_a_report_and_leaves_nothing() {
     let again = report(&out).success();
     assert_eq!(again.stdout, finished.stdout);
     let page = fs::read_to_string(out.join("report.html")).unwrap();
-    // The experiment's own report replaces it, and back again.
+    // The experiment's own report replaces the page, and `taut report` restores it.
     let words = ["experiment", "show", "--verify"];
     let shown = run(taut(&words).arg(&out)).success();
     assert!(shown.stdout.contains("Forwarders of this machine compared"));
@@ -129,7 +130,7 @@ fn interrupted_demos_keep_complete_runs_and_leave_nothing_else() {
         let again = report(&out).success();
         assert!(again.stdout.contains("has not finished"), "{again:?}");
         assert!(out.join("report.html").is_file());
-        // The interrupted run leaves nothing.
+        // The interrupted run leaves no folder.
         let kept = fs::read_dir(out.join("runs")).unwrap().count();
         assert_eq!(kept, runs(&out));
     }
@@ -190,7 +191,7 @@ fn the_next_demo_removes_everything_a_killed_demo_left() {
         demo.wait_until("a run", |_, _| runs(&out) >= 1);
     }
     demo.kill();
-    // It cannot record that it was killed; its complete runs are readable all the same.
+    // A killed demo cannot record its end, but its complete runs are readable.
     assert_eq!(stage(&out), "running");
     if runs(&out) > 0 {
         report(&out).success();

@@ -120,7 +120,7 @@ fn tshark_finds_every_checksum_right_whatever_happened_to_the_payload() {
         let mut chain = Between::start(&functions);
         chain.send(0, &sent);
         let here = if functions.contains("rlnc") {
-            // Repairs follow.
+            // Repair packets follow the source packets.
             let here = chain.receive_all(1, least, SILENCE);
             assert!(here.len() > least, "{functions}: {}", here.len());
             here
@@ -161,7 +161,7 @@ fn encrypted_and_coded_packets_arrive_unchanged_despite_loss() {
         let (mut near, mut far) = (Between::start(&near), Between::start(&far));
         let sent = distinct(100);
         near.send(0, &sent);
-        // There is a repair for every second packet.
+        // There is a repair packet for every second packet.
         let coded = near.receive_all(1, 145, SILENCE);
         let last = coded.len() - 14;
         let arrived: Vec<Vec<u8>> = coded
@@ -211,7 +211,7 @@ fn packets_not_encrypted_with_this_key_are_dropped_and_counted() {
     assert_eq!(outcomes["dropped: forged or another key"], 40, "{outcomes}");
     assert_eq!(outcomes["decrypted"], 0, "{outcomes}");
 
-    // With this key, packets that were changed, sent twice, or never encrypted do not pass.
+    // With the right key, packets that were changed, sent twice, or never encrypted do not pass.
     let forged: Vec<Vec<u8>> = encrypted
         .iter()
         .enumerate()
@@ -306,7 +306,7 @@ fn packets_with_broken_coding_headers_are_counted_and_dropped() {
     decoder.send(0, &broken);
     decoder.send(0, &[marker()]);
     assert_eq!(decoder.receive(1, 1), [marker()]);
-    // None of it affects later packets.
+    // The broken packets do not affect later ones.
     decoder.send(0, &coded);
     let sources = coded.iter().filter(|f| f[PAYLOAD + 2] == 1).count();
     assert_eq!(decoder.receive(1, sources).len(), sources);

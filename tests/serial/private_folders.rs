@@ -58,7 +58,7 @@ fn results_of_other_programs_avoid_an_existing_folder() {
         return;
     };
     let shared = Shared::new(0);
-    // A stub replaces the real one: only the path of its results matters.
+    // A stub replaces each real program, as only the path of the results matters.
     let bin = shared.path("bin");
     fs::create_dir(&bin).unwrap();
     for program in ["oslat", "cyclictest"] {
@@ -176,14 +176,14 @@ fn abstract_sockets_of_other_users_do_not_lock_the_machine() {
         if first.stdout().contains("held ") {
             break first;
         }
-        // A test of another program measures.
+        // Another program measures at the moment, so this test tries again.
     };
     let second = run(&mut hold(folder.path()));
     assert_eq!(second.code(), Some(3), "{second:?}");
     let holder = format!("in use by process {}", first.id());
     assert!(second.stderr.contains(&holder), "{second:?}");
     assert_eq!(second.stderr.trim_end().lines().count(), 1, "{second:?}");
-    // The machine is free again after any end.
+    // The machine is released however its user ends.
     first.kill();
     let mut third = Program::start(&mut hold(folder.path()));
     third.wait_for_stdout("held ");

@@ -81,7 +81,7 @@ fn both_ends_count_a_session_and_its_folder_is_complete() {
     }
     let mean = &found["rtt_mean_ns"];
     assert!(number(&mean["low"]) <= number(&mean["point"]), "{mean}");
-    // A probe that leaves late has waited, which only one of both times includes.
+    // A late probe waits before it is sent, and only the time from the intended send time includes that wait.
     assert!(number(&found["rtt_from_intended_ns"]["avg_ns"]) >= number(&found["rtt_ns"]["avg_ns"]));
     let all = &found["cpu"]["all"];
     let shares = ["user", "system", "irq", "softirq", "steal", "guest", "idle"];

@@ -413,7 +413,7 @@ fn a_file_waits_for_its_peer_and_loses_no_packet() {
     assert_eq!(counters["tx_packets"], 2000, "{counters}");
     assert_eq!(counters["dropped_tx_full"], 0, "{counters}");
     receiver.wait_for_stderr("a.sock,ring=32: down: ");
-    // A link stays when its other side ends.
+    // The receiver continues when the peer of its link ends.
     assert!(receiver.is_running());
     receiver.interrupt().success();
     let (found, whole) = read_capture(&folder.path().join("out.pcap"));

@@ -149,8 +149,8 @@ fn frames_over_the_mtu_give_code_2_in_one_line() {
         return;
     };
     let testbed = Testbed::builder().build().unwrap();
-    // 1518 bytes with check sequence are a full frame, and a VLAN tag may be added. Nothing comes back, for which a
-    // warm-up would wait.
+    // A full frame has 1518 bytes with its check sequence, and may have a VLAN tag in addition. There is no warm-up, as
+    // it would wait for packets that never come back.
     for (size, code) in [("1519", 2), ("1518", 1), ("imix", 1)] {
         let more = [
             "--size",

@@ -70,7 +70,7 @@ fn rfc2544_searches_every_size() {
     let done = example("rfc2544", &LOOP, &arguments);
     assert!(done.stdout.contains("  64 bytes: 0."), "{done:?}");
     assert!(done.stdout.contains(" 512 bytes: 0."), "{done:?}");
-    // If no packet returns, no rate passes. Each step waits seconds for packets, so there is one.
+    // If no packet returns, no rate passes. Each step waits for packets for seconds, so there is only one step.
     let arguments = ["100000", "0.05", "1", "64"];
     let done = example("rfc2544", &["--port", "null:"], &arguments);
     assert!(

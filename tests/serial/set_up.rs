@@ -154,7 +154,7 @@ fn a_skip_without_a_reason_fails_in_continuous_integration() {
         .lines()
         .filter(|line| line.starts_with("run: not to be skipped"))
         .collect();
-    // A line of the list without a reason allows nothing.
+    // A line without a reason in the list of allowed skips allows no skip.
     assert_eq!(refused.len(), 1, "{shown}");
     assert!(
         refused[0].contains("the kernel says no (ssh::third)"),

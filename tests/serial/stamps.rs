@@ -45,7 +45,7 @@ fn stamps_lie_within_the_round_trip(testbed: &Testbed, spec: &str) {
         let error_ns = stamps["error_ns"].as_f64().unwrap();
         let at = |of: &Value, name: &str| of[name].as_f64().unwrap();
         for quantile in ["min_ns", "avg_ns", "p50_ns", "p99_ns", "max_ns"] {
-            // Histograms have a resolution of two digits and more.
+            // Histograms have a resolution of at least two digits, hence the tolerance of 1 %.
             let (by_kernel, by_program) = (at(stamped, quantile), at(whole, quantile));
             assert!(
                 by_kernel < by_program * 1.01 + error_ns,

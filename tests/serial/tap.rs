@@ -110,7 +110,7 @@ fn compare(testbed: &Testbed, options: &str) {
             .filter_map(|(number, it)| Some((number, (*it)?)));
         let inside: BTreeMap<u64, u64> = seen.map(|(number, it)| (*number, it)).collect();
         assert!(inside.len() as u64 + unseen >= sent, "{tapped}");
-        // Each time is within the round trip, but they are read from two clocks.
+        // The time inside the device is shorter than the round trip, but the two are read from different clocks.
         let longer = inside
             .iter()
             .filter(|(number, i)| outside[number].is_some_and(|o| **i >= o));
@@ -170,7 +170,7 @@ fn captured(testbed: &Testbed, interface: &str, folder: &Path) -> Program {
     let mut command = testbed.command_in_device("tshark");
     command.args(["-i", interface, "-f", "udp", "-w"]);
     let mut tshark = Program::start(command.arg(&file));
-    // tshark reports that it captures before it does. It begins its file once the interface is open.
+    // tshark reports the start of the capture too early. It begins its file once the interface is open.
     tshark.wait_until("a file with a header", |_, _| {
         std::fs::metadata(&file).is_ok_and(|file| file.len() > 0)
     });
@@ -225,7 +225,7 @@ fn timestamps_of_the_tap_agree_with_a_capture_in_tshark() {
         let out = format!("--out={}", inside.display());
         let tap = start_tap(&testbed, &[&out, "--samples=csv"]);
         run(&mut generate(&testbed, "", &["--rate=2k", "--seconds=0.5"]));
-        // tshark reads packets some time after they came.
+        // tshark reads packets some time after they arrive.
         std::thread::sleep(Duration::from_secs(1));
         tap.interrupt().success();
         for capture in captures {
@@ -468,7 +468,7 @@ fn compare_in_line() -> Result<(), String> {
     let lost: Vec<u64> = lost.map(|(sequence, _)| *sequence).collect();
     assert_eq!(lost, dropped, "{tapped}");
     assert_eq!(direction["lost"], dropped.len(), "{tapped}");
-    // The counter is the same, but each program has calibrated it for itself.
+    // Both programs read the same counter, but each one has calibrated the counter separately.
     let pairs = inside.iter().zip(outside.values());
     let longer = pairs.filter(|((_, inside), outside)| inside.is_some() && inside >= outside);
     match longer.count() {
@@ -535,7 +535,7 @@ fn an_inline_tap_and_a_wiretap_receive_the_same_packets() {
         );
         let (line, wires) = (tap_samples(&line, "A"), tap_samples(&wires, "dut0"));
         assert!(line.keys().eq(wires.keys()));
-        // The times come from two clocks.
+        // The times come from two clocks, so a few packets may seem to take longer at the wires than in line.
         let longer = wires.values().zip(line.values()).filter(|(w, l)| w >= l);
         match longer.count() {
             n if n * 1000 <= line.len() => Ok(()),

@@ -121,7 +121,7 @@ fn packets_circulate_between_testpmd_and_the_forwarder_in_both_roles() {
         let mut testpmd = Testpmd::start(other(role), &sockets.paths());
         wait_for_links(&mut forward, 2);
         testpmd.forward_burst("io");
-        // Each round of a burst counts in both counters, so a moment suffices.
+        // Each round trip of a burst increases both counters, so a short time suffices.
         sleep(Duration::from_millis(300));
         let theirs = testpmd.stop();
         // The forwarder passes on the packets in flight.
@@ -203,7 +203,7 @@ fn every_packet_comes_back_when_testpmd_swaps_the_addresses() {
 }
 
 /// Every packet returns over one port. With two, DPDK (22.11) sometimes sends the file of the wrong region or crashes,
-/// as both of its ports lend the same memory at the same time.
+/// as both of its ports share the same memory at the same time.
 #[test]
 fn every_packet_comes_back_from_testpmd_with_its_own_memory() {
     if !testpmd::is_here() {

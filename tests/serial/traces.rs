@@ -150,8 +150,8 @@ fn filler_frames_separate_packets_and_are_dropped_on_arrival() {
             number("fillers_received"),
             "{summary}"
         );
-        // There are 2500 bytes from packet to packet, which is two fillers. A stopped machine sends fewer, as the line
-        // runs dry. A late one sends more and shorter ones, up to 29 frames of 84 bytes.
+        // From packet to packet there are 2500 bytes, which are two fillers. A stopped machine sends fewer fillers, as
+        // the link becomes idle. A late machine sends more and shorter fillers, up to 29 frames of 84 bytes.
         match (300..=1_500 * 29).contains(&number("fillers_sent")) {
             true => Ok(()),
             false => Err(summary.to_string()),

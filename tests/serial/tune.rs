@@ -52,7 +52,7 @@ fn json(finished: &Finished) -> Value {
     serde_json::from_str(&finished.stdout).unwrap_or_else(|e| panic!("{e}: {finished:?}"))
 }
 
-/// Returns the contents of every file that a dry run names, the existing groups, and the settings of card drivers.
+/// Returns the contents of every file that a dry run names, the existing groups, and the settings of NIC drivers.
 fn knobs(dry_run: &Value) -> BTreeMap<String, Option<Vec<u8>>> {
     let commands = dry_run.as_array().unwrap().iter();
     let mut found = BTreeMap::new();

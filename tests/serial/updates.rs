@@ -54,7 +54,7 @@ fn a_chain_is_updated_under_traffic_without_loss() {
         words.extend(["--max-loss", "0"]);
         words.extend(ports.iter().map(String::as_str));
         let mut generator = Program::start(&mut taut(&words));
-        // The same key applied twice restores payloads.
+        // In the first list, the same key is applied twice, which restores payloads.
         let lists = [
             json!([{"name": "xor", "key": 7}, {"name": "mac-swap"}, {"name": "xor", "key": 7}]),
             json!([]),

@@ -67,8 +67,8 @@ fn a_sleeping_forwarder_loses_nothing_and_reports_its_sleep_time() {
     }
 }
 
-/// Rare packets wake a sleeping forwarder. Without the wake-up it would look every ten milliseconds, and the median
-/// packet would wait for five. (On a busy machine that happens sometimes as well.)
+/// Rare packets wake a sleeping forwarder. Without the wakeup the forwarder would poll its ports every ten
+/// milliseconds, and the median packet would wait for five. (On a busy machine that happens sometimes as well.)
 #[test]
 fn packets_wake_a_forwarder_over_memif_and_over_packet_sockets() {
     let Some(_turn) = alone_and_root() else {
@@ -131,8 +131,8 @@ fn a_sleeping_forwarder_uses_less_cpu_than_a_polling_one() {
             assert!(number(&summary, "/energy/seconds") >= 0.5, "{summary}");
             number(&summary, "/energy/device_cpu_share")
         };
-        // On a busy machine a polling thread gets the remaining CPU time only, so less than half of that is required of
-        // the others.
+        // On a busy machine, a polling thread gets only the remaining CPU time. The sleeping threads must use less than
+        // half of that.
         let [polls, sleeps, woken] = ["poll", "sleep(5ms)", "interrupt"].map(share);
         if sleeps < polls / 2.0 && woken < polls / 2.0 {
             Ok(())

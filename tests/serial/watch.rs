@@ -297,7 +297,7 @@ fn the_terminals_modes_are_restored_at_exit() {
             "{shown:?}"
         );
         assert!(shown.contains("code 0"), "{shown:?}");
-        // The top of the file also has the command line, with a $ in place of the modes.
+        // The beginning of the output also has the command line, with a $ in place of the modes.
         let modes = |name: &str| {
             let mut found = shown
                 .split(name)
@@ -385,7 +385,7 @@ fn a_benchmark_publishes_metrics_that_grow_across_trials() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("out").display().to_string();
-    // There are too many repetitions to finish: it ends because it is told to.
+    // There are too many repetitions to finish, so the benchmark ends only on request.
     let line = "bench throughput --device memif-idle --size 64 --trial 0.3 --repetitions 1000 \
                 --metrics 127.0.0.1:0 --out";
     let mut arguments: Vec<&str> = line.split(' ').collect();
@@ -462,7 +462,7 @@ fn the_last_second_of_a_run_is_reported() {
             .filter(|line| line["event"] == "second")
             .map(|line| line["sent"].as_u64().unwrap())
             .collect();
-        // No packet returns; the generator waits for that.
+        // At the end, the generator waits for packets that never return, and sends none in those seconds.
         while seconds.last() == Some(&0) {
             seconds.pop();
         }

@@ -89,7 +89,7 @@ fn nat_workers_hand_off_packets_to_the_owner_of_flows() {
             ("203.0.113.2", port),
         );
     }
-    // All workers get other functions, and keep their state.
+    // All workers get another list of functions, and keep their state.
     let file = hosts.chain_file("nat.toml");
     let text = fs::read_to_string(&file).unwrap();
     let more = "[[function]]\nname = \"filter\"\ndefault = \"accept\"\nrules = []\n";
@@ -260,7 +260,7 @@ fn gateway_of_two_workers(joins: bool) {
         of_each(&summary, "rx_packets").iter().all(|rx| *rx > 100),
         "{summary}"
     );
-    // The warm-up is included.
+    // The received packets include those of the warm-up.
     let received = summary["counters"]["rx_packets"].as_u64().unwrap();
     assert!(received >= sent, "{summary}");
     assert_eq!(summary["outcomes"]["encapsulated"], received, "{summary}");

@@ -1,5 +1,5 @@
 //! Peers of a chain that are killed repeatedly while packets pass: nothing hangs, and their resources are released.
-//! (Those of one memif port: crates/port/tests/soak.rs.)
+//! (crates/port/tests/soak.rs kills the peers of a single memif port.)
 
 use super::{held_by, share_of};
 use crate::support::program::Program;
@@ -25,7 +25,7 @@ fn kill_often(what: &str, ports: &[String], kills: u64, watched: &[u32]) {
         arguments.extend(ports.iter().map(String::as_str));
         let mut peer = Program::start(&mut taut(&arguments));
         if kill % 50 == 0 || kill == SETTLING || kill == kills {
-            // A line each second has the number of returned packets.
+            // The sender prints the number of returned packets each second.
             peer.wait_until("packets that come back", |stdout, _| {
                 stdout.contains("latency p50")
             });
@@ -79,7 +79,7 @@ fn killed_peers_of_a_chain_leak_no_resources() {
     let mut ends = sockets.ports("client", "");
     for side in ["west", "east"] {
         kill_often(side, &ends, share_of(KILLS), &watched);
-        // The sender is at the other side from now on.
+        // In the next iteration, the sender is at the other side.
         ends = [&ends[2..], &ends[..2]].concat();
     }
     let ended = up.interrupt().success();

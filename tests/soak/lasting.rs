@@ -28,11 +28,11 @@ const PIECE_SECONDS: u64 = 1800;
 const LOAD: f64 = 0.5;
 /// The interval at which the forwarder's memory and files are sampled.
 const SAMPLE: Duration = Duration::from_secs(1);
-/// Divisor: memory must be stable after the first `1 / SETTLING` of a piece.
+/// The divisor of the settling time: memory must be stable after the first `1 / SETTLING` of a piece.
 const SETTLING: u32 = 3;
 const LEAST_SECONDS: u64 = 180;
-/// The largest allowed rise, from that time to the end of the piece, of the least-squares line through resident memory,
-/// kilobytes, for noise of the allocator.
+/// The largest allowed rise of the least-squares line through resident memory, from the settling time to the end of the
+/// piece, kilobytes. It allows for noise of the allocator.
 const RISE_KB: f64 = 512.0;
 /// The confidence level of the interval for the slope of that least-squares line.
 const CONFIDENCE: f64 = 0.95;
@@ -313,7 +313,8 @@ fn a_gateway_lasts_while_sessions_change_and_are_deleted() {
     let free = UdpSocket::bind("127.0.0.1:0").unwrap();
     let gateway = free.local_addr().unwrap().to_string();
     drop(free);
-    // Each number of a classifier takes 8 bytes from its first use on: with few numbers all are used within minutes.
+    // Each number of the gateway's classifier takes 8 bytes from its first use on. The table is small, so that all
+    // numbers are in use within minutes.
     let functions = format!(
         "[[function]]\nname = \"gtpu\"\naddress = \"192.0.2.1\"\nbearers = 8192\n\
          pfcp = {{ address = \"{gateway}\", peers = [\"127.0.0.1\"], heartbeat = \"none\" }}\n"
@@ -451,7 +452,7 @@ const ROOM: u64 = 1024;
 /// The time for which rules stay installed and removed.
 const BETWEEN_RULES: Duration = Duration::from_millis(500);
 
-/// Rules in the syntax of `ovs-ofctl`; half of the packets match the first ones.
+/// Returns rules in the syntax of `ovs-ofctl`; half of the packets match the first ones.
 fn rules() -> String {
     (0..RULES).fold(String::new(), |mut text, number| {
         let actions = ["drop", "output:2", "meter:1,output:2", "group:1"][number as usize % 4];

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// The number of packets, summed over all chains.
 const PACKETS: u64 = 10_000_000_000;
-/// The generator's rate, as fast as the rings accept. A chain that resolves addresses needs replies from the generator,
-/// which sends those at a fixed rate.
+/// The generator's rate: as fast as the rings accept. A chain that resolves addresses needs replies from the generator,
+/// which sends replies only at a fixed rate.
 const RATE: &str = "max";
 const RATE_WITH_ANSWERS: &str = "2M";
 const SECONDS: u64 = 20;
@@ -27,7 +27,7 @@ struct Case {
     functions: &'static str,
     /// Fields of the traffic.
     set: &'static [&'static str],
-    /// Work that runs while packets pass, in the chain's folder, until its flag is set; it returns the number of
+    /// The function that runs in the chain's folder while packets pass, until its flag is set; it returns the number of
     /// changes.
     beside: Option<fn(&Path, &AtomicBool) -> u64>,
 }
@@ -36,7 +36,8 @@ const CASES: [Case; 6] = [
     Case {
         name: "switch",
         share: 10,
-        // One port in eight is dropped, one uses a meter, others use a group or further tables.
+        // Of eight UDP ports, the packets of one are dropped, those of another one use a meter, and others use a group
+        // or further tables.
         functions: RULES,
         set: &["dst_port=1000-1063 random", "src_port=1024-1200 random"],
         beside: None,
@@ -148,7 +149,7 @@ fn soak(case: &Case, packets: u64) -> u64 {
         };
         let generate = format!("generate --rate {rate} --seconds {SECONDS} --warm-up 0");
         let line = sending(&generate, &sockets.ports("client", ""), case.set);
-        // The last line exists even if not all requested packets were sent.
+        // The generator prints its last line even if it has not sent all requested packets.
         let generated = Program::start(&mut taut(&line)).finish_within(PATIENCE);
         let summary = generated.last_json();
         let [sent_now, received_now] = match case.beside {
@@ -186,7 +187,7 @@ pub fn passed(summary: &Value, sent: u64, received: u64) {
     let counters = &summary["counters"];
     assert_eq!(number(&counters["rx_packets"]), sent, "{summary}");
     assert_eq!(number(&counters["tx_packets"]), received, "{summary}");
-    // The chain removes what its functions add: repairs are not user packets.
+    // Repair packets are not user packets: one function of the chain adds them, and another one removes them.
     let repairs = &summary["outcomes"]["repairs taken in"];
     let lost = dropped(counters) - repairs.as_u64().unwrap_or(0);
     assert_eq!(sent - received, lost, "{summary}");
@@ -231,11 +232,11 @@ fn change_routes(folder: &Path, stop: &AtomicBool) -> u64 {
     changes
 }
 
-/// Checks that every packet of a router has one cause, and that forwarded ones arrived or met a full ring.
+/// Checks that every packet of a router has one counted outcome, and that forwarded packets arrived or met a full ring.
 pub fn routed(summary: &Value, sent: u64, received: u64) {
     let counters = &summary["counters"];
     let outcomes = summary["outcomes"].as_object().unwrap();
-    // Packets to the slow path are counted there.
+    // The slow path counts the outcomes of the packets that it receives.
     let is_end = |name: &str| !name.ends_with("beside the above") && name != "to the slow path";
     let causes = outcomes.iter().filter(|(name, _)| is_end(name));
     let counted: u64 = causes.map(|(_, count)| number(count)).sum();

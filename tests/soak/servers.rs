@@ -19,8 +19,8 @@ const SETTLING: u64 = 100;
 const GROWTH_KB: u64 = 2048;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Connects and disconnects this many clients by `peer`, which is called with their numbers, and checks that the
-/// process keeps no resources of them.
+/// Calls `peer` with the number of each client, to connect and disconnect that client. Checks that the process keeps no
+/// resources of the clients.
 fn gone(what: &str, process: u32, mut peer: impl FnMut(u64, &mut fastrand::Rng)) {
     let mut random = fastrand::Rng::with_seed(1);
     let peers = share_of(PEERS);
@@ -80,7 +80,7 @@ fn forwarder(folder: &Path, functions: &str) -> Program {
     up
 }
 
-/// Checks that the forwarder passed packets until the last second and ends when told to.
+/// Checks that the forwarder passed packets until the last second and ends on request.
 fn ends_well(what: &str, up: Program) -> Finished {
     let ended = up.interrupt().success();
     assert!(!ended.stderr.contains("panicked"), "{what}: {ended:?}");
@@ -136,8 +136,8 @@ fn vanished_pfcp_control_planes_leak_no_resources() {
     let functions = "[[function]]\nname = \"gtpu\"\naddress = \"127.0.0.8\"\npfcp = { address = \"127.0.0.8\", peers = [\"127.0.0.9\"] }\n";
     let up = forwarder(folder.path(), functions);
     gone("control planes of a gateway", up.id(), |number, random| {
-        // The clients use the same address one after the other. Each starts at another time, so the sessions of the
-        // previous one are deleted.
+        // The clients use the same address one after the other. Each has another recovery time stamp, so the gateway
+        // deletes the sessions of the previous client.
         let smf = UdpSocket::bind("127.0.0.9:8805").unwrap();
         smf.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut setup = Writer::message(M::ASSOCIATION_SETUP_REQUEST, None, number as u32);
@@ -192,7 +192,7 @@ fn disconnected_probe_and_web_clients_leak_no_resources() {
     ]));
     probed.success();
     server.interrupt();
-    // Browsers come next.
+    // The next clients are browsers.
     fs::create_dir(folder.path().join("results")).unwrap();
     let results = folder.path().join("results").display().to_string();
     let mut serve = Program::start(&mut taut(&[

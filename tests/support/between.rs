@@ -75,7 +75,7 @@ impl Between {
         frames
     }
 
-    /// Receives at a port: at least `least` frames, then until none arrives for `silence`.
+    /// Receives at least `least` frames at a port, and further frames until none arrives for `silence`.
     pub fn receive_all(&mut self, port: usize, least: usize, silence: Duration) -> Vec<Vec<u8>> {
         let (mut frames, begun) = (Vec::new(), Instant::now());
         let mut last = begun;
@@ -145,14 +145,15 @@ static GUESSED_OVER_UDP: LazyLock<Vec<String>> = LazyLock::new(|| {
     of_udp.collect()
 });
 
-/// Makes tshark treat a datagram's payload as data if no port identifies it: one stamp in 145 looks like DNS to it.
+/// Makes tshark treat a datagram's payload as data unless a port identifies its protocol. One stamped payload in 145
+/// looks like DNS to tshark.
 pub fn guess_nothing_over_udp(tshark: &mut Command) {
     for guessed in &*GUESSED_OVER_UDP {
         tshark.args(["--disable-protocol", guessed]);
     }
 }
 
-/// Returns one line of these fields per frame; tshark must find no error in any of them.
+/// Returns one line of these fields per frame, after checking that tshark finds no error in any frame.
 pub fn decoded(frames: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> {
     if !is_installed("tshark") {
         println!("skipped: needs tshark");
@@ -184,7 +185,7 @@ pub fn decoded(frames: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> 
     for line in &lines {
         assert_eq!(line[0], "", "malformed: {line:?}");
         let statuses = line[1..3].iter().flat_map(|s| s.split(','));
-        // The values are 0 for bad, 1 good, 2 not checked, 3 none.
+        // tshark's checksum statuses are 0 for bad, 1 good, 2 not checked, 3 none.
         assert!(!statuses.clone().any(|s| s == "0"), "{line:?}");
     }
     Some(lines.into_iter().map(|line| line[3..].to_vec()).collect())

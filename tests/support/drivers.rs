@@ -11,7 +11,7 @@ use taut_wire::pfcp::{
     ElementType as E, FTeid, MessageType as M, OuterHeaderCreation, Seid, Writer,
 };
 
-/// Builds a grouped element.
+/// Builds the content of a grouped PFCP element.
 pub fn group(elements: &[(E, &[u8])]) -> Writer {
     let mut group = Writer::group();
     for (kind, value) in elements {
@@ -46,7 +46,7 @@ pub fn establishment(sequence: u32, tunnel: FTeid, user: [u8; 4]) -> Vec<u8> {
         }
         pdr.element(E::FAR_ID, &u32::from(id).to_be_bytes());
         message.grouped(E::CREATE_PDR, &pdr);
-        // The uplink works immediately, the downlink once the base station is known.
+        // The uplink forwards immediately; the downlink buffers until the base station is known.
         let action = if source == 0 { 2 } else { 4 };
         let far = group(&[
             (E::FAR_ID, &u32::from(id).to_be_bytes()),
@@ -57,7 +57,8 @@ pub fn establishment(sequence: u32, tunnel: FTeid, user: [u8; 4]) -> Vec<u8> {
     message.finish().unwrap()
 }
 
-/// Builds the session modification request that sets the tunnel for the downlink, and ends the previous one.
+/// Builds the session modification request that sets the downlink tunnel and asks for an end marker in the previous
+/// one.
 pub fn moved(sequence: u32, seid: u64, teid: u32, remote: [u8; 4]) -> Vec<u8> {
     let creation = OuterHeaderCreation {
         teid,
@@ -73,7 +74,7 @@ pub fn moved(sequence: u32, seid: u64, teid: u32, remote: [u8; 4]) -> Vec<u8> {
     message.finish().unwrap()
 }
 
-/// Builds a message of these elements.
+/// Builds a PFCP message of these elements.
 pub fn simple(kind: M, seid: Option<u64>, sequence: u32, elements: &[(E, &[u8])]) -> Vec<u8> {
     let mut message = Writer::message(kind, seid, sequence);
     for (kind, value) in elements {

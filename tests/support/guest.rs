@@ -49,7 +49,7 @@ const PARTS: [&str; 6] = [
     "net_vmxnet3",
 ];
 
-/// The init program: prepares the machine, then runs each line from outside to its end.
+/// The init program, which prepares the machine and then runs each line that it receives from the test.
 const INIT: &str = r#"#!/bin/sh
 export PATH=/bin
 # DPDK loads nothing from below a folder that all may write.
@@ -179,7 +179,7 @@ pub fn why_not() -> Option<String> {
     missing.map(|part| format!("DPDK's {part} (packages librte-net-*)"))
 }
 
-/// Returns the library of a part by its soname: a library with two names would be loaded twice.
+/// Returns the library file of a DPDK part, under its soname: a library with two names would be loaded twice.
 fn library_of(parts: &Path, part: &str) -> Option<PathBuf> {
     let name = fs::read_link(parts.join(format!("librte_{part}.so"))).ok()?;
     let library = Path::new("/lib/x86_64-linux-gnu").join(name);
@@ -247,7 +247,7 @@ fn image(modules: &[Module], scratch: &Path) -> Vec<u8> {
 }
 
 impl Guest {
-    /// Boots a machine with these cards, and waits until it accepts lines.
+    /// Boots a machine with these NICs, and waits until its shell accepts lines.
     pub fn boot(cards: &[Card]) -> Self {
         let kernel = Kernel::find().unwrap();
         let folder = scratch();
@@ -256,7 +256,7 @@ impl Guest {
         fs::write(at("image"), image).unwrap();
         let namespace = Namespace::fresh().unwrap();
         let inside = namespace.enter().unwrap();
-        // Otherwise the kernel sends router solicitations by itself.
+        // With IPv6, the kernel would send router solicitations by itself.
         fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
         drop(inside);
         let ip = |line: &str| {
@@ -266,7 +266,7 @@ impl Guest {
                 .status();
             assert!(done.is_ok_and(|status| status.success()), "ip {line}");
         };
-        // QEMU ends with this thread, whatever ends that.
+        // The kernel kills QEMU when this thread ends, however the thread ends.
         let mut command = namespace.command("setpriv");
         command.args(["--pdeathsig", "KILL", EMULATOR]);
         let accelerator = match Accelerator::best() {
@@ -286,7 +286,7 @@ impl Guest {
             "-cpu",
             "max",
         ]);
-        // Debian's vfio-pci refuses cards that could write to any memory, so the machine has an IOMMU.
+        // Debian's vfio-pci refuses NICs that could write to any memory, so the machine has an IOMMU.
         command.args(["-device", "intel-iommu,intremap=on,aw-bits=48"]);
         command.args(["-smp", "2", "-m", "1280M"]);
         command.arg("-kernel").arg(&kernel.file);
@@ -363,7 +363,7 @@ impl Guest {
             namespace,
             _folder: folder,
         };
-        // QEMU greets first, then has to be told to accept commands.
+        // QEMU sends a greeting first, and accepts other commands only after `qmp_capabilities`.
         guest.monitored(|said| said["QMP"].is_object());
         guest.tell("qmp_capabilities", json!({}));
         guest.heard("ready");
@@ -422,19 +422,19 @@ impl Guest {
         ));
     }
 
-    /// Returns the output of that taut up to now: standard output and standard error.
+    /// Returns the output of the last started taut up to now: standard output and standard error.
     pub fn said(&mut self) -> [String; 2] {
         let number = self.started;
         ["out", "err"].map(|end| self.ask(&format!("cat /tmp/{number}.{end}")).1)
     }
 
-    /// Returns the exit code of that taut, if it has ended.
+    /// Returns the exit code of the last started taut, if it has ended.
     pub fn code(&mut self) -> Option<i32> {
         let (failed, code) = self.ask(&format!("cat /tmp/{}.code", self.started));
         code.trim().parse().ok().filter(|_| failed == 0)
     }
 
-    /// Sends that taut SIGINT, as Ctrl-C does.
+    /// Sends SIGINT to the last started taut, as Ctrl-C does.
     pub fn interrupt(&mut self) {
         self.run(
             "for p in /proc/[0-9]*; do \

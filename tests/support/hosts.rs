@@ -176,8 +176,9 @@ pub fn ping(host: &Namespace, to: &str, count: usize, arguments: &[&str], answer
     if finished.stdout.contains(&all) {
         return;
     }
-    // With a reply, `ping` waits for the last ones at most twice the longest time so far, and at least the interval,
-    // which is too short on a busy machine. For a single one it waits as long as it is told.
+    // Once a reply has arrived, `ping` waits for the last replies at most twice the longest round trip so far, and at
+    // least one interval. That is too short on a busy machine. For the reply to a single request, `ping` waits for the
+    // full time of `-W`.
     let answered = |sequence: usize| finished.stdout.contains(&format!("icmp_seq={sequence} "));
     let first = (1..=count).take_while(|it| answered(*it)).count();
     let were_not_awaited = answers == count && first > 0 && !(first + 1..=count).any(answered);
@@ -199,8 +200,8 @@ pub fn hops(host: &Namespace, protocol: &str, to: &str) -> Vec<String> {
     hops.collect()
 }
 
-/// Returns the next hops that `mtr` finds. Its losses do not count. It misses some replies that arrive within a
-/// millisecond, as tcpdump shows, and sometimes all replies of a hop.
+/// Returns the next hops that `mtr` finds, and ignores the losses that `mtr` reports. `mtr` misses some replies that
+/// arrive within a millisecond, as tcpdump shows, and sometimes all replies of a hop.
 pub fn mtr_hops(host: &Namespace, options: &[&str], to: &str) -> Vec<String> {
     let mut command = in_namespace(&host.0, "mtr");
     let traced = run(command
@@ -218,8 +219,8 @@ pub fn pinged(host: &Namespace, arguments: &[&str]) -> Finished {
     run(in_namespace(&host.0, "ping").args(arguments))
 }
 
-/// Gives the generator's first interface and `far_interface`, in namespace `from`, addresses of one network and ARP,
-/// each in a namespace of its own. Returns the far address.
+/// Moves `far_interface` from the namespace `from` to a new namespace, and returns that namespace. Sets up ARP and
+/// addresses of one network for `far_interface` and the generator's first interface.
 pub fn two_hosts(testbed: &Testbed, from: &str, far_interface: &str) -> Namespace {
     let near = testbed.generator_namespace();
     let far = Namespace(format!("{near}-far"));

@@ -65,7 +65,7 @@ impl InKernel {
         }
     }
 
-    /// Sends frames into a port, and receives as many as expected from each.
+    /// Sends frames into a port, and receives the expected number of frames from each port.
     pub fn pass(
         &mut self,
         frames: &[Vec<u8>],

@@ -1,6 +1,6 @@
 //! The parts shared by end-to-end tests: programs that always stop, and `dpdk-testpmd`, one at a time.
 
-// Each test program uses a part of this.
+// Each test program uses only some of these items.
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod between;
@@ -23,7 +23,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard};
 use tempfile::TempDir;
 
-/// Returns the lock of tests that run a program alone, as two busy programs fill a small machine.
+/// Returns the lock that lets only one of these tests run at a time, as two busy programs fill a small machine.
 pub fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -53,7 +53,7 @@ pub fn is_installed(program: &str) -> bool {
 /// Returns the output of a scapy script of tests/data; if scapy is missing, prints why the test is skipped and returns
 /// `None`.
 pub fn by_scapy(script: &str, arguments: &[&str]) -> Option<String> {
-    // The first Python found may not be the one that the package belongs to.
+    // scapy may be installed for another Python than the first one found.
     let has_scapy = |python: &&str| {
         let finished = Command::new(python).args(["-c", "import scapy"]).output();
         finished.is_ok_and(|it| it.status.success())
@@ -107,7 +107,7 @@ pub fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Creates a folder that is removed with the test.
+/// Creates a temporary folder that is removed on drop.
 pub fn scratch() -> TempDir {
     tempfile::Builder::new()
         .prefix("taut-test-")
@@ -186,7 +186,7 @@ pub fn other(role: &str) -> &'static str {
 }
 
 /// Reports whether a program in this network namespace listens on the socket. The socket's file exists a moment before
-/// that.
+/// the program listens.
 pub fn is_listened_on(socket: &Path) -> bool {
     const ACCEPTS: &str = "00010000";
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();

@@ -88,7 +88,7 @@ pub fn frames_of(path: &Path) -> Vec<Vec<u8>> {
     let mut resources = Resources::for_ports(std::slice::from_ref(&spec)).unwrap();
     let mut port = spec.open(&mut resources).unwrap();
     let (mut frames, mut batch) = (Vec::new(), Batch::new());
-    // A thread reads ahead.
+    // A thread reads the file ahead, so the port may be empty for a moment before the file ends.
     while port.supply() == taut_port::Supply::Open {
         port.rx(&mut batch);
         frames.extend(batch.packets().iter().map(|packet| packet.bytes().to_vec()));

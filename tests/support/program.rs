@@ -135,7 +135,8 @@ impl Program {
         self.wait_until(text, |_, stderr| stderr.contains(text));
     }
 
-    /// Waits until a program listens on a TCP port of the program's network. A server's files do not show that.
+    /// Waits until a program listens on a TCP port of the program's network. A server's files do not show whether it
+    /// listens.
     #[track_caller]
     pub fn wait_for_listener(&mut self, port: u16) {
         const LISTENS: &str = "0A";
@@ -214,7 +215,7 @@ impl Drop for Program {
         // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // A test that fails over another program's output needs this output as well.
+        // This output may also explain a failure that another program's output shows.
         if thread::panicking() {
             let (stdout, stderr) = (self.stdout(), self.stderr());
             let last: Vec<_> = stdout.lines().rev().take(3).collect();

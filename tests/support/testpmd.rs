@@ -15,7 +15,7 @@ const LENT_MEMORY: &[&str] = &["-m", "64", "--in-memory", "--single-file-segment
 /// A running `dpdk-testpmd`, killed on drop.
 pub struct Testpmd {
     program: Program,
-    /// The folder of its run-time files, which it does not remove itself.
+    /// The folder of testpmd's run-time files, which testpmd does not remove itself.
     _folder: TempDir,
 }
 
@@ -88,7 +88,7 @@ impl Testpmd {
         } else {
             (MEMORY, ",rsize=12")
         };
-        // Packets that arrived before are not discarded.
+        // Packets that arrived before testpmd forwards are kept.
         let arguments = [
             "--auto-start",
             "--no-flush-rx",
@@ -104,7 +104,7 @@ impl Testpmd {
     /// Starts testpmd on these devices (`net_vhost0,iface=PATH`), forwarding from one to the other in `mode`. The peer
     /// can map its memory, which needs huge pages ([`has_huge_pages`]).
     pub fn start_devices(mode: &str, devices: &[String]) -> Self {
-        // Packets that arrived before are not discarded.
+        // Packets that arrived before testpmd forwards are kept.
         let arguments = [
             "--auto-start",
             "--no-flush-rx",
@@ -148,7 +148,7 @@ impl Testpmd {
         let cores = taut_host::choose_cores();
         let mut command = Command::new("stdbuf");
         command
-            // Its output is line buffered, also to a file.
+            // testpmd's output is line buffered, also to a file.
             .args(["-oL", "dpdk-testpmd"])
             .env("RUNTIME_DIRECTORY", folder.path())
             .args(memory)

@@ -13,10 +13,10 @@ use taut_host::CpuReading;
 const ATTEMPTS: usize = 8;
 /// A tick of `/proc/PID/stat`: the kernel shows hundredths of a second on all of Linux's platforms.
 const TICK: Duration = Duration::from_millis(10);
-/// Threshold of the processor time of other processes at or above which an attempt counts as disturbed: two ticks, as
-/// the kernel rounds each process's time.
+/// The processor time of other processes at or above which an attempt counts as disturbed. It is two ticks, as the
+/// kernel rounds each process's time.
 const OTHERS: Duration = Duration::from_millis(20);
-/// Threshold of the send delay at or above which a generator counts as preempted.
+/// The send delay at or above which a generator counts as preempted.
 const SENT_LATE: Duration = Duration::from_millis(2);
 /// The parent process of all kernel threads.
 const KERNEL_THREADS: u32 = 2;

@@ -1,7 +1,7 @@
-/* Look-ups by DPDK's tables, for crates/lpm/benches/lookup.rs: lookup FILE [EAL arguments] reads routes and
- * addresses from FILE, then for each line "SUBJECT SET" prints the cycles of the time-stamp counter per look-up (the
- * fastest of three passes or more in 80 ms, behind a first one that is not counted), the sum of all next hops, and the
- * bytes of the tables; "no data" where there is no such subject. */
+/* Measures lookups in DPDK's tables, for crates/lpm/benches/lookup.rs. `lookup FILE [EAL arguments]` reads routes
+ * and addresses from FILE. For each line "SUBJECT SET" on standard input, it prints the cycles of the time-stamp
+ * counter per lookup, the sum of all next hops, and the bytes of the tables; "no data" if the subject is unavailable.
+ * The cycles are those of the fastest pass, of at least three in 80 ms, after a first pass that is not counted. */
 #include <rte_cycles.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -32,8 +32,8 @@ static uint32_t v4(const uint8_t *b)
 	return (uint32_t)b[0] << 24 | b[1] << 16 | b[2] << 8 | b[3];
 }
 
-/* rte_lpm_add searches all rules of a length, so a million takes hours. Routes come with shorter ones first, so the
- * entries that it would have written are written here. */
+/* rte_lpm_add searches all rules of a length, so adding a million routes takes hours. This function writes the entries
+ * that rte_lpm_add would write, as FILE lists shorter routes first. */
 static int fill_lpm(void)
 {
 	struct rte_lpm_config config = { .max_rules = 1, .number_tbl8s = head.blocks + 1 };
@@ -74,7 +74,7 @@ static int fill_fib(void)
 	fib = rte_fib_create("fib", SOCKET_ID_ANY, &conf);
 	for (uint32_t i = 0; fib && i < head.routes; i++)
 		if (rte_fib_add(fib, v4(routes[i].network), routes[i].length, routes[i].hop)) {
-			fib = NULL; /* its name stays taken, so it is not tried again */
+			fib = NULL; /* a later attempt fails at once, as the name stays in use */
 			return -1;
 		}
 	return fib ? 0 : -1;
@@ -86,13 +86,14 @@ static int fill_lpm6(void)
 	lpm6 = rte_lpm6_create("lpm6", SOCKET_ID_ANY, &config);
 	for (uint32_t i = 0; lpm6 && i < head.routes; i++)
 		if (rte_lpm6_add(lpm6, routes[i].network, routes[i].length, routes[i].hop)) {
-			lpm6 = NULL; /* its name stays taken, so it is not tried again */
+			lpm6 = NULL; /* a later attempt fails at once, as the name stays in use */
 			return -1;
 		}
 	return lpm6 ? 0 : -1;
 }
 
-/* Two bytes number 2^15 blocks. It sets up to three aside for each /48, whether others share them or not. */
+/* Returns the bytes of an entry: two bytes number 2^15 blocks. DPDK reserves up to three blocks for each /48, whether
+ * other routes share the blocks or not. */
 static uint64_t fib6_width(void)
 {
 	return 3 * head.routes < 1 << 15 ? 2 : 4;
@@ -106,7 +107,7 @@ static int fill_fib6(void)
 	fib6 = rte_fib6_create("fib6", SOCKET_ID_ANY, &conf);
 	for (uint32_t i = 0; fib6 && i < head.routes; i++)
 		if (rte_fib6_add(fib6, routes[i].network, routes[i].length, routes[i].hop)) {
-			fib6 = NULL; /* its name stays taken, so it is not tried again */
+			fib6 = NULL; /* a later attempt fails at once, as the name stays in use */
 			return -1;
 		}
 	return fib6 ? 0 : -1;
@@ -160,7 +161,7 @@ static uint64_t pass(const char *subject, void *set, uint64_t *sum)
 	return took;
 }
 
-/* Makes ready what the subject needs; bytes of its tables, 0 if it is not to be had. */
+/* Prepares the tables that the subject needs; returns the bytes of these tables, 0 if the subject is unavailable. */
 static uint64_t ready(const char *subject)
 {
 	uint64_t first = 1 << 24, blocks = head.blocks;
@@ -208,7 +209,7 @@ int main(int argc, char **argv)
 	while (scanf("%63s %d", subject, &set) == 2) {
 		uint64_t bytes = ready(subject), sum = 0, best = UINT64_MAX;
 		if (bytes)
-			pass(subject, sets[set & 1], &sum); /* what others have pushed out of the caches comes back */
+			pass(subject, sets[set & 1], &sum); /* loads the caches again, which other subjects have used */
 		uint64_t end = rte_rdtsc() + rte_get_tsc_hz() / 12;
 		for (int passes = 0; bytes && (passes < 3 || rte_rdtsc() < end); passes++) {
 			uint64_t took = pass(subject, sets[set & 1], &sum);

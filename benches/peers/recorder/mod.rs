@@ -12,9 +12,9 @@ const SOCKET_MIB: u32 = 64;
 /// A program that records.
 pub struct Recorder {
     pub name: &'static str,
-    /// Its requirements, printed if they are missing.
+    /// The requirements of the program, printed if they are missing.
     pub needs: &'static str,
-    /// Reports whether it is installed.
+    /// Reports whether the program is installed.
     pub is_there: fn() -> bool,
     /// Builds the command that records the packets arriving at an interface of the testbed's device into files in a
     /// folder.
@@ -29,10 +29,11 @@ pub const RECORDERS: [Recorder; 6] = [
         is_there: || true,
         command: |testbed, interface, folder| {
             let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
-            // Frames have 2 KiB, so the ring has as many bytes as the others'.
+            // Frames have 2 KiB, so the ring has as many bytes as the rings of the other programs.
             let port = format!("af_packet:{interface},ring={}", SOCKET_MIB << 9);
             command.args(["capture", "--quiet", "--ring", "256M", "--port", &port]);
-            // All of its threads share one core, as the others' do, and the writer needs it as well.
+            // All threads of `taut capture` share one core, as those of the other programs do. The capturing thread
+            // therefore sleeps, to leave the core to the writer.
             command.args(["--wait", "sleep(50us)"]);
             command.arg("--write").arg(folder.join("all.pcapng"));
             command.arg("--control").arg(folder.join("control"));
@@ -79,7 +80,7 @@ pub const RECORDERS: [Recorder; 6] = [
         needs: "stenotype (package stenographer)",
         is_there: || taut_host::is_installed("stenotype"),
         command: |testbed, interface, folder| {
-            // It does not create these folders itself.
+            // stenotype does not create these folders itself.
             for place in ["PKT0", "IDX0"] {
                 let _ = std::fs::create_dir_all(folder.join(place));
             }

@@ -26,8 +26,9 @@ fn is_there() -> bool {
     said.is_ok_and(|said| String::from_utf8_lossy(&said.stderr).contains("[-c config file]"))
 }
 
-/// Builds the cheapest configuration: one class for all packets, no connection truncated, and no index. The memory is
-/// that of its example: packets still in memory at the end, a hundred, never reach a file.
+/// Builds the command with the cheapest configuration: one class for all packets, no connection truncated, and no
+/// index. The memory size is that of the program's example. Packets still in memory at the end, about a hundred, never
+/// reach a file.
 fn command(testbed: &Testbed, interface: &str, folder: &Path) -> Command {
     // Each setting has a line of its own: everything between the first and the last quote of a line is one word.
     let place = folder.display();

@@ -1,8 +1,8 @@
-/* taut-srt: the probes of `taut probe` over SRT in live mode, by Debian's libsrt, and the numbers of its JSON that the
- * experiment transport-comparison looks at. A connection carries messages both ways; each is delivered when its latency
- * is over, or dropped. Built by
+/* taut-srt sends the probes of `taut probe` over SRT in live mode, with Debian's libsrt. It prints the fields of the
+ * JSON of `taut probe` that the experiment transport-comparison reads. A connection carries messages in both
+ * directions; each message is delivered when its latency is over, or dropped. Build it by
  *     cc -O2 -o taut-srt benches/peers/srt/srt.c -lsrt -lpthread        (packages gcc and libsrt-openssl-dev)
- * and called as
+ * and call it as
  *     taut-srt server ADDRESS PORT LATENCY_MS
  *     taut-srt client ADDRESS PORT LATENCY_MS INTERVAL_US SIZE COUNT BUDGET_US
  */
@@ -84,7 +84,7 @@ static void serve(struct sockaddr_in here, int latency_ms) {
     }
 }
 
-/* Takes answers until nothing comes for as long as the socket waits. */
+/* Receives replies until none arrives within the timeout of the socket. */
 static void *receive(void *of) {
     struct client *client = of;
     char message[MOST_BYTES];

@@ -35,7 +35,7 @@ from scapy.all import (
 
 CLIENT, SERVER = "10.1.0.1", "10.2.0.1"
 CLIENT6, SERVER6 = "2001:db8:1::1", "2001:db8:2::1"
-# Time of the first packet, and between two of them unless something else is said.
+# Time of the first packet, and default time between two packets.
 BEGIN_US, STEP_US = 1_600_000_000_000_000, 2_000
 
 
@@ -62,7 +62,7 @@ class Part:
         macs = ["02:00:00:00:00:01", "02:00:00:00:00:02"]
         source, destination = macs if to_server else macs[::-1]
         if IP in packet and packet[IP].id == 1 and packet[IP].frag == 0 and packet[IP].flags != "MF":
-            # Each packet has its own, as a host would have it.
+            # Each packet gets an identification of its own, as from a real host.
             self.identification += 1
             packet[IP].id = self.identification
         self.frames.append((self.now_us, bytes(Ether(src=source, dst=destination) / packet)))
@@ -107,7 +107,7 @@ class Part:
         captured.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, 1))
         for at_us, frame in self.frames:
             captured.write(struct.pack("<IIII", *divmod(at_us, 1_000_000), len(frame), len(frame)) + frame)
-        # Neither name nor time in it, so that the same corpus is the same bytes.
+        # The file contains neither name nor time, so that the same corpus always gives the same bytes.
         with open(os.path.join(folder, f"{self.name}.pcap.gz"), "wb") as file:
             with gzip.GzipFile("", "wb", 9, file, 0) as packed:
                 packed.write(captured.getvalue())
@@ -384,8 +384,8 @@ def headers():
     )
     by("ipopts:lsrr", dict(options=[IPOption(b"\x83\x07\x04\x0a\x00\x00\x01")]), dict())
     by("ipopts:any", dict(options=[IPOption(b"\x07\x07\x04\x00\x00\x00\x00")]), dict())
-    # Such rules are about all of IP, so contents tell their packets apart.
-    # Suricata looks into tunnels, so the numbers are of protocols that are none; each rule has a sender of its own.
+    # Rules on `ip_proto` apply to all IP packets, so each rule has a sender of its own. The protocol numbers are not
+    # those of tunnels, which Suricata would decode.
     for number, (test, protocols) in enumerate(
         [("253", [253, 254]), ("!254", [253, 254]), (">253", [253, 254]), ("esp", [50, 254])]
     ):
@@ -428,7 +428,7 @@ def icmp():
     turn = [0]
 
     def by(options, *packets, six=False):
-        # There are no ports, so each rule has a sender of its own.
+        # ICMP has no ports, so each rule has a sender of its own.
         turn[0] += 1
         source = f"2001:db8:1::{turn[0]:x}" if six else f"10.3.0.{turn[0]}"
         part.rule(f"icmp {source} any -> any any", options)
@@ -514,7 +514,7 @@ def flows():
     by('flow:to_server,no_stream; content:"question"', (ask, answer))
     by('flow:to_server,only_stream; content:"question"', (ask, answer))
     by("flow:not_established; flags:S", (ask, answer))
-    # Segments of no connection, which nobody has opened.
+    # These segments belong to no connection: there was no handshake.
     port = part.rule("tcp any any -> any $PORT", 'flow:established; content:"question"')
     Connection(part, port).segment(True, "PA", ask)
     port = part.rule("tcp any any -> any $PORT", 'content:"question"')
@@ -537,7 +537,7 @@ def flows():
     datagrams('flow:established,to_server; content:"question"', (ask, answer, ask))
     datagrams('flow:not_established,to_server; content:"question"', (ask, answer, ask))
 
-    # Bits of flows: a rule sets, another one asks.
+    # Flow bits: one rule sets a bit, another rule tests the bit.
     def bits(rules, *said):
         port = part.rule("udp any any -> any $PORT", rules[0])
         for options in rules[1:]:
@@ -570,7 +570,7 @@ def flows():
         (b"one", b"get"),
         (b"two", b"get"),
     )
-    # Both in one packet: which one comes first?
+    # Both rules match in one packet, so the order of their evaluation matters.
     bits(['content:"both"; flowbits:set,same', 'content:"both"; flowbits:isset,same'], (b"both", b"both"))
     bits(['content:"both"; flowbits:isset,later', 'content:"both"; flowbits:set,later'], (b"both", b"both"))
     return part
@@ -764,7 +764,7 @@ def http():
     )
     by('flow:to_server,established; content:"GET /payload"', get("/payload"), get("/"))
     by('flow:to_server; content:"GET "; depth:4; http.uri; content:"/mixed"', get("/mixed"), get("/"))
-    # No options at all: the protocol is what is asked.
+    # The rule has no content options, so only its protocol can match.
     by("flow:to_server", get("/"))
     port = part.rule("tcp any any -> any $PORT", 'app-layer-protocol:http; flow:to_server; content:"GET"')
     for said in [(get("/"), plain), (b"GETTING on", b"OK")]:
@@ -773,7 +773,7 @@ def http():
         connection.say(said[0])
         connection.say(said[1], False)
         connection.close()
-    # Cut into segments, and two requests in one connection.
+    # The first request is split into segments, and the connection carries several requests.
     port = part.rule("http any any -> any $PORT", 'flow:to_server; http.uri; content:"/a/long/path"')
     connection = Connection(part, port)
     connection.open()
@@ -935,7 +935,7 @@ def der(tag, *parts):
     return bytes([tag]) + length + content
 
 
-# Attributes of names by their identifiers.
+# Object identifiers of the attributes of names, in DER.
 COUNTRY, PLACE, MAKER, NAME, NUMBER = b"\x55\4\6", b"\x55\4\7", b"\x55\4\x0a", b"\x55\4\3", b"\x55\4\5"
 MAIL = b"\x2a\x86\x48\x86\xf7\x0d\1\x09\1"
 
@@ -1003,7 +1003,7 @@ def certificates():
     by('ja3.string; content:"771,49199-47,0-10,29,"; startswith; endswith', [device])
     by('ja3s.hash; content:"%s"' % hashlib.md5(b"771,49199,").hexdigest(), [device])
     by('ja3s.string; content:"771,49199,"; bsize:10', [device])
-    # Buffers that come at different times, in one rule.
+    # One rule uses buffers that become available at different times.
     by('ja3.string; content:"49199"; tls.sni; content:"a.example"; startswith', [device])
     by('tls.sni; content:"a.example"; ja3.string; content:"771"; startswith', [device])
     by('ja3.string; content:"49199"; tls.sni; content:!"b.example"', [device])
@@ -1072,12 +1072,12 @@ def actions():
             part.udp(port, payload, client_port=part.flow)
     port = part.rule("udp any any -> any $PORT", 'content:"bad"', "reject")
     part.udp(port, b"bad", b"good")
-    # What passes is asked no more.
+    # A packet that a pass rule accepts is not inspected further.
     port = part.rule("udp any any -> any $PORT", 'content:"friend"', "pass")
     part.rule(f"udp any any -> any {port}", 'content:"bad"', "drop")
     part.rule(f"udp any any -> any {port}", 'content:"bad"', "alert")
     part.udp(port, b"bad friend", b"bad", b"friend")
-    # Drop and alert for one packet.
+    # One packet matches both a drop rule and an alert rule.
     port = part.rule("udp any any -> any $PORT", 'content:"bad"', "alert")
     part.rule(f"udp any any -> any {port}", 'content:"bad"', "drop")
     part.udp(port, b"bad", b"good")

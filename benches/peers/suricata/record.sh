@@ -1,8 +1,8 @@
 #!/bin/sh
-# Records what Suricata says of the corpus: record.sh SURICATA [FOLDER]. SURICATA is the program (package suricata), of
-# release 8: others say other things. FOLDER (tests/data/suricata) has NAME.rules and NAME.pcap.gz, made by corpus.py, and
-# gets NAME.alerts for each: a line `NUMBER: SID SID...` for every packet that rules fit, and one of the packets that were
-# dropped. Needs jq.
+# Records the alerts and drops of Suricata for the corpus: record.sh SURICATA [FOLDER]. SURICATA is the program (package
+# suricata) of release 8; other releases report other alerts. FOLDER (tests/data/suricata) contains NAME.rules and
+# NAME.pcap.gz, made by corpus.py. The script writes NAME.alerts for each: a line `NUMBER: SID SID...` for every packet
+# that matches rules, and a line with the dropped packets. Needs jq.
 set -eu
 
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then
@@ -17,7 +17,7 @@ version=$("$suricata" -V | sed -n 's/.*version \([^ ]*\).*/\1/p')
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# The classes that rules of the corpus name.
+# These are the classes that the rules of the corpus name.
 printf 'config classification: misc-activity,Misc activity,3\n' >"$work/classification"
 printf 'config reference: url http://\n' >"$work/reference"
 for rules in "$data"/*.rules; do
@@ -28,7 +28,7 @@ for rules in "$data"/*.rules; do
 		--set reference-config-file="$work/reference" --runmode single --simulate-ips -k none \
 		-S "$rules" -r "$work/$name.pcap" -l "$work/$name" >"$work/$name/said" 2>&1 ||
 		{ cat "$work/$name/said" >&2; exit 1; }
-	# A rule that it does not load would look like one that fits nothing.
+	# A rule that Suricata does not load would look like a rule that matches nothing.
 	if grep -E '^(E|Error)' "$work/$name/said" >&2; then
 		echo "record.sh: $name: not all rules load" >&2
 		exit 1
@@ -36,7 +36,7 @@ for rules in "$data"/*.rules; do
 	touch "$work/$name/eve.json"
 	{
 		echo "# Suricata $version of $name.rules and $name.pcap.gz"
-		# What is put together of fragments is at the last one of them.
+		# An alert on a reassembled packet is counted at the last fragment of that packet.
 		jq -r 'select(.event_type == "alert") | "\(.pcap_cnt // .tunnel.pcap_cnt) \(.alert.signature_id)"' "$work/$name/eve.json" | sort -n -k1 -k2 |
 			awk '$1 != last { if (last) print line; line = $1 ":"; last = $1 } { line = line " " $2 } END { if (last) print line }'
 		jq -r 'select(.event_type == "drop") | .pcap_cnt // .tunnel.pcap_cnt' "$work/$name/eve.json" | sort -nu | tr '\n' ' ' |

@@ -27,7 +27,7 @@ pub enum Refused {
     #[error("the packet is longer than a symbol")]
     TooLong,
     /// The packet has no coefficients, too many, or invalid numbers.
-    #[error("the range of symbols is invalid")]
+    #[error("the combination has no symbols, too many, or invalid symbol numbers")]
     Range,
     /// The packet's symbols were already given up.
     #[error("the packet covers only symbols that the decoder has given up")]

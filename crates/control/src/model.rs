@@ -97,8 +97,8 @@ pub enum ModelError {
     },
     /// No gain makes the plant stable.
     #[error(
-        "{plant}: no controller stabilizes it at this period: its inputs do not control the unstable states (matrices a and b), or a weight that \
-         belongs there is 0"
+        "{plant}: no gain stabilizes this plant at this period: its inputs do not reach every unstable state (matrices a and b), \
+         or the weight of an unstable state is 0"
     )]
     NotControllable {
         /// Name of the plant.
@@ -113,7 +113,7 @@ pub enum ModelError {
         plant: String,
     },
     /// The request is only valid for some plants.
-    #[error("{what}: not for {plant}: {reason}")]
+    #[error("{what}: does not fit plant {plant}: {reason}")]
     NotForPlant {
         /// The request that this plant does not support.
         what: &'static str,

@@ -1,6 +1,6 @@
 //! Chooses the place of each function of a chain, with the reason. A function runs in the kernel if its class, its
-//! settings and the links between the segments allow it, otherwise in user space. A file may choose otherwise. (Xiang
-//! et al., JSAC 2019, section III.)
+//! settings and the links between the segments allow it, otherwise in user space. A chain file may set another place.
+//! (Xiang et al., JSAC 2019, section III.)
 
 use crate::DeployError;
 use serde::Serialize;
@@ -57,7 +57,7 @@ pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError>
         taut_engine::ChainError::Function { reason, .. } => refused(reason),
         other => other.into(),
     })?;
-    // The class exists, as the function was just made.
+    // The catalog has an entry with the class, as the function was just made from that entry.
     let class = stage
         .catalog
         .entry(&stage.name)
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn cheap_functions_go_to_the_kernel_where_there_are_interfaces() {
+    fn cheap_functions_between_network_interfaces_run_in_the_kernel() {
         let forward = placed(NAMESPACES, "name = \"forward\"").unwrap();
         assert_eq!(
             (forward.class, forward.place),

@@ -15,7 +15,7 @@ use taut_sys::listen_privately;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Timeout for the exit of a supervisor that was stopped, which first ends its processes.
 const END_PATIENCE: Duration = Duration::from_secs(10);
-/// Longest request, in bytes: a chain file.
+/// The longest request, bytes: one with a chain file.
 const LONGEST: u64 = 1 << 20;
 
 /// Request to a supervisor.
@@ -56,7 +56,7 @@ pub(crate) struct Asked {
 #[derive(Debug)]
 pub(crate) struct Reply {
     answer: Sender<Answer>,
-    /// Closed when the reply has been written, or cannot be.
+    /// A channel that is closed when the reply has been written, or cannot be written.
     written: Receiver<()>,
 }
 
@@ -101,7 +101,7 @@ fn serve<E: From<Asked>>(stream: &UnixStream, asked: &Sender<E>) {
         if !read.is_ok_and(|bytes| bytes > 0) {
             return;
         }
-        // This is dropped when the reply is written.
+        // This sender is dropped after the reply is written, which ends the wait of `Reply::send_and_wait`.
         let mut writing: Option<Sender<()>> = None;
         let answer = match serde_json::from_str(&line) {
             Ok(request) => {
@@ -196,7 +196,7 @@ pub fn down(name: &str) -> Result<Option<Status>, DeployError> {
     let last = if run_folder::of_running(name)?.is_some() {
         Some(ask(name, &Request::Down)?)
     } else if run_folder::is_left(name)? {
-        // The folder is removed as it goes out of scope.
+        // The remaining folder is removed, because the returned value is dropped here.
         run_folder::RunFolder::take(name)?;
         sweep();
         None
@@ -209,7 +209,7 @@ pub fn down(name: &str) -> Result<Option<Status>, DeployError> {
 
 /// Removes the namespaces and links of dead processes, as far as this user's permissions allow.
 pub fn sweep() {
-    // The rest can only be removed by root.
+    // An error is ignored: only root can remove what remains.
     let _ = sweep_stale();
     sweep_stale_wires();
 }

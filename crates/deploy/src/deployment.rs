@@ -177,7 +177,8 @@ impl Deployment {
     /// segments.
     ///
     /// # Errors
-    /// [`DeployError`]; nothing remains then. [`DeployError::Stopped`] when `stop` is set during this.
+    /// The chain cannot be started; everything that was created for it is then removed. The error is
+    /// [`DeployError::Stopped`] if `stop` is set during the start.
     pub fn up(
         chain: &Chain,
         file: &Path,
@@ -185,7 +186,8 @@ impl Deployment {
         stop: &AtomicBool,
     ) -> Result<Self, DeployError> {
         let name = name_of(chain, file)?;
-        // This is first, so that the name of a running chain is reserved, and the remains of a dead one are removed.
+        // The folder is created first: this reserves the name of the chain, and removes the remains of a dead chain of
+        // that name.
         let folder = RunFolder::take(&name)?;
         if chain.placement == Placement::Namespaces || chain.ports.iter().any(PortSpec::is_wire) {
             control::sweep();
@@ -237,7 +239,7 @@ impl Deployment {
         deployment.write_state()?;
         let socket = deployment.folder.path().join("control.sock");
         control::listen(&socket, deployment.words.clone())?;
-        // From now on it only stops on request; otherwise the log explains why.
+        // From here on, the chain only stops on request. If it ends for another reason, the remaining log explains why.
         deployment.folder.leave(true);
         Ok(deployment)
     }
@@ -660,7 +662,7 @@ impl Deployment {
         if self.processes.len() < 2 {
             return;
         }
-        // The packets that it sent to others are unknown now.
+        // The gaps that wait for counters of this segment are given up: its counters died with its process.
         self.gaps.retain(|gap| gap.neighbour != at);
         for neighbour in [at.wrapping_sub(1), at + 1] {
             if neighbour < self.segments.len() {
@@ -752,7 +754,7 @@ impl Deployment {
                 Err(_) => break,
             }
         }
-        // A process that is too slow to report its final counters has reported them earlier, while others waited.
+        // A process that ends too slowly reports no final counters, so its last reported counters are used.
         for running in &mut self.segments {
             running.count_as_told();
         }

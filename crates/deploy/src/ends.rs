@@ -31,7 +31,7 @@ pub(crate) struct Laid {
 }
 
 impl Laid {
-    /// Returns true if the peer of a port is also part of the chain: then its link must come up soon.
+    /// Returns true if the peer of a port is also part of the chain: then the port's link must come up soon.
     pub(crate) fn is_ours(&self, port: &str) -> bool {
         let mut ours = self.wires.joints.iter().flatten().chain(&self.made_ends);
         ours.any(|own| own == port)
@@ -137,7 +137,8 @@ pub(crate) fn lay(
     let has_xdp = backends()
         .iter()
         .any(|backend| backend.name == "af_xdp" && (backend.probe)().is_ok());
-    // Queues cannot be reassigned; workers that join later use sockets of a group.
+    // AF_XDP queues cannot be reassigned, so chains that workers may join later use AF_PACKET, whose sockets form a
+    // group.
     let has_xdp = has_xdp && !chain.has_room();
     let over = if has_xdp { "af_xdp" } else { "af_packet" };
     let last = parts.len() - 1;
@@ -193,7 +194,7 @@ pub(crate) fn lay_for_machines(
     core: usize,
 ) -> Result<Laid, DeployError> {
     vm::can_run_chains()?;
-    // This is the port inside each virtual machine.
+    // These are the two ports inside each virtual machine.
     let [west, east] = vm::CARDS.map(|card| format!("af_packet:{card}"));
     let mut laid = Laid::default();
     laid.wires.ends = vec![west.clone(), east.clone()];

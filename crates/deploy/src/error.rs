@@ -55,7 +55,7 @@ pub enum DeployError {
     /// A link could not be created.
     #[error("cannot make a wire: {0}")]
     Wire(#[from] CommandError),
-    /// Namespaces are not possible.
+    /// A namespace cannot be created.
     #[error(transparent)]
     Namespace(#[from] TestbedError),
     /// A segment did not start.
@@ -74,7 +74,7 @@ pub enum DeployError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A cost with an invalid value.
+    /// A cost has an invalid value.
     #[error(transparent)]
     Value(#[from] WrongValue),
     /// The program was stopped before the chain was running.

@@ -1,7 +1,7 @@
-//! Estimates the cost of a chain before it runs. The chain model ([`taut_model::chain`]) combines the cycles of each
-//! function as measured here, of input and output, and of passing packets between functions. With wakeups and fibre
-//! this gives a round trip, and with the resource model ([`taut_model::resource`]) the highest rate; from both follows
-//! whether the budget is met. (Gallenmüller 2021, section 5.2.)
+//! Estimates the cost of a chain before it runs. The chain model ([`taut_model::chain`]) adds the cycles of each
+//! function (measured on this machine), of input and output, and of passing packets between functions. These cycles,
+//! wakeups and fibre give the round trip, which is compared with the latency budget. The resource model
+//! ([`taut_model::resource`]) derives the highest rate from the cycles. (Gallenmüller 2021, section 5.2.)
 
 use crate::DeployError;
 use crate::classify::{Placed, classify};
@@ -65,7 +65,7 @@ impl Basis {
 pub struct Settings {
     /// UDP payloads, bytes.
     pub payloads_bytes: Vec<usize>,
-    /// Length of each block of a measurement, as time.
+    /// Duration of each block of a measurement.
     pub block: Duration,
     /// Number of measured wakeups.
     pub wake_ups: usize,
@@ -203,7 +203,7 @@ impl RoundTrip {
 /// The chain is invalid, or the machine lacks something.
 pub fn estimate(chain: &Chain, settings: &Settings) -> Result<Estimate, DeployError> {
     let cores = cores(chain)?;
-    // The thread is separate, because it is pinned to its core.
+    // The measurement has its own thread, because that thread is pinned to a core.
     let measure = || {
         let clock = Clock::calibrate(Duration::from_millis(20));
         estimate_on(chain, settings, &cores, &clock)
@@ -228,7 +228,8 @@ fn estimate_on(
     let sleeps_until_woken = parts.iter().any(|part| part.chain.wait == Wait::Interrupt);
     let wake = sleeps_until_woken.then(|| measure::wake_up(clock, settings.wake_ups));
     let wake = wake.transpose()?;
-    // A woken thread may run anywhere; later measurements run on the first worker's core.
+    // This thread is pinned only after wakeups are measured, because a woken thread may run on any core. Later
+    // measurements run on the first worker's core.
     if let Some(first) = cores.first() {
         taut_host::pin_current_thread(*first).map_err(|e| DeployError::Chain(e.to_string()))?;
     }
@@ -455,8 +456,8 @@ impl<'a> Ios<'a> {
     }
 }
 
-/// Returns costs from an earlier measurement. Without a measurement of single packets, they get the cost of a packet in
-/// a batch, which is too low.
+/// Returns costs from an earlier measurement. If single packets were not measured, they get the cost of a packet in a
+/// batch, which is too low.
 fn of_bench(costs: &PortCosts) -> Cost {
     let measured = |cycles: &Cycles| Measured {
         median: cycles.cycles,
@@ -535,7 +536,8 @@ impl Sums<'_> {
         let ios = self.ios.of(part);
         let mut io_cycles = Figure::ZERO;
         for (_, cost, _) in &ios {
-            // A packet is received on one and sent on the other: half of each cost, or all of a single one.
+            // A packet is received on one port and sent on the other, so half of each port's cost counts, or all of a
+            // single cost.
             io_cycles = io_cycles.plus(known(cost)?.times(1.0 / ios.len() as f64));
         }
         let functions = part.chain.functions.iter().zip(&self.costs[first..]);
@@ -636,7 +638,7 @@ impl Sums<'_> {
 
     /// Returns the rates of the busiest core, by the resource model.
     fn rate(&self) -> Result<Rate, DeployError> {
-        // Workers on one core add up; programs in the kernel run where packets arrive.
+        // The costs of workers on one core add up. Programs in the kernel run on the core where packets arrive.
         let mut by_core: BTreeMap<_, (Vec<&str>, Figure, Figure)> = BTreeMap::new();
         for (at, (part, first)) in self.numbered().enumerate() {
             let key = part.chain.core.ok_or(at);
@@ -764,14 +766,14 @@ mod tests {
         let head = "placement = \"processes\"";
         let (trip, rate) = known(head, &[FORWARD; 3], Some(5000.0));
         let io = 2.0 * 3.0 * 100.0;
-        // `null` cannot wake the outer ones: they sleep 50 us at most.
+        // The port `null` cannot wake the two outer segments, so each of them sleeps for up to 50 us.
         let waits = 2.0 * (25_000.0 + 5_000.0 + 25_000.0);
         assert_eq!(trip.typical_ns, 6000.0 + io + waits);
         assert_eq!(
             trip.longest_ns,
             6000.0 + io + 2.0 * (50_000.0 + 10_000.0 + 50_000.0)
         );
-        // Two of the three share a core.
+        // Two of the three segments share a core.
         assert_eq!(rate.one_way_pps.round(), (1e9_f64 / 2200.0).round());
         assert_eq!(rate.busiest, "1-forward and 3-forward");
     }
@@ -796,7 +798,7 @@ mod tests {
         assert_eq!(tight.holds, Some(Holds::No));
         let slowest = tight.slowest().unwrap();
         assert_eq!(slowest.largest().unwrap().what, "function burn");
-        // The minimum is that of both directions.
+        // The minimum contains the `burn` function once for each direction.
         let least_ns = 2.0 * 600_000.0 / tight.tsc_hz * 1e9;
         assert!(slowest.typical_ns > 0.95 * least_ns, "{slowest:?}");
         let loose = quick(&chain("budget = \"10s\"", &[FORWARD]));

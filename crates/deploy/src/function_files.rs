@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use taut_engine::Stage;
 
-/// Returns the texts in the functions' settings whose key matches.
+/// Returns the texts of those settings of the functions that have a key accepted by `fits`.
 fn settings<'a>(
     functions: &'a [Stage],
     fits: impl Fn(&str) -> bool + 'a,
@@ -13,7 +13,8 @@ fn settings<'a>(
         .filter_map(|(_, value)| value.as_str())
 }
 
-/// Returns the files that these functions read. A setting called `file` may also be a file to write.
+/// Returns the files that these functions read. A setting called `file` is included only if the function's catalog
+/// entry lists it, as such a setting may also name a file to write.
 pub(crate) fn files(functions: &[Stage]) -> Vec<PathBuf> {
     let paths = settings(functions, |key| key.ends_with("_file") || key == "load");
     let by_function = functions.iter().flat_map(|stage| {

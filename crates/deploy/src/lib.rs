@@ -1,4 +1,4 @@
-//! A chain of functions spread over threads, processes, namespaces or machines: its segments and its supervisor.
+//! Runs a chain of functions over threads, processes, namespaces or machines, in segments under a supervisor.
 //!
 //! The types to know:
 //!
@@ -6,12 +6,13 @@
 //! - [`Deployment`]: a running chain, and its supervisor.
 //! - [`Estimate`]: the cost of a chain before it runs.
 //!
-//! For `taut chain up`, [`segments`] splits the chain, a pure function. [`Deployment::up`] then creates the links
+//! For `taut chain up`, the pure function [`segments`] splits the chain. [`Deployment::up`] then creates the links
 //! (`ends.rs`) and starts `taut forward` for each segment (`process.rs`). [`Deployment::keep_up`] reads the messages of
 //! the processes, restarts those that die, and serves the control socket, to which [`ask`] and [`down`] connect.
-//! `taut chain plan` calls [`estimate()`]. [`classify()`] chooses the place of each function, `measure.rs` measures its
-//! cost here, and the models of `taut_model` derive rate and round trip. [`vm`] runs a chain in a virtual machine,
-//! [`manifest`] describes it for Kubernetes and OpenStack.
+//!
+//! `taut chain plan` calls [`estimate()`]. [`classify()`] chooses the place of each function, `measure.rs` measures the
+//! function's cost on this machine, and the models of `taut_model` derive rate and round trip. [`vm`] runs a chain in a
+//! virtual machine; [`manifest`] describes a chain for Kubernetes and OpenStack.
 //!
 //! Begin with `segment.rs`, then `deployment.rs`.
 //!

@@ -1,4 +1,4 @@
-//! Lines of a process's output: reading continues until the process ends, whatever it prints.
+//! Reads the lines of a process's output until the process ends, whatever it prints.
 
 use std::io::{BufRead, Read};
 

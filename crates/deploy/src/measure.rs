@@ -99,8 +99,8 @@ pub(crate) struct Effort {
     pub(crate) batch: usize,
 }
 
-/// Number of functions in the chain that measures passing packets on. The measured difference to a chain of one
-/// function is divided by the difference in length.
+/// Number of functions in the longer chain of [`hand_over`]. The difference in cycles to a chain of one function is
+/// divided by the difference in length.
 const HANDING_OVER: usize = 9;
 
 /// Passes of a batch through the chain of [`HANDING_OVER`] functions between two readings of the counter.
@@ -136,7 +136,7 @@ pub(crate) fn hand_over(chain: &Chain, effort: Effort) -> Result<Cost, DeployErr
             while begun.elapsed() < effort.block {
                 gained.push(cycles(&mut more) - cycles(&mut one));
             }
-            // Interruptions of a block are not part of the cost.
+            // The median excludes interruptions, which are not part of the cost.
             let gained = median(&gained).unwrap_or_default();
             (gained / (HANDING_OVER - 1) as f64).max(0.0)
         };
@@ -168,7 +168,7 @@ fn kept_inside(stage: &Stage) -> Stage {
 }
 
 /// Measures the cost of each function of the chain for UDP packets of a payload, in both directions. Each function gets
-/// the packets as the functions before it change them.
+/// the packets as the preceding functions have changed them.
 pub(crate) fn functions(
     chain: &Chain,
     payload_bytes: usize,
@@ -217,7 +217,7 @@ pub(crate) fn functions(
     Ok(all)
 }
 
-/// Ticks and packets of each function, by direction.
+/// Cycles and packets of each function, by direction.
 struct Block {
     sums: [Vec<(u64, u64)>; 2],
 }
@@ -229,7 +229,7 @@ impl Block {
     }
 }
 
-/// A chain without ports.
+/// The functions of a chain, which run without ports on packets of a pool.
 struct Rounds {
     functions: Vec<Box<dyn Function>>,
     pool: PoolHandle,
@@ -250,7 +250,7 @@ impl Rounds {
         };
         let begun = Instant::now();
         while begun.elapsed() < duration {
-            // The repetition makes the cost of reading the clock small.
+            // The time is read only after eight rounds, so that reading the clock costs little.
             for _ in 0..8 {
                 self.round(size, &mut block);
             }
@@ -370,9 +370,9 @@ fn turn_around(frame: &mut [u8]) {
     }
 }
 
-/// Measures the cost of receiving and sending a packet for a worker with such ports. Returns none for backends that do
-/// not allow both sides of a link in this process. Both sides are on one core: passing packets between two cores costs
-/// more.
+/// Measures the cost of receiving and sending a packet for a worker with ports of this backend. Returns none for
+/// backends that do not allow both sides of a link in this process. Both sides are on one core: passing packets between
+/// two cores costs more.
 pub(crate) fn io(
     backend: &Backend,
     payload_bytes: usize,
@@ -453,7 +453,7 @@ impl Ends {
         }))
     }
 
-    /// Returns the ticks of sending on one port and receiving on the other, and the number of packets that arrived.
+    /// Returns the cycles of sending on one port and receiving on the other, and the number of packets that arrived.
     fn pass(&mut self, from: usize, size: usize, length: u16) -> (u64, u64) {
         let mut batch = Batch::new();
         self.resources[from].pool().fill(&mut batch, size, length);

@@ -25,9 +25,9 @@ pub(crate) struct Word {
 
 #[derive(Debug)]
 pub(crate) enum Said {
-    /// A line of its standard output: JSON.
+    /// A line of the process's standard output: JSON.
     Event(String),
-    /// A line of its standard error, for people.
+    /// A line of the process's standard error, for people.
     Told(String),
     /// The end of the process.
     Ended,
@@ -87,7 +87,7 @@ impl Process {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // A Ctrl-C at the terminal is handled by its owner.
+            // The process has its own group, so that only its owner handles a Ctrl-C at the terminal.
             .process_group(0);
         let failed = |e: std::io::Error| {
             DeployError::system(format!("cannot run {}", launch.program.display()), e)
@@ -123,7 +123,7 @@ impl Process {
             for line in lines(stdout) {
                 say(Said::Event(line));
             }
-            // Its last messages precede its end.
+            // The last lines of standard error are reported before the end of the process.
             let _ = told.join();
             say(Said::Ended);
         });

@@ -93,7 +93,7 @@ impl RunFolder {
         self.is_left = is_left;
     }
 
-    /// Path of the folder.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }

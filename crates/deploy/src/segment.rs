@@ -8,7 +8,7 @@ use std::time::Duration;
 use taut_engine::{Chain, DEFAULT_BURST, Place, Placement, Stage, Wait};
 use taut_port::PortSpec;
 
-/// Waiting policy of workers that share a core and have a port, or a function, without wakeups.
+/// The waiting policy of a worker that shares its core and has a port or a function without wakeups.
 const SHORT_SLEEP: Wait = Wait::Sleep {
     at_most: Duration::from_micros(50),
 };
@@ -267,7 +267,7 @@ pub(crate) mod tests {
             let found = segments(&all, &wires(2), cores).unwrap();
             found.iter().map(|s| s.chain.wait).collect()
         };
-        // `null` has no wakeups, so the outer two sleep.
+        // The port `null` has no wakeups, so the outer two workers sleep.
         assert_eq!(waits(&[0, 1]), [SHORT_SLEEP, Wait::Interrupt, SHORT_SLEEP]);
         assert_eq!(waits(&[0, 1, 2, 3]), [Wait::Poll; 3]);
         let threads = chain("placement = \"threads\"", &[FORWARD, XOR, XOR]);

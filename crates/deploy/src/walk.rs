@@ -55,7 +55,7 @@ pub fn access_costs(
             .map(|bytes| bench.measure(*bytes, each))
             .collect()
     };
-    // The thread is separate, because it is pinned to its core.
+    // The measurement has its own thread, because that thread is pinned to a core.
     std::thread::scope(|scope| scope.spawn(measure).join())
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -99,8 +99,8 @@ impl Bench {
             around = around.min(self.block(&mut nowhere));
             blocks.push(self.block(&mut walk));
         }
-        // The minimum is computed for each separately: the least difference would be that to the most disturbed packet
-        // without steps.
+        // The minima with and without steps are computed separately. The smallest difference of pairs would be that of
+        // the pair whose packet without steps was disturbed most.
         for block in &mut blocks {
             *block = (*block - around).max(0.0) / STEPS as f64;
         }

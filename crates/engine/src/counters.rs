@@ -105,7 +105,7 @@ macro_rules! counters {
                     Outcomes { names, each: Vec::new() };
             }
 
-            /// Publishes the counts of packets by outcome in the worker's functions.
+            /// Publishes, for each function of the worker, the number of packets with each outcome.
             pub(crate) fn publish_outcomes(&self, functions: &[Box<dyn Function>]) {
                 // A reader holds the lock only briefly; instead of waiting, the worker publishes again soon.
                 if let Ok(mut outcomes) = self.outcomes.try_lock() {

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_for_a_full_port_queue_and_excess_is_dropped() {
+    fn packets_for_a_full_port_wait_and_excess_is_dropped() {
         let mut bench = Bench::new("queue = 4");
         bench.port.room = 2;
         bench.offer(&[1, 2, 3, 4, 5].map(|number| (number, 0)), None);

@@ -205,7 +205,8 @@ pub struct Order {
     /// Index of the chain file, if there are several.
     #[serde(default)]
     pub worker: usize,
-    /// New functions; without them, the counters are requested.
+    /// Functions that replace the present ones. Without them, and without a further worker, the line requests the
+    /// counters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub functions: Option<Vec<Stage>>,
     /// True if one more worker shall join.

@@ -421,7 +421,7 @@ pub struct FigureDefinition {
     pub published: Vec<Published>,
 }
 
-/// Published values next to those of the runs.
+/// Published values that the figure shows next to the measured ones.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Published {

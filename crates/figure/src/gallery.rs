@@ -358,7 +358,7 @@ fn figures_of_millions_of_packets_stay_small() {
 }
 
 #[test]
-fn figures_of_empty_or_invalid_data_display_no_data() {
+fn figures_of_empty_or_invalid_data_say_so() {
     let chart = Chart::new("e", "t", "d");
     let axis = Axis {
         title: "x",

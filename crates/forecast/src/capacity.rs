@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn r_max_divides_uninterrupted_time_by_busy_packet_time() {
+    fn r_max_is_uninterrupted_time_over_time_per_packet() {
         // Two packets of 900 and 1,100 ns alone, and 1,600 ns together; one round in twelve is interrupted for 12 us.
         let run = || Run {
             alone: Rounds {

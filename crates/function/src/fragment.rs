@@ -31,7 +31,8 @@ pub fn may_be_cut(frame: &[u8], mtu: u16) -> Result<(), Uncut> {
     shape(frame, mtu).map(|_| ())
 }
 
-/// Returns the packet of a frame that may be fragmented, and the offset of its IP header.
+/// Returns the IPv4 packet of a frame and the packet's offset, if the packet may be cut into fragments of at most `mtu`
+/// bytes.
 fn shape(frame: &[u8], mtu: u16) -> Result<(Ipv4<&[u8]>, usize), Uncut> {
     let headers = Headers::of(frame);
     let ip_at = headers.ip();

@@ -154,7 +154,7 @@ fn translated_frames_survive_seeded_damage() {
 }
 
 #[test]
-fn inspected_frames_survive_seeded_damage() {
+fn the_inspection_survives_frames_with_seeded_damage() {
     let mut random = fastrand::Rng::with_seed(0x1B5);
     let mut all = frames::frames();
     all.extend(taut_inspect::trace::mixed().unwrap());

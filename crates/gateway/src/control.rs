@@ -644,7 +644,7 @@ mod tests {
     #[derive(Debug, Clone, Default)]
     struct Fickle {
         made: Arc<Mutex<Vec<Change>>>,
-        /// The number of changes that the copy still accepts.
+        /// The number of changes that this copy of the table still accepts before it refuses all.
         takes: Arc<AtomicUsize>,
     }
 

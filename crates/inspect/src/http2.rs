@@ -386,7 +386,8 @@ impl Headers {
         self.is_lost |= !fits;
     }
 
-    /// Decodes the header block into `fields`, and stores its size changes of the table in `frame`.
+    /// Decodes the header block into `fields`, and stores in `frame` the changes of the dynamic table's size that the
+    /// block contains.
     fn read(&mut self, frame: &mut Record) -> Option<()> {
         if self.is_lost {
             return None;

@@ -539,8 +539,8 @@ pub enum Form {
 }
 
 impl Form {
-    /// Returns the maximum length of a number in this encoding: in bytes, or for text in digits of the longest 64-bit
-    /// number.
+    /// Returns the maximum length in bytes of a number in this encoding: 8 for binary numbers, and 20 for text, which are
+    /// the digits of the largest 64-bit number.
     pub fn most_bytes(self) -> usize {
         match self {
             Self::Big | Self::Little => 8,

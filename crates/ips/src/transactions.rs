@@ -119,7 +119,7 @@ fn unassignable_responses_may_match_any_request() {
 }
 
 #[test]
-fn the_response_may_fit_before_the_request_is_whole() {
+fn the_response_may_match_before_the_request_is_complete() {
     let head = "POST /key HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n";
     let early = answer(200, "", "granted");
     assert_eq!(alerts_of(&[head, &early, "key=8765"]), [2]);

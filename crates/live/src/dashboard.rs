@@ -12,7 +12,7 @@ use std::time::Duration;
 /// A dashboard that fills the terminal. Dropping it, and a panic, restore the terminal.
 pub struct Dashboard {
     terminal: DefaultTerminal,
-    /// Index of the displayed stream, modulo their number.
+    /// Index of the displayed stream, modulo the number of streams.
     selected: usize,
 }
 

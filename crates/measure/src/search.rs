@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn only_lossy_rungs_in_a_row_end_the_climb() {
+    fn only_successive_lossy_rates_end_the_rising_search() {
         let mut rungs = std::collections::BTreeMap::new();
         let result = search(settings(), |rate_pps| {
             let rung = rungs.len();

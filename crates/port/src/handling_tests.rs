@@ -24,7 +24,7 @@ struct Surroundings {
 /// The program or interface on the other side of a port, which sends frames to the port and receives frames from it.
 enum Far {
     Port(Box<Opened>),
-    /// The port makes its frames itself, or discards them.
+    /// Nothing is on the other side: the port makes the frames that it receives, and discards the frames that it sends.
     Nobody,
 }
 

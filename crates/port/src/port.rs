@@ -127,7 +127,7 @@ impl Link {
     }
 }
 
-/// The packets that a port can still receive.
+/// The state of a port's receiving side: whether packets can still arrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Supply {
     /// Packets may arrive at any time.

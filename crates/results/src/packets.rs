@@ -38,7 +38,7 @@ pub struct PacketSample {
     pub reordered: bool,
     /// True if the packet was not sent, because the port's ring was full.
     pub refused: bool,
-    /// True if the packet came back, but only corrupted.
+    /// True if the packet came back, but every arrival was corrupted.
     pub corrupt: bool,
 }
 

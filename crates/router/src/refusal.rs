@@ -13,6 +13,6 @@ pub(super) enum Refused {
     V4(#[from] v4::Refused),
     #[error(transparent)]
     V6(#[from] v6::Full),
-    #[error("in the kernel: {0}")]
+    #[error("cannot copy the routes into the kernel: {0}")]
     Kernel(String),
 }

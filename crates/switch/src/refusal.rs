@@ -22,7 +22,7 @@ pub(super) enum Refused {
     NoSuchMeter,
     #[error("it exists already")]
     Exists,
-    #[error("the maximum number is reached")]
+    #[error("there are too many groups, buckets or meters")]
     TooMany,
     #[error(
         "buckets of a group of type \"all\" may only output packets; no bucket of any group may go to a table, a \
@@ -37,7 +37,7 @@ pub(super) enum Refused {
     NoWeight,
     #[error("a bucket of a fast-failover group must watch a port")]
     WatchesNothing,
-    #[error("a rate must be 1 or more")]
+    #[error("the rate of a meter must be 1 or more")]
     NoRate,
     #[error("the worker does not respond")]
     Stuck,

@@ -32,7 +32,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const MOST_SESSIONS: usize = 64;
 /// The limit on the pending output for all controllers, in bytes.
 const ALL_OUTPUT_BYTES: usize = 64 << 20;
-/// The number of removed rules after which that limit is checked; their notifications take up to 2 MiB.
+/// The number of removed rules after which [`ALL_OUTPUT_BYTES`] is checked; the notifications of this many rules take up
+/// to 2 MiB.
 const TOLD_AT_ONCE: usize = 256;
 /// The time for which the switch accepts no connections after a failure, such as a lack of file descriptors.
 const DEAF: Duration = Duration::from_millis(500);

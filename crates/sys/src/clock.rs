@@ -128,7 +128,7 @@ pub struct ClockReading {
     pub ticks: u64,
     /// Time of the kernel's clock at the same moment, ns.
     pub ns: u64,
-    /// Maximum time between the two readings, cycles.
+    /// Cycles between the two counter readings before and after the reading of the kernel's clock, which bound its error.
     pub bracket_ticks: u64,
     /// Unit of the clock's timestamps, ns.
     unit_ns: u32,

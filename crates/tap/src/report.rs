@@ -17,7 +17,7 @@ pub struct TapReport {
     /// Packets that only left: they entered before the tap started, were inside for over half a second, or entered on
     /// another path.
     pub only_left: u64,
-    /// Counts of missed sightings. A packet with a missed sighting counts as lost, or is not counted at all.
+    /// Numbers of packets that the tap missed when they entered or left. Such a packet counts as lost, or not at all.
     pub missed: Missed,
     /// Statistics of a tap in line; none for a tap that only observes.
     pub relay: Option<RelayReport>,
@@ -31,9 +31,9 @@ pub struct TapReport {
 /// Packets that entered through one interface.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DirectionReport {
-    /// The interface or side of entry.
+    /// The interface, or the side of the device, through which the packets entered.
     pub from: String,
-    /// The interface or side through which most of these packets left.
+    /// The interface, or the side of the device, through which most of these packets left.
     pub to: Option<String>,
     /// Statistics of all packets.
     #[serde(flatten)]

@@ -69,14 +69,15 @@ struct taut_deadline_settings {
 enum {
     /* The peer has replied: `time_ns` is the round-trip time of its first reply. */
     TAUT_DEADLINE_CONNECTED = 1,
-    /* Fewer messages arrive in time than required; the required number arrives in time again. `share` is the fraction
-     * of the latest messages. */
+    /* Fewer messages arrive in time than required: `share` is the fraction of the latest messages in time. */
     TAUT_DEADLINE_OUT_OF_REACH = 2,
+    /* The required fraction of messages arrives in time again: `share` is the fraction of the latest messages. */
     TAUT_DEADLINE_IN_REACH = 3,
-    /* The peer has said farewell; has sent nothing for `silence_ns`; speaks another version (`share` is that
-     * version). */
+    /* The peer has sent a farewell. */
     TAUT_DEADLINE_LEFT = 4,
+    /* The peer has sent nothing for `silence_ns`. */
     TAUT_DEADLINE_SILENT = 5,
+    /* The peer uses another version: `share` is that version. */
     TAUT_DEADLINE_REFUSED = 6
 };
 
@@ -88,11 +89,11 @@ struct taut_deadline_notice {
 
 /* The counts so far. */
 struct taut_deadline_counts {
-    /* The messages of this side: sent, delivered by the peer in time, and not. */
+    /* The messages of this side: sent, reported as delivered in time, and reported as missed. */
     uint64_t sent;
     uint64_t arrived_in_time;
     uint64_t arrived_not;
-    /* The messages of the peer that were delivered here, and that were not. */
+    /* The messages of the peer that were delivered here, and those that were missed. */
     uint64_t delivered;
     uint64_t missed;
     /* Datagrams sent and received. */
@@ -150,7 +151,7 @@ uint64_t taut_deadline_wake(const struct taut_deadline *endpoint, uint64_t now_n
 /* Writes the next notice. Returns 1, or 0 if there is none. */
 int taut_deadline_notice(struct taut_deadline *endpoint, struct taut_deadline_notice *notice);
 
-/* Makes the next packet say farewell. */
+/* Ends the connection: the next call of taut_deadline_transmit writes a farewell. */
 void taut_deadline_leave(struct taut_deadline *endpoint);
 
 /* Returns 1 once the connection has ended: it neither sends nor accepts anything. */

@@ -20,7 +20,7 @@ const SYMBOLS: usize = 8;
 #[derive(Debug)]
 pub struct TautDeadline(Endpoint);
 
-/// `struct taut_deadline_settings`.
+/// The settings of a connection, `struct taut_deadline_settings`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct TautDeadlineSettings {
@@ -37,7 +37,7 @@ pub struct TautDeadlineSettings {
     key_bytes: usize,
 }
 
-/// `struct taut_deadline_notice`.
+/// A notice for the application, `struct taut_deadline_notice`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct TautDeadlineNotice {
@@ -46,7 +46,7 @@ pub struct TautDeadlineNotice {
     time_ns: u64,
 }
 
-/// `struct taut_deadline_counts`.
+/// The counters of one side, `struct taut_deadline_counts`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct TautDeadlineCounts {
@@ -69,11 +69,11 @@ unsafe fn bytes_at<'a>(at: *const u8, bytes: usize) -> &'a [u8] {
     if at.is_null() || bytes == 0 {
         return &[];
     }
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that these bytes are readable and are not modified while in use.
     unsafe { slice::from_raw_parts(at, bytes) }
 }
 
-/// Returns writable bytes, otherwise like [`bytes_at`].
+/// Returns the writable bytes that C passes by address and length, otherwise like [`bytes_at`].
 ///
 /// # Safety
 /// `bytes` bytes at `at` must be writable, and must not be used elsewhere during this time.
@@ -81,7 +81,7 @@ unsafe fn room_at<'a>(at: *mut u8, bytes: usize) -> &'a mut [u8] {
     if at.is_null() || bytes == 0 {
         return &mut [];
     }
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that these bytes are writable and are not used elsewhere during this time.
     unsafe { slice::from_raw_parts_mut(at, bytes) }
 }
 
@@ -110,10 +110,12 @@ impl TautDeadlineSettings {
         }
     }
 
+    /// Returns the shared key, or none if there is none. An invalid key is an error.
+    ///
     /// # Safety
     /// The key must be readable.
     unsafe fn master(&self) -> Result<Option<Master>, String> {
-        // SAFETY: as is asked of the caller.
+        // SAFETY: the caller guarantees that the key is readable.
         let key = unsafe { bytes_at(self.key, self.key_bytes) };
         if key.is_empty() {
             return Ok(None);
@@ -132,9 +134,9 @@ unsafe fn made(
     room: usize,
     make: impl FnOnce(Settings, Option<Master>, [u8; 16]) -> Result<Endpoint, String>,
 ) -> *mut TautDeadline {
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that the settings are readable and the buffer of the reason is writable.
     let (settings, reason) = unsafe { (&*settings, room_at(reason.cast(), room)) };
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that the key of the settings is readable.
     let master = unsafe { settings.master() };
     let endpoint = master.and_then(|master| {
         let mut random = [0; 16];
@@ -181,7 +183,7 @@ pub unsafe extern "C" fn taut_deadline_defaults(settings: *mut TautDeadlineSetti
         key: ptr::null(),
         key_bytes: 0,
     };
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that `settings` is writable.
     unsafe { settings.write(usual) };
 }
 
@@ -199,7 +201,8 @@ pub unsafe extern "C" fn taut_deadline_open(
     let open = |settings, master, random| {
         Endpoint::open(settings, master, random, now_ns).map_err(|e| e.to_string())
     };
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that the settings and their key are readable and the buffer of the reason is
+    // writable.
     unsafe { made(settings, reason, room, open) }
 }
 
@@ -216,12 +219,13 @@ pub unsafe extern "C" fn taut_deadline_accept(
     reason: *mut c_char,
     room: usize,
 ) -> *mut TautDeadline {
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that the packet is readable.
     let packet = unsafe { bytes_at(packet, bytes) };
     let accept = |settings, master, random| {
         Endpoint::accept(settings, master, random, now_ns, packet).map_err(|e| e.to_string())
     };
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that the settings and their key are readable and the buffer of the reason is
+    // writable.
     unsafe { made(settings, reason, room, accept) }
 }
 
@@ -232,7 +236,7 @@ pub unsafe extern "C" fn taut_deadline_accept(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_free(endpoint: *mut TautDeadline) {
     if !endpoint.is_null() {
-        // SAFETY: as is asked of the caller.
+        // SAFETY: the caller guarantees that the endpoint was made here and is not used again.
         drop(unsafe { Box::from_raw(endpoint) });
     }
 }
@@ -248,7 +252,8 @@ pub unsafe extern "C" fn taut_deadline_send(
     message: *const u8,
     bytes: usize,
 ) -> c_int {
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that the endpoint was made here and is not used elsewhere, and that the message is
+    // readable.
     let (endpoint, message) = unsafe { (&mut *endpoint, bytes_at(message, bytes)) };
     match endpoint.0.send(now_ns, message) {
         Ok(_) => 0,
@@ -269,7 +274,8 @@ pub unsafe extern "C" fn taut_deadline_receive(
     packet: *const u8,
     bytes: usize,
 ) -> c_int {
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that the endpoint was made here and is not used elsewhere, and that the packet is
+    // readable.
     let (endpoint, packet) = unsafe { (&mut *endpoint, bytes_at(packet, bytes)) };
     endpoint.0.receive(now_ns, packet).into()
 }
@@ -284,7 +290,8 @@ pub unsafe extern "C" fn taut_deadline_transmit(
     now_ns: u64,
     packet: *mut u8,
 ) -> usize {
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that the endpoint was made here and is not used elsewhere, and that a datagram fits
+    // at `packet`.
     let (endpoint, packet) = unsafe {
         (
             &mut *endpoint,
@@ -305,7 +312,8 @@ pub unsafe extern "C" fn taut_deadline_deliver(
     message: *mut u8,
     room: usize,
 ) -> i64 {
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that the endpoint was made here and is not used elsewhere, and that `room` bytes at
+    // `message` are writable.
     let (endpoint, message) = unsafe { (&mut *endpoint, room_at(message, room)) };
     let Some(delivery) = endpoint.0.deliver(now_ns) else {
         return -1;
@@ -315,13 +323,13 @@ pub unsafe extern "C" fn taut_deadline_deliver(
     delivery.payload.len() as i64
 }
 
-/// Returns the time at which the caller must call again if no packet arrives before.
+/// Returns the time at which the caller must call again if no packet arrives before; `u64::MAX` if nothing will be due.
 ///
 /// # Safety
 /// The endpoint was made here and is not modified during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_wake(endpoint: *const TautDeadline, now_ns: u64) -> u64 {
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that the endpoint was made here and is not modified during the call.
     let endpoint = unsafe { &*endpoint };
     endpoint.0.wake_ns(now_ns).unwrap_or(u64::MAX)
 }
@@ -329,13 +337,13 @@ pub unsafe extern "C" fn taut_deadline_wake(endpoint: *const TautDeadline, now_n
 /// Writes the next notice; returns 1, or 0 if there is none.
 ///
 /// # Safety
-/// The endpoint was made here and is not used elsewhere during the call; a notice must be writable there.
+/// The endpoint was made here and is not used elsewhere during the call; a notice must be writable at `notice`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_notice(
     endpoint: *mut TautDeadline,
     notice: *mut TautDeadlineNotice,
 ) -> c_int {
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that the endpoint was made here and is not used elsewhere during the call.
     let endpoint = unsafe { &mut *endpoint };
     let Some(told) = endpoint.0.notice() else {
         return 0;
@@ -353,7 +361,7 @@ pub unsafe extern "C" fn taut_deadline_notice(
         share,
         time_ns,
     };
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that a notice is writable at `notice`.
     unsafe { notice.write(told) };
     1
 }
@@ -364,30 +372,30 @@ pub unsafe extern "C" fn taut_deadline_notice(
 /// The endpoint was made here and is not used elsewhere during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_leave(endpoint: *mut TautDeadline) {
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that the endpoint was made here and is not used elsewhere during the call.
     unsafe { &mut *endpoint }.0.leave();
 }
 
-/// Returns whether the connection has ended.
+/// Returns 1 if the connection has ended, otherwise 0.
 ///
 /// # Safety
 /// The endpoint was made here and is not modified during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_has_ended(endpoint: *const TautDeadline) -> c_int {
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that the endpoint was made here and is not modified during the call.
     unsafe { &*endpoint }.0.has_ended().into()
 }
 
 /// Writes the counters.
 ///
 /// # Safety
-/// The endpoint was made here and is not modified during the call; counters must be writable there.
+/// The endpoint was made here and is not modified during the call; counters must be writable at `counts`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_counts(
     endpoint: *const TautDeadline,
     counts: *mut TautDeadlineCounts,
 ) {
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that the endpoint was made here and is not modified during the call.
     let found = unsafe { &*endpoint }.0.counts();
     let found = TautDeadlineCounts {
         sent: found.sent.messages,
@@ -400,7 +408,7 @@ pub unsafe extern "C" fn taut_deadline_counts(
         malformed: found.malformed,
         forged: found.forged,
     };
-    // SAFETY: as is asked of the caller.
+    // SAFETY: the caller guarantees that counters are writable at `counts`.
     unsafe { counts.write(found) };
 }
 
@@ -413,7 +421,7 @@ mod tests {
 
     fn usual() -> TautDeadlineSettings {
         let mut settings = MaybeUninit::uninit();
-        // SAFETY: room for settings, which the call fills.
+        // SAFETY: the pointer leads to memory for settings, all fields of which the call writes.
         unsafe {
             taut_deadline_defaults(settings.as_mut_ptr());
             settings.assume_init()
@@ -424,7 +432,7 @@ mod tests {
     fn refused(settings: &TautDeadlineSettings, packet: Option<&[u8]>, room: usize) -> String {
         let mut reason = vec![b'?'; room + 1];
         let at: *mut c_char = reason.as_mut_ptr().cast();
-        // SAFETY: all of it lives through the calls.
+        // SAFETY: the settings, the packet and the buffer stay valid during the calls.
         let made = unsafe {
             match packet {
                 Some(packet) => {
@@ -451,7 +459,8 @@ mod tests {
         let mut message = [0; 4];
         let mut notice = MaybeUninit::uninit();
         let mut counts = MaybeUninit::uninit();
-        // SAFETY: everything lives through the calls, has the room that they ask for, and is freed once.
+        // SAFETY: all pointers stay valid during the calls, all buffers have the required length, and each endpoint is
+        // freed once.
         unsafe {
             let opener = taut_deadline_open(&settings, 0, ptr::null_mut(), 0);
             let bytes = taut_deadline_transmit(opener, 0, packet.as_mut_ptr());

@@ -61,7 +61,7 @@ fn the_c_client_gets_echoed_messages_in_time() {
         .output();
     let client = client.unwrap();
     let told = String::from_utf8_lossy(&client.stdout).into_owned();
-    // Some may be late on a busy machine.
+    // Some messages may be late on a busy machine.
     let numbers: Vec<u64> = told
         .split(|sign: char| !sign.is_ascii_digit())
         .filter_map(|it| it.parse().ok())

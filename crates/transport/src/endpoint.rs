@@ -15,11 +15,11 @@ use std::collections::VecDeque;
 
 /// Interval between hellos, ns: the first one, and the limit to which it grows.
 const HELLO_NS: std::ops::RangeInclusive<u64> = 20_000_000..=1_000_000_000;
-/// Number of packet numbers, up to the highest received one, that are remembered to detect duplicates.
+/// The number of packet numbers, counted down from the highest received one, that are remembered to detect duplicates.
 const REMEMBERED: u64 = 1024;
 /// Longest time for which feedback is delayed until a message can carry it, ns.
 const LONGEST_FEEDBACK_NS: u64 = 25_000_000;
-/// Number of messages of which the fraction in time is computed and compared with the required fraction.
+/// Minimum number of reported messages after which the fraction in time is compared with the required fraction.
 const JUDGED: u64 = 20;
 /// Limit on the notices that wait for the application.
 const MOST_NOTICES: usize = 16;
@@ -39,13 +39,13 @@ pub enum Notice {
     InReach(f64),
     /// The peer has sent a farewell.
     Left,
-    /// Nothing has arrived from the peer for too long.
+    /// No packet has arrived from the peer for longer than [`Settings::silence_ns`], although one was expected.
     Silent,
-    /// The peer uses another version.
+    /// The peer uses another version of the packets; the value is that version.
     Refused(u8),
 }
 
-/// Reason why there is no connection.
+/// Reason why a connection cannot be opened or accepted.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum EndpointError {
     /// A setting is invalid.
@@ -85,7 +85,7 @@ pub enum SendError {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
-    /// Packets that left.
+    /// Packets that this side has sent.
     pub packets_sent: u64,
     /// Packets that arrived and were accepted.
     pub packets_received: u64,
@@ -97,7 +97,7 @@ pub struct Counts {
     pub repeated: u64,
     /// Packets that could not be parsed, or had invalid fields.
     pub malformed: u64,
-    /// Packets with a wrong tag or without one, or of another connection.
+    /// Packets that have a wrong tag, lack a tag, or belong to another connection.
     pub forged: u64,
     /// Number of times that the clock of either side was set.
     pub clock_jumps: u64,
@@ -132,7 +132,8 @@ impl Counts {
 /// The received packets, and the feedback that is pending for them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Heard {
-    /// The peer's clock in its latest packet, and the local time of its arrival.
+    /// The send time in the peer's latest packet, by the peer's clock, and the arrival time of that packet, by the local
+    /// clock, ns.
     latest: Option<(u64, u64)>,
     largest: u64,
     packets: u32,
@@ -146,7 +147,8 @@ struct Heard {
 }
 
 impl Heard {
-    /// Returns feedback about all received packets, after which none is pending. Returns none before the peer is known.
+    /// Returns feedback about all received packets; no feedback is pending afterwards. Returns none before the peer is
+    /// known.
     fn feedback(&mut self, other: Option<&Other>) -> Option<Feedback> {
         let other = other?;
         (self.unanswered, self.at_once) = (0, false);
@@ -227,7 +229,7 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Accepts a connection by the packet that opens it, which has just arrived.
+    /// Accepts the connection that `packet` opens; the packet has just arrived.
     ///
     /// # Errors
     /// The settings are invalid, the packet opens no connection, or it lacks the correct tag.
@@ -293,7 +295,7 @@ impl Endpoint {
         self.connection
     }
 
-    /// Returns true if both sides know each other.
+    /// Returns true if the connection is open: this side has received the hello or accept of the peer.
     pub fn is_open(&self) -> bool {
         self.state == State::Open
     }
@@ -341,7 +343,8 @@ impl Endpoint {
         self.sender.push(now_ns, payload).ok_or(full)
     }
 
-    /// Discards messages that wait, and sends a farewell with the next call of `transmit`.
+    /// Ends the connection: no more messages are sent, and the next call of [`Endpoint::transmit`] sends a farewell if
+    /// the connection was open.
     pub fn leave(&mut self) {
         if self.state == State::Open {
             self.says_farewell = true;
@@ -369,7 +372,7 @@ impl Endpoint {
             return false;
         }
         if let Body::Refusal(version) = body {
-            // Anyone on the path could forge this, so it only ends a connection that has not begun.
+            // Anyone on the path could forge a refusal, so a refusal only ends a connection that has not begun.
             if matches!(self.state, State::Opening { .. }) {
                 self.state = State::Ended;
                 self.tell(Notice::Refused(version));
@@ -392,7 +395,7 @@ impl Endpoint {
             return false;
         }
         if let Body::Hello(hello) = body {
-            // The peer has sent it again, because our reply was lost or is slow.
+            // The peer has retransmitted its hello, because our reply was lost or is slow.
             let is_same = self.side == Side::Answerer
                 && self.other.as_ref().is_some_and(|it| it.hello == hello);
             if is_same {
@@ -501,7 +504,7 @@ impl Endpoint {
         let jumps = self.offset.jumps();
         let rtt_ns = self.offset.heard(now_ns, header.sent_ns, header.echo);
         if self.offset.jumps() != jumps {
-            // The peer has to learn it as well.
+            // The peer must detect the set clock as well, so it gets feedback immediately.
             self.heard.at_once = true;
         }
         if let Some(rtt_ns) = rtt_ns {
@@ -530,7 +533,7 @@ impl Endpoint {
         rtt_ns
     }
 
-    /// Checks whether as many messages arrive in time as the application requires.
+    /// Compares the fraction of messages that arrive in time with the fraction that the application requires.
     fn judge(&mut self, [in_time, missed]: [u64; 2]) {
         self.judged[0] += in_time;
         self.judged[1] += missed;
@@ -581,8 +584,8 @@ impl Endpoint {
         self.sender.expected(self.tag_bytes())
     }
 
-    /// Writes the next packet that is due, and returns its length; none if no packet is due. The caller repeats this
-    /// until it returns none.
+    /// Writes the next packet that is due, and returns its length; none if no packet is due. The caller repeats the
+    /// call until it returns none.
     pub fn transmit(
         &mut self,
         now_ns: u64,
@@ -619,7 +622,7 @@ impl Endpoint {
             });
             return Some(self.emit_plain(now_ns, Kind::Accept, &accept, bytes));
         }
-        // For an answerer, any later packet confirms its accept; messages may follow the accept immediately.
+        // An answerer may send messages immediately after its accept, as any of its later packets confirms the accept.
         while let Some(outgoing) = self.sender.next(now_ns) {
             let mut header = self.header(now_ns, Kind::Data);
             let room = MOST_DATAGRAM_BYTES - self.tag_bytes();
@@ -699,8 +702,8 @@ impl Endpoint {
         self.left(now_ns, length, None)
     }
 
-    /// Records that a packet of that length leaves, and returns it; `outgoing` is the part that needs an
-    /// acknowledgement.
+    /// Records that a packet of `length` bytes leaves, and returns `length`; `outgoing` is the part of the packet that
+    /// needs an acknowledgement.
     fn left(&mut self, now_ns: u64, length: usize, outgoing: Option<Outgoing>) -> usize {
         self.sender
             .departed(now_ns, self.next_packet, length, outgoing);
@@ -714,7 +717,7 @@ impl Endpoint {
         if self.master.is_some() { TAG_BYTES } else { 0 }
     }
 
-    /// Returns the next message that is due for delivery, in time and in order. The caller repeats this until it
+    /// Returns the next message that is due for delivery, in time and in order. The caller repeats the call until it
     /// returns none.
     pub fn deliver(&mut self, now_ns: u64) -> Option<Delivery<'_>> {
         let other = self.other.as_mut()?;

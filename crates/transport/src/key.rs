@@ -1,4 +1,4 @@
-//! Tags show that a packet is from a holder of the key, and belongs to this connection.
+//! Computes and checks tags, which show that a packet is from a holder of the key and belongs to this connection.
 //!
 //! Tags are HMAC-SHA-256 (RFC 2104), truncated to 16 bytes. A connection's keys are derived from the shared key and 16
 //! random bytes of each side. Packets of one connection are therefore invalid in another, and each direction has its
@@ -93,7 +93,7 @@ fn seal(key: &Key, packet: &mut [u8]) {
     tag.copy_from_slice(&hmac::sign(key, said).as_ref()[..TAG_BYTES]);
 }
 
-/// Compares in constant time.
+/// Returns true if a packet ends with its correct tag. The comparison takes constant time.
 fn is_right(key: &Key, packet: &[u8]) -> bool {
     let Some(length) = packet.len().checked_sub(TAG_BYTES) else {
         return false;

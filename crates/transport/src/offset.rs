@@ -79,7 +79,7 @@ impl Offset {
     ) -> Option<u64> {
         let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
         let upper = signed(now_ns).saturating_sub(signed(sent_ns));
-        // We cannot have sent a packet that echoes a future time.
+        // An echo of a future time is invalid: this side cannot have sent that packet yet.
         let echo = echo.filter(|(own_ns, held)| {
             own_ns
                 .checked_add(u64::from(*held))
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn a_clock_jump_is_detected_and_the_offset_relearned() {
         let mut offset = Offset::new(Clocks::Own, 200);
-        // The other clock is 1,000,000 behind; the delay is 1,000 in each direction.
+        // The peer's clock is 1,000,000 ns behind; the delay is 1,000 ns in each direction.
         let first = offset.heard(5_003_000, 4_002_000, Some((5_000_000, 1_000)));
         assert_eq!((first, offset.jumps()), (Some(2_000), 0));
         assert!(offset.earliest(4_002_000, 5_003_000).unwrap() <= 5_002_000);
@@ -175,8 +175,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks that no time of the peer's clock is taken for later than it is, whatever the delays and the drift
-        /// within the bound.
+        /// Checks that no send time of the peer is estimated later than it was, for any delays and any drift within the
+        /// bound.
         #[test]
         fn send_times_are_never_estimated_later_than_they_were(
             start in -1_000_000_000_i64..1_000_000_000,

@@ -1,33 +1,38 @@
 //! Computes the send rate: the highest rate at which packets were observed to arrive, with no more in flight than that
 //! rate needs.
 //!
-//! It follows BBR (Cardwell et al., ACM Queue 14(5), 2016; draft-cardwell-iccrg-bbr-congestion-control), which models
-//! the path by two numbers. One is the bottleneck's rate: the highest delivery rate of the last round trips
-//! (draft-cheng-iccrg-delivery-rate-estimation). The other is the round trip without queues: the lowest of the last ten
-//! seconds. Two things differ, as messages have deadlines. Usually the load is lower than the path's rate, so that most
-//! samples are limited by the application: these raise the rate, and never lower it. No message may be delayed to probe
-//! for a change of the path, as BBR does by its cycle of gains and by `ProbeRTT`. The pace is instead a quarter above
-//! the rate while the path has no queue, and a fifth below it while it has one.
+//! The algorithm follows BBR (Cardwell et al., ACM Queue 14(5), 2016; draft-cardwell-iccrg-bbr-congestion-control),
+//! which models the path by two numbers. One is the bottleneck's rate: the highest delivery rate of the last round
+//! trips (draft-cheng-iccrg-delivery-rate-estimation). The other is the round trip without queues: the lowest of the
+//! last ten seconds.
+//!
+//! Two things differ from BBR, as messages have deadlines. First, the load is usually lower than the path's rate, so
+//! the application limits most samples. Such samples raise the estimated rate, and never lower it. Second, no message
+//! may be delayed to probe for a change of the path, as BBR does by its cycle of gains and by `ProbeRTT`. Instead, the
+//! pace is a quarter above the estimated rate while the path has no queue. While the path has a queue, the pace is a
+//! fifth below that rate.
 
 /// Gain during startup, 2/ln 2.
 const STARTUP_GAIN: f64 = 2.885;
-/// Factors from the estimated rate to the pace: first without, then with a queue on the path.
+/// Factors from the estimated rate to the pace: `EMPTY_GAIN` while the path has no queue, `QUEUE_GAIN` while it has
+/// one.
 const EMPTY_GAIN: f64 = 1.25;
 const QUEUE_GAIN: f64 = 0.8;
-/// A queueing delay counts as a queue if it exceeds the target delay divided by this, within these bounds, ns.
+/// A queueing delay counts as a queue if it exceeds the target delay divided by `QUEUE_SHARE`. That threshold is
+/// limited to the range `QUEUE_NS`, ns.
 const QUEUE_SHARE: u64 = 2;
 const QUEUE_NS: std::ops::RangeInclusive<u64> = 200_000..=5_000_000;
 /// Limit on the data in flight, as a multiple of rate times round trip.
 const WINDOW_GAIN: f64 = 2.0;
 /// Number of packets that are always allowed in flight.
 const FEWEST_PACKETS: f64 = 22.0;
-/// Number of rounds in which the rate has not grown by a quarter, after which the path counts as full.
+/// The path counts as full after this number of rounds in which the rate has not grown by a quarter.
 const FULL_ROUNDS: u32 = 3;
 /// Number of latest rounds of which the highest rate is remembered.
 const RATE_ROUNDS: usize = 10;
 /// Time for which the lowest round trip is remembered, ns.
 const RTT_MEMORY_NS: u64 = 10_000_000_000;
-/// Packets that are due within this time are sent immediately, ns, because sleeping threads wake no more precisely.
+/// Packets that are due within this time, ns, are sent immediately, because sleeping threads wake no more precisely.
 const SLACK_NS: u64 = 50_000;
 /// Lowest pace, bytes per second.
 const LOWEST_RATE: f64 = 10_000.0;
@@ -188,7 +193,7 @@ impl Pace {
             pace = pace.max(FEWEST_PACKETS * bytes as f64 * 1e9 / rtt_ns);
         }
         let takes_ns = (bytes as f64 / pace * 1e9) as u64;
-        // Unused time is not saved up.
+        // Unused send time does not allow a later burst.
         self.next_ns = self.next_ns.max(now_ns) + takes_ns;
         Departed {
             sent_ns: now_ns,
@@ -217,7 +222,8 @@ impl Pace {
         let begins_round = latest.round >= self.round;
         if begins_round {
             self.round += 1;
-            // Only a sample with a queue shows a low rate of the path; otherwise the application sent no more.
+            // Only a sample taken while the path has a queue can show a lower rate of the path. Without a queue, the
+            // application may simply have sent less.
             if self.has_queue() {
                 self.slot = (self.slot + 1) % RATE_ROUNDS;
                 self.rates[self.slot] = 0.0;
@@ -227,7 +233,7 @@ impl Pace {
         let come_ns = now_ns.saturating_sub(latest.delivered_ns);
         let interval_ns = send_ns.max(come_ns);
         let at_least = self.lowest_rtt_ns().unwrap_or(1);
-        // An interval shorter than a round trip is a burst of acknowledgements.
+        // An interval shorter than a round trip comes from a burst of acknowledgements, which shows no rate.
         if interval_ns >= at_least.max(1) {
             let rate = (self.delivered - latest.delivered) * 1e9 / interval_ns as f64;
             if self.has_queue() || rate > self.rate() {
@@ -237,7 +243,7 @@ impl Pace {
         self.advance(begins_round, latest.is_limited);
     }
 
-    /// Ends the startup when three rounds have not grown by a quarter.
+    /// Ends the startup after [`FULL_ROUNDS`] rounds in which the rate has not grown by a quarter.
     fn advance(&mut self, begins_round: bool, is_limited: bool) {
         if self.mode != Mode::Startup {
             return;
@@ -316,7 +322,7 @@ mod tests {
             let (came, longest, pace) = through(rate, rtt_ns, seconds, None);
             let share = came * 1_000.0 / rate;
             assert!(share > 0.9, "{rate} {rtt_ns}: {share} {pace:?}");
-            // Packets that are acknowledged in groups are in flight in addition.
+            // The queue may be longer by the packets that are acknowledged together in a group.
             let most_ns = rtt_ns * 3 / 2 + (32_000.0 / rate * 1e9) as u64;
             assert!(longest < most_ns, "{rate} {rtt_ns}: {longest}");
         }

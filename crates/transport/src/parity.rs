@@ -1,6 +1,7 @@
-//! Sends messages as datagrams with parity: each group of messages is followed by the XOR of all, from which a single
-//! lost one is recovered. There are no acknowledgements, no reordering delay and no deadlines. Media over RTP use the
-//! same scheme (RFC 8627, section 1.1.1); the header here is our own. The deadline transport is compared with it.
+//! Sends messages as datagrams with parity: a parity packet with the XOR of all messages follows each group of
+//! messages, and recovers a single lost message of the group. There are no acknowledgements, no reordering delay and no
+//! deadlines. Media over RTP use the same scheme (RFC 8627, section 1.1.1); the header here is our own. The deadline
+//! transport is compared with this scheme.
 
 use crate::wire::MOST_DATAGRAM_BYTES;
 
@@ -22,7 +23,7 @@ const GROUPS: usize = 64;
 pub struct GroupSize(u8);
 
 impl GroupSize {
-    /// Makes a group size of 1 to 16 messages.
+    /// Makes a group size of 1 to 16 messages; returns none for other numbers.
     pub fn new(messages: usize) -> Option<Self> {
         let messages = u8::try_from(messages).ok()?;
         (1..=MOST_MESSAGES)

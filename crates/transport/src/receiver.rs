@@ -11,7 +11,8 @@ use taut_code::{Combination, Decoder};
 /// Time before a message's own deadline at which it stops waiting for earlier messages, ns.
 const GUARD_NS: u64 = 50_000;
 
-/// Outcomes of messages, counted at their receiver. Each message of which the receiver knows is delivered or missed.
+/// Outcomes of messages, counted at their receiver. Each message that the receiver knows finally counts as delivered or
+/// missed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Received {
@@ -127,7 +128,7 @@ impl Receiver {
         }
         self.floor = self.floor.max(data.source - u64::from(data.open));
         let deadline_ns = sent_ns.saturating_add(u64::from(data.left_ns));
-        // It was sent no later than it arrived.
+        // The message was sent no later than it arrived, so this is the latest local time of its deadline.
         let latest_ns = now_ns.saturating_add(u64::from(data.left_ns));
         self.keep(
             data.source,
@@ -148,7 +149,7 @@ impl Receiver {
         let symbol = &self.symbol[..SYMBOL_BYTES + length];
         let mut told = |number: u64, bytes: &[u8]| keep_symbol(recovered, spare, number, bytes);
         if decoder.source(data.source, symbol, &mut told) == Err(taut_code::Refused::TooFarAhead) {
-            // The packet belongs to the connection, so the stream continues there.
+            // The packet has passed the checks of the connection, so the decoder restarts at this message.
             decoder.begin_again();
             let _ = decoder.source(data.source, symbol, &mut told);
         }
@@ -238,7 +239,7 @@ impl Receiver {
         true
     }
 
-    /// Gives up all messages before `until`. It takes as many steps as messages among them have arrived.
+    /// Gives up all messages before `until`. The number of steps is that of the given-up messages that have arrived.
     fn pass_over(&mut self, until: u64) {
         while let Some(number) = self.earliest()
             && number < until
@@ -361,7 +362,8 @@ mod tests {
         (Receiver::new(&settings, &other), offset)
     }
 
-    /// Message `number` of one every ms with a target of 10 ms; `open` messages before it may still arrive.
+    /// Returns message `number` of a stream with a message every ms and a target delay of 10 ms; `open` messages before
+    /// it may still arrive.
     fn data(number: u64, sent_ns: u64, open: u16) -> Data<'static> {
         Data {
             source: number,
@@ -387,7 +389,7 @@ mod tests {
         assert_eq!(receiver.wake_ns(&offset, 3 * MS), Some(11 * MS));
         assert_eq!(numbers(&mut receiver, &offset, 11 * MS), [2]);
         assert_eq!(receiver.received.missed, 1);
-        // It arrives late, and is not delivered after its successor.
+        // Message 1 arrives late, and is not delivered after its successor.
         receiver.data(11 * MS, MS, &data(1, MS, 0));
         assert_eq!(numbers(&mut receiver, &offset, 11 * MS), []);
         assert_eq!(receiver.received.behind, 1);
@@ -445,8 +447,8 @@ mod tests {
             open: number.min(16) as _,
             ..data(0, 0, 0)
         };
-        // Each round first fills the buffer to its limit without the next message, then adds messages one by one with
-        // it.
+        // Each message is 15 numbers after the previous one, so the full buffer gives up the oldest missing messages.
+        // Afterwards the messages after `first` arrive one by one.
         for round in 1..1_000 {
             let number = round * 15;
             assert!(receiver.data(0, 0, &far(number)));

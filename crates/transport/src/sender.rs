@@ -113,14 +113,16 @@ pub(crate) struct Sender {
     lost: VecDeque<u64>,
     /// The first message without feedback that has not been retransmitted.
     doubted: u64,
-    /// The longest recent time from sending a message to its acknowledgement, ns; it decays.
+    /// The longest recent time from sending a message to its acknowledgement, ns; this maximum decays with each
+    /// feedback.
     answered_ns: u64,
     /// Time of the last feedback on messages, ns; 0 before the first feedback.
     heard_ns: u64,
     encoder: Option<Encoder>,
     symbol: Vec<u8>,
-    /// Number of repairs that sent messages have earned, as a fraction, and whether a repair may be due.
+    /// Fraction of a repair that the sent messages have added up to so far. At 1, a repair becomes due.
     credit: f64,
+    /// True if a repair has to be sent, provided that there are messages to combine.
     repair_due: bool,
     /// Send time of the first message of the open block, ns.
     block_ns: Option<u64>,
@@ -339,7 +341,7 @@ impl Sender {
         latest.find(|number| !self.sources[self.place(*number)].is_known)
     }
 
-    /// Returns the content to send now; the caller calls `departed` if it sends it.
+    /// Returns the content to send now; a caller that sends the content then calls [`Sender::departed`].
     pub(crate) fn next(&mut self, now_ns: u64) -> Option<Outgoing> {
         self.forget(now_ns);
         let has_nothing = self.lost.is_empty() && !self.repair_due && self.fresh == self.next;
@@ -489,7 +491,7 @@ impl Sender {
         self.settle();
     }
 
-    /// Passes a message to the encoder, which needs all of them in order.
+    /// Passes a message to the encoder, which needs all messages in order.
     fn encode(&mut self, number: u64, now_ns: u64) {
         let place = self.place(number);
         let Some(encoder) = &mut self.encoder else {
@@ -584,8 +586,8 @@ impl Sender {
                 self.arrived(now_ns, number);
             }
         }
-        // A packet that left much earlier than one that has arrived is lost as well (RFC 9002, section 6.1.2): with
-        // rare messages, three later ones take long.
+        // A packet that left much earlier than one that has arrived is lost as well (RFC 9002, section 6.1.2): if
+        // messages are rare, it takes long until three later packets arrive.
         let patience_ns = self.pace.patience_ns();
         let before_ns = self.left_ns(feedback.largest).zip(patience_ns);
         let before_ns = before_ns.map_or(0, |(left, patience)| left.saturating_sub(patience));
@@ -599,7 +601,7 @@ impl Sender {
                 source.is_lost = true;
                 self.lost.push_back(number);
             }
-            // Packets left in order, so all that follow left later.
+            // Packets left in order, so all following messages left later and do not count as lost either.
             if !overtaken && !source.is_again {
                 break;
             }
@@ -670,7 +672,8 @@ mod tests {
         Sender::new(&settings, 1).unwrap()
     }
 
-    /// Sends all that may leave at that time as packets from `packet` on; returns their contents.
+    /// Sends everything that may leave at `now_ns`, in packets with numbers from `packet` on; returns the packets'
+    /// contents.
     fn leave(sender: &mut Sender, now_ns: u64, packet: &mut u64) -> Vec<Outgoing> {
         let mut left = Vec::new();
         while let Some(outgoing) = sender.next(now_ns) {
@@ -707,7 +710,7 @@ mod tests {
                 [Outgoing::Data(number)]
             );
         }
-        // Message 1 has not arrived; 5 has.
+        // Message 1 has not arrived; message 5 has.
         let mut told = [0; 2];
         let said = feedback(5, 5, 1, 0b1_1110);
         assert!(sender.feedback(1_300_000, &said, packet, &mut told));
@@ -717,7 +720,7 @@ mod tests {
             [Outgoing::Data(1)]
         );
         assert_eq!(sender.sent.again, 1);
-        // Its deadline has passed, so it is not sent a third time.
+        // The deadline of message 1 has passed, so it is not sent a third time.
         let said = feedback(6, 5, 1, 0b1_1110);
         assert!(sender.feedback(10_300_000, &said, packet, &mut told));
         assert_eq!(leave(&mut sender, 10_300_000, &mut packet), []);
@@ -733,7 +736,7 @@ mod tests {
                 sender.push(now_ns, &[1; 20]);
                 assert_eq!(leave(&mut sender, now_ns, &mut packet).len(), 1);
             }
-            // The first has not arrived, the second has.
+            // The first message has not arrived, the second has.
             let (now_ns, mut told) = (1_100_000 + gap_ns, [0; 2]);
             assert!(sender.feedback(now_ns, &feedback(1, 1, 0, 0b10), packet, &mut told));
             assert_eq!(leave(&mut sender, now_ns, &mut packet), again, "{gap_ns}");

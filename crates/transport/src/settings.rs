@@ -100,7 +100,7 @@ impl Default for Settings {
 /// A setting is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum WrongSettings {
-    /// The target delay, ns.
+    /// The target delay is out of range; the value is the configured delay, ns.
     #[error("target delay {0} ns: must be 10us to 4s")]
     Target(u64),
     /// The length of messages is out of range.
@@ -111,22 +111,22 @@ pub enum WrongSettings {
         /// Largest length with the configured code and key, bytes.
         most: usize,
     },
-    /// The limit on buffered messages.
+    /// The limit on buffered messages is out of range; the value is the configured limit.
     #[error("the buffer must hold 16 to 65536 messages, not {0}")]
     Kept(usize),
-    /// The feedback interval.
+    /// The feedback interval is 0 packets.
     #[error("feedback must be sent after 1 packet or more, not after 0")]
     Feedback,
-    /// The required fraction of messages in time.
+    /// The required fraction of messages in time is not 0 to 1; the value is the configured fraction.
     #[error("the fraction required in time must be 0 to 1, not {0}")]
     InTime(f64),
-    /// The number of messages that the code combines.
+    /// The number of messages that a repair combines is out of range.
     #[error("a repair combines 1 to {most} messages, not {symbols}", most = MOST_COEFFICIENTS)]
     Symbols {
         /// Configured number of messages.
         symbols: usize,
     },
-    /// The redundancy of the code.
+    /// The redundancy of the code is invalid.
     #[error(transparent)]
     Code(#[from] taut_code::WrongScheme),
 }

@@ -19,7 +19,7 @@ const MOST_UNDER_WAY: usize = 1 << 13;
 /// A packet that has arrived or was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passed {
-    /// Direction of the packet: 0 from the opener, 1 to it.
+    /// Direction of the packet: 0 from the opener, 1 to the opener.
     pub way: usize,
     /// Identifier with which the packet was sent.
     pub id: u32,
@@ -32,7 +32,7 @@ pub struct Passed {
 
 /// A path that carries packets between both sides, in true time.
 pub trait Path {
-    /// Accepts a packet of `bytes` bytes, including headers, in direction `way`: 0 from the opener, 1 to it.
+    /// Accepts a packet of `bytes` bytes, including headers, in direction `way`: 0 from the opener, 1 to the opener.
     fn send(&mut self, now_ns: u64, way: usize, id: u32, bytes: u32);
     /// Returns the time at which the next packet arrives or is dropped.
     fn next_ns(&self) -> Option<u64>;
@@ -316,11 +316,11 @@ struct Simulation<'a> {
     /// Random bytes of the answerer's connection.
     answerer_random: [u8; 16],
     found: Simulated,
-    /// Packets in flight, by their number.
+    /// Packets in flight, by packet number.
     packets: Vec<Option<Packet>>,
     /// Unused indices of `packets`.
     free: Vec<u32>,
-    /// Times of messages, by their number.
+    /// Times of the messages of each direction, by message number.
     seen: [Vec<Option<Seen>>; 2],
     /// The next message for delivery in each direction.
     next_of: [u64; 2],
@@ -518,7 +518,7 @@ impl<'a> Simulation<'a> {
                 self.packets.len() as u32 - 1
             });
             if self.packets.len() >= MOST_UNDER_WAY && self.free.is_empty() {
-                // The oldest have long arrived.
+                // The packets with these numbers have long arrived, so their numbers are reused.
                 self.free.extend(0..MOST_UNDER_WAY as u32 / 2);
             }
             self.packets[id as usize] = Some(Packet {

@@ -200,7 +200,7 @@ pub enum Body<'a> {
     Refusal(u8),
 }
 
-/// Reads fields in sequence.
+/// Reads the fields of a packet in sequence.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -231,7 +231,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes fields in sequence into memory that is long enough.
+/// Writes the fields of a packet in sequence into memory that is long enough.
 struct Writer<'a> {
     bytes: &'a mut [u8],
     at: usize,

@@ -11,7 +11,7 @@
 //! A reply has the bytes of its request, except the first two. A reply is never a request, so two servers that send to
 //! each other stop after one datagram.
 
-/// The bytes before the filler, and the length of the shortest payload.
+/// The number of bytes before the filler, which is also the length of the shortest payload.
 pub const PROBE_BYTES: usize = 16;
 
 /// A probe in either direction.

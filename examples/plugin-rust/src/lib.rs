@@ -39,10 +39,10 @@ unsafe extern "C" fn taut_function_make(
     settings: *const c_char,
     host: *const TautHost,
 ) -> *mut c_void {
-    // SAFETY: taut gives a text and a host, which are there for this call.
+    // SAFETY: taut passes a string and a host that are valid for this call.
     let (settings, functions) = unsafe { (CStr::from_ptr(settings), &*host) };
     if !settings.is_empty() {
-        // SAFETY: a function of this host, and a text.
+        // SAFETY: the function is one of this host, and the message is a C string.
         unsafe { (functions.fail)(host, c"settings: there are none: leave them out".as_ptr()) };
         return std::ptr::null_mut();
     }
@@ -60,7 +60,7 @@ unsafe extern "C" fn taut_function_process(
     count: u32,
     _batch: *const TautBatch,
 ) {
-    // SAFETY: taut gives the state that was made, on the thread that it is used on, and so many packets.
+    // SAFETY: taut passes `count` packets and the state from `taut_function_make`, on the thread that uses this state.
     let (state, packets) = unsafe {
         (
             &mut *state.cast::<MacSwap>(),
@@ -69,14 +69,14 @@ unsafe extern "C" fn taut_function_process(
     };
     let mut swapped = 0;
     for packet in packets {
-        // SAFETY: the packet is as taut has lent it.
+        // SAFETY: the packet is unchanged since taut passed it to this call.
         if swap(unsafe { packet.frame() }) {
             swapped += 1;
         } else {
             packet.verdict = TAUT_DROP;
         }
     }
-    // SAFETY: the counter is there as long as the state.
+    // SAFETY: the counter exists as long as the state.
     unsafe { *state.swapped += swapped };
 }
 
@@ -84,7 +84,7 @@ unsafe extern "C" fn taut_function_process(
 /// The caller must meet the requirements that the C header states.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn taut_function_free(state: *mut c_void) {
-    // SAFETY: made above, and given back once.
+    // SAFETY: `taut_function_make` has created this state, and taut frees it once.
     drop(unsafe { Box::from_raw(state.cast::<MacSwap>()) });
 }
 

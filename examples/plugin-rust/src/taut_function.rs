@@ -33,7 +33,7 @@ impl TautPacket {
     /// # Safety
     /// The packet has to be one that taut passed to the current call, with `data` and `length` unchanged.
     pub unsafe fn frame(&mut self) -> &mut [u8] {
-        // SAFETY: taut lends so many bytes for the call.
+        // SAFETY: taut lends `length` bytes at `data` for the call.
         unsafe { std::slice::from_raw_parts_mut(self.data, self.length.into()) }
     }
 }

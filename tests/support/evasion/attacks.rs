@@ -4,7 +4,7 @@
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-/// Rules that drop each attack; the ports of [`Target`] separate those for raw streams.
+/// The rules that drop each attack. The two rules for raw streams differ in the port of their [`Target`].
 pub const RULES: &str = "\
     drop tcp any any -> any 7000 (msg:\"bytes\"; flow:established,to_server; content:\"EVIL-attack-bytes\"; sid:1;)\n\
     drop tcp any any -> any 7001 (msg:\"bytes, urgent ones among them\"; content:\"EVIL-attack-bytes\"; sid:2;)\n\
@@ -13,7 +13,7 @@ pub const RULES: &str = "\
     drop http any any -> any any (msg:\"request body\"; http.request_body; content:\"cmd=evil\"; sid:4;)\n\
     drop http any any -> any any (msg:\"response body\"; flow:established,to_client; file.data; content:\"EVIL-file-data\"; sid:5;)\n";
 
-/// The strings that show in a server's log that it got a forbidden request.
+/// The strings in a server's log that show that the server got a forbidden request.
 pub const FORBIDDEN: [&str; 2] = ["/evil", "cmd=evil"];
 
 /// The program that an attack is aimed at: one of the receiver's servers, or its client.
@@ -174,7 +174,7 @@ pub fn is_handed(attack: Attack, is_benign: bool, got: &[u8], sent: &[u8]) -> bo
         (Attack::Body, true) => b"cmd=good",
         (Attack::Answer, false) => b"EVIL-file-data",
         (Attack::Answer, true) => b"GOOD-file-data",
-        // The evasion may turn it into another request with a harmless response.
+        // The evasion may turn the request into another one, which gets a harmless response.
         (Attack::Response(_), false) => b"&evil&",
         (Attack::Response(_), true) => b"&good&",
     };
@@ -271,7 +271,7 @@ fn request(method: &str, target: &str, body: &str, forms: &[Form]) -> Vec<u8> {
     let mut head = format!("{method}{behind_method}{host}{target} HTTP/{version}\r\n");
     head += &format!("Host:{gap}receiver\r\n");
     let body = headed(&mut head, body, forms);
-    // Otherwise later requests would wait for a response.
+    // Without this header, later requests would wait for a response.
     head += &format!("Connection:{gap}close\r\n");
     let mut text = format!("{head}\r\n");
     if has(Form::BareLf) {
@@ -302,7 +302,7 @@ fn headed(head: &mut String, body: &str, forms: &[Form]) -> String {
         *head += "X-Folded: one\r\n two\r\n\tthree\r\n";
     }
     if has(Form::ManyHeaders) {
-        // Servers accept a hundred lines.
+        // Servers accept a hundred header lines.
         (0..90).for_each(|n| *head += &format!("X-Many-{n}: {}\r\n", "y".repeat(100)));
     }
     let chunked = forms.iter().find_map(|form| match form {

@@ -39,8 +39,8 @@ const SENDER: Ipv4Addr = Ipv4Addr::new(10, 7, 0, 9);
 const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
 const RECEIVER_SIX: Ipv6Addr = Ipv6Addr::new(0xfd00, 8, 0, 0, 0, 0, 0, 2);
 
-/// Returns an inspection with rules against all attacks, for a chain file. It raises the TTL,
-/// so that no packet expires at the router behind it.
+/// Returns an inspection with rules against all attacks, for a chain file. It raises the TTL, so that no packet expires
+/// at the router after the inspection.
 pub fn inspection(folder: &Path) -> String {
     let rules = folder.join("evasion.rules");
     std::fs::write(&rules, RULES).unwrap();
@@ -126,7 +126,7 @@ impl Oracle {
 
     /// Reports whether the server of a case is available.
     pub fn can(&self, case: &Case) -> bool {
-        // An urgent byte that stays changes the request, and a request is identified by its number.
+        // An urgent byte that stays in the stream changes the request, and servers identify a request by its number.
         let is_asked_wrongly = matches!(case.attack, Attack::Response(_))
             && case
                 .moves
@@ -397,7 +397,7 @@ fn connect(router: &str, target: &str) {
         router,
         &["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"],
     );
-    // Servers that request it accept data in a SYN, without a cookie.
+    // Sockets that enable TCP fast open accept data in a SYN, without a cookie.
     set(
         target,
         &[
@@ -426,8 +426,8 @@ impl Home {
     }
 }
 
-/// For each kind of evasion: the number of cases, the number that were delivered, and the number of those that would
-/// not have been delivered without the evasion.
+/// A table with three columns for each kind of evasion: the cases, the delivered cases, and those of the delivered
+/// cases that would not have been delivered without the evasion.
 #[derive(Default)]
 pub struct Table {
     rows: BTreeMap<String, [usize; 3]>,
@@ -529,7 +529,7 @@ pub fn line(case: &Case) -> String {
     serde_json::to_string(case).unwrap()
 }
 
-/// Reads the cases of all files of tests/data/evasions, which got through once.
+/// Reads the cases of all files of tests/data/evasions. Each case has got past an inspection before.
 pub fn known() -> Vec<Case> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/evasions");
     let files = super::names(&folder);

@@ -17,22 +17,22 @@ pub enum Broken {
     TcpChecksum,
     /// The checksum of the IPv4 header is wrong; IPv6 has none.
     IpChecksum,
-    /// It expires at the router before the receiver.
+    /// The packet expires at the router before the receiver.
     TimeToLive,
-    /// Its sequence number is far before the receive window.
+    /// The sequence number is far before the receive window.
     OldNumber,
-    /// Its sequence number is far after the receive window.
+    /// The sequence number is far after the receive window.
     FarNumber,
-    /// Its sequence number is within the receive window, but not the next one.
+    /// The sequence number is within the receive window, but not the next one.
     NearNumber,
-    /// It acknowledges bytes that were never sent.
+    /// The segment acknowledges bytes that were never sent.
     FarAcknowledgement,
     NoAcknowledgement,
-    /// It is signed, with a key that the receiver lacks (RFC 2385).
+    /// The segment is signed with a key that the receiver lacks (RFC 2385).
     Signed,
-    /// Its timestamp is older than an earlier one (RFC 7323, PAWS).
+    /// The timestamp is older than that of an earlier segment (RFC 7323, PAWS).
     OldTimestamp,
-    /// A data offset of 16 bytes.
+    /// The data offset is 16 bytes, which is less than a TCP header.
     ShortHeader,
 }
 
@@ -241,7 +241,7 @@ impl Case {
                 continue;
             }
             case.moves.push(next);
-            // A connection that seems to have ended is forgotten after a while.
+            // The silence is long enough for an inspection to forget a connection that seems to have ended.
             if let (Move::Reset { which, .. } | Move::End { which, .. }, 0) = (next, rng.u8(0..12))
             {
                 case.moves.push(Move::Silence {
@@ -253,7 +253,7 @@ impl Case {
         case
     }
 
-    /// Reports whether a part of the case is slow.
+    /// Reports whether the case has a longer silence than a fast case may have.
     pub fn is_long(&self) -> bool {
         let long =
             |it: &Move| matches!(it, Move::Silence { milliseconds, .. } if *milliseconds > LONG);

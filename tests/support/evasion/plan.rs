@@ -166,7 +166,7 @@ impl Plan {
                 }
             }
             Move::Pieces { bytes } => {
-                // Small segments are many packets, and each takes time.
+                // The size limits the number of segments, as each packet takes time.
                 let size = usize::from(bytes).max(self.payload.len() / 100);
                 self.steps = std::mem::take(&mut self.steps)
                     .into_iter()
@@ -251,7 +251,7 @@ impl Plan {
             | Move::Silence { which, .. } => (which, false),
             _ => unreachable!("{it:?} puts nothing in between"),
         };
-        // A segment may also follow the last one: unacknowledged bytes are sent again then.
+        // The new segment may also follow the last one. The sender then sends unacknowledged bytes again.
         let places = self.true_ones();
         let (place, of_stream) = match places.get(usize::from(which) % (places.len() + 1)) {
             Some(place) => (*place, self.segment(*place).clone()),

@@ -224,7 +224,7 @@ impl Receiver {
         &self.late
     }
 
-    /// Closes all connections and discards their bytes, to begin with connections from these ports of the sender.
+    /// Closes all connections and discards their bytes, before connections from these ports of the sender begin.
     pub fn begin(&mut self, ports: Range<u16>) {
         for collector in &mut self.collectors {
             close(&mut collector.open);
@@ -282,8 +282,8 @@ fn start(target: Target, namespace: &Namespace, folder: &Path) -> Server {
     }
 }
 
-/// Returns the configuration of an nginx with another server behind it, as nginx reads request bodies only for such a
-/// server.
+/// Returns the configuration of an nginx that passes requests to another server. Only then does nginx read request
+/// bodies.
 fn nginx(port: &str, folder: &str) -> String {
     let paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|it| format!("{it}_temp_path {folder}/{it};\n"))

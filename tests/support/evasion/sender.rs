@@ -498,7 +498,7 @@ fn pieces(
     cut: Cut,
     piece: impl Fn(usize, &[u8], Option<bool>) -> Vec<u8>,
 ) -> Vec<Vec<u8>> {
-    // Small fragments are many packets, and each takes time.
+    // The size limits the number of fragments, as each packet takes time.
     let size = (usize::from(cut.eights.max(1)) * 8).max(whole.len() / 64 / 8 * 8);
     let count = whole.len().div_ceil(size);
     let mut places: Vec<usize> = (0..count).collect();

@@ -1,4 +1,4 @@
-//! Messages as datagrams of QUIC (RFC 9221), over quinn's state machine and one UDP socket, without a runtime.
+//! Sends messages as datagrams of QUIC (RFC 9221), over quinn's state machine and one UDP socket, without a runtime.
 
 use bytes::{Bytes, BytesMut};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -24,7 +24,7 @@ use taut_traffic::messages::{Messages, Received};
 const PROTOCOL: &[u8] = b"taut";
 /// Length of a UDP payload that fits into a frame of Ethernet, bytes.
 const MTU: u16 = 1_472;
-/// Datagrams that are received before those due are sent.
+/// Number of datagrams that are received before due datagrams are sent.
 const TAKEN_AT_A_TIME: usize = 64;
 /// The largest number of messages that wait for a connection.
 const MOST_WAITING: usize = 64;
@@ -55,7 +55,7 @@ pub struct QuicMessages {
 }
 
 impl QuicMessages {
-    /// Opens an address for connections, with a certificate created now.
+    /// Binds a socket to an address for connections, with a new certificate.
     ///
     /// # Errors
     /// The address is in use, or no cryptography is available.

@@ -70,7 +70,7 @@ pub struct Settings {
     pub faults: Faults,
     /// Assumed delay from reading to applying until one is measured, ns.
     pub expected_delay_ns: u64,
-    /// True if the plant is lifted first, as NCSbench's robot is.
+    /// True if the plant lies on the ground at first and is lifted before control begins, as NCSbench's robot is.
     pub lifted: bool,
 }
 
@@ -161,8 +161,8 @@ impl Controller {
         self.delay_ns = self.delay_ns.max(delay_ns.min(most) as f64);
     }
 
-    /// Returns the command for a report. Returns `None` while the plant is being lifted, and for a report that is not
-    /// newer than the last.
+    /// Returns the command for a report. Returns `None` while NCSbench's robot is being lifted from the ground, and for a
+    /// report that is not newer than the last one.
     pub fn command(&mut self, report: &Report) -> Option<Command> {
         let period_ns = self.model.period_ns();
         let elapsed_ns = match self.last {

@@ -21,7 +21,7 @@ pub(super) struct Drain {
     pub segment: usize,
     /// Number of packets that were sent to this segment.
     sent: u64,
-    /// Number of packets that this segment has received, and number that it has sent on, at the last report.
+    /// Number of packets that this segment had received, and number that it had sent on, at its last report.
     passed: (u64, u64),
     changed: Instant,
     since: Instant,
@@ -133,7 +133,7 @@ mod tests {
         let mut drain = Drain::begin(0, 3, &counted([50, 0], [0, 50]), now).unwrap();
         assert_eq!((drain.segment, drain.sent), (1, 50));
         assert!(drain.asks(now) && !drain.asks(now) && drain.asks(now + ASKED));
-        // Of the 50, one was dropped there; the other direction does not matter.
+        // The segment dropped one of the 50 packets; the packets of the other direction do not matter.
         drain.hear(&counted([50, 9], [8, 49]), now);
         assert!(!drain.is_over(now), "what was heard may be a moment old");
         now += SETTLED;

@@ -75,11 +75,11 @@ mod tests {
             assert!(gap.close());
             assert!(!gap.close());
         }
-        // Of the 50 sent since, 10 left through the first port, which is the west one; 3 were not sent.
+        // The neighbour has sent 50 packets since, 10 of them through its first (west) port; 3 more could not be sent.
         let after = counted(150, 50, 4);
         assert_eq!(west.hear(&after), Some(43));
         assert_eq!(east.hear(&after), Some(13));
-        // The segment died again before the neighbour's report: it is one gap, with all losses.
+        // The segment dies again before the neighbour's report: both outages are one gap with all losses.
         let mut twice = Gap::new(1, 2);
         assert_eq!(twice.hear(&counted(100, 40, 1)), None);
         assert!(twice.close());

@@ -16,7 +16,8 @@ impl Deployment {
     /// segment fails, all keep the old functions. Additional workers of the other file start before that.
     pub(super) fn update(&mut self, chain: &Chain, file: &Path) -> Result<(), DeployError> {
         self.check_update(chain, file)?;
-        // This check is first, as the existing links are those of the same number of segments.
+        // The number of segments is checked first, because the existing links connect exactly the current number of
+        // segments.
         let (count, is) = (split(chain)?.len(), self.segments.len());
         if count != is {
             return Err(DeployError::Chain(format!(
@@ -56,7 +57,7 @@ impl Deployment {
         for (done, at) in changed.iter().enumerate() {
             if let Err(reason) = self.replace(*at, &made[*at].chain.functions) {
                 for back in &changed[..done] {
-                    // The worker has run these functions before.
+                    // An error is ignored: the worker has run these functions before, so it can run them again.
                     let _ = self.replace(*back, &before[*back]);
                 }
                 return Err(DeployError::Segment {

@@ -16,7 +16,7 @@ impl Document {
     /// Returns the document's text, YAML.
     ///
     /// # Errors
-    /// Content of these kinds causes no error.
+    /// The content cannot be written as YAML. The contents that this crate makes cause no error.
     pub fn text(&self) -> Result<String, DeployError> {
         serde_norway::to_string(&self.content)
             .map_err(|e| DeployError::system(self.name.clone(), std::io::Error::other(e)))

@@ -103,7 +103,7 @@ fn deployment(units: &Units, unit: &Unit, options: &KubernetesOptions) -> Value 
         "metadata": { "name": unit.name, "labels": labels(units, unit) },
         "spec": {
             "replicas": 1,
-            // Two pods at a time would each send every packet.
+            // If the old and the new pod ran at the same time, each would send every packet.
             "strategy": { "type": "Recreate" },
             "selector": { "matchLabels": { NAME_LABEL: unit.name } },
             "template": {

@@ -43,7 +43,7 @@ pub(super) fn document(units: &Units) -> Result<Document, DeployError> {
                 }
             }),
         );
-        // Servers get their ports only on networks with addresses, which are unused.
+        // A server gets a port only on a network with addresses, although these addresses are unused.
         resources.insert(
             format!("subnet_{number}"),
             json!({

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use taut_host::{SwitchPort, VirtualSwitch};
 use taut_port::{Attachment, PortSpec};
 
-/// The NICs of a chain's virtual machines, west first, and the connections between them.
+/// The two NICs of each virtual machine of a chain, and the connections between them. A machine's west NIC leads to
+/// the first port of the chain, its east NIC to the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cabling {
     /// Sockets of each machine's NICs, west and east.

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Runs as the first program of a virtual machine. It returns only if this program is not the first one.
 ///
 /// # Errors
-/// This is no virtual machine made by [`super::Machine`].
+/// This process is not the first program of a virtual machine that [`super::Machine`] has started.
 pub fn run_guest() -> io::Result<()> {
     if std::process::id() != 1 || !Path::new(CHAIN).exists() {
         return Err(io::Error::other(
@@ -29,7 +29,7 @@ pub fn run_guest() -> io::Result<()> {
         3
     });
     if let Ok(mut events) = line(EVENTS, OpenOptions::new().write(true)) {
-        // Without this line the other side still sees the machine end.
+        // An error is ignored: even without this line, the process that started the machine detects its end.
         let _ = writeln!(events, "{ENDED}{code}");
     }
     rustix::system::reboot(RebootCommand::PowerOff)?;
@@ -40,7 +40,7 @@ pub fn run_guest() -> io::Result<()> {
 fn forward() -> io::Result<i32> {
     for (kind, at) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
         let mounted = mount(kind, at, kind, MountFlags::empty(), None::<&CStr>);
-        // The kernel may have mounted it.
+        // The kernel may have mounted this file system already.
         if let Err(error) = mounted
             && error != rustix::io::Errno::BUSY
         {

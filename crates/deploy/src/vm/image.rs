@@ -47,7 +47,7 @@ impl Contents<'_> {
             archive.file(&library, 0o755, &read(&library)?);
         }
         for (number, module) in self.modules.iter().enumerate() {
-            // They are loaded in the order of their names.
+            // Modules are loaded in the order of their file names.
             let name = format!("{MODULES}/{number:02}-{}.ko", module.name);
             archive.file(Path::new(&name), 0o644, &module.content);
         }

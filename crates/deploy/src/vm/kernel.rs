@@ -143,7 +143,7 @@ impl Kernel {
         }) else {
             return Err(missing(&format!("{package} has none")).into());
         };
-        // The folder gets its name when it is complete.
+        // The folder gets its final name only when its content is complete.
         let ready = scratch.path().join("ready");
         let modules = ["lib/modules", "usr/lib/modules"]
             .map(|folder| root.join(folder).join(&version))
@@ -158,7 +158,7 @@ impl Kernel {
         moved.map_err(system("cannot write into"))?;
         let folder = cache.join(&version);
         if let Err(error) = fs::rename(&ready, &folder)
-            // Another process may have been faster.
+            // Another process may have created the same folder in the meantime.
             && !folder.join("vmlinuz").is_file()
         {
             return Err(system("cannot write into")(error));

@@ -33,7 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub enum Accelerator {
     /// The processor executes the instructions.
     Kvm,
-    /// A program emulates them: tens of times slower, so that its times do not apply to a real machine.
+    /// A program emulates the instructions: tens of times slower, so that measured times do not apply to a real
+    /// machine.
     Software,
 }
 
@@ -58,7 +59,7 @@ impl Accelerator {
         kvm.err().map(|e| format!("/dev/kvm: {e}"))
     }
 
-    /// Returns its name for messages.
+    /// Returns the accelerator's name for messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
@@ -86,14 +87,14 @@ pub struct MachineSpec<'a> {
     pub cards: &'a [PathBuf],
     /// Arguments of its `taut forward`, after the chain file.
     pub arguments: &'a [String],
-    /// Its execution engine.
+    /// Execution engine of the machine.
     pub accelerator: Accelerator,
     /// Path of this program's file.
     pub program: &'a Path,
 }
 
-/// A virtual machine that runs, or waits for connections to its NICs. It ends when this is dropped or the thread that
-/// started it ends.
+/// A virtual machine that runs, or waits for connections to its NICs. The machine ends when this value is dropped or
+/// when the thread that started the machine ends.
 #[derive(Debug)]
 pub struct Machine {
     emulator: Child,
@@ -151,7 +152,8 @@ impl Machine {
             .map_err(|e| DeployError::system("cannot keep the machine's image in memory", e))?;
         let cannot = |e| DeployError::system(format!("cannot start {EMULATOR}"), e);
         let (control, far_end) = UnixStream::pair().map_err(cannot)?;
-        // It ends with this thread, whatever the cause; Ctrl-C at the terminal is handled by this process.
+        // The emulator ends with this thread, whatever ends the thread. Only this process handles Ctrl-C at the
+        // terminal.
         let mut emulator = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", EMULATOR])
             .args(arguments(spec, &kernel, image.as_raw_fd()))
@@ -191,8 +193,10 @@ impl Machine {
         self.control.try_clone().map(Control)
     }
 
-    /// Passes on the output of its `taut forward`, line by line, until the machine ends; then returns the exit code.
+    /// Passes each output line of the machine's `taut forward` to `line` until the machine ends; then returns the exit
+    /// code.
     ///
+    /// # Errors
     /// The machine ended without an exit code.
     pub fn relay(&mut self, mut line: impl FnMut(&str)) -> Result<i32, DeployError> {
         loop {
@@ -252,7 +256,7 @@ impl Control {
 
     /// Closes the input for all handles, which ends the machine.
     pub fn close(&self) {
-        // It may already be closed.
+        // An error is ignored: the input may already be closed.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }
@@ -338,7 +342,7 @@ fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String>
         ]
         .map(|feature| format!(",{feature}=off"))
         .concat();
-        // In a name QEMU parses a comma as the next option, two as one comma.
+        // QEMU parses one comma in a value as the start of the next option, and two commas as one comma.
         let socket = socket.display().to_string().replace(',', ",,");
         words.extend([
             "-chardev".to_owned(),

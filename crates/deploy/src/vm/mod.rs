@@ -1,9 +1,9 @@
 //! A virtual machine for each function (Xia et al., JSAC 2019): QEMU with Debian's kernel and this program as the first
 //! and only one inside, connected by vhost-user.
 //!
-//! A machine has no disk: an archive that the kernel unpacks into memory contains all files. `taut forward` runs in it
-//! unchanged. Serial lines connect its standard input and output to the process that started it, so that it is stopped,
-//! and reports its counters, like a process on the host.
+//! A machine has no disk: an archive that the kernel unpacks into memory contains all files. `taut forward` runs
+//! unchanged in the machine. Serial lines connect the standard input and output of `taut forward` to the process that
+//! started the machine. That process therefore stops it and reads its counters as for a process on the host.
 
 mod archive;
 mod cabling;

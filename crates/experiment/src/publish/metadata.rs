@@ -166,7 +166,7 @@ fn replicate(state: &State, name: &str, experiment: &Experiment) -> String {
 
 {title}
 
-1. Get taut {version}.
+1. Get taut {version}; `taut --version` shows the version and the commit of a build.
 2. See what is missing on your machine:
 
        taut experiment check {name}.tar.gz

@@ -372,7 +372,7 @@ mod tests {
     const USUAL: &str = "address = \"127.0.0.8\"\npeers = [\"127.0.0.4\", \"[::1]:9\"]\n";
 
     #[test]
-    fn settings_name_the_allowed_peers_and_default_the_rest() {
+    fn only_peers_are_required_and_other_settings_have_defaults() {
         let usual = read(USUAL).unwrap();
         assert_eq!(usual.socket, "127.0.0.8:8805".parse().unwrap());
         let peers = ["127.0.0.4:8805", "[::1]:9"].map(|peer| peer.parse().unwrap());

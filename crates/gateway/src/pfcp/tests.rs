@@ -277,7 +277,7 @@ impl Core {
         Self::with(room, "")
     }
 
-    /// Creates a bench with further settings.
+    /// Creates a test setup with space for `room` bearers, and with `settings` in addition to the address and the peers.
     fn with(room: usize, settings: &str) -> Self {
         let (mut sender, receiver) = changes(None).unwrap();
         sender.ring.patience = Duration::ZERO;

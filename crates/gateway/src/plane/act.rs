@@ -42,7 +42,7 @@ impl Plane {
         }
     }
 
-    /// Returns the outcome of a packet that no bearer forwards.
+    /// Counts a packet that no bearer forwards by its outcome, and marks the packet as punted or dropped unless it passes.
     #[inline(never)]
     pub(super) fn left_out(
         &mut self,

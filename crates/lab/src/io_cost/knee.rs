@@ -24,7 +24,7 @@ pub struct KneeSettings {
 /// The result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Knee {
-    /// Throughput without load, packets per second.
+    /// Throughput without additional cycles of load per packet, packets per second.
     pub plateau_pps: f64,
     /// Highest load without a decline, cycles per packet.
     pub holds_at: u32,

@@ -17,7 +17,7 @@ pub enum LimitMissed {
     #[error(
         "requested {}, but the generator could not keep up: {unsent} of {owed} packets were never sent{}",
         quantity::rate(*asked_pps),
-        if *starved { ", as it ran out of packet memory: the device buffers them" } else { "" }
+        if *starved { ", because its packet memory is used up: the device buffers the earlier packets" } else { "" }
     )]
     Unsent {
         /// Requested packets per second, all streams together.

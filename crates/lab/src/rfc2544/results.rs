@@ -1,5 +1,5 @@
-//! The results folder of the benchmarks. It contains the settings in `bench.json`, one file for each complete part of a
-//! frame size in a repetition, and the soak's intervals as lines.
+//! The results folder of the benchmarks. It contains the settings in `bench.json`, and one file for each complete test
+//! of a frame size in a repetition. For a soak, it contains a file with one line for each interval.
 //!
 //! ```text
 //! DIR/bench.json                        settings, machine, how it ended

@@ -128,7 +128,7 @@ impl Part {
         }
     }
 
-    /// Returns the name of the point for files and readers: `exact-1000`.
+    /// Returns the name of the measurement point in file names and in the report, such as `exact-1000`.
     pub fn point(self) -> String {
         match self {
             Self::Hops { loops } => format!("{loops}"),
@@ -202,8 +202,8 @@ impl Lengths {
         }
     }
 
-    /// Returns the highest number of cables that packets pass. All of them are connected for every number of loops,
-    /// because unused ports are polled too and must not affect the slope.
+    /// Returns the highest number of loops, each of which is one cable. All these cables are also connected when packets
+    /// pass fewer loops: a switch polls unused ports too, which must not affect the slope of the latency over loops.
     pub fn most_loops(&self) -> u32 {
         self.loops.iter().copied().max().unwrap_or(0)
     }

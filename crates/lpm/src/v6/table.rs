@@ -40,7 +40,7 @@ impl Capacity {
 
 /// Error for a change that does not fit into the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the table has {} nodes and {} lines free, and needs {} and {}: make it with more",
+#[error("the IPv6 table is full: it has {} nodes and {} lines free, and the routes need {} and {}; load fewer routes",
     free.nodes, free.lines, needed.nodes, needed.lines)]
 pub struct Full {
     /// Free nodes and lines.
@@ -77,7 +77,7 @@ impl Table {
         }
     }
 
-    /// Returns the side of the table for look-ups.
+    /// Returns the part of the table in which threads look up addresses. Only `self` changes it.
     pub fn fib(&self) -> &Arc<Fib> {
         &self.fib
     }

@@ -106,7 +106,7 @@ fn a_full_table_refuses_a_route_and_stays_unchanged() {
     let refused = table.insert(prefix("2001:db8:2::/48"), hop(3)).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "the table has 0 nodes and 0 lines free, and needs 0 and 1: make it with more"
+        "the IPv6 table is full: it has 0 nodes and 0 lines free, and the routes need 0 and 1; load fewer routes"
     );
     assert_eq!(table.rib.len(), 2);
     agrees(&table);

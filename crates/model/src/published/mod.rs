@@ -88,7 +88,7 @@ pub struct Summary {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CheckError {
     /// A fit to published rows failed.
-    #[error("a fit to published data: {0}")]
+    #[error("cannot fit the published data: {0}")]
     Fit(#[from] FitError),
     /// A published value is invalid.
     #[error("a published value: {0}")]

@@ -82,7 +82,7 @@ pub enum QueueingError {
         share: f64,
     },
     /// A search found no result between its limits `low` and `high`.
-    #[error("{what} is outside {low} to {high}: widen the limits")]
+    #[error("{what}: none from {low} to {high}")]
     OutOfReach {
         /// Name of the quantity searched for.
         what: &'static str,

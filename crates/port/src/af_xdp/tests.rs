@@ -85,7 +85,7 @@ fn two_ports_of_one_worker_forward_without_moving_the_frame() {
 }
 
 #[test]
-fn a_packet_from_elsewhere_is_copied_into_the_pool() {
+fn packets_received_on_af_packet_are_sent_by_af_xdp() {
     let Some(bed) = Testbed::new(2) else { return };
     let (mut source, mut sink) = bed.in_left(|| {
         (

@@ -8,8 +8,8 @@ use super::wakes::{self, Wakes};
 use crate::{Batch, Packet, PoolHandle, PortCounters};
 use taut_sys::Alarm;
 
-/// The threshold of descriptors without a buffer at which the client offers empty buffers again while packets arrive.
-/// While none arrive, half of this threshold applies.
+/// While packets arrive, the client offers new empty buffers as soon as this number of descriptors has no buffer. While
+/// no packets arrive, half of this number suffices.
 const REFILL_BATCH: u16 = 64;
 
 /// The threshold of sent frames in flight at which the client reclaims those that the server has read.

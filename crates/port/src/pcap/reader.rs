@@ -29,7 +29,7 @@ pub(super) struct Reader {
     in_use: [u32; BLOCKS],
     /// List of the frames of each block, while packets use them.
     lists: [Vec<Entry>; BLOCKS],
-    /// Ledger of the frames that packets use; it keeps the blocks.
+    /// Record of the frames that packets still use. It owns the memory of the blocks.
     ledger: PoolHandle,
     pace: Pace,
     /// Capture times of the last delivered frames.

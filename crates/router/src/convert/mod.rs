@@ -32,11 +32,11 @@ pub enum ConvertError {
     Compressed(&'static str),
     /// A file of no supported format.
     #[error(
-        "it is neither an MRT dump nor the output of `birdc show route` or `vtysh -c 'show ip route'`"
+        "the input is neither an MRT dump nor the output of `birdc show route` or `vtysh -c 'show ip route'`"
     )]
     Unknown,
     /// A truncated record.
-    #[error("it is truncated: the record at byte {at} is incomplete ({routes} routes before it)")]
+    #[error("the input is truncated: the record at byte {at} is incomplete, after {routes} routes")]
     CutShort {
         /// The offset of the record.
         at: u64,

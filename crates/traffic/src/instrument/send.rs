@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_that_packets_take_to_make_is_send_delay() {
+    fn the_time_to_create_packets_counts_as_send_delay() {
         let (send_delay, due_to_stamp) = send_delay_from(|_| ticks(), 10, &mut Slow);
         assert_eq!(send_delay, due_to_stamp);
         let crafting = instrument(256, |_, _| Harm::None)

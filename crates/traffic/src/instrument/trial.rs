@@ -114,7 +114,7 @@ pub enum TrialError {
         waited_s: f64,
     },
     /// The load generator was stopped while waiting.
-    #[error("stopped")]
+    #[error("the trial was stopped before it began")]
     Stopped,
 }
 

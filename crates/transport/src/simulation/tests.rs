@@ -276,8 +276,8 @@ fn the_transport_delivers_in_time_as_often_as_plain_datagrams() {
                 let ours = quick(&scenario, &mut SharedMedium::new(&settings).unwrap());
                 let theirs =
                     simulate_datagrams(&scenario, &mut SharedMedium::new(&settings).unwrap());
-                // Datagrams have more messages in time only where both directions fill the medium with our longer
-                // headers.
+                // Plain datagrams deliver more messages in time only if the longer headers of the transport let both
+                // directions fill the medium.
                 let air_us = 162.43 + 120.0 + 0.15 * f64::from(payload as u32 + 28 + 54);
                 let least = if 2.0 * air_us > interval * 1e3 {
                     0.75
@@ -319,7 +319,7 @@ fn messages_arrive_in_time_again_after_a_long_outage() {
     );
 }
 
-/// The model of the dissertation's channel, t = 0.15 x + 282.43 us.
+/// Returns the model of the dissertation's channel: x bytes take t = 0.15 x + 282.43 us.
 fn published_channel() -> SharedMedium {
     let text = "[wlan]\nimplementation_us = 120";
     SharedMedium::new(&toml(text)).unwrap()
@@ -351,7 +351,7 @@ fn stages_of_a_message_add_up_to_its_delivery_time() {
                     it.sender_ns + it.access_ns + it.air_ns + it.receiver_ns,
                     took_ns
                 );
-                // Without any backoff the time is 67.5 us below the line.
+                // Without any backoff the time is 67.5 us below the line of that model.
                 let bytes = (it.air_ns as f64 / 1e3 - 282.43 + 67.5) / 0.15;
                 assert!((390.0..520.0).contains(&bytes), "{bytes} {it:?}");
             }

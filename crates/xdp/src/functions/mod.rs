@@ -32,7 +32,7 @@ pub const HOP_BUCKETS: usize = 1 << 16;
 /// A function for frames of one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KernelFunction {
-    /// Changes addresses, without counting.
+    /// Changes addresses, and counts no packets by outcome.
     Headers(HeaderChange),
     /// Passes every packet, and counts it under one outcome.
     Passes {

@@ -34,13 +34,13 @@ pub enum Missed {
         size: String,
     },
     /// The 99th percentile at a load is unknown.
-    #[error("no p99 of {load}: too few packets came back")]
+    #[error("no 99th percentile of latency for {load}: too few packets came back")]
     LatencyUnknown {
         /// Frame size and rate.
         load: String,
     },
     /// Latency was not measured at any load.
-    #[error("no p99 of {size} bytes: latency was not measured at any load")]
+    #[error("no 99th percentile of latency for {size} bytes: latency was not measured at any load")]
     NoLatency {
         /// Frame size as configured, or the requested part.
         size: String,
@@ -148,10 +148,10 @@ mod tests {
         let all = said(&results);
         let wanted = [
             "no throughput for frames of 64 bytes: no search finished",
-            "no p99 of 64 bytes: latency was not measured at any load",
+            "no 99th percentile of latency for 64 bytes: latency was not measured at any load",
             "no throughput for frames of imix bytes: no search finished",
-            "no p99 of imix bytes: latency was not measured at any load",
-            "no p99 of the soak of 64, imix bytes: latency was not measured at any load",
+            "no 99th percentile of latency for imix bytes: latency was not measured at any load",
+            "no 99th percentile of latency for the soak of 64, imix bytes: latency was not measured at any load",
         ];
         assert_eq!(all, wanted);
         // Latency was not requested.

@@ -40,7 +40,7 @@ pub enum What {
     #[error("the highest rate offered held; the device may be faster")]
     LimitedByRange,
     #[error(
-        "a rate failed although a higher one passed; one figure does not describe this device, see the loss curve"
+        "a rate failed although a higher one passed; a single throughput does not describe this device, see the loss curve"
     )]
     NotMonotonic,
     #[error(
@@ -53,7 +53,7 @@ pub enum What {
         trials: usize,
     },
     #[error(
-        "the buffer is estimated from a throughput that may lose {}; RFC 9004 section 5 asks for one without loss",
+        "the buffer is estimated from a throughput with up to {} loss; RFC 9004 section 5 requires the throughput without loss",
         share(*tolerance)
     )]
     BufferWithLoss { tolerance: f64 },
@@ -61,7 +61,9 @@ pub enum What {
     NoLatency,
     #[error("no data: no packet came back with a time stamp")]
     NothingStamped,
-    #[error("no data of the device only: the tap saw no packet on both wires")]
+    #[error(
+        "no latency of the device alone: the tap saw no packet both enter and leave the device"
+    )]
     TapSawNothing,
     #[error("the tap missed {} frames: its loss counts are unreliable", count(*frames))]
     TapMissed { frames: u64 },
