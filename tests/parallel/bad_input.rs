@@ -569,7 +569,7 @@ fn invalid_control_loops_are_refused_with_the_reason() {
             (
                 "control run --plant reach.toml",
                 INPUT,
-                "inputs do not control",
+                "inputs do not reach every unstable state",
             ),
             ("control run --plant text.toml", INPUT, "not a text file"),
             ("control run --plant none.toml", INPUT, "none.toml"),

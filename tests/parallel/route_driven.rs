@@ -385,7 +385,10 @@ fn routing_tables_dumped_by_bird_are_converted() {
     fs::write(&dump, &bytes[..bytes.len() - 3]).unwrap();
     let refused = run(&mut taut(&["route", "convert", &dump]));
     assert_eq!(refused.code(), Some(2), "{refused:?}");
-    assert!(refused.stderr.contains("it is truncated"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("the input is truncated"),
+        "{refused:?}"
+    );
     assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
 }
 

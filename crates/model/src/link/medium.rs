@@ -428,7 +428,7 @@ mod tests {
         let (one, other) = (one as f64, other as f64);
         let jain = (one + other).powi(2) / (2.0 * (one * one + other * other));
         assert!(jain > 0.999, "{one} {other}");
-        // For two stations with 16 slots, the fixed point of Bianchi's equations is p = 0.105 (figure 2 of the paper
+        // For two stations with 16 slots, the fixed point of Bianchi's equations is p = 0.105 (his figure 2
         // begins at five stations).
         let counts = medium.counts();
         let attempts = one + other + 2.0 * counts.collisions as f64;

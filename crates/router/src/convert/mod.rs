@@ -289,10 +289,7 @@ mod tests {
             }
         }
         let error = converted(&whole[..whole.len() - 1], &[]).unwrap_err();
-        assert!(
-            error.contains("is incomplete (4 routes before it)"),
-            "{error}"
-        );
+        assert!(error.contains("is incomplete, after 4 routes"), "{error}");
         let mut lying = whole.clone();
         // This is the length of the first route's prefix.
         lying[20 + 12 + 4] = 33;
