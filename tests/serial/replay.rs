@@ -137,9 +137,12 @@ impl Replay {
                 Some((format!("{kind}:dut{place}"), Some((far, true))))
             }
             "tap" => {
+                // A program that another test starts has a copy of the descriptor for a moment, which keeps the interface.
+                static NUMBER: AtomicU32 = AtomicU32::new(0);
                 self.testbed.as_ref()?;
-                let far = format!("af_packet:tap{place}");
-                Some((format!("tap:tap{place}"), Some((far, false))))
+                let name = format!("tap{place}-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+                let far = format!("af_packet:{name}");
+                Some((format!("tap:{name}"), Some((far, false))))
             }
             // The DPDK device needs no hardware, and gets a new name each time.
             "dpdk" => {
