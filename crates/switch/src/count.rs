@@ -35,14 +35,18 @@ impl Count {
     /// Counts several packets, which have `bytes` bytes together.
     #[inline(always)]
     pub fn add_some(&self, packets: u64, bytes: u64, now_ticks: u64) {
-        let more = |count: &AtomicU64, by: u64| {
-            count.store(
-                count.load(Ordering::Relaxed).wrapping_add(by),
-                Ordering::Relaxed,
-            );
-        };
         more(&self.packets, packets);
         more(&self.bytes, bytes);
         self.used_ticks.store(now_ticks, Ordering::Relaxed);
     }
+}
+
+/// Adds to a number that has only one writer.
+#[inline(always)]
+pub(super) fn more(count: &AtomicU64, by: u64) {
+    // Relaxed: the number is a statistic.
+    count.store(
+        count.load(Ordering::Relaxed).wrapping_add(by),
+        Ordering::Relaxed,
+    );
 }

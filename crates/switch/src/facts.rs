@@ -1,6 +1,6 @@
 //! The state, other than rules, that the worker shares with the server thread.
 
-use super::count::Count;
+use super::count::{Count, more};
 use super::table::TABLES;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -51,13 +51,8 @@ impl TableCounts {
     /// Counts the packets of a batch that were looked up together.
     #[inline(always)]
     pub fn add(&self, looked_up: u64, matched: u64) {
-        for (count, by) in [(&self.looked_up, looked_up), (&self.matched, matched)] {
-            // Relaxed: the numbers are statistics with one writer.
-            count.store(
-                count.load(Ordering::Relaxed).wrapping_add(by),
-                Ordering::Relaxed,
-            );
-        }
+        more(&self.looked_up, looked_up);
+        more(&self.matched, matched);
     }
 
     /// Returns the packets that were looked up, and those that matched.

@@ -288,8 +288,11 @@ pub(in super::super) fn limit_output<'a>(
     sessions: impl Iterator<Item = &'a mut Session>,
 ) {
     let mut sessions: Vec<&mut Session> = sessions.collect();
-    sessions.sort_by_key(|it| it.output().len());
     let mut all: usize = sessions.iter().map(|it| it.output().len()).sum();
+    if all <= most {
+        return;
+    }
+    sessions.sort_by_key(|it| it.output().len());
     while all > most
         && let Some(longest) = sessions.pop()
     {
