@@ -77,6 +77,18 @@ fn ask(control: &Path, arguments: &[&str]) -> Finished {
         .arg(control))
 }
 
+/// Waits until a query of the running capture finds `count` echo requests and replies. A host has its reply before the
+/// capture's worker, which other tests may delay, has read it.
+#[track_caller]
+fn wait_for_echoes(capturing: &mut Program, control: &Path, count: u64) {
+    let file = control.with_file_name("echoes.pcapng");
+    let words = ["query", "icmp", "--json", "--write", file.to_str().unwrap()];
+    capturing.wait_until("all echoes in the capture", |_, _| {
+        let found = ask(control, &words).success().last_json();
+        found["packets"].as_u64() >= Some(count)
+    });
+}
+
 #[test]
 fn a_capture_contains_the_same_packets_as_that_of_tcpdump() {
     let Some(hosts) = two_hosts() else {
@@ -120,6 +132,7 @@ fn a_capture_contains_the_same_packets_as_that_of_tcpdump() {
         shown.stdout.lines().count() >= 12
     };
     dumping.wait_until("all packets in tcpdump's file", has_all);
+    wait_for_echoes(&mut capturing, &control, 12);
     let answered = ask(&control, &["status", "--json"]).success().last_json();
     assert_eq!(answered["status"]["lost"]["packets"], 0, "{answered}");
     let refused = ask(&control, &["query", "tcp port", "--write", "none.pcapng"]);
@@ -253,12 +266,8 @@ fn a_killed_capture_leaves_its_packets_on_disk() {
     let kept = ["--disk", disk.to_str().unwrap(), "--disk-size", "1G"];
     let mut capturing = begin(&kept);
     pings(&hosts.all[0], 5);
-    // The kill may lose the packets of the last second, so the test waits until packets are on the disk.
-    let has_kept = |_: &str, _: &str| {
-        let status = ask(&control, &["status", "--json"]).success().last_json();
-        status["status"]["disk"]["packets"].as_u64() >= Some(10)
-    };
-    capturing.wait_until("packets on disk", has_kept);
+    wait_for_echoes(&mut capturing, &control, 10);
+    // A query first writes what is in memory to the disk, so the kill loses none of it.
     ask(&control, &["query", "icmp"]).success();
     capturing.kill();
     let query = [
@@ -282,6 +291,7 @@ fn a_killed_capture_leaves_its_packets_on_disk() {
     if mounted.is_ok_and(|it| it.success()) {
         capturing.wait_for_stderr("No space left");
     }
+    wait_for_echoes(&mut capturing, &control, 412);
     let ended = capturing.interrupt().success();
     assert!(!ended.stderr.contains("panicked"), "{ended:?}");
     let found = run(&mut taut(&query)).success();
