@@ -18,7 +18,7 @@ const REPETITIONS: usize = 60;
 const DURATION: Duration = Duration::from_millis(500);
 const RATE_PPS: f64 = 100_000.0;
 /// Packets of a slice of 10 ms. A preemption for milliseconds spoils the 99th percentile of a whole repetition, but not
-/// that of the typical slice.
+/// the median of the percentiles of slices.
 const SLICE_PACKETS: usize = 1_000;
 
 /// The results of one repetition.

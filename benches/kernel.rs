@@ -181,7 +181,7 @@ impl Forwarder {
         }
     }
 
-    /// Returns the text that the program prints once it forwards.
+    /// Returns the text that the program prints as soon as it forwards packets.
     fn ready(&self) -> &'static str {
         match self.program {
             // xdp-bench prints this text in its first report.
@@ -219,7 +219,8 @@ impl Forwarder {
         Ok(flood)
     }
 
-    /// Returns the processor time in ns that the program's packets have cost so far, if it is known.
+    /// Returns a function that reads the processor time, ns, that the program's packets have cost so far; it returns
+    /// `None` if that time is unknown.
     fn cpu_clock(&self) -> fn() -> Option<f64> {
         match (self.program, self.place) {
             (Program::TautInKernel { .. } | Program::XdpBench, Where::Sender) => || {
@@ -252,8 +253,8 @@ struct Flood {
     cpu_ns_per_packet: Option<f64>,
 }
 
-/// Sends as fast as possible from one port and counts what returns at the other, after a tenth of the time. Frames are
-/// not parsed: the generator must not be the bottleneck.
+/// Sends as fast as possible from one port, and counts the packets that return at the other port. Counting starts after
+/// a tenth of the time. Frames are not parsed: the generator must not be the bottleneck.
 fn flood(
     specs: &[PortSpec; 2],
     clock: &Clock,

@@ -68,7 +68,7 @@ fn measure(recorder: &Recorder, rate: u64, cores: &CorePlan) -> Result<Trial, St
     })
 }
 
-/// Reports whether a process, or its successor after exec, has a packet socket in its network namespace.
+/// Reports whether a process, or the program that it has become by exec, has a packet socket in its network namespace.
 fn has_socket(process: u32) -> bool {
     let sockets = std::fs::read_to_string(format!("/proc/{process}/net/packet"));
     sockets.is_ok_and(|text| text.lines().count() > 1)

@@ -68,7 +68,8 @@ impl Ports {
     }
 }
 
-/// The generator's four timestamps of a packet.
+/// The generator's four timestamps of a packet, ticks: stamped and passed to the port when sent, then received and
+/// classified.
 struct Sent {
     stamped: u64,
     handed_over: u64,
@@ -114,7 +115,8 @@ fn generate(ports: &mut Ports, clock: &Clock) -> Vec<Sent> {
     sent
 }
 
-/// Returns for each packet the times at which the forwarder received the packet and had sent it.
+/// Forwards packets until `done` is set. Returns, for each packet, the ticks at which the forwarder received the packet
+/// and at which it had sent the packet.
 fn forward(ports: &mut Ports, done: &AtomicBool) -> Vec<(u64, u64)> {
     let mut forwarded = Vec::with_capacity(PACKETS);
     let mut batch = Batch::new();

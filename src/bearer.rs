@@ -105,28 +105,11 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let line = gateway.ask(&request, &file)?;
     let answer: Answer = gateway.read(&line)?;
     if !answer.ok {
-        let error = answer.error.unwrap_or_default();
-        let file = match (&arguments.command, answer.line) {
-            (Command::Load { file, .. }, Some(line)) => format!("{}:{line}: ", file.display()),
-            (Command::Load { file, .. }, None) => format!("{}: ", file.display()),
-            _ => String::new(),
-        };
-        return Err(Failure::Input(format!("{file}{error}")));
+        return Err(refused(&arguments.command, answer));
     }
     let bearers = answer.bearers.unwrap_or_default();
     if matches!(arguments.command, Command::List) {
-        if !arguments.json {
-            print::line(CSV_HEADER);
-        }
-        for _ in 0..bearers {
-            let line = gateway.line()?;
-            if arguments.json {
-                print::line(line);
-            } else {
-                print::line(gateway.read::<BearerText>(&line)?);
-            }
-        }
-        return Ok(());
+        return print_bearers(&mut gateway, bearers, arguments.json);
     }
     if arguments.json {
         print::line(line);
@@ -142,33 +125,66 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         }
         Command::Load { .. } => {
             print::line(format!("{bearers} in force"));
-            let text = String::from_utf8_lossy(&file);
-            let mut of_networks = text.lines().filter_map(of_network);
-            if let Some(first) = of_networks.next() {
-                let more = match of_networks.count() {
-                    0 => String::new(),
-                    more => format!(" (and {more} more such lines)"),
-                };
-                print::note(format_args!("{first}{more}"));
-            }
+            print_note_of_networks(&file);
         }
         Command::Remove { .. } => print::line(format!("{bearers} removed")),
-        Command::Status | Command::List | Command::Churn { .. } => {
-            let room = answer.room.unwrap_or_default();
-            print::line(format!("{bearers} bearers, capacity {room}"));
-            let packets = answer.packets.unwrap_or_default();
-            for (outcome, count) in packets.iter().filter(|(_, count)| **count > 0) {
-                print::line(format!("  {outcome} {count}"));
-            }
-            if let Some(counts) = answer.pfcp {
-                print::line("PFCP");
-                for (what, count) in counts.iter().filter(|(_, count)| **count > 0) {
-                    print::line(format!("  {what} {count}"));
-                }
-            }
+        Command::Status | Command::List | Command::Churn { .. } => print_status(answer),
+    }
+    Ok(())
+}
+
+fn refused(command: &Command, answer: Answer) -> Failure {
+    let error = answer.error.unwrap_or_default();
+    let file = match (command, answer.line) {
+        (Command::Load { file, .. }, Some(line)) => format!("{}:{line}: ", file.display()),
+        (Command::Load { file, .. }, None) => format!("{}: ", file.display()),
+        _ => String::new(),
+    };
+    Failure::Input(format!("{file}{error}"))
+}
+
+fn print_bearers(gateway: &mut Conversation, bearers: usize, json: bool) -> Result<(), Failure> {
+    if !json {
+        print::line(CSV_HEADER);
+    }
+    for _ in 0..bearers {
+        let line = gateway.line()?;
+        if json {
+            print::line(line);
+        } else {
+            print::line(gateway.read::<BearerText>(&line)?);
         }
     }
     Ok(())
+}
+
+/// Prints a note about the first bearer of the file that covers a complete network.
+fn print_note_of_networks(file: &[u8]) {
+    let text = String::from_utf8_lossy(file);
+    let mut of_networks = text.lines().filter_map(of_network);
+    if let Some(first) = of_networks.next() {
+        let more = match of_networks.count() {
+            0 => String::new(),
+            more => format!(" (and {more} more such lines)"),
+        };
+        print::note(format_args!("{first}{more}"));
+    }
+}
+
+fn print_status(answer: Answer) {
+    let bearers = answer.bearers.unwrap_or_default();
+    let room = answer.room.unwrap_or_default();
+    print::line(format!("{bearers} bearers, capacity {room}"));
+    let packets = answer.packets.unwrap_or_default();
+    for (outcome, count) in packets.iter().filter(|(_, count)| **count > 0) {
+        print::line(format!("  {outcome} {count}"));
+    }
+    if let Some(counts) = answer.pfcp {
+        print::line("PFCP");
+        for (what, count) in counts.iter().filter(|(_, count)| **count > 0) {
+            print::line(format!("  {what} {count}"));
+        }
+    }
 }
 
 /// Returns the request for a command, and the file that is sent with the request.

@@ -58,7 +58,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// The experiment to run.
+/// The experiment to run, as the options change it, with the devices that run and those that are left out.
 struct Asked {
     experiment: Experiment,
     changes: Changes,
@@ -106,7 +106,7 @@ impl Arguments {
         }
         if of_one.mode != Mode::Default || self.load.seconds.is_some() {
             set("seconds", of_one.cbr_seconds.to_string());
-            // The timeout includes repeated trials and devices that start slowly, in addition to the usual limit.
+            // The timeout is the usual 120 s, plus time for repeated trials and for devices that start slowly.
             let seconds = 120.0 + 2.0 * of_one.cbr_seconds + 100.0 * of_one.trial_seconds;
             changes.limit = Some(format!("{seconds:.0}s"));
         }
@@ -300,7 +300,7 @@ mod tests {
             assert_eq!(schedule.repetitions, asked.settings.repetitions);
             assert_eq!(schedule.seed, asked.settings.seed);
             let limit = taut_settings::duration(&schedule.limit).unwrap();
-            // The limit has to allow searches that take a minute and more.
+            // A search for the loss-free rate may take a minute and more in addition to the constant rate.
             assert!(limit > Duration::from_secs_f64(asked.settings.cbr_seconds + 100.0));
             let runs = asked.experiment.plan().len();
             (runs, asked.settings.cbr_seconds, limit.as_secs())

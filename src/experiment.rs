@@ -1,5 +1,7 @@
 //! `taut experiment`: runs and repeats experiments that files describe.
 
+mod replicate_all;
+
 use crate::exit::{self, Failure};
 use crate::report;
 use crate::terminal::Bar;
@@ -275,7 +277,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             quick,
             report_only,
             json,
-        } => replicate_all(names, out, *quick, *report_only, *json),
+        } => replicate_all::run(names, out, *quick, *report_only, *json),
         What::Clean { folder } => clean(folder),
         What::Schema => {
             print::line(taut_experiment::schema());
@@ -437,7 +439,7 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
     let ended = taut_experiment::run(&request, &mut bar, stop);
     bar.clear();
     if ended.is_err() {
-        // Nothing was started, so there is nothing to resume and the name is free again.
+        // If no run was started, the folder is removed: there is nothing to resume, and its name can be used again.
         request.folder.forget_if_empty();
     }
     let state = ended?;
@@ -453,94 +455,6 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
             state.planned - state.done,
             state.planned
         ))),
-    }
-}
-
-/// Runs reference experiments, those with the fewest runs first, and writes the comparison with published results.
-fn replicate_all(
-    names: &[String],
-    out: &Path,
-    quick: bool,
-    report_only: bool,
-    json: bool,
-) -> Result<(), Failure> {
-    let mut asked = Vec::new();
-    for name in taut_experiment::reference() {
-        if names.is_empty() || names.iter().any(|it| it == name) {
-            let runs = taut_experiment::open(name, &Changes::default())?
-                .plan()
-                .len();
-            asked.push((runs, name));
-        }
-    }
-    let known = |name: &String| taut_experiment::reference().any(|it| it == name);
-    if let Some(unknown) = names.iter().find(|name| !known(name)) {
-        return Err(Failure::Input(format!(
-            "{unknown} is no reference experiment; list them with: taut experiment list --reference"
-        )));
-    }
-    asked.sort_unstable();
-    let cannot = |e: std::io::Error| Failure::Input(format!("{}: {e}", out.display()));
-    std::fs::create_dir_all(out).map_err(cannot)?;
-    let stop = exit::stop_flag()?;
-    let all = asked.len();
-    for (number, (_, name)) in asked.into_iter().enumerate().filter(|_| !report_only) {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        let (folder, log) = (out.join(name), out.join(format!("{name}.log")));
-        let there = Folder::open(&folder).and_then(|it| it.state()).ok();
-        let mut command = std::process::Command::new(exit::own_program()?);
-        command.arg("experiment");
-        match there.map(|state| state.completion) {
-            Some(Completion::Finished) => {
-                print::note(format_args!(
-                    "{} of {all}  {name}: already finished",
-                    number + 1
-                ));
-                continue;
-            }
-            Some(_) => command.arg("resume").arg(&folder),
-            None => {
-                command.arg("run").arg(name).arg("--out").arg(&folder);
-                if quick {
-                    command.args(["--repetitions", "1"]);
-                }
-                &mut command
-            }
-        };
-        taut_experiment::check_machine_is_free()?;
-        print::note(format_args!("{} of {all}  {name}", number + 1));
-        let begun = std::time::Instant::now();
-        let said = std::fs::File::create(&log).map_err(cannot)?;
-        command
-            .stdin(std::process::Stdio::null())
-            .stderr(said.try_clone().map_err(cannot)?)
-            .stdout(said);
-        // A failed experiment does not end the loop: its errors are in the report.
-        let ended = command.status().map_err(cannot)?;
-        let seconds = begun.elapsed().as_secs_f64();
-        let how = if ended.success() {
-            "done"
-        } else {
-            "incomplete"
-        };
-        print::note(format_args!("        {how} after {}", time(seconds)));
-    }
-    let report = taut_experiment::ReplicationReport::gather(out)?;
-    let page = report.write(out)?;
-    match json {
-        true => print::json(&report),
-        false => {
-            print::line(report.lead());
-            print::line(format!("report: {}", page.display()));
-        }
-    }
-    match stop.load(Ordering::Relaxed) {
-        true => Err(Failure::Interrupted(
-            "interrupted; the same command continues".to_owned(),
-        )),
-        false => Ok(()),
     }
 }
 
@@ -588,25 +502,7 @@ fn word(completion: Completion) -> &'static str {
 pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Failure> {
     let folder = Folder::open(dir)?;
     if verify {
-        let runs = folder.index()?;
-        let mut damaged = Vec::new();
-        for run in &runs {
-            damaged.extend(folder.damaged(run)?);
-        }
-        damaged.iter().for_each(print::line);
-        if !damaged.is_empty() {
-            let files = match damaged.len() {
-                1 => "a file has changed".to_owned(),
-                n => format!("{n} files have changed"),
-            };
-            return Err(Failure::Limit(files));
-        }
-        if !json {
-            print::line(format!(
-                "verified: all files of {} runs are unchanged",
-                runs.len()
-            ));
-        }
+        verify_files(&folder, json)?;
     }
     let (evaluation, page) = taut_experiment::evaluate::evaluate(dir)?;
     if json {
@@ -655,6 +551,29 @@ pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Fail
         print::line(format!("note: {problem}"));
     }
     print::line(format!("report: {}", page.display()));
+    Ok(())
+}
+
+fn verify_files(folder: &Folder, json: bool) -> Result<(), Failure> {
+    let runs = folder.index()?;
+    let mut damaged = Vec::new();
+    for run in &runs {
+        damaged.extend(folder.damaged(run)?);
+    }
+    damaged.iter().for_each(print::line);
+    if !damaged.is_empty() {
+        let files = match damaged.len() {
+            1 => "a file has changed".to_owned(),
+            n => format!("{n} files have changed"),
+        };
+        return Err(Failure::Limit(files));
+    }
+    if !json {
+        print::line(format!(
+            "verified: all files of {} runs are unchanged",
+            runs.len()
+        ));
+    }
     Ok(())
 }
 

@@ -62,8 +62,8 @@ pub struct Arguments {
     /// be repeated
     #[arg(long, value_name = "FIELD=VALUES")]
     set: Vec<String>,
-    /// Pacing that keeps the gaps: software (packets are sent when due), fill (filler frames on a full line), nic (the NIC's
-    /// rate limiter)
+    /// Pacing that keeps the gaps: software (packets are sent when due), fill (filler frames on a full line), nic (the
+    /// NIC's rate limiter)
     #[arg(long, value_enum, default_value = "software")]
     pacing: PacingKind,
     /// Speed of the line of the first port, such as 1Gbit/s; streams of a higher rate, preambles and gaps included,
@@ -169,12 +169,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Some(Offer::At(rate)) => rate,
         None => DEFAULT_RATE,
     };
-    let rate_pps = if traffic.has_own_rates() {
-        traffic.rates_pps(0.0).iter().sum()
-    } else {
-        let pps = rate.packets_per_second(traffic.average_bytes());
-        pps.map_err(|e| Failure::Input(e.to_string()))?
-    };
+    let rate_pps = offered_pps(&traffic, rate)?;
     let asked_pps = traffic.rates_pps(rate_pps);
     let pacing = pacing(&arguments, &traffic, rate_pps, &mut device)?;
     if !arguments.cores.is_empty() {
@@ -183,26 +178,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let streams = traffic.streams().iter();
     let names: Vec<String> = streams.map(|s| s.name().to_string()).collect();
     let _alone = device.is_made().then(Alone::claim).transpose()?;
-    let measurement = Measurement {
-        tapped: if arguments.tap {
-            device.wires().map_err(Failure::Input)?
-        } else {
-            Vec::new()
-        },
-        meter: match &arguments.meter {
-            Some(command) => Meter::command(command)?,
-            None => Meter::of_this_machine(),
-        },
-        setup: setup(&arguments, device, traffic)?,
-        pacing,
-        trial: Trial {
-            rate_pps,
-            duration: Duration::from_secs_f64(arguments.seconds),
-        },
-        warm_up: Duration::from_secs_f64(arguments.warm_up),
-        budget: arguments.budget,
-        seed: arguments.seed,
-    };
+    let measurement = measurement(&arguments, device, traffic, pacing, rate_pps)?;
     let clock = measurement.setup.clock();
     let stop = exit::stop_flag()?;
     let (_endpoint, metrics) = watch::endpoint(arguments.metrics.as_deref())?;
@@ -210,11 +186,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let (recorded, samplers) = Recorded::start(arguments.out.as_deref(), format, &names, clock)?;
     let (records, mut views) = records(&arguments, &names, &asked_pps, clock, samplers);
     let watch = Watch {
-        look: match (arguments.json, arguments.live && Dashboard::is_possible()) {
-            (true, _) => Look::Json,
-            (_, true) => Look::Dashboard,
-            _ => Look::Lines,
-        },
+        look: look(&arguments),
         title: measurement.setup.device().name(),
         planned_seconds: arguments.seconds,
         status: None,
@@ -240,23 +212,74 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     };
     let command_line = std::env::args().collect::<Vec<_>>().join(" ");
     let account = Account::of(&measurement, &asked_pps, outcome, recorded, command_line)?;
-    if let Some(e) = &account.unexplained {
-        print::note(format_args!(
-            "cannot determine what delayed the slowest packets: {e}"
-        ));
-    }
-    if arguments.json {
-        print::json(&account.summary);
-    } else {
-        account.lines().iter().for_each(print::line);
-        print::page(account.page.as_deref());
-    }
+    print_account(&account, arguments.json);
     if let Some(problem) = account.problem {
         return Err(problem.into());
     }
     account
         .verdict(arguments.max_loss)
         .map_err(|missed| Failure::Limit(missed.to_string()))
+}
+
+/// Returns the offered rate in packets per second: the sum of the streams' own rates, or `rate`.
+fn offered_pps(traffic: &Traffic, rate: Rate) -> Result<f64, Failure> {
+    if traffic.has_own_rates() {
+        Ok(traffic.rates_pps(0.0).iter().sum())
+    } else {
+        let pps = rate.packets_per_second(traffic.average_bytes());
+        pps.map_err(|e| Failure::Input(e.to_string()))
+    }
+}
+
+fn measurement(
+    arguments: &Arguments,
+    device: DeviceUnderTest,
+    traffic: Traffic,
+    pacing: Pacing,
+    rate_pps: f64,
+) -> Result<Measurement, Failure> {
+    Ok(Measurement {
+        tapped: if arguments.tap {
+            device.wires().map_err(Failure::Input)?
+        } else {
+            Vec::new()
+        },
+        meter: match &arguments.meter {
+            Some(command) => Meter::command(command)?,
+            None => Meter::of_this_machine(),
+        },
+        setup: setup(arguments, device, traffic)?,
+        pacing,
+        trial: Trial {
+            rate_pps,
+            duration: Duration::from_secs_f64(arguments.seconds),
+        },
+        warm_up: Duration::from_secs_f64(arguments.warm_up),
+        budget: arguments.budget,
+        seed: arguments.seed,
+    })
+}
+
+fn look(arguments: &Arguments) -> Look {
+    match (arguments.json, arguments.live && Dashboard::is_possible()) {
+        (true, _) => Look::Json,
+        (_, true) => Look::Dashboard,
+        _ => Look::Lines,
+    }
+}
+
+fn print_account(account: &Account, json: bool) {
+    if let Some(e) = &account.unexplained {
+        print::note(format_args!(
+            "cannot determine what delayed the slowest packets: {e}"
+        ));
+    }
+    if json {
+        print::json(&account.summary);
+    } else {
+        account.lines().iter().for_each(print::line);
+        print::page(account.page.as_deref());
+    }
 }
 
 /// Connects the generator with the device, as far as the arguments describe the device.
@@ -406,15 +429,7 @@ fn pacing(
     device: &mut DeviceUnderTest,
 ) -> Result<Pacing, Failure> {
     let wire_bits_per_s = traffic.wire_bits_per_s(rate_pps);
-    let line_bits_per_s = match arguments.line {
-        None => None,
-        Some(Rate::Layer1Bits(bits) | Rate::Layer2Bits(bits)) => Some(bits),
-        Some(other) => {
-            return Err(Failure::Input(format!(
-                "--line {other}: expected a line rate, such as 1Gbit/s"
-            )));
-        }
-    };
+    let line_bits_per_s = line_bits_per_s(arguments.line)?;
     if let Some(line) = line_bits_per_s.filter(|line| wire_bits_per_s > line * 1.000_001) {
         return Err(Failure::Input(format!(
             "the requested rate is {:.4} Gbit/s on the wire, {:.0} % of the line rate of {} Gbit/s: lower --rate, \
@@ -432,33 +447,49 @@ fn pacing(
                 let text = "--pacing fill: needs the line rate, such as --line 1Gbit/s";
                 Failure::Input(text.to_string())
             }),
-        PacingKind::Nic => {
-            let one_constant =
-                matches!(traffic.streams(), [s] if *s.pattern() == Pattern::Constant);
-            if !one_constant {
-                let text = "--pacing nic: a network card paces one constant rate: give one stream with the pattern constant";
-                return Err(Failure::Input(text.to_string()));
-            }
-            let port = match device {
-                DeviceUnderTest::Ports(specs) => &mut specs[0],
-                DeviceUnderTest::Made(_) => {
-                    let text =
-                        "--pacing nic: a --device has no network cards: use --pacing software";
-                    return Err(Failure::Missing(text.to_string()));
-                }
-            };
-            if port.kind().attachment != Attachment::Device {
-                return Err(Failure::Missing(format!(
-                    "port \"{port}\": {} ports cannot limit their rate: use --pacing software (or fill), or a network card \
-                     through a dpdk port",
-                    port.backend()
-                )));
-            }
-            let mbit_per_s = (wire_bits_per_s / 1e6).round().max(1.0);
-            *port = PortSpec::parse(&format!("{port},rate={mbit_per_s}"))?;
-            Ok(Pacing::Nic)
-        }
+        PacingKind::Nic => pace_by_nic(traffic, wire_bits_per_s, device),
     }
+}
+
+/// Returns the rate of the line, bits per second; `None` if no line is given.
+fn line_bits_per_s(line: Option<Rate>) -> Result<Option<f64>, Failure> {
+    match line {
+        None => Ok(None),
+        Some(Rate::Layer1Bits(bits) | Rate::Layer2Bits(bits)) => Ok(Some(bits)),
+        Some(other) => Err(Failure::Input(format!(
+            "--line {other}: expected a line rate, such as 1Gbit/s"
+        ))),
+    }
+}
+
+/// Sets the rate at the port, so that its NIC paces the packets.
+fn pace_by_nic(
+    traffic: &Traffic,
+    wire_bits_per_s: f64,
+    device: &mut DeviceUnderTest,
+) -> Result<Pacing, Failure> {
+    let one_constant = matches!(traffic.streams(), [s] if *s.pattern() == Pattern::Constant);
+    if !one_constant {
+        let text = "--pacing nic: a network card paces one constant rate: give one stream with the pattern constant";
+        return Err(Failure::Input(text.to_string()));
+    }
+    let port = match device {
+        DeviceUnderTest::Ports(specs) => &mut specs[0],
+        DeviceUnderTest::Made(_) => {
+            let text = "--pacing nic: a --device has no network cards: use --pacing software";
+            return Err(Failure::Missing(text.to_string()));
+        }
+    };
+    if port.kind().attachment != Attachment::Device {
+        return Err(Failure::Missing(format!(
+            "port \"{port}\": {} ports cannot limit their rate: use --pacing software (or fill), or a network card \
+             through a dpdk port",
+            port.backend()
+        )));
+    }
+    let mbit_per_s = (wire_bits_per_s / 1e6).round().max(1.0);
+    *port = PortSpec::parse(&format!("{port},rate={mbit_per_s}"))?;
+    Ok(Pacing::Nic)
 }
 
 impl From<MeterError> for Failure {

@@ -12,6 +12,7 @@ mod doctor;
 mod exit;
 mod experiment;
 mod forward;
+mod functions;
 mod generate;
 mod guest;
 mod ips;
@@ -86,6 +87,8 @@ enum Command {
     Tune(tune::Arguments),
     /// Print which ports this machine supports, and what the others lack
     Ports(ports::Arguments),
+    /// Print the functions that a chain can name, and their settings
+    Functions(functions::Arguments),
     /// Show results folders in a browser: list, reports, comparisons, files
     Serve(serve::Arguments),
     /// Show what works on this machine, what is missing, and the command that fixes it
@@ -159,6 +162,7 @@ fn main() -> ExitCode {
         Command::Tune(arguments) => tune::run(&arguments),
         Command::Model(arguments) => model::run(&arguments),
         Command::Ports(arguments) => ports::run(&arguments),
+        Command::Functions(arguments) => functions::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Completions { shell } => {

@@ -22,19 +22,19 @@ enum What {
         /// The run's folder
         #[arg(long)]
         folder: PathBuf,
-        /// Its name
+        /// Name of the step
         #[arg(long)]
         name: String,
-        /// Longest time, seconds
+        /// Time limit of the step, seconds
         #[arg(long, value_parser = quantity::seconds)]
         limit: f64,
-        /// The first line of standard input holds secrets for its environment
+        /// The first line of standard input holds secrets for the step's environment
         #[arg(long)]
         secrets: bool,
         /// Keep the cores of this machine from halting
         #[arg(long)]
         awake: bool,
-        /// For the shell
+        /// Script that the shell runs
         #[arg(last = true)]
         script: String,
     },
@@ -59,7 +59,7 @@ enum What {
         #[arg(long)]
         folder: PathBuf,
     },
-    /// Print what is known of this machine
+    /// Print facts about this machine
     Facts {
         /// The run's folder
         #[arg(long)]

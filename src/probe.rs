@@ -148,7 +148,7 @@ impl Client {
     }
 }
 
-/// Default number of repetitions.
+/// Default number of repetitions; with `--search-rate`, the default is [`SEARCHES`].
 const REPETITIONS: u32 = 50;
 const SEARCHES: u32 = 5;
 
@@ -269,93 +269,132 @@ fn ask(arguments: &Client) -> Result<(), Failure> {
         count: arguments.count,
         patience: arguments.patience,
     };
-    let repetitions = arguments.repetitions.unwrap_or(REPETITIONS);
+    let count = arguments.repetitions.unwrap_or(REPETITIONS);
     let over = arguments.over()?;
     let mut session = connect(arguments, server, &over, stop)?;
     let cpu = Cpu::start(arguments.cpu)?;
-    let mut folder = match &arguments.out {
+    let folder = match &arguments.out {
         Some(dir) => Some(ProbeFolder::create(dir, arguments.samples.format())?),
         None => None,
     };
-    let mut account = ProbeAccount::new(arguments.budget);
+    let account = ProbeAccount::new(arguments.budget);
     let own_ns = cpu_time_ns();
-    let begun = (SystemTime::now(), Instant::now());
-    let mut bar = Bar::new();
-    let (mut failed, mut stopped) = (None, false);
-    for repetition in 0..repetitions {
-        let one = train.interval.saturating_mul(train.count);
-        bar.progress(
-            one.saturating_mul(repetition),
-            one.saturating_mul(repetitions),
-            &format!("repetition {} of {repetitions}", repetition + 1),
-        );
-        match session.send_train(&train, stop) {
-            Ok(result) => {
-                account.add(&result);
-                if let Some(folder) = &mut folder {
-                    folder.write(&result);
-                }
-                stopped =
-                    result.stopped || repetition + 1 < repetitions && stop.load(Ordering::Relaxed);
-            }
-            Err(e) => {
-                failed = Some(Failure::Missing(format!(
-                    "cannot send {} bytes to {server}: {e}",
-                    train.size_bytes
-                )));
-                break;
-            }
-        }
-        if stopped {
-            break;
-        }
-    }
-    bar.clear();
-    let origin = Origin {
-        started: taut_results::instant(begun.0),
-        command_line: std::env::args().collect::<Vec<_>>().join(" "),
-        versions: serde_json::to_value(Versions::here()).unwrap_or_default(),
-        stopped: stopped || failed.is_some(),
+    let mut repetitions = Repetitions {
+        account,
+        folder,
+        begun: (SystemTime::now(), Instant::now()),
+        failed: None,
+        stopped: false,
     };
+    if let Err(e) = repetitions.send(&mut session, &train, count, stop) {
+        repetitions.failed = Some(Failure::Missing(format!(
+            "cannot send {} bytes to {server}: {e}",
+            train.size_bytes
+        )));
+    }
+    let origin = repetitions.origin();
+    let account = &repetitions.account;
     let mut report = account.report(server, &train, cpu.stop()?, origin);
     report.transport = over.transport;
     report.connection = session.counts();
     let spent_ns = cpu_time_ns().saturating_sub(own_ns) as f64;
     report.cpu_per_probe_ns =
         (report.probes.sent > 0).then(|| spent_ns / report.probes.sent as f64);
+    print_notices(&mut session);
+    session.leave();
+    repetitions.finish(report, arguments.json)
+}
+
+/// The repetitions of a measurement.
+struct Repetitions {
+    account: ProbeAccount,
+    folder: Option<ProbeFolder>,
+    begun: (SystemTime, Instant),
+    /// The error that kept later repetitions from being sent; `None` if all were sent.
+    failed: Option<Failure>,
+    /// True if the user stopped the measurement before its last repetition.
+    stopped: bool,
+}
+
+impl Repetitions {
+    /// Sends `count` trains, or fewer if `stop` is set, and shows the progress.
+    fn send(
+        &mut self,
+        session: &mut ProbeSession,
+        train: &Train,
+        count: u32,
+        stop: &AtomicBool,
+    ) -> std::io::Result<()> {
+        let mut bar = Bar::new();
+        for repetition in 0..count {
+            let one = train.interval.saturating_mul(train.count);
+            bar.progress(
+                one.saturating_mul(repetition),
+                one.saturating_mul(count),
+                &format!("repetition {} of {count}", repetition + 1),
+            );
+            let sent = session.send_train(train, stop);
+            let result = sent.inspect_err(|_| bar.clear())?;
+            self.account.add(&result);
+            if let Some(folder) = &mut self.folder {
+                folder.write(&result);
+            }
+            self.stopped = result.stopped || repetition + 1 < count && stop.load(Ordering::Relaxed);
+            if self.stopped {
+                break;
+            }
+        }
+        bar.clear();
+        Ok(())
+    }
+
+    fn origin(&self) -> Origin {
+        Origin {
+            started: taut_results::instant(self.begun.0),
+            command_line: std::env::args().collect::<Vec<_>>().join(" "),
+            versions: serde_json::to_value(Versions::here()).unwrap_or_default(),
+            stopped: self.stopped || self.failed.is_some(),
+        }
+    }
+
+    /// Writes the files of the results folder, and prints the report.
+    fn finish(self, mut report: ProbeReport, json: bool) -> Result<(), Failure> {
+        if report.probes.sent == 0 {
+            if let Some(folder) = self.folder {
+                folder.discard();
+            }
+            return Err(self.failed.unwrap_or_else(|| {
+                Failure::Interrupted("stopped before anything was sent".to_string())
+            }));
+        }
+        let (rtt, folder, begun) = (self.account.rtt(), self.folder, self.begun);
+        let written = folder.map(|it| it.finish(&mut report, rtt, begun.0, begun.1.elapsed()));
+        let page = written.transpose();
+        if json {
+            print::json(&report);
+        } else {
+            print_report(&report);
+            if let Ok(page) = &page {
+                print::page(page.as_deref());
+            }
+        }
+        page?;
+        if let Some(failed) = self.failed {
+            return Err(failed);
+        }
+        if report.probes.received == 0 {
+            return Err(Failure::Limit("no reply arrived".to_string()));
+        }
+        Ok(())
+    }
+}
+
+fn print_notices(session: &mut ProbeSession) {
     while let Some(notice) = session.told() {
         if let Some(text) = words_of(notice) {
             eprintln!("taut: {text}");
         }
     }
-    session.leave();
-    if report.probes.sent == 0 {
-        if let Some(folder) = folder {
-            folder.discard();
-        }
-        return Err(failed.unwrap_or_else(|| {
-            Failure::Interrupted("stopped before anything was sent".to_string())
-        }));
-    }
-    let written =
-        folder.map(|folder| folder.finish(&mut report, account.rtt(), begun.0, begun.1.elapsed()));
-    let page = written.transpose();
-    if arguments.json {
-        print::json(&report);
-    } else {
-        print_report(&report);
-        if let Ok(page) = &page {
-            print::page(page.as_deref());
-        }
-    }
-    page?;
-    if let Some(failed) = failed {
-        return Err(failed);
-    }
-    if report.probes.received == 0 {
-        return Err(Failure::Limit("no reply arrived".to_string()));
-    }
-    Ok(())
 }
 
 fn connect(
@@ -425,53 +464,8 @@ fn unreadable(e: std::io::Error) -> Failure {
 }
 
 fn print_report(report: &ProbeReport) {
-    let counts = &report.probes;
-    print::line(format!(
-        "sent {} probes of {} bytes, {} apart, to {}; received {}",
-        counts.sent,
-        report.size_bytes,
-        quantity::time(report.interval_ns as f64),
-        report.server,
-        counts.received
-    ));
-    print::line(format!(
-        "lost {}, duplicate {}, reordered {}, late {}, malformed {}, refused by the kernel {}, unreachable {}",
-        counts.lost,
-        counts.duplicate,
-        counts.reordered,
-        counts.late,
-        counts.malformed,
-        counts.refused,
-        counts.unreachable
-    ));
-    for (name, summary) in [
-        ("round trip", &report.rtt_ns),
-        ("wake-up   ", &report.wake_up_ns),
-        ("from due  ", &report.rtt_from_intended_ns),
-        ("send delay", &report.send_delay_ns),
-    ] {
-        let text = summary
-            .as_ref()
-            .map_or("no data".to_string(), quantity::summary);
-        print::line(format!("{name}  {text}"));
-    }
-    if let Some(stages) = &report.stages {
-        for (name, summary) in [
-            ("  stack   ", &stages.sender_ns),
-            ("  driver  ", &stages.driver_ns),
-            ("  away    ", &stages.away_ns),
-            ("  back    ", &stages.receiver_ns),
-        ] {
-            print::line(format!("{name}  {}", quantity::summary(summary)));
-        }
-    }
-    if let Some(mean) = &report.rtt_mean_ns {
-        print::line(format!(
-            "mean        {} (median repetition: {})",
-            quantity::time(mean.point),
-            mean.words(quantity::time)
-        ));
-    }
+    print_counts(report);
+    print_times(report);
     if let Some(budget) = &report.budget {
         print::line(format!(
             "budget      {:.3} % within {}",
@@ -503,6 +497,59 @@ fn print_report(report: &ProbeReport) {
     }
     if let Some(samples) = report.samples {
         print::line(format!("samples     {samples} probes written"));
+    }
+}
+
+fn print_counts(report: &ProbeReport) {
+    let counts = &report.probes;
+    print::line(format!(
+        "sent {} probes of {} bytes, {} apart, to {}; received {}",
+        counts.sent,
+        report.size_bytes,
+        quantity::time(report.interval_ns as f64),
+        report.server,
+        counts.received
+    ));
+    print::line(format!(
+        "lost {}, duplicate {}, reordered {}, late {}, malformed {}, refused by the kernel {}, unreachable {}",
+        counts.lost,
+        counts.duplicate,
+        counts.reordered,
+        counts.late,
+        counts.malformed,
+        counts.refused,
+        counts.unreachable
+    ));
+}
+
+fn print_times(report: &ProbeReport) {
+    for (name, summary) in [
+        ("round trip", &report.rtt_ns),
+        ("wake-up   ", &report.wake_up_ns),
+        ("from due  ", &report.rtt_from_intended_ns),
+        ("send delay", &report.send_delay_ns),
+    ] {
+        let text = summary
+            .as_ref()
+            .map_or("no data".to_string(), quantity::summary);
+        print::line(format!("{name}  {text}"));
+    }
+    if let Some(stages) = &report.stages {
+        for (name, summary) in [
+            ("  stack   ", &stages.sender_ns),
+            ("  driver  ", &stages.driver_ns),
+            ("  away    ", &stages.away_ns),
+            ("  back    ", &stages.receiver_ns),
+        ] {
+            print::line(format!("{name}  {}", quantity::summary(summary)));
+        }
+    }
+    if let Some(mean) = &report.rtt_mean_ns {
+        print::line(format!(
+            "mean        {} (median repetition: {})",
+            quantity::time(mean.point),
+            mean.words(quantity::time)
+        ));
     }
 }
 
@@ -550,11 +597,34 @@ struct RateReport {
     cpu: Option<CpuShares>,
 }
 
+impl RateReport {
+    fn of(
+        server: SocketAddr,
+        size_bytes: usize,
+        searches: Vec<SearchedRate>,
+        cpu: Option<CpuShares>,
+    ) -> Self {
+        let rates: Vec<f64> = searches.iter().filter_map(|s| s.found.rate_pps).collect();
+        let by_client = |search: &&SearchedRate| search.found.limited_by == Limit::Generator;
+        let mean = mean_beside_median(&rates, CONFIDENCE);
+        Self {
+            server,
+            size_bytes,
+            payload_bit_per_s: mean.map(|mean| mean.point * size_bytes as f64 * 8.0),
+            rate_pps: mean,
+            rate_median_pps: median_interval(&rates, CONFIDENCE),
+            limited_by_client: searches.iter().filter(by_client).count(),
+            searches,
+            cpu,
+        }
+    }
+}
+
 /// Confidence level of the median's interval, which needs at least six searches.
 const CONFIDENCE: f64 = 0.95;
 
-fn search(arguments: &Client, server: SocketAddr, stop: &AtomicBool) -> Result<(), Failure> {
-    let settings = ThroughputSettings {
+fn search_settings(arguments: &Client) -> ThroughputSettings {
+    ThroughputSettings {
         method: Method::Mlr,
         min_pps: LOWEST_RATE_PPS,
         max_pps: arguments.max_rate,
@@ -562,7 +632,11 @@ fn search(arguments: &Client, server: SocketAddr, stop: &AtomicBool) -> Result<(
         loss_tolerance: 0.0,
         trial_seconds: arguments.trial,
         votes: 3,
-    };
+    }
+}
+
+fn search(arguments: &Client, server: SocketAddr, stop: &AtomicBool) -> Result<(), Failure> {
+    let settings = search_settings(arguments);
     let size_bytes = usize::from(arguments.size);
     let over = arguments.over()?;
     let repetitions = arguments.repetitions.unwrap_or(SEARCHES);
@@ -601,19 +675,7 @@ fn search(arguments: &Client, server: SocketAddr, stop: &AtomicBool) -> Result<(
         searches.push(found);
     }
     bar.clear();
-    let rates: Vec<f64> = searches.iter().filter_map(|s| s.found.rate_pps).collect();
-    let by_client = |search: &&SearchedRate| search.found.limited_by == Limit::Generator;
-    let mean = mean_beside_median(&rates, CONFIDENCE);
-    let report = RateReport {
-        server,
-        size_bytes,
-        payload_bit_per_s: mean.map(|mean| mean.point * size_bytes as f64 * 8.0),
-        rate_pps: mean,
-        rate_median_pps: median_interval(&rates, CONFIDENCE),
-        limited_by_client: searches.iter().filter(by_client).count(),
-        searches,
-        cpu: cpu.stop()?,
-    };
+    let report = RateReport::of(server, size_bytes, searches, cpu.stop()?);
     if arguments.json {
         print::json(&report);
     } else {

@@ -1,5 +1,5 @@
-//! The tables of subcommands and options in docs/reference, compared with the command line; `./run reference` writes
-//! the tables.
+//! The tables of subcommands, options and functions' settings in docs/reference, compared with the command line and the
+//! functions; `./run reference` writes the tables.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,6 +7,7 @@ use crate::shown;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use taut_functions::FUNCTIONS;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference");
 
@@ -146,6 +147,22 @@ fn subcommands(command: &clap::Command) -> String {
     table
 }
 
+/// Returns the table of a function's settings.
+fn settings(name: &str) -> String {
+    let mut table = "| Setting | Default | Meaning |\n|---|---|---|\n".to_string();
+    for (keys, default, meaning) in FUNCTIONS.entry(name).unwrap().settings {
+        let keys: Vec<String> = keys.split(", ").map(|key| format!("`{key}`")).collect();
+        writeln!(
+            table,
+            "| {} | {default} | {} |",
+            keys.join(", "),
+            cell(meaning)
+        )
+        .unwrap();
+    }
+    table
+}
+
 /// Collects the pages of the reference, including those in nested folders.
 fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
@@ -162,7 +179,7 @@ fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
 /// taut bench loss beyond taut bench throughput`.
 fn rewritten(page: &str, mut made: impl FnMut(&str) -> String) -> String {
     const END: &str = "<!-- /made -->";
-    const KINDS: [&str; 2] = ["options of ", "commands of "];
+    const KINDS: [&str; 3] = ["options of ", "commands of ", "settings of "];
     let mut text = String::new();
     let mut lines = page.lines();
     while let Some(line) = lines.next() {
@@ -182,7 +199,7 @@ fn rewritten(page: &str, mut made: impl FnMut(&str) -> String) -> String {
 }
 
 #[test]
-fn the_reference_has_every_command_and_option_of_the_help() {
+fn the_reference_has_every_command_option_and_setting() {
     let mut all = vec![("taut".to_string(), crate::command())];
     commands(&crate::command(), "taut", &mut all);
     let mut missing: Vec<String> = all
@@ -190,6 +207,8 @@ fn the_reference_has_every_command_and_option_of_the_help() {
         .filter(|(_, command)| shown_arguments(command).next().is_some())
         .map(|(path, _)| format!("options of {path}"))
         .collect();
+    let functions = FUNCTIONS.0.iter().filter(|it| !it.settings.is_empty());
+    missing.extend(functions.map(|it| format!("settings of {}", it.name)));
     let (mut files, mut stale) = (Vec::new(), Vec::new());
     pages(Path::new(FOLDER), &mut files);
     for file in files {
@@ -209,6 +228,7 @@ fn the_reference_has_every_command_and_option_of_the_help() {
             };
             match kind {
                 "options" => options(find(path), beyond.map(find)),
+                "settings" => settings(path),
                 _ => subcommands(find(path)),
             }
         });

@@ -115,8 +115,36 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         return Err(Failure::Input(wrong.to_string()));
     };
     let mut router = Conversation::begin("router", "route", control)?;
-    let text = |file: &Path| read_file(file, "routes", MOST_FILE_BYTES);
-    let (request, sent) = match &arguments.command {
+    if let Command::Churn {
+        file,
+        rate,
+        seconds,
+    } = &arguments.command
+    {
+        let text = read_file(file, "routes", MOST_FILE_BYTES)?;
+        return churn(&mut router, &arguments, &text, file, (*rate, *seconds));
+    }
+    let (request, sent) = request(&arguments.command)?;
+    let line = router.ask(&request, &sent)?;
+    let answer: Answer = router.read(&line)?;
+    if !answer.ok {
+        return Err(refused(&arguments.command, answer));
+    }
+    let routes = answer.routes.unwrap_or_default();
+    if matches!(arguments.command, Command::List) {
+        return print_routes(&mut router, routes, arguments.json);
+    }
+    if arguments.json {
+        print::line(line);
+        return Ok(());
+    }
+    print_answer(&arguments.command, routes, answer);
+    Ok(())
+}
+
+/// Returns the request for a command, and the file that is sent with the request.
+fn request(command: &Command) -> Result<(Request, Vec<u8>), Failure> {
+    Ok(match command {
         Command::List => (Request::List {}, Vec::new()),
         Command::Show { address, table } => {
             let (address, table) = (*address, *table);
@@ -131,48 +159,26 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             (Request::Remove { prefixes }, Vec::new())
         }
         Command::Load { file, replace } => {
-            let sent = text(file)?;
+            let sent = read_file(file, "routes", MOST_FILE_BYTES)?;
             let (bytes, replace) = (sent.len() as u64, *replace);
             (Request::Load { bytes, replace }, sent)
         }
-        // These commands are handled above.
-        Command::Convert { .. } | Command::Status => (Request::Status {}, Vec::new()),
-        Command::Churn {
-            file,
-            rate,
-            seconds,
-        } => {
-            return churn(
-                &mut router,
-                &arguments,
-                &text(file)?,
-                file,
-                (*rate, *seconds),
-            );
+        // The caller handles `Convert` and `Churn`.
+        Command::Convert { .. } | Command::Churn { .. } | Command::Status => {
+            (Request::Status {}, Vec::new())
         }
-    };
-    let line = router.ask(&request, &sent)?;
-    let answer: Answer = router.read(&line)?;
-    if !answer.ok {
-        return Err(refused(&arguments.command, answer));
-    }
-    let routes = answer.routes.unwrap_or_default();
-    if matches!(arguments.command, Command::List) {
-        for _ in 0..routes {
-            let line = router.line()?;
-            if arguments.json {
-                print::line(line);
-            } else {
-                print::line(router.read::<RouteText>(&line)?.route);
-            }
+    })
+}
+
+fn print_routes(router: &mut Conversation, routes: usize, is_json: bool) -> Result<(), Failure> {
+    for _ in 0..routes {
+        let line = router.line()?;
+        if is_json {
+            print::line(line);
+        } else {
+            print::line(router.read::<RouteText>(&line)?.route);
         }
-        return Ok(());
     }
-    if arguments.json {
-        print::line(line);
-        return Ok(());
-    }
-    print_answer(&arguments.command, routes, answer);
     Ok(())
 }
 
@@ -267,6 +273,27 @@ fn refused(command: &Command, answer: Answer) -> Failure {
     Failure::Input(format!("{file}{error}{done}"))
 }
 
+/// Returns the lines of a file that begin a route.
+fn routes_of(text: &str) -> Vec<&str> {
+    let of_route = |line: &str| !line.starts_with(char::is_whitespace) && !line.starts_with('#');
+    text.lines()
+        .filter(|line| of_route(line) && !line.trim().is_empty())
+        .collect()
+}
+
+/// Returns the prefix of a route, with its table if the route names one.
+fn prefix_of(route: &str) -> String {
+    let kinds = ["unicast", "blackhole", "unreachable", "prohibit"];
+    let mut words = route
+        .split_whitespace()
+        .filter(|word| !kinds.contains(word));
+    let prefix = words.next().unwrap_or_default();
+    match words.skip_while(|word| *word != "table").nth(1) {
+        Some(table) => format!("{prefix} table {table}"),
+        None => prefix.to_string(),
+    }
+}
+
 /// Deletes routes and adds them again, periodically. Missed intervals are skipped; the achieved rate is printed.
 fn churn(
     router: &mut Conversation,
@@ -277,25 +304,10 @@ fn churn(
 ) -> Result<(), Failure> {
     let wrong = |e: &str| Failure::Input(format!("{}: {e}", file.display()));
     let text = std::str::from_utf8(text).map_err(|_| wrong("the file is not UTF-8 text"))?;
-    let of_route = |line: &str| !line.starts_with(char::is_whitespace) && !line.starts_with('#');
-    let routes: Vec<&str> = text
-        .lines()
-        .filter(|line| of_route(line) && !line.trim().is_empty())
-        .collect();
+    let routes = routes_of(text);
     if routes.is_empty() {
         return Err(wrong("the file contains no route"));
     }
-    let kinds = ["unicast", "blackhole", "unreachable", "prohibit"];
-    let prefix = |route: &str| {
-        let mut words = route
-            .split_whitespace()
-            .filter(|word| !kinds.contains(word));
-        let prefix = words.next().unwrap_or_default();
-        match words.skip_while(|word| *word != "table").nth(1) {
-            Some(table) => format!("{prefix} table {table}"),
-            None => prefix.to_string(),
-        }
-    };
     let mut ask = |request: Request| {
         let line = router.ask(&request, &[])?;
         let answer: Answer = router.read(&line)?;
@@ -311,7 +323,7 @@ fn churn(
         let Some(some) = rounds.next() else { break };
         let at = Instant::now();
         ask(Request::Remove {
-            prefixes: some.iter().map(|route| prefix(route)).collect(),
+            prefixes: some.iter().map(|route| prefix_of(route)).collect(),
         })?;
         ask(Request::Add {
             routes: some.iter().map(ToString::to_string).collect(),

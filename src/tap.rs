@@ -32,7 +32,7 @@ pub struct Arguments {
     /// Interfaces of the device to watch, one or two; not with --port
     #[arg(value_name = "INTERFACE", required_unless_present = "port", conflicts_with = "port", num_args = 1..=2)]
     interfaces: Vec<String>,
-    /// Stand in line: the generator's port and the device's of side A, then those of side B
+    /// Tap in line between these ports: the generator's and the device's of side A, then those of side B
     #[arg(long, value_name = "SPEC")]
     port: Vec<String>,
     /// CPU to relay on; with --port
@@ -59,7 +59,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// 2 million packets per second.
 const RING: f64 = 4e5;
 
-/// The number of CPUs that generator, device and in-line tap need to have one each.
+/// The number of CPUs for a measurement with an in-line tap: generator, device and tap need one CPU each.
 const CPUS_IN_LINE: usize = 3;
 
 /// Names of the two sides of a device behind an in-line tap.

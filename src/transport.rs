@@ -15,7 +15,7 @@ use taut_transport::{Coding, Master, Settings};
 const REPAIRED: usize = 8;
 /// Default number of parity packets per message.
 const PARITIES: f64 = 0.25;
-/// The largest number of messages that share a parity.
+/// The largest number of messages that share one parity packet.
 const MOST_WITH_PARITY: f64 = 16.0;
 /// The default target delay.
 const TARGET: Duration = Duration::from_millis(10);
@@ -48,7 +48,7 @@ pub struct TransportOptions {
     /// With deadline: time in one direction after which a message counts as lost (default: 10ms)
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
     target: Option<Duration>,
-    /// With deadline: a message is delivered when no more than this is left of its time (default: the target)
+    /// With deadline: how long before its deadline a message may be delivered (default: as --target, so at once)
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
     window: Option<Duration>,
     /// With deadline: repair packets sent in advance, off, auto (by the loss ratio) or a number per message; with
@@ -64,7 +64,7 @@ pub struct TransportOptions {
 }
 
 impl TransportOptions {
-    /// Returns the same options as words, for processes that use them too.
+    /// Returns the options as command-line words, for processes that take these options too.
     pub fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         let mut add = |name: &str, value: Option<String>| {

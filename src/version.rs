@@ -20,7 +20,7 @@ pub fn long() -> String {
     } else {
         "dynamically, with the libraries of this system"
     };
-    // The choice of key does not matter.
+    // Any key will do: only the name of the selected instructions is printed.
     let cipher = CounterMode::new(&[0; 16]);
     format!(
         "{}\ncommit           {}\ndpdk             {dpdk}\nxdp              {xdp}\nlinked           {linked}\n\

@@ -385,7 +385,8 @@ fn an_inspection_allocates_nothing_for_packets() {
     let rules = folder.path().join("rules");
     let seen = "alert udp any any -> any 53 (msg:\"seen\"; sid:1;)\n";
     std::fs::write(&rules, taut_inspect::sample::rules() + seen).unwrap();
-    // Alerts are raised faster than they are written. The test changes segments without correcting their checksums.
+    // Alerts are raised faster than they are written. Checksums are ignored, as the test changes segments without
+    // correcting their checksums.
     let settings = format!(
         "rules = [\"{}\"]\nevents = \"{1}/eve.json\"\nalerts = \"{1}/alerts.pcapng\"\nalerts_size = \"64 kB\"\n\
          max_time = \"1s\"\ninner = true\nchecksums = \"ignore\"\n",
@@ -441,7 +442,7 @@ fn an_inspection_allocates_nothing_for_packets() {
             }
         }
     };
-    // Expressions allocate their memory at the first use.
+    // Regular expressions of rules allocate their memory at the first use.
     pass(100);
     counted.set(0);
     pass(10_000);

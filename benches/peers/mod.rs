@@ -8,7 +8,7 @@ use taut_host::{CorePlan, DeviceProcess};
 use taut_port::{Batch, PortSpec, Resources};
 use taut_sys::Clock;
 
-/// The memif role of the device; the generator has the other.
+/// The memif role of the device; the generator has the opposite role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Client,

@@ -20,18 +20,7 @@ mod dpdk {
             // A static program loads no libraries, so the C side cannot be loaded either.
             return;
         }
-        for name in ["CC", "PKG_CONFIG", "PKG_CONFIG_PATH", "PKG_CONFIG_LIBDIR"] {
-            println!("cargo:rerun-if-env-changed={name}");
-        }
-        // Installing or removing packages changes these folders.
-        for folder in pkg_config(&["--variable", "pc_path", "pkg-config"])
-            .iter()
-            .flat_map(|words| words.iter())
-            .flat_map(|path| path.split(':'))
-            .filter(|folder| Path::new(folder).is_dir())
-        {
-            println!("cargo:rerun-if-changed={folder}");
-        }
+        watch_packages();
         let (Some(include), Some(link)) = (
             pkg_config(&["--cflags", PACKAGE]),
             pkg_config(&["--libs", PACKAGE]),
@@ -40,25 +29,7 @@ mod dpdk {
         };
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/dpdk/shim.c");
         println!("cargo:rerun-if-changed={}", source.display());
-        let library =
-            PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("libtaut_dpdk.so");
-        let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
-        let mut command = Command::new(compiler);
-        command
-            .args([
-                "-std=gnu11",
-                "-O3",
-                // This pass merges two stores with instructions that cost more (2 % per packet).
-                "-fno-tree-slp-vectorize",
-                "-fPIC",
-                "-shared",
-                "-fvisibility=hidden",
-            ])
-            .args(["-Wall", "-Wextra", "-o"])
-            .arg(library)
-            .arg(source)
-            .args(include)
-            .args(link);
+        let mut command = compiler(&source, include, link);
         match command.output() {
             Ok(output) if output.status.success() => {
                 println!("cargo:rustc-cfg=dpdk");
@@ -79,6 +50,46 @@ mod dpdk {
                 println!("cargo:warning=building without DPDK ports: {command:?}: {error}")
             }
         }
+    }
+
+    /// Asks Cargo to build again when the compiler or the installed packages may have changed.
+    fn watch_packages() {
+        for name in ["CC", "PKG_CONFIG", "PKG_CONFIG_PATH", "PKG_CONFIG_LIBDIR"] {
+            println!("cargo:rerun-if-env-changed={name}");
+        }
+        // Installing or removing packages changes these folders.
+        for folder in pkg_config(&["--variable", "pc_path", "pkg-config"])
+            .iter()
+            .flat_map(|words| words.iter())
+            .flat_map(|path| path.split(':'))
+            .filter(|folder| Path::new(folder).is_dir())
+        {
+            println!("cargo:rerun-if-changed={folder}");
+        }
+    }
+
+    /// Returns the command that compiles the C side.
+    fn compiler(source: &Path, include: Vec<String>, link: Vec<String>) -> Command {
+        let library =
+            PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("libtaut_dpdk.so");
+        let program = env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let mut command = Command::new(program);
+        command
+            .args([
+                "-std=gnu11",
+                "-O3",
+                // This pass merges two stores with instructions that cost more (2 % per packet).
+                "-fno-tree-slp-vectorize",
+                "-fPIC",
+                "-shared",
+                "-fvisibility=hidden",
+            ])
+            .args(["-Wall", "-Wextra", "-o"])
+            .arg(library)
+            .arg(source)
+            .args(include)
+            .args(link);
+        command
     }
 
     /// Returns the words of pkg-config's output; None if it does not know the package.

@@ -12,7 +12,7 @@ mod xdp {
     use std::path::{Path, PathBuf};
     use std::process::{Command, exit};
 
-    /// The programs, each of which becomes an object file of its name.
+    /// The names of the programs: `NAME.bpf.c` is compiled to the object file `NAME.bpf.o`.
     const PROGRAMS: [&str; 8] = [
         "xdp_to_socket",
         "xdp_forward",

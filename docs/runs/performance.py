@@ -5,8 +5,8 @@
     docs/runs/performance.py --check    exits with 1 if the page differs from what would be written
 
 Keys of a run: title, date, commit, machine, command, taut, state, notes; [[figure]] with what, value, unit, low, high,
-interval, n, wanted, notes, and headline = true for the one to three figures that the page shows; [[table]] with title,
-columns and rows.
+interval, n, wanted, notes, and headline = true for the one to three figures that decide (the page shows the first);
+[[table]] with title, columns and rows.
 """
 import sys
 import tomllib
@@ -20,8 +20,8 @@ FIGURE_KEYS = {"what", "value", "unit", "low", "high", "interval", "n", "wanted"
 
 HEAD = """# Performance
 
-Made by `docs/runs/performance.py` from [the measured runs](runs/measured); edit those. A row has the figures that decide,
-with interval and number of repetitions (n), and the first command; the linked file has all figures, notes and commands.
+Made by `docs/runs/performance.py` from [the measured runs](runs/measured); edit those. A row has the first of the figures
+that decide, with interval and number of repetitions (n), and the first command; the linked file has the rest, with notes.
 What was published, compared with what is measured here, claim by claim: [Replication](replication.md).
 
 {machines}
@@ -84,7 +84,7 @@ def describe(figure):
 
 def describe_run(name, run):
     """Returns the row of a run."""
-    decisive = "; ".join(describe(figure) for figure in run["figure"] if figure.get("headline"))
+    decisive = next(describe(figure) for figure in run["figure"] if figure.get("headline"))
     commands = [run["command"]] if isinstance(run["command"], str) else run["command"]
     command = f"`{commands[0]}`" + (f" and {len(commands) - 1} more" if len(commands) > 1 else "")
     title = f"[{run['title']}](runs/measured/{name}.toml)"
@@ -100,7 +100,7 @@ def page():
     by_title = sorted(read_runs(machines).items(), key=lambda it: it[1]["title"])
     newest_first = sorted(by_title, key=lambda it: it[1]["date"], reverse=True)
     lines = [HEAD.format(machines="\n".join(table)), "## Runs", ""]
-    lines += [row("Date", "Run", "Figures that decide", "Machine", "Commit", "Command"), "|---|---|---|---|---|---|"]
+    lines += [row("Date", "Run", "First figure that decides", "Machine", "Commit", "Command"), "|---|---|---|---|---|---|"]
     lines += [describe_run(name, run) for name, run in newest_first]
     return "\n".join(lines) + "\n"
 

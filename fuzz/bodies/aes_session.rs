@@ -16,7 +16,7 @@ const RECORDED: usize = 48;
 const MOST_OPERATIONS: usize = 32;
 /// The idle time during which a session is still stored, ms.
 const KEPT_MS: u64 = 1000;
-/// The tolerated clock difference, ms, and the actual one.
+/// The tolerated clock difference, ms; [`AHEAD_MS`] has the actual difference of each sender's clock, ms.
 const CLOCK_ERROR_MS: u64 = 100;
 const AHEAD_MS: [i64; SENDERS] = [0, 60, -80];
 /// The number of bytes by which a datagram grows, and the offset of its payload.
@@ -38,7 +38,7 @@ struct World {
     key: PathBuf,
     pool: PoolHandle,
     receiver: Box<dyn Function>,
-    /// Packets counted by the receiver's predecessors, and packets accepted by all receivers.
+    /// Number of packets that earlier receivers counted; `passed` is the number of packets that all receivers accepted.
     counted: u64,
     passed: u64,
     begun_ms: u64,
@@ -221,7 +221,7 @@ fn operate(world: &mut World, operation: u8, argument: usize) {
             world.senders[sender] = function;
         }
         12 if !world.recorded.is_empty() => {
-            // A flood of non-existent sessions arrives in time.
+            // A flood of packets arrives that belong to sessions that no sender has, with timestamps that are in time.
             let (frame, _) = world.recorded[argument % world.recorded.len()].clone();
             for number in 0..argument as u64 % 8 {
                 let mut frame = frame.clone();
@@ -231,7 +231,7 @@ fn operate(world: &mut World, operation: u8, argument: usize) {
                 assert!(!world.arrive(&frame), "made up");
             }
         }
-        // Creating a function takes longer than all else here.
+        // Only every fourth such operation restarts a sender: creating a function takes longer than all else here.
         13 if argument.is_multiple_of(4) => {
             world.senders[sender] = made(&world.key, "b");
             world.heard_ms[sender] = 0;

@@ -19,7 +19,7 @@ const MOST_FRAMES: usize = 32;
 const RUNT: usize = 20;
 /// Number of ports of each chain.
 const PORTS: usize = 4;
-/// Number of slots in each ring of a lane.
+/// Number of slots in each ring of a lane, the pair of rings between two threads.
 const SLOTS: u32 = 32;
 
 /// Functions and their settings; `{folder}` stands for the folder with their files. `plugin` is excluded: its library
@@ -143,7 +143,7 @@ struct All {
     stages: [Vec<Stage>; 2],
     templates: Vec<Vec<u8>>,
     pool: PoolHandle,
-    /// Both sides of a lane; received frames are in a ring, as from a memif peer.
+    /// Both endpoints of a lane (a pair of rings). Received frames stay in its rings, as those of a memif peer do.
     lane: (Lane, Lane),
     now_ticks: u64,
 }
@@ -194,8 +194,8 @@ impl All {
         frame
     }
 
-    /// Passes a frame, alone or with copies of it, through a chain, and the packets that functions punt through their
-    /// handlers.
+    /// Passes a frame through a chain, alone or with copies. Passes the packets that functions punt through the
+    /// handlers of these functions.
     fn pass(
         &mut self,
         (first, second): (usize, Option<usize>),
@@ -259,7 +259,8 @@ impl All {
         }
     }
 
-    /// Makes a packet of these bytes: in a ring without headroom and tailroom, with headroom only, or with both.
+    /// Makes a packet of these bytes. The last two bits of `memory` select where it lies: in the pool, with tailroom or
+    /// with headroom only, or in a ring, with or without headroom.
     fn packet(&mut self, frame: &[u8], memory: u8) -> Packet {
         let len = frame.len() as u16;
         let mut packet = match memory % 4 {

@@ -532,7 +532,7 @@ impl Passing {
                     own.take(count).to_vec()
                 }
             };
-            // Change the tunnel, or damage the frame.
+            // Some frames get another tunnel, others are damaged.
             if let Some(last) = frame.get_mut(49).filter(|_| kind < 4) {
                 *last = own.below(8);
             }

@@ -186,7 +186,7 @@ impl World {
         Some(after.to_vec())
     }
 
-    /// Reports whether a mapping certainly exists. If false, the mapping may still exist.
+    /// Returns true if a mapping certainly exists, and false if it may have expired.
     fn is_surely_live(&self, it: &Seen) -> bool {
         let age = self.now - it.kept;
         age < self.second * if it.protocol == TCP { 18 } else { 9 } / 10
@@ -227,7 +227,8 @@ impl World {
     /// Passes a truncated frame, or one with a changed byte.
     fn damaged(&mut self, frame: &mut Vec<u8>, to_port: usize, at: u8, value: u8) {
         let at = 12 + usize::from(at) % (frame.len() - 12);
-        // A wrong header length moves the ports, which this check does not follow.
+        // The byte at 14 is not changed, and the frame is truncated instead: a wrong header length would move the
+        // ports, which this check does not follow.
         if at == 14 {
             frame.truncate(usize::from(value) % frame.len());
             assert!(self.pass(frame, to_port).is_none());
@@ -352,7 +353,8 @@ fn packet(
             16
         }
         _ => {
-            // An ICMP echo has a single identifier, which is the one of the endpoint that is not the outside peer.
+            // An ICMP echo has one identifier instead of two ports. It belongs to the inside or translated endpoint,
+            // not to the outside peer, whose address begins with 198.
             let identifier = if from.0[0] == 198 { to.1 } else { from.1 };
             let kind = if from.0[0] == 198 { 0 } else { 8 };
             transport.extend([kind, 0, 0, 0]);
@@ -369,7 +371,7 @@ fn packet(
         pseudo(&frame[14..34], transport.len())
     };
     let checksum = match pseudo.combine(Sum::of(&transport)).checksum() {
-        // The value 0 means that there is no checksum.
+        // A UDP checksum of 0 means that there is no checksum, so a sum of 0 is sent as 0xffff.
         0 if protocol == UDP => 0xffff,
         it => it,
     };

@@ -49,7 +49,7 @@ value = "median('measure.time_ns', size=20) / median('measure.time_ns', size=10)
 holds = "value > 1"
 "#;
 
-/// Returns the files of small complete results by name. [`write`] adds the index and the state.
+/// Returns the files of small complete results, by name, without the index and the state, which [`write`] adds.
 pub fn files() -> BTreeMap<String, Vec<u8>> {
     let mut latency = LatencyHistogram::new();
     latency.record_many(1000, 5);
@@ -288,7 +288,7 @@ fn change(
             let file = files.get_mut(&name)?;
             *file = text(file).replace("1001.5", &number).into_bytes();
         }
-        // Add a file of any name.
+        // Add a file with an arbitrary name.
         3 => {
             let more = text(from.piece()?);
             if Path::new(&more)
@@ -298,7 +298,7 @@ fn change(
                 files.insert(more, from.piece()?.to_vec());
             }
         }
-        // Add a link of any name to any place in the folder beside it.
+        // Replace the file by a link to a file in the folder next to the results.
         4 => links.push((name, "../outside/file".to_owned())),
         _ => {
             files.remove(&name);
@@ -340,17 +340,17 @@ pub fn archive(bytes: &[u8]) {
             _ => 3,
         };
         let what: PathBuf = match first % 4 {
-            // Any bytes are an archive.
+            // Use arbitrary bytes as an archive.
             0 => {
                 let _ = fs::write(&archive, [&[0x1f, 0x8b], from.0].concat());
                 archive.clone()
             }
-            // Any bytes are a tar stream.
+            // Use arbitrary bytes as a tar stream.
             1 => {
                 let _ = fs::write(&archive, stored(from.0));
                 archive.clone()
             }
-            // Small results are changed.
+            // Change the small results.
             kind => {
                 let (mut files, mut links) = (small.clone(), Vec::new());
                 while change(&mut files, &mut links, &mut from).is_some() {}

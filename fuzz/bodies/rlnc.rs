@@ -13,7 +13,7 @@ const MOST_OPERATIONS: usize = 96;
 const PAYLOAD: usize = 42;
 /// Number of packets for which a decoder has memory: more than it buffers for reordering.
 const SLOTS: u32 = 128;
-/// The number of consecutive coded packets that may be lost while the next one still counts as near.
+/// The number of consecutive coded packets whose loss still leaves the position of the next packet known.
 const NEAR: usize = 10;
 
 const CODES: [&str; 2] = [

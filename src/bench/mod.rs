@@ -75,7 +75,8 @@ struct InTurns {
     /// Shortened, to check that it works
     #[arg(long)]
     quick: bool,
-    /// Measure only the one with this id; an unknown id lists them; may be repeated (default: all that are possible)
+    /// Measure only the entry with this id; an unknown id lists all ids; may be repeated (default: all that are
+    /// possible)
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
     /// Length of each trial in seconds (default: io 0.1, switch 0.1, costs 0.9, generator 1; shorter with --quick)

@@ -402,13 +402,9 @@ fn pps(rate: Rate, sizes: &[Sizes], name: &str) -> Result<f64, Failure> {
     }
 }
 
-fn measure(
-    common: &Common,
-    mut settings: Settings,
-    rate: Option<Rate>,
-    device_log: Option<&Path>,
-) -> Result<(), Failure> {
-    let measures = |of: &[Part]| settings.parts.iter().any(|part| of.contains(part));
+/// Checks that the command measures the metrics that the options `--max-p99` and `--min-throughput` limit.
+fn check_limits(common: &Common, parts: &[Part]) -> Result<(), Failure> {
+    let measures = |of: &[Part]| parts.iter().any(|part| of.contains(part));
     for (name, is_set, is_measured) in [
         (
             "--max-p99",
@@ -427,10 +423,11 @@ fn measure(
             )));
         }
     }
-    if let Some(path) = device_log {
-        LoggedInterruptions::read(path)?;
-    }
-    let device = common.target.device_under_test()?;
+    Ok(())
+}
+
+/// Returns the frame sizes from the options, or else the default sizes of the mode.
+fn sizes(common: &Common, settings: &Settings) -> Result<Vec<Sizes>, Failure> {
     let sizes = if common.size.is_empty() {
         let mut usual = Lengths::of(settings.mode).sizes;
         // By default a soak runs with one frame size, as it runs at one rate.
@@ -445,12 +442,12 @@ fn measure(
             return Err(Failure::Input(format!("--size {size} is given twice")));
         }
     }
-    let limit = |rate: Option<Rate>, name| rate.map(|r| pps(r, &sizes, name)).transpose();
-    settings.rate_pps = limit(rate, "--rate")?;
-    settings.max_rate_pps = limit(common.max_rate, "--max-rate")?;
-    settings.limits.min_throughput_pps = limit(common.min_throughput, "--min-throughput")?;
-    let fields = common
-        .set
+    Ok(sizes)
+}
+
+/// Splits the given `FIELD=VALUES` into names and values.
+fn fields(given: &[String]) -> Result<Vec<(String, String)>, Failure> {
+    given
         .iter()
         .map(|set| {
             let pair = set
@@ -462,7 +459,26 @@ fn measure(
                 ))
             })
         })
-        .collect::<Result<Vec<_>, _>>()?;
+        .collect()
+}
+
+fn measure(
+    common: &Common,
+    mut settings: Settings,
+    rate: Option<Rate>,
+    device_log: Option<&Path>,
+) -> Result<(), Failure> {
+    check_limits(common, &settings.parts)?;
+    if let Some(path) = device_log {
+        LoggedInterruptions::read(path)?;
+    }
+    let device = common.target.device_under_test()?;
+    let sizes = sizes(common, &settings)?;
+    let limit = |rate: Option<Rate>, name| rate.map(|r| pps(r, &sizes, name)).transpose();
+    settings.rate_pps = limit(rate, "--rate")?;
+    settings.max_rate_pps = limit(common.max_rate, "--max-rate")?;
+    settings.limits.min_throughput_pps = limit(common.min_throughput, "--min-throughput")?;
+    let fields = fields(&common.set)?;
     let _alone = Alone::claim()?;
     let stop = exit::stop_flag()?;
     let program = exit::own_program()?;

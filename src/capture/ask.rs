@@ -7,7 +7,7 @@ use crate::terminal::{print, quantity};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use taut_capture::capture::{Found, Status};
+use taut_capture::capture::{Found, Status, TriggerStatus};
 use taut_capture::dump::{Dumped, time_in_words};
 use taut_capture::flows::By;
 use taut_functions::record::{Answer, Request};
@@ -97,18 +97,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
             };
             query(&wanted, &write, disk.as_deref(), &asked)
         }
-        Command::List { asked } => {
-            let status = Asking::meant(&asked)?.status()?;
-            if asked.json {
-                let all: Vec<_> = status.dumps.iter().chain(&status.dumping).collect();
-                print::line(serde_json::json!({ "dumps": all }));
-                return Ok(());
-            }
-            for dump in status.dumps.iter().chain(&status.dumping) {
-                print::line(dumped(dump));
-            }
-            Ok(())
-        }
+        Command::List { asked } => list(&asked),
         Command::Status { asked } => {
             let (line, answer) = Asking::meant(&asked)?.ask(&Request::Status {})?;
             match (&answer.status, asked.json) {
@@ -117,19 +106,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
             }
             Ok(())
         }
-        Command::Flows { most, sort, asked } => {
-            let by = match sort {
-                Sort::Bytes => By::Bytes,
-                Sort::Packets => By::Packets,
-            };
-            let request = Request::Flows { most, by };
-            let (line, answer) = Asking::meant(&asked)?.ask(&request)?;
-            match (&answer.flows, asked.json) {
-                (Some(found), false) => flows::show(found),
-                _ => print::line(line),
-            }
-            Ok(())
-        }
+        Command::Flows { most, sort, asked } => list_flows(most, sort, &asked),
         Command::Trigger { name, cause, asked } => {
             let request = Request::Trigger { name, cause };
             let (line, _) = Asking::meant(&asked)?.ask(&request)?;
@@ -149,22 +126,50 @@ pub fn run(command: Command) -> Result<(), Failure> {
             }
             Ok(())
         }
-        Command::Stop { asked } => {
-            let asking = Asking::meant(&asked)?;
-            let status = asking.status()?;
-            let process = i32::try_from(status.process)
-                .ok()
-                .and_then(rustix::process::Pid::from_raw);
-            let Some(process) = process else {
-                return Err(Failure::Missing(
-                    "the capture reports no valid process ID".to_string(),
-                ));
-            };
-            rustix::process::kill_process(process, rustix::process::Signal::INT).map_err(|e| {
-                Failure::Missing(format!("cannot stop process {}: {e}", status.process))
-            })
-        }
+        Command::Stop { asked } => stop(&asked),
     }
+}
+
+fn list(asked: &Asked) -> Result<(), Failure> {
+    let status = Asking::meant(asked)?.status()?;
+    if asked.json {
+        let all: Vec<_> = status.dumps.iter().chain(&status.dumping).collect();
+        print::line(serde_json::json!({ "dumps": all }));
+        return Ok(());
+    }
+    for dump in status.dumps.iter().chain(&status.dumping) {
+        print::line(dumped(dump));
+    }
+    Ok(())
+}
+
+fn list_flows(most: usize, sort: Sort, asked: &Asked) -> Result<(), Failure> {
+    let by = match sort {
+        Sort::Bytes => By::Bytes,
+        Sort::Packets => By::Packets,
+    };
+    let request = Request::Flows { most, by };
+    let (line, answer) = Asking::meant(asked)?.ask(&request)?;
+    match (&answer.flows, asked.json) {
+        (Some(found), false) => flows::show(found),
+        _ => print::line(line),
+    }
+    Ok(())
+}
+
+fn stop(asked: &Asked) -> Result<(), Failure> {
+    let asking = Asking::meant(asked)?;
+    let status = asking.status()?;
+    let process = i32::try_from(status.process)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
+    let Some(process) = process else {
+        return Err(Failure::Missing(
+            "the capture reports no valid process ID".to_string(),
+        ));
+    };
+    rustix::process::kill_process(process, rustix::process::Signal::INT)
+        .map_err(|e| Failure::Missing(format!("cannot stop process {}: {e}", status.process)))
 }
 
 /// The selection of packets to extract.
@@ -336,8 +341,25 @@ fn show(status: &Status) {
         ["packets", "count", "on the wire"],
         counted.into_iter().chain(not_looked_at),
     );
-    if !status.triggers.is_empty() {
-        let rows = status.triggers.iter().map(|it| {
+    show_triggers(&status.triggers);
+    show_analysers(status);
+    if let Some(after) = &status.looked_after {
+        let us = |ns: u64| ns as f64 / 1e3;
+        print::line(format!(
+            "triggers evaluated after {:.1} us (median), {:.1} us (99 %), {:.1} us (max)",
+            us(after.p50_ns),
+            us(after.p99_ns),
+            us(after.most_ns)
+        ));
+    }
+    for trouble in &status.trouble {
+        print::line(trouble);
+    }
+}
+
+fn show_triggers(triggers: &[TriggerStatus]) {
+    if !triggers.is_empty() {
+        let rows = triggers.iter().map(|it| {
             [
                 it.name.clone(),
                 it.fired.to_string(),
@@ -359,6 +381,9 @@ fn show(status: &Status) {
             rows,
         );
     }
+}
+
+fn show_analysers(status: &Status) {
     if !status.analysers.is_empty() {
         let rows = status.analysers.iter().map(|it| {
             [
@@ -391,17 +416,5 @@ fn show(status: &Status) {
         if !said.is_empty() {
             print::line(format!("{}: {}", it.name, said.join(", ")));
         }
-    }
-    if let Some(after) = &status.looked_after {
-        let us = |ns: u64| ns as f64 / 1e3;
-        print::line(format!(
-            "triggers evaluated after {:.1} us (median), {:.1} us (99 %), {:.1} us (max)",
-            us(after.p50_ns),
-            us(after.p99_ns),
-            us(after.most_ns)
-        ));
-    }
-    for trouble in &status.trouble {
-        print::line(trouble);
     }
 }

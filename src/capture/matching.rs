@@ -49,8 +49,8 @@ pub struct Arguments {
     /// Time from the first place to the second after which a packet counts as lost, in each direction
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time, default_value = "1s")]
     within: Duration,
-    /// Parts that the device rewrites: addresses (and checksums), ports (and checksums), or checksums of layer 4 alone; may
-    /// be repeated (default: none)
+    /// Parts that the device rewrites: addresses (and checksums), ports (and checksums), or checksums of layer 4 alone;
+    /// may be repeated (default: none)
     #[arg(long, value_name = "FIELDS", value_enum)]
     ignore: Vec<Field>,
     /// Bytes after the IP header, or after Ethernet header and tags, that identify a packet; both captures must have

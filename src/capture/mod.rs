@@ -75,10 +75,10 @@ struct Capture {
     /// Analyser: a Lua script that sees packets, remembers numbers per flow and fires triggers; may be repeated
     #[arg(long, value_name = "FILE")]
     analyse: Vec<PathBuf>,
-    /// Time before a trigger fires whose packets are written (default: 5s)
+    /// Write the packets that arrived up to this time before a trigger fires (default: 5s)
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     before: Option<Duration>,
-    /// Time after a trigger fires whose packets are written (default: 1s)
+    /// Write the packets that arrive up to this time after a trigger fires (default: 1s)
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     after: Option<Duration>,
     /// Maximum bytes of each flow that a trigger writes, such as 1M (default: all)

@@ -40,7 +40,7 @@ pub fn serve(address: Option<&str>, watched: &Arc<Watched>) -> Result<Option<Ser
     Ok(Some(server))
 }
 
-/// The source of the page's data.
+/// The source of the page's data, and the receiver of its trigger requests.
 trait Shows {
     /// Returns the state as JSON.
     fn state(&self) -> Result<String, Failure>;

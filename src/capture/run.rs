@@ -21,7 +21,7 @@ use taut_sys::Clock;
 
 /// The interval at which the stop flag is checked.
 const LOOK: Duration = Duration::from_millis(20);
-/// The time in which an ending chain must report its end.
+/// The timeout for the worker to report that it has ended.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub fn run(capture: &Capture) -> Result<(), Failure> {
@@ -139,8 +139,8 @@ impl Run<'_> {
         }
     }
 
-    /// Returns true if the worker ends by itself, which it does at the end of captured files. Its function replies to
-    /// no request after that.
+    /// Waits for at most [`PATIENCE`], and returns true if the worker has ended by itself, as it does at the end of
+    /// captured files. After its end, the function replies to no request.
     fn has_ended(&self) -> bool {
         let asked = Instant::now();
         while !self.ended.load(Ordering::Acquire) && asked.elapsed() < PATIENCE {
@@ -338,6 +338,25 @@ fn own_socket() -> Result<PathBuf, Failure> {
 
 /// Builds a chain of one function, which stores packets and forwards none.
 fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure> {
+    let ports = ports(capture)?;
+    let function = Stage {
+        name: "record".to_string(),
+        place: None,
+        settings: settings(capture, control, &ports)?,
+        catalog: FUNCTIONS,
+    };
+    let mut chain = Chain::new(ports, vec![function]);
+    if let Some(wait) = &capture.wait {
+        chain.wait = *wait;
+    }
+    chain.core = capture.core;
+    chain.workers = capture.workers.unwrap_or(1);
+    choose_cores(&mut chain)?;
+    chain.check().map_err(Failure::Input)?;
+    Ok(chain)
+}
+
+fn ports(capture: &Capture) -> Result<Vec<PortSpec>, Failure> {
     let mut ports = Vec::new();
     for interface in &capture.interfaces {
         let stamps = match capture.stamps {
@@ -355,6 +374,15 @@ fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure>
         let text = "no capture source: give interfaces, or ports with --port".to_string();
         return Err(Failure::Input(text));
     }
+    Ok(ports)
+}
+
+/// Returns the settings of the function that stores the packets of `ports`.
+fn settings(
+    capture: &Capture,
+    control: &std::path::Path,
+    ports: &[PortSpec],
+) -> Result<toml::Table, Failure> {
     let names = ports.iter().map(|it| it.text().to_string().into());
     let mut table = toml::Table::new();
     table.insert(
@@ -363,8 +391,6 @@ fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure>
     );
     table.insert("drop".to_string(), true.into());
     table.insert("control".to_string(), text(control)?);
-    let size = |size: &Size| toml::Value::Integer(i64::try_from(size.bytes).unwrap_or(i64::MAX));
-    let time = |time: &Duration| toml::Value::String(format!("{}ns", time.as_nanos()));
     let path = |path: &PathBuf| text(path);
     let mut put = |key: &str, value: Option<toml::Value>| {
         if let Some(value) = value {
@@ -382,6 +408,26 @@ fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure>
     put("disk_size", capture.disk_size.as_ref().map(size));
     put("zstd", capture.zstd.then_some(true.into()));
     put("flows", capture.flows.map(|it| i64::from(it).into()));
+    let triggers = triggers(capture);
+    if !triggers.is_empty() {
+        put("trigger", Some(toml::Value::Array(triggers)));
+    }
+    let analysers = analysers(capture)?;
+    if !analysers.is_empty() {
+        put("analyser", Some(toml::Value::Array(analysers)));
+    }
+    Ok(table)
+}
+
+fn size(size: &Size) -> toml::Value {
+    toml::Value::Integer(i64::try_from(size.bytes).unwrap_or(i64::MAX))
+}
+
+fn time(time: &Duration) -> toml::Value {
+    toml::Value::String(format!("{}ns", time.as_nanos()))
+}
+
+fn triggers(capture: &Capture) -> Vec<toml::Value> {
     let mut triggers = Vec::new();
     let cutoff = capture.cutoff.as_ref().map(size);
     let mut trigger = |name: &str, keys: &[(&str, toml::Value)]| {
@@ -410,32 +456,15 @@ fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure>
             expression => trigger(name, &[("when", expression.into())]),
         }
     }
-    if !triggers.is_empty() {
-        put("trigger", Some(toml::Value::Array(triggers)));
-    }
+    triggers
+}
+
+fn analysers(capture: &Capture) -> Result<Vec<toml::Value>, Failure> {
     let analysers = capture.analyse.iter().map(|it| {
         let file = ("file".to_string(), text(it)?);
         Ok(toml::Value::Table(toml::Table::from_iter([file])))
     });
-    let analysers = analysers.collect::<Result<Vec<_>, Failure>>()?;
-    if !analysers.is_empty() {
-        put("analyser", Some(toml::Value::Array(analysers)));
-    }
-    let function = Stage {
-        name: "record".to_string(),
-        place: None,
-        settings: table,
-        catalog: FUNCTIONS,
-    };
-    let mut chain = Chain::new(ports, vec![function]);
-    if let Some(wait) = &capture.wait {
-        chain.wait = *wait;
-    }
-    chain.core = capture.core;
-    chain.workers = capture.workers.unwrap_or(1);
-    choose_cores(&mut chain)?;
-    chain.check().map_err(Failure::Input)?;
-    Ok(chain)
+    analysers.collect()
 }
 
 fn text(path: &std::path::Path) -> Result<toml::Value, Failure> {

@@ -77,6 +77,37 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn show(plan: &Estimate, settings: &Settings) {
+    print::line(format!(
+        "measured cycles per packet for both directions, with intervals ({:.0} % or more):",
+        (100.0 * coverage(plan)).floor()
+    ));
+    print_table(&functions(plan, settings));
+    for trip in &plan.round_trips {
+        show_round_trip(trip);
+    }
+    print::line("");
+    for rate in &plan.rates {
+        print::line(format!(
+            "highest rate at {} B: {} one way, {} with a reply to each packet (busiest core: {})",
+            rate.payload_bytes,
+            with_interval(&rate.one_way),
+            with_interval(&rate.both_ways),
+            rate.busiest
+        ));
+    }
+    if let (Some(budget_ns), Some(holds)) = (plan.budget_ns, plan.holds) {
+        let verdict = match holds {
+            Holds::Yes => "met",
+            Holds::Mostly => "met for most packets, but not for the slowest",
+            Holds::No => "cannot be met",
+        };
+        print::line(format!("budget {}: {verdict}", quantity::time(budget_ns)));
+    }
+    show_notes(plan, settings);
+}
+
+/// Returns the rows of the table of functions; the first row is the head.
+fn functions(plan: &Estimate, settings: &Settings) -> Vec<Vec<String>> {
     let mut rows = vec![vec![
         "function".to_string(),
         "class".into(),
@@ -109,52 +140,34 @@ fn show(plan: &Estimate, settings: &Settings) {
         row.push(function.placed.why.clone());
         rows.push(row);
     }
+    rows
+}
+
+fn show_round_trip(trip: &RoundTrip) {
     print::line(format!(
-        "measured cycles per packet for both directions, with intervals ({:.0} % or more):",
-        (100.0 * coverage(plan)).floor()
+        "\nround trip of {} B, without the end hosts: {}, longest {}",
+        trip.payload_bytes,
+        quantity::time(trip.typical_ns),
+        quantity::time(trip.longest_ns)
     ));
+    let rows: Vec<Vec<String>> = trip
+        .parts
+        .iter()
+        .map(|part| {
+            let longest = format!("longest {}", quantity::time(part.longest_ns));
+            let typical = quantity::time(part.typical_ns);
+            vec![
+                format!(" {}", part.what),
+                typical,
+                longest,
+                part.basis.name().into(),
+            ]
+        })
+        .collect();
     print_table(&rows);
-    for trip in &plan.round_trips {
-        print::line(format!(
-            "\nround trip of {} B, without the end hosts: {}, longest {}",
-            trip.payload_bytes,
-            quantity::time(trip.typical_ns),
-            quantity::time(trip.longest_ns)
-        ));
-        let rows: Vec<Vec<String>> = trip
-            .parts
-            .iter()
-            .map(|part| {
-                let longest = format!("longest {}", quantity::time(part.longest_ns));
-                let typical = quantity::time(part.typical_ns);
-                vec![
-                    format!(" {}", part.what),
-                    typical,
-                    longest,
-                    part.basis.name().into(),
-                ]
-            })
-            .collect();
-        print_table(&rows);
-    }
-    print::line("");
-    for rate in &plan.rates {
-        print::line(format!(
-            "highest rate at {} B: {} one way, {} with a reply to each packet (busiest core: {})",
-            rate.payload_bytes,
-            with_interval(&rate.one_way),
-            with_interval(&rate.both_ways),
-            rate.busiest
-        ));
-    }
-    if let (Some(budget_ns), Some(holds)) = (plan.budget_ns, plan.holds) {
-        let verdict = match holds {
-            Holds::Yes => "met",
-            Holds::Mostly => "met for most packets, but not for the slowest",
-            Holds::No => "cannot be met",
-        };
-        print::line(format!("budget {}: {verdict}", quantity::time(budget_ns)));
-    }
+}
+
+fn show_notes(plan: &Estimate, settings: &Settings) {
     let n = plan
         .functions
         .iter()
@@ -198,8 +211,8 @@ fn broken(plan: &Estimate, trip: &RoundTrip) -> String {
     )
 }
 
-/// Returns a lower bound of the joint coverage of the intervals of both directions. The probability that either
-/// interval misses its true value is at most the sum of both probabilities.
+/// Returns the lowest joint coverage of the intervals of both directions, over all functions and payload sizes. It is a
+/// lower bound: the probability that either interval misses its true value is at most the sum of both probabilities.
 fn coverage(plan: &Estimate) -> f64 {
     let missed = |both: &BothWays, of: fn(&Cost) -> Option<Measured>| -> f64 {
         let ways = [&both.forth, &both.back].into_iter().filter_map(of);
@@ -217,7 +230,8 @@ fn coverage(plan: &Estimate) -> f64 {
     (1.0 - missed).max(0.0)
 }
 
-/// Returns the lower limit, median and upper limit of the sum of both directions; `None` if no packet arrived.
+/// Returns the lower limit, median and upper limit of the sum of both directions. A direction without packets adds
+/// nothing; `None` if neither direction had packets.
 fn there_and_back(both: &BothWays, of: fn(&Cost) -> Option<Measured>) -> Option<[f64; 3]> {
     let found: Vec<Measured> = [&both.forth, &both.back]
         .into_iter()

@@ -73,14 +73,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     bar.clear();
     if arguments.json {
-        let text = serde_json::to_string(&serde_json::json!({
-            "plant": scenario.model.name(),
-            "controller": scenario.controller,
-            "station": scenario.station,
-            "link": scenario.link,
-            "found": all,
-        }));
-        print::line(text.map_err(|e| Failure::Missing(e.to_string()))?);
+        print_json(&scenario, &all)?;
     } else {
         for found in &all {
             show(found, &scenario.model.parts().units[0]);
@@ -92,6 +85,18 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             scenario.model.name()
         )));
     }
+    Ok(())
+}
+
+fn print_json(scenario: &Scenario, found: &[Found]) -> Result<(), Failure> {
+    let text = serde_json::to_string(&serde_json::json!({
+        "plant": scenario.model.name(),
+        "controller": scenario.controller,
+        "station": scenario.station,
+        "link": scenario.link,
+        "found": found,
+    }));
+    print::line(text.map_err(|e| Failure::Missing(e.to_string()))?);
     Ok(())
 }
 

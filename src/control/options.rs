@@ -88,7 +88,8 @@ impl LoopOptions {
                     .to_owned(),
             ));
         }
-        // The controller of the original NCSbench integrates from the position in which its robot lies.
+        // The robot must first lie and then be lifted, because the original NCSbench controller integrates the angle
+        // from the lying position.
         let lifted = over_sockets && self.protocol == Format::Ncsbench && model.name() == "robot";
         let mut station = station::Settings::for_period(model.period_ns());
         let faults = self.faults();
@@ -129,7 +130,7 @@ impl LoopOptions {
         }
     }
 
-    /// Returns the same options as words, for the processes of both sides.
+    /// Returns the options as command-line words, for the processes of both sides.
     pub fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         let mut add = |name: &str, value: String| {
@@ -206,7 +207,7 @@ impl LinkOptions {
         })
     }
 
-    /// Returns the name of the first option that was set.
+    /// Returns the name of the first of these options that the user set; `None` if none is set.
     pub fn given(&self) -> Option<&'static str> {
         [
             ("--delay", self.delay.is_some()),
@@ -221,7 +222,7 @@ impl LinkOptions {
     }
 }
 
-/// Converts a time to ns, at most an hour; an hour counts as never.
+/// Converts a time to ns; `None` becomes 0, and longer times are limited to an hour, which counts as never.
 pub fn within_an_hour(time: Option<Duration>) -> u64 {
     let ns = time.unwrap_or_default().as_nanos();
     u64::try_from(ns).unwrap_or(u64::MAX).min(3_600_000_000_000)

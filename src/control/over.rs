@@ -83,7 +83,7 @@ fn chain_of_medium(file: &Path) -> Result<Chain, ChainError> {
 const MESSAGE_BYTES: usize = 192;
 /// Delay above which a datagram is useless to any control loop, ns.
 const WORTHLESS_NS: u64 = 4_000_000_000;
-/// Maximum number of attempts of a side that gets no reply.
+/// Maximum number of attempts to reach the other side.
 const GREETINGS: u64 = 8;
 
 /// A robot and its controller over a medium in virtual time.
@@ -110,7 +110,7 @@ impl Virtual<'_> {
             )));
         };
         let mut found = Simulated::default();
-        // A side without a reply tries again, as processes do.
+        // Real processes also try again if their first messages get no reply.
         for attempt in 0..GREETINGS {
             let seed = self.seed.wrapping_add(attempt << 32);
             found = self.simulated(&mut medium_of(file, seed)?, seed)?;

@@ -1,7 +1,7 @@
 //! `taut control plant`: runs the plant of a control loop as a process.
 
 use super::live::{Live, TICK};
-use super::options::{LoopOptions, address};
+use super::options::{Loop, LoopOptions, address};
 use super::show;
 use crate::exit::{self, Failure};
 use crate::forward;
@@ -16,7 +16,7 @@ use taut_control::protocol::{COMMAND_PORT, MOST_BYTES, REPORT_PORT};
 use taut_control::{Kpis, Standing, plant};
 use taut_lab::control_loop::{ControlReport, write_report};
 use taut_results::refuse_results;
-use taut_traffic::control::{End, PlantSide};
+use taut_traffic::control::{End, PlantRun, PlantSide};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -77,21 +77,44 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         || json!({"event": "started", "address": at}),
         || format!("{} at {at}, controlled from {controller}", of.model.name()),
     ));
-    let stop = AtomicBool::new(false);
-    let seen = Mutex::new(Standing::default());
     let title = format!("{}, controlled from {controller}", of.model.name());
-    let mut live = arguments
+    let live = arguments
         .live
         .then(|| Live::open(&of, title, arguments.json));
+    let found = run_plant(arguments, &of, &mut side, live, signalled)?;
+    report.end = found.end;
+    report.missed = found.missed;
+    report.plant_datagrams = found.datagrams;
+    report.complaint = found.complaint.map(|it| it.to_string());
+    // The controller may use another clock, so one-way delays are not computed (`false`).
+    report.kpis = Kpis::of(&found.records, of.model.inputs(), false, found.fallen_ns);
+    if let Some(out) = &arguments.out {
+        report.write(out, &found.records)?;
+        write_report(out)?;
+    }
+    show::report(&report, arguments.json)?;
+    verdict(&report)
+}
+
+/// Runs the plant on a thread of its own until it ends or the user stops it.
+fn run_plant(
+    arguments: &Arguments,
+    of: &Loop,
+    side: &mut PlantSide,
+    mut live: Option<Live>,
+    signalled: &AtomicBool,
+) -> Result<PlantRun, Failure> {
+    let stop = AtomicBool::new(false);
+    let seen = Mutex::new(Standing::default());
     let (ended, open) =
         std::io::pipe().map_err(|e| Failure::Missing(format!("cannot make a pipe: {e}")))?;
-    let found = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let (stop, seen) = (&stop, &seen);
-        let side = &mut side;
         let body = plant::plant(&of.model, of.seed);
+        let (format, station) = (of.format, of.station);
         let running = scope.spawn(move || {
             let patience = arguments.patience;
-            let found = side.run(body, of.format, of.station, patience, stop, seen);
+            let found = side.run(body, format, station, patience, stop, seen);
             // Closing this end of the pipe wakes the thread that waits below.
             drop(open);
             found
@@ -111,22 +134,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         stop.store(true, Ordering::Relaxed);
         let found = running.join();
         found.map_err(|_| Failure::Missing("the plant's thread died".to_owned()))
-    })?;
-    report.end = found.end;
-    report.missed = found.missed;
-    report.plant_datagrams = found.datagrams;
-    report.complaint = found.complaint.map(|it| it.to_string());
-    // The controller may have another clock, so both sides do not count as having one clock.
-    report.kpis = Kpis::of(&found.records, of.model.inputs(), false, found.fallen_ns);
-    if let Some(out) = &arguments.out {
-        report.write(out, &found.records)?;
-        write_report(out)?;
-    }
-    show::report(&report, arguments.json)?;
-    verdict(&report)
+    })
 }
 
-/// Returns the result of a run for its parent process.
+/// Returns an error unless all periods have run; the error says why the plant fell, was left at 0 or was stopped.
 pub fn verdict(report: &ControlReport) -> Result<(), Failure> {
     let complaint = report.complaint.as_ref();
     let came = complaint.map_or(String::new(), |it| {

@@ -56,8 +56,8 @@ pub struct Arguments {
         conflicts_with = "is_virtual"
     )]
     cores: Vec<usize>,
-    /// Network between both: medium:FILE (a shared channel), chain:FILE (the functions of a chain), or device:ID (a switch
-    /// that is not taut's, such as veth-ovs)
+    /// Network between both: medium:FILE (a shared channel), chain:FILE (the functions of a chain), or device:ID (a
+    /// switch that is not taut's, such as veth-ovs)
     #[arg(
         long,
         value_name = "KIND:NAME",
@@ -89,7 +89,8 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Additional sampling periods that a plant may need before the first command arrives.
+/// The number of sampling periods, in addition to the requested ones, that a plant may need before the first command
+/// arrives.
 const LYING_ROUNDS: u64 = 1_000;
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -195,30 +196,8 @@ fn over_sockets(
     of: &Loop,
     report: ControlReport,
 ) -> Result<(ControlReport, Vec<Record>), Failure> {
-    let times = [
-        ("--sensing", arguments.sensing),
-        ("--processing", arguments.processing),
-    ];
-    let time = times.iter().find_map(|(name, it)| it.map(|_| *name));
-    if let Some(name) = arguments.link.given().or(time) {
-        return Err(Failure::Input(format!(
-            "{name}: needs --virtual; over sockets, impair the network itself, such as by a chain with the function \
-             impair"
-        )));
-    }
-    let cores = match arguments.cores[..] {
-        [plant, controller] => [plant, controller],
-        // Plant and controller share a single core, as the controller works while the plant waits.
-        [] => match cores_for(2).as_deref() {
-            Some([plant, controller]) => [*plant, *controller],
-            _ => [taut_host::allowed_cpus().first().copied().unwrap_or(0); 2],
-        },
-        _ => {
-            return Err(Failure::Input(
-                "--cores: expected two, the plant's and the controller's, such as 1,2".to_owned(),
-            ));
-        }
-    };
+    refuse_virtual_options(arguments)?;
+    let cores = cores(arguments)?;
     let between = arguments.over.as_ref().map(Between::lay).transpose()?;
     let (namespaces, at) = match &between {
         Some(between) => (between.namespaces(), Some(between.controller())),
@@ -227,35 +206,7 @@ fn over_sockets(
             arguments.at,
         ),
     };
-    let node = |name: Option<String>| match name {
-        Some(name) if name.starts_with("ssh://") => {
-            let address = name
-                .parse()
-                .map_err(|e| Failure::Input(format!("{name}: {e}")));
-            address.map(Node::Ssh)
-        }
-        Some(name) => Ok(Node::Namespace(name)),
-        None => Ok(Node::Here),
-    };
-    let [plant, controller] = namespaces;
-    let nodes = [node(plant)?, node(controller)?];
-    if let Node::Ssh(_) = nodes[0] {
-        return Err(Failure::Input(
-            "--plant-in: results are written on the plant's machine; start `taut control run` there, with --controller-in for this \
-             machine"
-                .to_owned(),
-        ));
-    }
-    for node in &nodes {
-        let Node::Namespace(name) = node else {
-            continue;
-        };
-        if !taut_host::net::namespace_exists(name) {
-            return Err(Failure::Input(format!(
-                "{name}: no such network namespace; `ip netns` lists those that exist"
-            )));
-        }
-    }
+    let nodes = nodes_of(namespaces)?;
     let to_plant = match at {
         None => "127.0.0.1:0",
         Some(at) if at.is_ipv4() => "0.0.0.0:0",
@@ -289,6 +240,70 @@ fn over_sockets(
     // The terminal is restored before anything is printed.
     drop(live);
     Ok(found?)
+}
+
+fn refuse_virtual_options(arguments: &Arguments) -> Result<(), Failure> {
+    let times = [
+        ("--sensing", arguments.sensing),
+        ("--processing", arguments.processing),
+    ];
+    let time = times.iter().find_map(|(name, it)| it.map(|_| *name));
+    if let Some(name) = arguments.link.given().or(time) {
+        return Err(Failure::Input(format!(
+            "{name}: needs --virtual; over sockets, impair the network itself, such as by a chain with the function \
+             impair"
+        )));
+    }
+    Ok(())
+}
+
+/// Returns the core of the plant, then that of the controller.
+fn cores(arguments: &Arguments) -> Result<[usize; 2], Failure> {
+    match arguments.cores[..] {
+        [plant, controller] => Ok([plant, controller]),
+        // Without two suitable cores, plant and controller share one: the controller works while the plant waits.
+        [] => match cores_for(2).as_deref() {
+            Some([plant, controller]) => Ok([*plant, *controller]),
+            _ => Ok([taut_host::allowed_cpus().first().copied().unwrap_or(0); 2]),
+        },
+        _ => Err(Failure::Input(
+            "--cores: expected two, the plant's and the controller's, such as 1,2".to_owned(),
+        )),
+    }
+}
+
+/// Returns the nodes of the plant and of the controller.
+fn nodes_of(names: [Option<String>; 2]) -> Result<[Node; 2], Failure> {
+    let node = |name: Option<String>| match name {
+        Some(name) if name.starts_with("ssh://") => {
+            let address = name
+                .parse()
+                .map_err(|e| Failure::Input(format!("{name}: {e}")));
+            address.map(Node::Ssh)
+        }
+        Some(name) => Ok(Node::Namespace(name)),
+        None => Ok(Node::Here),
+    };
+    let [plant, controller] = names;
+    let nodes = [node(plant)?, node(controller)?];
+    if let Node::Ssh(_) = nodes[0] {
+        return Err(Failure::Input(
+            "--plant-in: results are written on the plant's machine; start `taut control run` there, with --controller-in for this \
+             machine"
+                .to_owned(),
+        ));
+    }
+    for node in &nodes {
+        let Node::Namespace(name) = node else {
+            continue;
+        };
+        if !taut_host::net::namespace_exists(name) {
+            return Err(Failure::Input(format!(
+                "{name}: no such network namespace; `ip netns` lists those that exist"
+            )));
+        }
+    }
+    Ok(nodes)
 }
 
 #[cfg(test)]

@@ -78,9 +78,9 @@ pub struct Arguments {
     /// Stop when standard input closes: for programs that start taut and must not leave it behind
     #[arg(long, hide = true)]
     pub(crate) until_stdin_closes: bool,
-    /// Replace the functions as lines on standard input say: {"functions": [{"name": "xor", "key": 7}]}, of several
-    /// workers with "worker": NUMBER; each is answered by a line. With --until-stdin-closes, a worker that has come to the
-    /// end of its files says so, and keeps its ports open until then
+    /// Replace the functions as requested by lines on standard input: {"functions": [{"name": "xor", "key": 7}]}, with
+    /// "worker": NUMBER for one of several workers; each line gets a reply line. With --until-stdin-closes, a worker at
+    /// the end of its files reports that, and keeps its ports open until standard input closes
     #[arg(long, hide = true)]
     pub(crate) control: bool,
 }

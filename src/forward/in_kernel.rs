@@ -56,18 +56,7 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
         print::note(line);
     }
     tell_links(arguments, &names, &mut known, programs.links());
-    print::line(json_or_text(
-        arguments.json,
-        || {
-            let started = Started {
-                place: Some(Place::Kernel),
-                directions: details.clone(),
-                ..Started::default()
-            };
-            Report::from(Event::Started(started))
-        },
-        || "forwarding in the kernel".to_string(),
-    ));
+    print_started(&details, arguments.json);
     let shared = Arc::new(Mutex::new(Some(Running { programs, beside })));
     let input = control::listen(arguments, obey(chain, &shared))?;
     // This pipe is closed when a helper thread of the functions next to the programs dies.
@@ -86,58 +75,85 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
         tell_links(arguments, &names, &mut known, running.programs.links());
         let (now, functions) = (running.counters(), running.functions());
         drop(shared);
-        let during = now - before;
-        print::line(json_or_text(
-            arguments.json,
-            || {
-                let second = Second {
-                    second,
-                    counters: during,
-                    shares: None,
-                    workers: Vec::new(),
-                    functions,
-                };
-                Report::from(Event::Second(second))
-            },
-            || {
-                format!(
-                    "{second:>5} s  rx {:>14}  tx {:>14}  dropped {}",
-                    quantity::rate(during.rx_packets as f64),
-                    quantity::rate(during.tx_packets as f64),
-                    causes(&during)
-                )
-            },
-        ));
+        print_second(second, now - before, functions, arguments.json);
         before = now;
     });
     let seconds = begun.elapsed().as_secs_f64();
+    let (total, outcomes) = end(&shared);
+    print_summary(&total, seconds, &outcomes, arguments.json);
+    Failure::of_dead_threads().map_or(Ok(()), Err)
+}
+
+fn print_started(details: &[String], json: bool) {
+    print::line(json_or_text(
+        json,
+        || {
+            let started = Started {
+                place: Some(Place::Kernel),
+                directions: details.to_vec(),
+                ..Started::default()
+            };
+            Report::from(Event::Started(started))
+        },
+        || "forwarding in the kernel".to_string(),
+    ));
+}
+
+fn print_second(second: u32, during: CountersView, functions: Vec<Count>, json: bool) {
+    print::line(json_or_text(
+        json,
+        || {
+            let second = Second {
+                second,
+                counters: during,
+                shares: None,
+                workers: Vec::new(),
+                functions,
+            };
+            Report::from(Event::Second(second))
+        },
+        || {
+            format!(
+                "{second:>5} s  rx {:>14}  tx {:>14}  dropped {}",
+                quantity::rate(during.rx_packets as f64),
+                quantity::rate(during.tx_packets as f64),
+                causes(&during)
+            )
+        },
+    ));
+}
+
+fn print_summary(total: &CountersView, seconds: f64, outcomes: &[(&'static str, u64)], json: bool) {
+    print::line(json_or_text(
+        json,
+        || {
+            Report::from(Event::Summary(Box::new(summary_of(
+                total, seconds, outcomes,
+            ))))
+        },
+        || {
+            format!(
+                "{} in {seconds:.1} s ({}); dropped {}{}",
+                passed(total),
+                quantity::rate(total.tx_packets as f64 / seconds.max(1e-9)),
+                causes(total),
+                lines_of(outcomes)
+            )
+        },
+    ));
+}
+
+/// Ends the programs and the worker next to them. Returns all counters, and the outcomes of the functions.
+fn end(shared: &Shared) -> (CountersView, Vec<(&'static str, u64)>) {
     // The programs end first, so that no punted frame arrives after the worker's last one.
-    let (programs, beside) = lock(&shared)
+    let (programs, beside) = lock(shared)
         .take()
         .map(|it| (it.programs, it.beside))
         .unzip();
     let (counted, in_kernel) = programs.map(Programs::end).unwrap_or_default();
     let (besides, mut outcomes) = beside.flatten().map(UpcallWorker::end).unwrap_or_default();
     outcomes.extend(in_kernel);
-    let total = view(counted, besides);
-    print::line(json_or_text(
-        arguments.json,
-        || {
-            Report::from(Event::Summary(Box::new(summary_of(
-                &total, seconds, &outcomes,
-            ))))
-        },
-        || {
-            format!(
-                "{} in {seconds:.1} s ({}); dropped {}{}",
-                passed(&total),
-                quantity::rate(total.tx_packets as f64 / seconds.max(1e-9)),
-                causes(&total),
-                lines_of(&outcomes)
-            )
-        },
-    ));
-    Failure::of_dead_threads().map_or(Ok(()), Err)
+    (view(counted, besides), outcomes)
 }
 
 /// Carries out the commands on standard input until the programs are detached.
@@ -174,8 +190,8 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Option<Running>> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the counters of the programs plus `beside`, those of the worker that processes punted frames. Counters that
-/// neither of them has stay 0.
+/// Returns the counters of the programs plus `beside`, the counters of the worker that processes punted frames. A
+/// counter that neither the programs nor the worker have stays 0.
 fn view(counted: KernelCounters, beside: CountersView) -> CountersView {
     CountersView {
         rx_packets: counted.rx_packets,

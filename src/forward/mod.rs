@@ -55,20 +55,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let _ = shown.set(Arc::clone(&exchanges[0]));
     print_started(&arguments, &chains);
 
-    let controlled = chains.iter().zip(&exchanges);
-    let controlled = controlled.map(|((_, chain), exchange)| (chain.clone(), Arc::clone(exchange)));
-    let joins = {
-        let ending = Arc::clone(&ending);
-        move |exchange: &Exchange| {
-            ending.left.fetch_add(1, Ordering::AcqRel);
-            exchange.add_worker().map_err(|e| {
-                ending.one_less();
-                e.to_string()
-            })
-        }
-    };
-    let obey = control::of_workers(controlled.collect(), clock, joins);
-    let input = control::listen(&arguments, obey)?;
+    let input = listen(&arguments, &chains, &exchanges, clock, &ending)?;
     let forwarding = Forwarding {
         arguments: &arguments,
         chains: &chains,
@@ -97,6 +84,30 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     ending.stop.store(true, Ordering::Relaxed);
     forwarding.finish(teams)
+}
+
+/// Obeys the lines on standard input, if requested. Returns a pipe as [`control::listen`] does.
+fn listen(
+    arguments: &Arguments,
+    chains: &Chains,
+    exchanges: &[Arc<Exchange>],
+    clock: Clock,
+    ending: &Arc<Ending>,
+) -> Result<Option<PipeReader>, Failure> {
+    let controlled = chains.iter().zip(exchanges);
+    let controlled = controlled.map(|((_, chain), exchange)| (chain.clone(), Arc::clone(exchange)));
+    let joins = {
+        let ending = Arc::clone(ending);
+        move |exchange: &Exchange| {
+            ending.left.fetch_add(1, Ordering::AcqRel);
+            exchange.add_worker().map_err(|e| {
+                ending.one_less();
+                e.to_string()
+            })
+        }
+    };
+    let obey = control::of_workers(controlled.collect(), clock, joins);
+    control::listen(arguments, obey)
 }
 
 /// Forwards in the kernel, which has no workers and therefore no per-worker options.
@@ -293,13 +304,13 @@ impl Forwarding<'_> {
 
 /// The shared state that decides when workers close their ports.
 struct Ending {
-    /// The number of workers that have not ended.
+    /// The number of workers that have neither ended nor failed to start.
     left: AtomicUsize,
-    /// True if workers without further work keep their ports open until they are stopped.
+    /// True if workers that have no work left keep their ports open until they are stopped.
     stays: bool,
     /// True if all workers that have ended so far had no work left.
     all_done: AtomicBool,
-    /// True if no worker has further work.
+    /// True if `stays` is true and all workers have ended with no work left.
     is_done: AtomicBool,
     stop: Arc<AtomicBool>,
     running: Mutex<Option<PipeWriter>>,

@@ -108,7 +108,7 @@ fn settings(arguments: &Arguments) -> Result<(toml::Table, usize), Failure> {
             })
             .collect::<Result<Vec<_>, _>>()?;
         settings.insert("rules".to_owned(), files.into());
-        // Strict mode measures all named rules, or none.
+        // Without strict mode, rules that cannot be loaded would be skipped, and the cost of fewer rules measured.
         settings.insert("strict".to_owned(), true.into());
         let variables = variables(&arguments.variable)?;
         let variables: toml::Table = variables
@@ -136,12 +136,26 @@ fn settings(arguments: &Arguments) -> Result<(toml::Table, usize), Failure> {
 }
 
 fn show(found: &Capacity) {
-    let ns = quantity::time;
     print::line(format!(
         "{} rules, batches of {}, a ring of {} slots",
         found.rules, found.burst, found.queue
     ));
-    let bytes = |bytes: f64| format!("{bytes:.0}");
+    print_rates(found);
+    print_latencies(found);
+    let taken = found.traffic.iter().map(|of| of.interruptions.share);
+    print::line(format!(
+        "interruptions took up to {} of the core; beyond R_max every packet waits for a full ring, \
+         unless the setting `overload` prevents that",
+        share(taken.fold(0.0, f64::max))
+    ));
+    for note in &found.notes {
+        print::line(format!("note: {note}"));
+    }
+}
+
+/// Prints the time of a packet and R_max for each kind of traffic.
+fn print_rates(found: &Capacity) {
+    let ns = quantity::time;
     let ring = format!("{} places last", found.queue);
     print::table(
         [
@@ -170,6 +184,11 @@ fn show(found: &Capacity) {
             ]
         }),
     );
+}
+
+/// Prints the latency of each kind of traffic at each load.
+fn print_latencies(found: &Capacity) {
+    let ns = quantity::time;
     let rows = found.traffic.iter().flat_map(|of| {
         of.latency.iter().map(move |at| {
             [
@@ -190,13 +209,8 @@ fn show(found: &Capacity) {
         ],
         rows,
     );
-    let taken = found.traffic.iter().map(|of| of.interruptions.share);
-    print::line(format!(
-        "interruptions took up to {} of the core; beyond R_max every packet waits for a full ring, \
-         unless the setting `overload` prevents that",
-        share(taken.fold(0.0, f64::max))
-    ));
-    for note in &found.notes {
-        print::line(format!("note: {note}"));
-    }
+}
+
+fn bytes(bytes: f64) -> String {
+    format!("{bytes:.0}")
 }

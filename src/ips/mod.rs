@@ -51,8 +51,8 @@ enum Command {
         /// Count rules that are commented out, too
         #[arg(long)]
         disabled: bool,
-        /// Count partly understood rules as the function does with `lenient`: they are loaded without the part that
-        /// is not
+        /// Count partly understood rules as the function does with `lenient`: they are loaded without the part that is
+        /// not understood
         #[arg(long)]
         lenient: bool,
         /// Print JSON
@@ -61,7 +61,7 @@ enum Command {
     },
     /// Measure at which rate the queue fills on this machine, the latency below it, and the wait in a full ring
     Capacity(capacity::Arguments),
-    /// Print 300 free rules for trials that use every option common to taut and Suricata and match nothing
+    /// Print 300 free rules for trials: they use every option common to taut and Suricata, and match nothing
     Sample {
         /// Write traffic instead, to this pcapng file: conversations of DNS, HTTP and TLS, which none of the rules
         /// matches
@@ -156,11 +156,8 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             let (line, answer) = ask(&asked.control, &Request::Reload {})?;
             if asked.json {
                 print::line(line);
-            } else if let Some(read) = answer.rules {
-                print::line(format!(
-                    "{} rules in force, {} skipped, {} with errors",
-                    read.rules, read.left_out, read.mistaken
-                ));
+            } else {
+                reloaded(&answer);
             }
             Ok(())
         }
@@ -261,15 +258,7 @@ fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Fail
             partial, {doubled} duplicate; pattern matching uses {} MB",
             memory_bytes.div_ceil(1_000_000)
         ));
-        if !not_understood.is_empty() {
-            let mut options: Vec<_> = not_understood.iter().collect();
-            options.sort_by_key(|it| std::cmp::Reverse(it.1.len()));
-            let rows = options.into_iter().map(|(option, rules)| {
-                let such: Vec<_> = rules.iter().take(3).map(u32::to_string).collect();
-                [option.clone(), rules.len().to_string(), such.join(" ")]
-            });
-            print::table(["not understood", "rules", "such as"], rows);
-        }
+        print_not_understood(&not_understood);
     }
     match mistaken {
         0 => Ok(()),
@@ -277,6 +266,28 @@ fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Fail
             "{n} errors in {} files",
             files.len()
         ))),
+    }
+}
+
+fn print_not_understood(not_understood: &BTreeMap<String, Vec<u32>>) {
+    if not_understood.is_empty() {
+        return;
+    }
+    let mut options: Vec<_> = not_understood.iter().collect();
+    options.sort_by_key(|it| std::cmp::Reverse(it.1.len()));
+    let rows = options.into_iter().map(|(option, rules)| {
+        let such: Vec<_> = rules.iter().take(3).map(u32::to_string).collect();
+        [option.clone(), rules.len().to_string(), such.join(" ")]
+    });
+    print::table(["not understood", "rules", "such as"], rows);
+}
+
+fn reloaded(answer: &Answer) {
+    if let Some(read) = &answer.rules {
+        print::line(format!(
+            "{} rules in force, {} skipped, {} with errors",
+            read.rules, read.left_out, read.mistaken
+        ));
     }
 }
 

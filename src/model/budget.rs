@@ -20,7 +20,7 @@ use taut_model::link::wlan::Line;
 
 Exit code 1: the parts take longer than the target.")]
 pub struct Arguments {
-    /// Time from end to end that must be kept
+    /// End-to-end time that the parts together must not exceed
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time, required_unless_present = "calvin")]
     target: Option<Duration>,
     /// Part with a known time; may be repeated

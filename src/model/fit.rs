@@ -10,18 +10,18 @@ use taut_figure::table;
 use taut_forecast::{Described, Table, What, fit, keep, load};
 use taut_measure::quantity::{plain, share};
 use taut_model::estimate::Errors;
-use taut_model::model_file::{Kind, Run};
+use taut_model::model_file::{Kind, Run, Term};
 use taut_model::published::{self, Summary};
 use taut_results::instant;
 
-/// The kind of model.
+/// The kind of model to fit.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Named {
-    /// By the columns that there are
+    /// Chosen by the columns of the results
     Auto,
     /// Cycles of a packet over load, bytes and batch
     Resource,
-    /// The same, and over the functions of a chain
+    /// Cycles of a packet over load, bytes, batch and the functions of a chain
     Chain,
     /// Cycles of one memory access, by the size of the structure
     Access,
@@ -48,7 +48,7 @@ pub struct Arguments {
     /// Column of the measured value (default: cycles; of wlan time_us)
     #[arg(long, value_name = "COLUMN")]
     response: Option<String>,
-    /// Use a column as one that the model knows; may be repeated
+    /// Use COLUMN as the column NAME that the model knows; may be repeated
     #[arg(long, value_name = "COLUMN=NAME")]
     column: Vec<String>,
     /// Use only runs whose column has this value; may be repeated
@@ -57,7 +57,7 @@ pub struct Arguments {
     /// Use Huber's regression, which limits the influence of outliers
     #[arg(long)]
     robust: bool,
-    /// Seed of the choice of runs that are held out
+    /// Seed that selects the runs that are held out to test the fit
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Machine file with the caches of an access model (default: this machine's)
@@ -82,7 +82,7 @@ pub struct CheckArguments {
     /// Runs that the model has not seen: CSV files and folders of experiments
     #[arg(required_unless_present = "published")]
     results: Vec<PathBuf>,
-    /// Use a column as one that the model knows; may be repeated
+    /// Use COLUMN as the column NAME that the model knows; may be repeated
     #[arg(long, value_name = "COLUMN=NAME")]
     column: Vec<String>,
     /// Use only runs whose column has this value; may be repeated
@@ -132,9 +132,30 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         "{:?} model of {} runs: {} in {}, R\u{b2} {:.4}",
         file.kind, fitted.fit.rows, file.response.name, file.response.unit, file.r_squared
     ));
+    print_terms(&file.terms);
+    for tried in &fitted.tried {
+        let said = match &tried.outcome {
+            Ok(criteria) => format!("BIC {:.1}, AIC {:.1}", criteria.bic, criteria.aic),
+            Err(why) => why.to_string(),
+        };
+        print::line(format!("tried {}: {said}", tried.terms.join(" + ")));
+    }
+    for errors in &file.errors {
+        print::line(format!("error     {}", predict::words(errors)));
+    }
+    if file.kind == Kind::Wlan {
+        print_implementation(&file.terms);
+    }
+    if let Some(path) = &arguments.output {
+        print::line(format!("model: {}", path.display()));
+    }
+    Ok(())
+}
+
+fn print_terms(fitted: &[Term]) {
     let mut terms = table::plain();
     terms.set_header(["term", "value", "95 % interval", "unit"]);
-    for term in &file.terms {
+    for term in fitted {
         terms.add_row([
             term.shape.name.clone(),
             plain(term.coefficient.value),
@@ -148,32 +169,21 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     table::set_columns(&mut terms, None);
     print::line(table::text(terms, &[], None).trim_end());
-    for tried in &fitted.tried {
-        let said = match &tried.outcome {
-            Ok(criteria) => format!("BIC {:.1}, AIC {:.1}", criteria.bic, criteria.aic),
-            Err(why) => why.to_string(),
-        };
-        print::line(format!("tried {}: {said}", tried.terms.join(" + ")));
+}
+
+/// Prints the time per packet (t_impl) by which a fitted wireless model exceeds the published line of 802.11g. Prints
+/// nothing for other models.
+fn print_implementation(terms: &[Term]) {
+    let packet = terms.iter().find(|term| term.shape.name == "packet");
+    let line = taut_model::link::wlan::Line::PUBLISHED;
+    if let Some(packet) = packet {
+        print::line(format!(
+            "beyond the published line of 802.11g (0.15 us a byte and 162.43 us): {:.1} us a packet (t_impl; {:.1} to {:.1})",
+            packet.coefficient.value - line.us_per_packet,
+            packet.coefficient.low - line.us_per_packet,
+            packet.coefficient.high - line.us_per_packet
+        ));
     }
-    for errors in &file.errors {
-        print::line(format!("error     {}", predict::words(errors)));
-    }
-    if file.kind == Kind::Wlan {
-        let packet = file.terms.iter().find(|term| term.shape.name == "packet");
-        let line = taut_model::link::wlan::Line::PUBLISHED;
-        if let Some(packet) = packet {
-            print::line(format!(
-                "beyond the published line of 802.11g (0.15 us a byte and 162.43 us): {:.1} us a packet (t_impl; {:.1} to {:.1})",
-                packet.coefficient.value - line.us_per_packet,
-                packet.coefficient.low - line.us_per_packet,
-                packet.coefficient.high - line.us_per_packet
-            ));
-        }
-    }
-    if let Some(path) = &arguments.output {
-        print::line(format!("model: {}", path.display()));
-    }
-    Ok(())
 }
 
 fn read(results: &[PathBuf], columns: &[String], only: &[String]) -> Result<Table, Failure> {
@@ -270,6 +280,30 @@ fn check_published(arguments: &CheckArguments) -> Result<(), Failure> {
         print::json(&checks);
         return Ok(());
     }
+    let summaries: Vec<Summary> = published::summaries(&checks);
+    print_groups(&summaries);
+    for check in checks
+        .iter()
+        .filter(|check| check.verdict == published::Verdict::Misses)
+    {
+        print::line(format!(
+            "misses: {}: {} of {} {}, published {} to {}",
+            check.what,
+            plain(check.predicted.value),
+            check.source,
+            check.unit,
+            plain(check.published_low),
+            plain(check.published_high)
+        ));
+    }
+    let worst = summaries
+        .iter()
+        .map(|summary| summary.errors.median)
+        .fold(0.0, f64::max);
+    within(arguments.max_error, worst)
+}
+
+fn print_groups(summaries: &[Summary]) {
     let mut groups = table::plain();
     groups.set_header([
         "published",
@@ -279,8 +313,7 @@ fn check_published(arguments: &CheckArguments) -> Result<(), Failure> {
         "within their limit",
         "intervals that cover",
     ]);
-    let summaries: Vec<Summary> = published::summaries(&checks);
-    for summary in &summaries {
+    for summary in summaries {
         groups.add_row([
             summary.group.to_owned(),
             summary.errors.count.to_string(),
@@ -306,25 +339,6 @@ fn check_published(arguments: &CheckArguments) -> Result<(), Failure> {
         )
         .trim_end(),
     );
-    for check in checks
-        .iter()
-        .filter(|check| check.verdict == published::Verdict::Misses)
-    {
-        print::line(format!(
-            "misses: {}: {} of {} {}, published {} to {}",
-            check.what,
-            plain(check.predicted.value),
-            check.source,
-            check.unit,
-            plain(check.published_low),
-            plain(check.published_high)
-        ));
-    }
-    let worst = summaries
-        .iter()
-        .map(|summary| summary.errors.median)
-        .fold(0.0, f64::max);
-    within(arguments.max_error, worst)
 }
 
 fn within(limit: Option<f64>, median: f64) -> Result<(), Failure> {

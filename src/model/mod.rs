@@ -82,7 +82,7 @@ impl From<QueueingError> for Failure {
     }
 }
 
-/// Converts the options about interrupts to vacations of the core.
+/// Converts the interrupt options to vacations: in queueing theory, times in which the core serves no packet.
 fn vacations(interrupts: &[Ticking]) -> Result<Vacations, Failure> {
     let mut vacations = Vacations::none();
     for Ticking(interrupt) in interrupts {
@@ -91,7 +91,7 @@ fn vacations(interrupts: &[Ticking]) -> Result<Vacations, Failure> {
     Ok(vacations)
 }
 
-/// Converts the options about interrupts for the overload model.
+/// Converts the interrupt options to interruptions, as the overload model takes them.
 fn taken_away(interrupts: &[Ticking]) -> Vec<Interruption> {
     let all = interrupts.iter().map(|Ticking(interrupt)| Interruption {
         name: "given".to_owned(),

@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Formats an estimate, with its interval if it has one.
+/// Formats an estimate, with its confidence interval if it has one.
 fn with_interval(estimate: &Estimate, told: impl Fn(f64) -> String) -> String {
     let Estimate {
         value,

@@ -6,7 +6,7 @@ use crate::exit::Failure;
 use crate::terminal::{print, quantity};
 use crate::tune::aliasing::Ticking;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use taut_deploy::{Settings, estimate};
 use taut_engine::Chain;
 use taut_figure::table;
@@ -156,7 +156,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// The cost of a packet, its source, and notes about it.
+/// The cost of a packet, the source of that cost, and notes for the user.
 struct Found {
     costs: Costs,
     basis: String,
@@ -165,54 +165,10 @@ struct Found {
 
 fn costs(arguments: &Arguments, machine: &Described, frame_bytes: f64) -> Result<Found, Failure> {
     if let Some(path) = &arguments.chain {
-        let chain = Chain::load(path, FUNCTIONS)?;
-        // The headers of Ethernet, IPv4 and UDP, and the check sequence, surround a payload.
-        let payload = (frame_bytes as usize).saturating_sub(46).clamp(18, 1472);
-        let settings = Settings {
-            payloads_bytes: vec![payload],
-            io: machine.io.clone(),
-            ..Settings::default()
-        };
-        let measured = estimate(&chain, &settings)?;
-        let Some(rate) = measured.rates.first() else {
-            return Err(Failure::Missing(
-                "the chain could not be measured on this machine".to_owned(),
-            ));
-        };
-        let cycles = rate.one_way.map(|pps| measured.tsc_hz / pps);
-        let basis = format!(
-            "measured here in full batches, one way: {:.0} ({:.0} to {:.0}) per packet on the busiest core ({})",
-            cycles.value, cycles.low, cycles.high, rate.busiest
-        );
-        return Ok(Found {
-            costs: Costs::per_packet(Estimate::ZERO, cycles),
-            basis,
-            notes: measured.notes,
-        });
+        return costs_of_chain(path, machine, frame_bytes);
     }
     if let Some(path) = &arguments.model {
-        let model = load(path)?;
-        let at = |range: &taut_model::model_file::Range| match range.variable.as_str() {
-            "frame_bytes" => frame_bytes,
-            "batch" => 32.0_f64.clamp(range.min, range.max),
-            _ => range.min,
-        };
-        let at: Variables = model
-            .file()
-            .ranges
-            .iter()
-            .map(|range| (range.variable.clone(), at(range)))
-            .collect();
-        let cycles = model.predict(&at)?;
-        let asked: Vec<String> = at
-            .iter()
-            .map(|(name, value)| format!("{name} = {value}"))
-            .collect();
-        return Ok(Found {
-            costs: Costs::per_packet(Estimate::ZERO, cycles.estimate),
-            basis: format!("{} at {}", path.display(), asked.join(", ")),
-            notes: Vec::new(),
-        });
+        return costs_of_model(path, frame_bytes);
     }
     let (costs, origin) = match (&arguments.io, &machine.costs) {
         (Some(io), _) => {
@@ -237,6 +193,60 @@ fn costs(arguments: &Arguments, machine: &Described, frame_bytes: f64) -> Result
         costs,
         basis: "as given".to_owned(),
         notes: origin.into_iter().collect(),
+    })
+}
+
+/// Measures the functions of a chain on this machine.
+fn costs_of_chain(path: &Path, machine: &Described, frame_bytes: f64) -> Result<Found, Failure> {
+    let chain = Chain::load(path, FUNCTIONS)?;
+    // A frame has 46 bytes around its payload: the headers of Ethernet, IPv4 and UDP, and the check sequence.
+    let payload = (frame_bytes as usize).saturating_sub(46).clamp(18, 1472);
+    let settings = Settings {
+        payloads_bytes: vec![payload],
+        io: machine.io.clone(),
+        ..Settings::default()
+    };
+    let measured = estimate(&chain, &settings)?;
+    let Some(rate) = measured.rates.first() else {
+        return Err(Failure::Missing(
+            "the chain could not be measured on this machine".to_owned(),
+        ));
+    };
+    let cycles = rate.one_way.map(|pps| measured.tsc_hz / pps);
+    let basis = format!(
+        "measured here in full batches, one way: {:.0} ({:.0} to {:.0}) per packet on the busiest core ({})",
+        cycles.value, cycles.low, cycles.high, rate.busiest
+    );
+    Ok(Found {
+        costs: Costs::per_packet(Estimate::ZERO, cycles),
+        basis,
+        notes: measured.notes,
+    })
+}
+
+/// Returns the cost that a model predicts at full batches, with all other variables at the low end of their ranges.
+fn costs_of_model(path: &Path, frame_bytes: f64) -> Result<Found, Failure> {
+    let model = load(path)?;
+    let at = |range: &taut_model::model_file::Range| match range.variable.as_str() {
+        "frame_bytes" => frame_bytes,
+        "batch" => 32.0_f64.clamp(range.min, range.max),
+        _ => range.min,
+    };
+    let at: Variables = model
+        .file()
+        .ranges
+        .iter()
+        .map(|range| (range.variable.clone(), at(range)))
+        .collect();
+    let cycles = model.predict(&at)?;
+    let asked: Vec<String> = at
+        .iter()
+        .map(|(name, value)| format!("{name} = {value}"))
+        .collect();
+    Ok(Found {
+        costs: Costs::per_packet(Estimate::ZERO, cycles.estimate),
+        basis: format!("{} at {}", path.display(), asked.join(", ")),
+        notes: Vec::new(),
     })
 }
 
@@ -269,6 +279,16 @@ fn show(answer: &Answer, arguments: &Arguments) {
             print::line(format!("note: cores of this machine: {there}"));
         }
     }
+    print_choices(found, arguments);
+    for note in &answer.notes {
+        print::line(format!("note: {note}"));
+    }
+    print::line(
+        "note: assumes random arrivals, spread evenly over cores; latency excludes ports, cables and the end hosts' own time",
+    );
+}
+
+fn print_choices(found: &Plan, arguments: &Arguments) {
     let mut choices = table::plain();
     choices.set_header([
         "cores", "batch", "flush", "load", "p50", "p99", "p99.9", "lost", "",
@@ -296,12 +316,6 @@ fn show(answer: &Answer, arguments: &Arguments) {
     }
     print::line(
         table::text(choices, &[(7, "lost"), (4, "p50")], table::terminal_width()).trim_end(),
-    );
-    for note in &answer.notes {
-        print::line(format!("note: {note}"));
-    }
-    print::line(
-        "note: assumes random arrivals, spread evenly over cores; latency excludes ports, cables and the end hosts' own time",
     );
 }
 
@@ -343,6 +357,11 @@ fn spread(
         print::json(&rows);
         return Ok(());
     }
+    print_rows(&rows);
+    Ok(())
+}
+
+fn print_rows(rows: &[Row]) {
     let mut shown = table::plain();
     shown.set_header([
         "machines",
@@ -354,7 +373,7 @@ fn spread(
         "binds",
         "in use",
     ]);
-    for row in &rows {
+    for row in rows {
         shown.add_row([
             row.machines.to_string(),
             quantity::rate(row.offered_pps),
@@ -372,5 +391,4 @@ fn spread(
     }
     table::set_columns(&mut shown, None);
     print::line(table::text(shown, &[(3, "state")], table::terminal_width()).trim_end());
-    Ok(())
 }

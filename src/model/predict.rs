@@ -21,7 +21,7 @@ use taut_traffic::Rate;
 /// [`MOST_PACKETS`].
 const PACKETS: u64 = 100_000;
 const MOST_PACKETS: u64 = 10_000_000;
-/// The fraction of the packets that is evaluated; the packets before are the warm-up.
+/// The fraction of the packets that is evaluated; the earlier packets are the warm-up.
 const COUNTED: f64 = 0.9;
 
 #[derive(clap::Args)]
@@ -385,7 +385,7 @@ fn show(answer: &Answer, explain: bool) {
     }
 }
 
-/// Prints a prediction without a rate.
+/// Prints a prediction that does not depend on an offered rate; `what` names the predicted value.
 fn tell(arguments: &Arguments, prediction: &Prediction, what: &str) -> Result<(), Failure> {
     if arguments.json {
         print::json(prediction);

@@ -47,7 +47,7 @@ pub struct Arguments {
     /// The other side sends nothing; not with --answers
     #[arg(long, conflicts_with = "answers")]
     one_way: bool,
-    /// Bound of the difference between both clocks (default: nothing is known of it)
+    /// Maximum difference between the clocks of both sides (default: unknown)
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     clock_error: Option<Duration>,
     /// Medium file; not with --delay, --jitter, --loss or --burst (default: a path of delays and losses)
@@ -99,7 +99,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => {
             let mut path = Delays::new(nanoseconds(arguments.delay), arguments.seed);
             path.jitter_ns = nanoseconds(arguments.jitter);
-            // The fraction of lost packets is as requested, for any burst length.
+            // A loss starts a burst, so the probability of a start is chosen such that the requested fraction of all
+            // packets is lost.
             let good = f64::from(arguments.burst) * (1.0 - arguments.loss);
             path.loss = arguments.loss / (arguments.loss + good);
             path.burst = arguments.burst;
@@ -141,8 +142,10 @@ fn stages(found: &Simulated, way: usize) -> [Option<Summary>; 4] {
     all.each_ref().map(Summary::from_histogram)
 }
 
-fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found: &Simulated) {
-    let ways = [0, 1].map(|way| {
+/// Returns, for each direction, the number of sent messages, the fraction delivered in time, and a summary of the
+/// delivery times.
+fn messages(found: &Simulated) -> [(usize, f64, Option<Summary>); 2] {
+    [0, 1].map(|way| {
         let mut took = LatencyHistogram::new();
         for ns in found.messages[way].iter().filter_map(|it| it.took_ns) {
             took.record(ns);
@@ -152,44 +155,17 @@ fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found:
             found.in_time(way),
             Summary::from_histogram(&took),
         )
-    });
+    })
+}
+
+fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found: &Simulated) {
     if arguments.json {
-        let mut object = json!({
-            "transport": transport,
-            "interval_ns": scenario.interval_ns,
-            "size_bytes": scenario.payload_bytes,
-            "target_ns": scenario.settings.target_ns,
-            "window_ns": scenario.settings.window_ns,
-            "delivered_late": found.delivered_late,
-            "delivered_out_of_order": found.delivered_disordered,
-        });
-        for (name, (sent, in_time, took)) in WAYS.iter().zip(&ways) {
-            object[*name] = json!({"sent": sent, "in_time_share": in_time, "took_ns": took});
-        }
-        for (way, name) in WAYS.iter().enumerate() {
-            let seconds = found.took_ns.max(1) as f64 / 1e9;
-            let in_time = found.in_time(way) * found.messages[way].len() as f64;
-            object[*name]["in_time_pps"] = json!(in_time / seconds);
-            object[*name]["longest_gap_ns"] = json!(found.longest_gap_ns(way));
-            for ((stage, _), summary) in STAGES.iter().zip(stages(found, way)) {
-                object[*name]["stages"][*stage] = json!(summary);
-            }
-        }
-        if transport == Transport::Deadline {
-            object["connection"] = json!(found.counts);
-        }
-        if let Some(counts) = &found.medium {
-            object["medium"] = json!({
-                "arrived": counts.arrived, "lost": counts.lost, "queue_full": counts.full, "collisions": counts.collisions,
-                "busy_share": counts.busy_ns as f64 / found.took_ns.max(1) as f64,
-            });
-        }
-        print::json(&object);
+        print::json(&as_json(transport, scenario, found));
         return;
     }
-    for (name, (sent, in_time, took)) in WAYS.iter().zip(&ways) {
+    for (name, (sent, in_time, took)) in WAYS.iter().zip(messages(found)) {
         // A side that only receives sends no messages, so there is no line about them.
-        if *sent == 0 && arguments.one_way {
+        if sent == 0 && arguments.one_way {
             continue;
         }
         let took = took
@@ -200,18 +176,7 @@ fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found:
             in_time * 100.0
         ));
     }
-    for (way, name) in WAYS.iter().enumerate() {
-        let means: Vec<String> = STAGES
-            .iter()
-            .zip(stages(found, way))
-            .filter_map(|((_, words), summary)| {
-                Some(format!("{words} {}", quantity::time(summary?.avg_ns)))
-            })
-            .collect();
-        if !means.is_empty() {
-            print::line(format!("{name:<6} on average: {}", means.join(", ")));
-        }
-    }
+    print_stages(found);
     if transport == Transport::Deadline {
         for (name, counts) in WAYS.iter().zip(&found.counts) {
             let sent = &counts.sent;
@@ -234,5 +199,54 @@ fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found:
             counts.lost.iter().sum::<u64>(),
             counts.full.iter().sum::<u64>()
         ));
+    }
+}
+
+fn as_json(transport: Transport, scenario: &Scenario, found: &Simulated) -> serde_json::Value {
+    let mut object = json!({
+        "transport": transport,
+        "interval_ns": scenario.interval_ns,
+        "size_bytes": scenario.payload_bytes,
+        "target_ns": scenario.settings.target_ns,
+        "window_ns": scenario.settings.window_ns,
+        "delivered_late": found.delivered_late,
+        "delivered_out_of_order": found.delivered_disordered,
+    });
+    for (name, (sent, in_time, took)) in WAYS.iter().zip(messages(found)) {
+        object[*name] = json!({"sent": sent, "in_time_share": in_time, "took_ns": took});
+    }
+    for (way, name) in WAYS.iter().enumerate() {
+        let seconds = found.took_ns.max(1) as f64 / 1e9;
+        let in_time = found.in_time(way) * found.messages[way].len() as f64;
+        object[*name]["in_time_pps"] = json!(in_time / seconds);
+        object[*name]["longest_gap_ns"] = json!(found.longest_gap_ns(way));
+        for ((stage, _), summary) in STAGES.iter().zip(stages(found, way)) {
+            object[*name]["stages"][*stage] = json!(summary);
+        }
+    }
+    if transport == Transport::Deadline {
+        object["connection"] = json!(found.counts);
+    }
+    if let Some(counts) = &found.medium {
+        object["medium"] = json!({
+            "arrived": counts.arrived, "lost": counts.lost, "queue_full": counts.full, "collisions": counts.collisions,
+            "busy_share": counts.busy_ns as f64 / found.took_ns.max(1) as f64,
+        });
+    }
+    object
+}
+
+fn print_stages(found: &Simulated) {
+    for (way, name) in WAYS.iter().enumerate() {
+        let means: Vec<String> = STAGES
+            .iter()
+            .zip(stages(found, way))
+            .filter_map(|((_, words), summary)| {
+                Some(format!("{words} {}", quantity::time(summary?.avg_ns)))
+            })
+            .collect();
+        if !means.is_empty() {
+            print::line(format!("{name:<6} on average: {}", means.join(", ")));
+        }
     }
 }

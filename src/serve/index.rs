@@ -42,7 +42,7 @@ pub struct Entry {
     /// Start time, RFC 3339, UTC.
     pub started: String,
     pub stage: String,
-    /// Number of complete runs, and number of planned runs.
+    /// Number of complete runs, and in `planned` the number of planned runs; `None` if the manifest has no such number.
     pub done: Option<u64>,
     pub planned: Option<u64>,
     /// Number of claims by verdict.
@@ -54,7 +54,7 @@ pub struct Entry {
     pub problem: Option<String>,
 }
 
-/// Modification times of a results folder's manifest and verdicts when they were read.
+/// Modification times of a results folder's manifest and verdicts when they were read; `None` for a missing file.
 type Stamp = [Option<SystemTime>; 3];
 
 /// All results folders below a folder.
@@ -200,7 +200,7 @@ fn entry_of(folder: &Path, name: &str, head: &str) -> Entry {
     {
         for claim in summary["verdicts"].as_array().into_iter().flatten() {
             let verdict = match claim["verdict"].as_str().unwrap_or("no-data") {
-                // Older results use this word for any condition that is met.
+                // Older results write `reproduced` for any condition that is met.
                 "reproduced" => "holds",
                 "not-reproduced" => "fails",
                 other => other,

@@ -115,7 +115,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 struct Keys([RandomState; 2]);
 
 impl Keys {
-    /// Returns the key for the address that has these parts after the token.
+    /// Returns the key for the address whose parts after the token are `parts`.
     fn of(&self, parts: &[&str]) -> String {
         let [one, other] = self.0.each_ref().map(|keyed| keyed.hash_one(parts));
         format!("{one:016x}{other:016x}")
@@ -153,15 +153,8 @@ fn answer(
     index: &Index,
     watched: &[SocketAddr],
 ) -> Reply {
-    if !request.field("Host").is_some_and(is_no_name) {
-        let text = "this page is served under its IP address and localhost only";
-        return Reply::text("421 Misdirected Request", text);
-    }
-    if !matches!(request.method, "GET" | "HEAD") {
-        return Reply {
-            fields: Cow::Borrowed("Allow: GET, HEAD\r\n"),
-            ..Reply::text("405 Method Not Allowed", "only GET and HEAD are supported")
-        };
+    if let Some(reply) = refusal(request) {
+        return reply;
     }
     let Some(parts) = parts(request.path) else {
         return Reply::text("400 Bad Request", "invalid path");
@@ -170,11 +163,6 @@ fn answer(
     let (Some(token), rest) = (words.first(), words.get(1..).unwrap_or_default()) else {
         return missing();
     };
-    let of_ours = [
-        nonce_policy("script-src", secrets),
-        nonce_policy("style-src", secrets),
-    ]
-    .concat();
     let is_shown = matches!(rest, ["report", _] | ["compare", _, _]);
     let (reply, policy) = if secrets.is_token(token) {
         let reply = match rest {
@@ -187,8 +175,7 @@ fn answer(
             parts if is_shown && is_there(index, parts) => frame(secrets, &keys.of(parts), parts),
             _ => missing(),
         };
-        let more = "connect-src 'self'; frame-src 'self'; img-src data:; frame-ancestors 'none'";
-        (reply, format!("{of_ours}{more}"))
+        (reply, own_policy(secrets))
     } else if is_shown && is_same(token, &keys.of(rest)) {
         // A report outside the frame could navigate anywhere, so it is shown in a frame.
         if request.field("Sec-Fetch-Dest") == Some("document") {
@@ -215,6 +202,38 @@ fn answer(
             "use the address that taut serve printed: it contains the token",
         );
     };
+    with_policy(reply, &policy)
+}
+
+/// Returns the reply to a request by host name or with a method that changes something; `None` for other requests.
+fn refusal(request: &Request<'_>) -> Option<Reply> {
+    if !request.field("Host").is_some_and(is_no_name) {
+        let text = "this page is served under its IP address and localhost only";
+        return Some(Reply::text("421 Misdirected Request", text));
+    }
+    if !matches!(request.method, "GET" | "HEAD") {
+        return Some(Reply {
+            fields: Cow::Borrowed("Allow: GET, HEAD\r\n"),
+            ..Reply::text("405 Method Not Allowed", "only GET and HEAD are supported")
+        });
+    }
+    None
+}
+
+/// Returns the content security policy of our own pages.
+fn own_policy(secrets: &Secrets) -> String {
+    let of_ours = [
+        nonce_policy("script-src", secrets),
+        nonce_policy("style-src", secrets),
+    ]
+    .concat();
+    let more = "connect-src 'self'; frame-src 'self'; img-src data:; frame-ancestors 'none'";
+    format!("{of_ours}{more}")
+}
+
+/// Adds header fields: the content security policy with `policy`, and those that keep browsers from storing the page or
+/// sending its address to other sites.
+fn with_policy(reply: Reply, policy: &str) -> Reply {
     let fields = format!(
         "{}Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nX-DNS-Prefetch-Control: off\r\n\
          Content-Security-Policy: default-src 'none'; base-uri 'none'; form-action 'none'; {policy}\r\n",
@@ -261,8 +280,8 @@ fn encoded(part: &str) -> String {
     part.bytes().map(of).collect()
 }
 
-/// Tags that make a browser connect to their target by itself, before the browser checks the policy. Our reports
-/// contain only [`OURS`] of them.
+/// Tags that make a browser connect to their target without a click, before the browser checks the policy. Our reports
+/// contain only [`OURS`] of these tags.
 const LEADING: [&str; 7] = [
     "<link", "<meta", "<iframe", "<frame", "<object", "<embed", "<portal",
 ];
@@ -271,8 +290,8 @@ const OURS: [&str; 2] = [
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">",
 ];
 
-/// Inserts the policy's nonce into the scripts of our reports, so that no other script runs. Renames tags that lead
-/// elsewhere to meaningless ones.
+/// Inserts the policy's nonce into the scripts of our reports, so that no other script runs. Prefixes the names of
+/// [`LEADING`] tags with `x-`, which browsers ignore.
 fn tamed(reply: Reply, nonce: &str) -> Reply {
     const BEGIN: &str = "<script>";
     // A browser could read invalid UTF-8 as text in another encoding.
@@ -305,7 +324,7 @@ fn tamed(reply: Reply, nonce: &str) -> Reply {
     }
 }
 
-/// Reports whether text in lower case begins with a tag that leads elsewhere.
+/// Reports whether lower-case text begins with one of the [`LEADING`] tags that is not one of [`OURS`].
 fn is_leading(text: &str) -> bool {
     let begins = |tags: &[&str]| tags.iter().any(|it| text.starts_with(it));
     begins(&LEADING) && !begins(&OURS)

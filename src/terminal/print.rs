@@ -149,7 +149,7 @@ mod tests {
             shown("\u{1b}[2J\rdone\u{9b}1m\u{202e}x\u{7}"),
             "\\u001b[2J\\u000ddone\\u009b1m\\u202ex\\u0007"
         );
-        // The text in JSON stays the same.
+        // A JSON reader gets the original text back from the escaped one.
         let json = serde_json::json!({ "name": "\u{9b}\u{202e}\u{1b}" });
         let printed = shown(&json.to_string()).into_owned();
         assert_eq!(

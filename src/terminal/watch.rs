@@ -51,7 +51,7 @@ pub fn serve_metrics(
     Ok(Some(endpoint))
 }
 
-/// Starts the endpoint, if an address is given, and returns it with the text that it serves.
+/// Starts the metrics endpoint, if an address is given, and returns the endpoint with the text that it serves.
 pub fn endpoint(address: Option<&str>) -> Result<(Option<Endpoint>, Option<MetricsText>), Failure> {
     // The text is well-formed before the first update as well.
     let text = MetricsText::new(Mutex::new(Exposition::new().finish()));
@@ -78,8 +78,8 @@ pub struct Watch<'a> {
     pub look: Look,
     pub title: String,
     pub planned_seconds: f64,
-    /// The status of a measurement of several trials, which gives the remaining time instead of `planned_seconds`; none
-    /// for other measurements.
+    /// The status of a measurement of several trials, which shows the remaining time in place of `planned_seconds`;
+    /// `None` for a measurement of one trial.
     pub status: Option<&'a Mutex<Status>>,
     pub metrics: Option<MetricsText>,
     pub samples: &'a [SampleThread],
@@ -87,8 +87,8 @@ pub struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Shows every second, from the message of `running` until the sender of that channel is dropped. No message
-    /// arrives if the generator fails before it starts.
+    /// Shows the streams each second, from the message on the channel `running` until the sender of `running` is
+    /// dropped. If the generator fails before it starts, no message arrives and nothing is shown.
     pub fn run(&self, streams: &mut [StreamView], running: &Receiver<()>) {
         self.publish(streams);
         if running.recv().is_err() {
@@ -140,7 +140,7 @@ impl Watch<'_> {
                     *told = true;
                 }
             }
-            // The first stream has such an interval only if intervals are collected.
+            // `last` is `None` unless the first stream collects intervals.
             let last = streams.first().and_then(|stream| stream.last.as_deref());
             self.say(second, streams, last);
         }

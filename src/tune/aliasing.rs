@@ -12,7 +12,7 @@ use taut_model::{Beat, Interrupt, Scene};
 use taut_results::write_whole;
 use taut_traffic::Rate;
 
-/// Number of intervals for which the worst latency is printed.
+/// Number of equal parts of the simulated time; the highest latency of each part is printed.
 const BINS: usize = 100;
 
 /// The largest number of simulated interrupts, and the largest number of delayed packets.
@@ -72,7 +72,7 @@ impl FromStr for Ticking {
     }
 }
 
-/// Builds the simulated scene from the arguments, if it can be simulated.
+/// Builds the simulation from the arguments; an error says which argument makes it impossible or too long.
 fn scene(arguments: &Arguments) -> Result<Scene, Failure> {
     let input = |text: &str| Failure::Input(text.to_owned());
     let Rate::Packets(rate_pps) = arguments.rate else {

@@ -56,8 +56,8 @@ struct On {
 
 Changes nothing and needs no root; what only root can read is unknown without.")]
 struct AuditArguments {
-    /// CPUs to be quiet, such as 1 or 2-3,6; `device`: the one that measurements give a device under test (default: the last
-    /// one)
+    /// CPUs to be quiet, such as 1 or 2-3,6; `device`: the CPU that measurements give to the device under test
+    /// (default: the last one)
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
     #[command(flatten)]
@@ -79,8 +79,8 @@ struct AuditArguments {
 A group of settings is changed as a whole or not at all. What is as wanted already stays untouched. Values last until
 taut tune revert or the next boot.")]
 struct ApplyArguments {
-    /// CPUs to be quiet, such as 1 or 2-3,6; `device`: the one that measurements give a device under test; one at
-    /// least must remain for the system
+    /// CPUs to be quiet, such as 1 or 2-3,6; `device`: the CPU that measurements give to the device under test; at
+    /// least one CPU must remain for the system
     #[arg(long, value_name = "LIST")]
     cpus: String,
     #[command(flatten)]
@@ -132,9 +132,9 @@ struct ExplainArguments {
 enum ProfileName {
     /// The shortest tail on the CPUs, whatever it costs in power, memory and others' speed
     Latency,
-    /// The most work in a time
+    /// The highest throughput
     Throughput,
-    /// Quiet CPUs without harm to whoever else uses the machine
+    /// Quiet CPUs without harm to other users of the machine
     Shared,
 }
 

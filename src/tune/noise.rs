@@ -19,10 +19,11 @@ use taut_host::tune::{self, Root};
 A loop on each CPU reads the clock and records every gap over 1 us. As root, the kernel's trace points name the cause
 of each gap; without root, only the kernel's counters are shown. Ctrl-C ends the measurement with its results so far.")]
 pub struct Arguments {
-    /// CPUs to listen on, such as 1 or 2-3,6
+    /// CPUs to measure, such as 1 or 2-3,6
     #[arg(long, value_name = "LIST")]
     cpus: String,
-    /// Time to listen, such as 30s or 500ms; with --compare for each program, in three turns of whole seconds
+    /// Time to measure, such as 30s or 500ms; with --compare for each program, in up to three measurements of whole
+    /// seconds
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = quantity::some_time)]
     duration: Duration,
     /// Real-time priority of the loops (SCHED_FIFO), 1 to 99, only on CPUs that nothing else needs (default: an
@@ -124,7 +125,7 @@ fn write_gaps(file: std::fs::File, heard: &Heard) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Measures with taut and the other programs alternately.
+/// Measures with taut and the compared programs, interleaved.
 fn compare(plan: &Plan, stop: &AtomicBool) -> Result<(Heard, Vec<PeerFigures>), Failure> {
     let cpu = plan.cpus.first().copied().unwrap_or_default();
     let system_cpu = tune::other_cpu(&Root::machine(), &plan.cpus)?.unwrap_or(cpu);
@@ -204,6 +205,26 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
         rate(found.over_100_us),
         rate(found.over_1_ms)
     ));
+    print_lengths(noise);
+    print_causes(noise);
+    print::line(format!(
+        "  explained: {:.1} % of the lost time, {:.1} % of the gaps; CPU time of the loop itself: {:.4} %",
+        // The value is never negative, nor the minus zero of an empty sum.
+        (noise.explained.share_of_time * 100.0).max(0.0) + 0.0,
+        (noise.explained.share_of_gaps * 100.0).max(0.0) + 0.0,
+        noise.own_share * 100.0
+    ));
+    if noise.unkept > 0 {
+        print::line(format!(
+            "  {} more gaps were counted but not recorded: the buffer was full",
+            noise.unkept
+        ));
+    }
+    print_counted(noise.cpu, heard);
+    print::line("");
+}
+
+fn print_lengths(noise: &CpuNoise) {
     print::line("\n  gaps by length (bars: logarithm of the count)");
     let most = noise
         .histogram
@@ -220,6 +241,9 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
         let from = quantity::time(bin.from_ns);
         print::line(format!("  {from:>10} {:>9} {bar}", bin.count));
     }
+}
+
+fn print_causes(noise: &CpuNoise) {
     print::line(
         "\n  causes                                       a second     median    longest  share of lost time",
     );
@@ -237,21 +261,6 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
         let more = noise.causes.len() - SHOWN_CAUSES;
         print::line(format!("  and {more} more (--json)"));
     }
-    print::line(format!(
-        "  explained: {:.1} % of the lost time, {:.1} % of the gaps; CPU time of the loop itself: {:.4} %",
-        // The value is never negative, nor the minus zero of an empty sum.
-        (noise.explained.share_of_time * 100.0).max(0.0) + 0.0,
-        (noise.explained.share_of_gaps * 100.0).max(0.0) + 0.0,
-        noise.own_share * 100.0
-    ));
-    if noise.unkept > 0 {
-        print::line(format!(
-            "  {} more gaps were counted but not recorded: the buffer was full",
-            noise.unkept
-        ));
-    }
-    print_counted(noise.cpu, heard);
-    print::line("");
 }
 
 /// Prints the kernel's own counters over the measured time.

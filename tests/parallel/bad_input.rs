@@ -616,11 +616,12 @@ fn invalid_control_loops_are_refused_with_the_reason() {
 }
 
 #[test]
-fn invalid_arguments_of_doctor_and_man_are_refused() {
+fn invalid_arguments_of_doctor_functions_and_man_are_refused() {
     table(
         &[("file", b"text")],
         &[
             ("doctor now", INPUT, "unexpected argument 'now'"),
+            ("functions nta", INPUT, "invalid value 'nta' for '[NAME]'"),
             ("man", INPUT, "<FOLDER>"),
             ("man file", MISSING, "file: File exists"),
             ("man file/pages", INPUT, "file/pages: Not a directory"),

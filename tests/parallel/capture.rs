@@ -340,7 +340,7 @@ fn only_file(folder: &Path) -> PathBuf {
     folder.join(&files[0])
 }
 
-/// Returns the number of packets that tshark reads from a file after zstd has decompressed the complete part of it.
+/// Decompresses the complete part of a file with zstd, and returns the number of packets that tshark then reads.
 fn unpacked(folder: &Path, file: &Path, filter: &str) -> usize {
     let plain = folder.join("unpacked.pcapng");
     let mut unpack = Command::new("zstd");
@@ -444,7 +444,7 @@ fn other_programs_read_compressed_captures_even_after_a_kill() {
     ];
     run(taut(&replay).arg(&again)).success();
     assert_eq!(packets(&again), packets(&found));
-    // A file that is truncated within a frame ends with the frame before.
+    // A file that is truncated within a frame is read up to the frame before.
     let bytes = fs::read(&found).unwrap();
     let cut = path("cut.pcapng.zst");
     fs::write(&cut, &bytes[..bytes.len() - 3]).unwrap();

@@ -105,7 +105,7 @@ fn exchange(stage: &TwoHosts, count: u32) {
     let deadline = Instant::now() + PATIENCE;
     for (from, to, address) in [(&west, &east, "10.9.0.2:7"), (&east, &west, "10.9.0.1:7")] {
         for number in 0..count {
-            // A stall of the machine, or ARP at the start, may lose one.
+            // A stall of the machine, or ARP at the start, may lose a datagram, which is then sent again.
             loop {
                 let payload = [&number.to_be_bytes()[..], &[0xa5; 96]].concat();
                 from.send_to(&payload, address).unwrap();
@@ -146,7 +146,7 @@ fn pids(status: &serde_json::Value) -> Vec<u64> {
         .collect()
 }
 
-/// Returns the functions of each process.
+/// Returns name, functions and process number of each segment.
 fn made_of(status: &serde_json::Value) -> Vec<[&serde_json::Value; 3]> {
     let segments = status["segments"].as_array().unwrap().iter();
     segments
@@ -338,7 +338,7 @@ fn under_traffic(stage: &TwoHosts, action: impl FnOnce()) -> (u64, u64) {
             }
         });
         {
-            // The threads end if the action fails, too.
+            // The threads must also end if the action fails.
             let _stops = Stops(&stop);
             action();
         }

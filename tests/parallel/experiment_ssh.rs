@@ -139,7 +139,7 @@ impl Machines {
 
     /// Starts the SSH server of a remote machine.
     fn serve(&mut self, number: usize) {
-        // The folder for sshd's privilege separation; a machine's own service creates it.
+        // sshd needs this folder for privilege separation; on a real machine, the service of sshd creates the folder.
         fs::create_dir_all("/run/sshd").unwrap();
         let name = FAR[number];
         let own = self.folder.path().display();

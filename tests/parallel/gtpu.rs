@@ -434,7 +434,7 @@ fn establishment(sequence: u32) -> Vec<u8> {
 #[test]
 fn pfcp_creates_moves_and_deletes_a_session() {
     let _turn = alone();
-    // A free port, as other programs may use the default one.
+    // The test uses a free port, as other programs may use the default one.
     let port = UdpSocket::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

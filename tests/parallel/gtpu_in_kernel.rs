@@ -829,7 +829,7 @@ fn upcalls_classify_buffer_and_send_packets_of_sessions_with_rules() {
 }
 
 #[test]
-fn xdp_and_the_process_meter_a_session_at_its_rate() {
+fn a_session_is_metered_in_xdp_and_in_the_process() {
     const SENT: usize = 20;
     // The number of packets that a meter passes: its burst of 15000 bytes, and one packet more. Another packet would
     // take 8 seconds.

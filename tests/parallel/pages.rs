@@ -5,12 +5,12 @@
 //! network namespace has two interfaces `eth1` and `eth2` that a bridge joins, and the folder has a capture `in.pcap`.
 //! A comment before a block changes that:
 //!
-//! - `<!-- not run: REASON -->`
-//! - `<!-- run: beside what follows -->`: the block runs in the background; `, instead of what ran there` stops the
-//!   block in the background before
-//! - `<!-- run: when what ran beside has ended -->`
-//! - `<!-- run: may end with another code than 0 -->`
-//! - `<!-- file: NAME -->`: a block of any kind that the reader saves
+//! - `<!-- not run: REASON -->`: the block is skipped
+//! - `<!-- run: beside what follows -->`: the block runs in the background; with `, instead of what ran there` at the
+//!   end, the blocks that already run in the background are stopped before
+//! - `<!-- run: when what ran beside has ended -->`: the blocks in the background are stopped, then the block runs
+//! - `<!-- run: may end with another code than 0 -->`: the exit code of the block is ignored
+//! - `<!-- file: NAME -->`: the block, which may be of any kind, is saved as the file NAME
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::{is_root, scratch, taut};
@@ -42,7 +42,8 @@ struct Block {
     way: Directive,
 }
 
-/// Returns the blocks that are run or saved, and the reasons for the others.
+/// Returns the blocks with a directive, and those of the kinds `sh` and `console`. An error names the line of a
+/// directive that does not fit its block.
 fn blocks(page: &str) -> Result<Vec<Block>, String> {
     let mut found = Vec::new();
     let mut marker = None;
@@ -52,7 +53,7 @@ fn blocks(page: &str) -> Result<Vec<Block>, String> {
             .strip_prefix("<!-- ")
             .and_then(|line| line.strip_suffix(" -->"))
         {
-            // The end of a table that `./run reference` writes.
+            // `/made` ends a table that `./run reference` writes, and is no directive.
             marker = (comment != "/made").then_some(comment);
             continue;
         }
@@ -157,7 +158,7 @@ fn script(blocks: &[Block], folder: &Path) -> String {
             Directive::Save(name) => format!("cp {file} ./{name}"),
             Directive::Beside { instead } => {
                 let end = if *instead { "end_beside\n" } else { "" };
-                // The first output shows that the program runs.
+                // The next block waits for the first output, which shows that the program runs.
                 format!(
                     "{end}setsid bash -e {file} >{file}.said 2>&1 &\nbeside=\"$beside $!\"\n\
                      until [ -s {file}.said ] || ! kill -0 $! 2>/dev/null; do sleep 0.1; done\nsleep 0.5"

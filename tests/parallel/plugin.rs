@@ -183,8 +183,8 @@ fn a_plugin_with_invalid_results_loses_only_its_packets() {
         let want: Vec<_> = passage.frames.iter().skip(1).step_by(2).cloned().collect();
         assert!(got == want, "{name}: {} frames", got.len());
     }
-    // A library may truncate frames, send them to a port in a chain that allows it, and to a slow path that does not
-    // exist.
+    // A library may truncate frames, and send them to a port if the chain allows that. Frames that it punts in a chain
+    // without a slow path are dropped and counted.
     let library = parts(
         folder,
         "cuts",

@@ -44,7 +44,7 @@ impl Range {
         };
         let below = match is_v4 {
             true => u128::from(random.u32(..1 << 24)),
-            // The shift gives the routes common runs of equal bits.
+            // The shift sets a random number of upper bits to 0, so that routes have long common beginnings.
             false => random.u128(..) >> random.u32(40..128),
         };
         let first = (start | below) & !behind;

@@ -200,7 +200,7 @@ fn routes_come_and_go(kernels: &Kernels<'_>, count: u32) {
         shown.starts_with("20.0.7.0/24 via 10.8.1.2 dev lan\n"),
         "{shown}"
     );
-    // The echo requests go through the router, to it, and from it.
+    // The echo requests go through the router, to the router, and from the router.
     let a = kernels.host(0);
     ip(&format!("-n {} route add {BEHIND_B} via 10.8.1.1", a.0));
     wait_until("the way back", || has_way_back(kernels));

@@ -17,7 +17,8 @@ use taut_wire::{
 const OWN: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 0xa0]), Mac([2, 0, 0, 0, 0, 0xa1])];
 const SENDER: Mac = Mac([2, 0, 0, 0, 0, 7]);
 const NEXT: Mac = Mac([2, 0, 0, 0, 0, 9]);
-/// The destination of fragmented packets, and the longest packet that leaves through the second port.
+/// The destination of packets that the router fragments; [`MTU`] is the longest packet that leaves through the second
+/// port, bytes.
 const CUT: [u8; 4] = [10, 9, 9, 9];
 const MTU: usize = 1300;
 
@@ -87,7 +88,7 @@ fn datagram(to: &str, size: usize) -> Vec<u8> {
     flow.frame(size + 4).unwrap()
 }
 
-/// Sets the correct checksum of an IPv4 header, whatever its length field.
+/// Sets the correct checksum of an IPv4 header, over the length that the header states, or up to the end of the frame.
 fn right(mut frame: Vec<u8>) -> Vec<u8> {
     let end = 14 + usize::from(frame[14] & 15) * 4;
     frame[24..26].fill(0);
@@ -291,13 +292,14 @@ fn question(port: usize, who: IpAddr, at: Mac) -> Vec<u8> {
     frame[..length.unwrap()].to_vec()
 }
 
-/// Returns the frame as forwarded to its next hop.
+/// Returns `frame` as the router must forward it: with the MAC addresses of the next hop and the second port, and one
+/// hop less.
 fn gone_on(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[..6].copy_from_slice(&NEXT.0);
     frame[6..12].copy_from_slice(&OWN[1].0);
     if frame[12] == 8 {
-        // The header may have options.
+        // The header may have options, so the checksum covers a variable length.
         frame[22] -= 1;
         let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
         Ipv4::new(ethernet.payload_mut()).unwrap().fill_checksum();

@@ -80,7 +80,7 @@ const FATES: &[Fate] = &[
         "IPv6 of version 0", "IPv6 of version 1", "IPv6 of version 4", "IPv6 of version 5", "IPv6 of version 7",
         "IPv6 of version 15",
     ]),
-    // A header with a wrong length has the checksum of another one.
+    // A wrong header length is reported as a wrong checksum, as the checksum is computed over that length.
     ("dropped: wrong checksum", None, &[
         "checksum 0x0000", "checksum 0xffff", "checksum 0x1234", "option: wrong checksum", "option: header says none",
         "option: header ends in one", "header length: 6, without options", "header length: 15, without options",

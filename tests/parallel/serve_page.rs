@@ -286,7 +286,7 @@ fn an_untrusted_report_sends_no_data_to_other_hosts() {
     assert_eq!(browser.value("location.href"), shown.as_str());
     let after = heard.lock().unwrap().clone();
     assert!(after.iter().all(|it| it == "connected: "), "{after:?}");
-    // A direct visit is received.
+    // A direct visit does reach the listener, so it would have noticed any request from the page.
     browser.go(&format!("http://{at}/well"));
     assert!(heard.lock().unwrap().iter().any(|it| it.contains("/well")));
     browser.close();

@@ -21,7 +21,7 @@ const RULE_SETS: usize = 200;
 const PACKETS: usize = 16;
 const PORTS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The cookie of the lowest rule, which matches everything and counts packets without another rule.
+/// The cookie of the lowest rule, which matches everything and therefore counts packets that match no other rule.
 const LAST: u64 = 9_999;
 
 /// A frame that left, with the index of its egress port, from 1.

@@ -450,7 +450,7 @@ fn a_control_loop_closes_over_tcp_and_the_deadline_transport() {
             "--json",
         ]);
         let finished = run(command.args(["--transport", transport]));
-        // Other processes may delay commands; the loop works all the same.
+        // Other processes may delay commands; the loop must work nevertheless.
         let found = finished.last_json();
         assert!(
             found["kpis"]["rounds"].as_u64().unwrap() > 0,

@@ -118,7 +118,7 @@ fn without_privileges_memif_is_measured_and_skipped_ports_are_named() {
         assert!(last.contains("Permission denied; check the path"), "{last}");
     };
     denied(&finished);
-    // Every command that writes results does the same.
+    // Every command that writes results reports the folder in this way.
     for command in [
         "bench latency --port pair:a --port pair:a --out",
         "bench io --only null --out",
@@ -160,7 +160,7 @@ fn on_one_core_the_demo_runs_to_its_end() {
         "--repetitions",
         "1",
         "--devices",
-        // The list has one of each kind: shared memory, the kernel, kernel ports.
+        // The list has a device of each kind: shared memory, the kernel, kernel ports.
         "memif-idle,veth-bridge,veth-af-packet-idle",
         "--out",
     ]);

@@ -38,7 +38,8 @@ fn installed(id: &str) -> Option<&'static Baseline> {
     None
 }
 
-/// A port of the generator that is exchanged with the other port when the direction is reversed.
+/// A port of the generator that stands for one of two open ports, and for the other one while the direction is
+/// reversed.
 struct Turning {
     /// Both open ports.
     ports: Rc<RefCell<Vec<Box<dyn Port>>>>,

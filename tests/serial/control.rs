@@ -93,7 +93,8 @@ fn malformed_datagrams_are_counted_and_do_not_disturb_control() {
         let by_hand = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut random = fastrand::Rng::with_seed(7);
         for number in 0..200 {
-            // The datagrams have lengths of messages and others, and taut's mark.
+            // Some datagrams are as long as messages of a protocol, others are not; every second one begins with the
+            // mark of taut's protocol.
             let length = [0, 1, 88, 96, 192, 1400][number % 6];
             let mut noise: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
             if number % 2 == 0 && length > 5 {

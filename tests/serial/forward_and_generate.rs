@@ -320,7 +320,8 @@ fn the_forwarder_notices_a_killed_peer_and_serves_the_next() {
 #[test]
 fn a_buffered_forwarder_waits_for_its_drain_timer() {
     let _turn = alone();
-    // At 100 kpkt/s a buffer of 32 is drained by its timer, on average after half of it.
+    // At 100 kpkt/s, the timer drains a buffer of 32 before the buffer is full. A packet waits on average for half of
+    // the timer's time.
     undisturbed(|| {
         let average = |flush: &str| {
             let sockets = Sockets::new();

@@ -19,7 +19,7 @@ const DEMO: [&str; 4] = ["demo", "--quick", "--seconds", "0.1"];
 /// Starts a demo of all devices.
 fn start_demo(watch: &Watch, out: &Path) -> Program {
     let mut command = taut(&DEMO);
-    // One repetition is enough to see that all of it works.
+    // One repetition is enough to show that every device works.
     command.args(["--repetitions", "1", "--out"]).arg(out);
     Program::start(watch.over(&mut command))
 }

@@ -137,7 +137,8 @@ impl Replay {
                 Some((format!("{kind}:dut{place}"), Some((far, true))))
             }
             "tap" => {
-                // A program that another test starts has a copy of the descriptor for a moment, which keeps the interface.
+                // Each interface gets a new name, as the previous one may exist for a moment longer: a program that
+                // another test starts inherits its descriptor.
                 static NUMBER: AtomicU32 = AtomicU32::new(0);
                 self.testbed.as_ref()?;
                 let name = format!("tap{place}-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -263,7 +264,7 @@ fn a_capture_passes_every_pair_of_ports_unchanged() {
         }
         done += usize::from(replay.through(&pair.from, &pair.to, &frames));
     }
-    // These ports need nothing: memif in both roles, pair and pcap.
+    // Every machine supports at least memif in both roles, pair and pcap: 16 pairs.
     assert!(done >= 16, "{done}");
     println!("{done} pairs of ports");
 }

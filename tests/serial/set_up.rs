@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs `script` after functions of `./run`, with a folder first on the search path.
+/// Runs `script` with the functions `names` of `./run` defined, and with `folder` first on the search path. Returns its
+/// standard output.
 fn with_functions(names: &[&str], folder: &Path, script: &str) -> String {
     let whole = fs::read_to_string("run").unwrap();
     let mut text = "set -eu\n".to_string();
@@ -26,7 +27,7 @@ fn with_functions(names: &[&str], folder: &Path, script: &str) -> String {
     finished.success().stdout
 }
 
-/// Writes a program `dpkg-query` that lists these packages.
+/// Writes a substitute for `dpkg-query` that lists these packages with their states.
 fn knows(folder: &Path, states: &[(&str, &str)]) {
     let program = folder.join("dpkg-query");
     let lines: String = states

@@ -75,7 +75,8 @@ fn standard(text: &str) -> Option<(String, usize)> {
     is_one.then(|| (name.to_string(), length + edition))
 }
 
-/// Returns the clause number at the start of `text`: 5.2.1-3, 2(B), 26; a letter if `may_be_letter`.
+/// Returns the clause number at the start of `text`, such as 5.2.1-3, 2(B) or 26, and its length in the text. If
+/// `may_be_letter`, a capital letter also counts as a number.
 fn number(text: &str, may_be_letter: bool) -> Option<(String, usize)> {
     let digits = leading(text, |c| c == '.' || c == '-' || c.is_ascii_digit());
     let digits = digits.trim_end_matches(['.', '-']);

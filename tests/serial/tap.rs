@@ -442,7 +442,7 @@ fn compare_in_line() -> Result<(), String> {
     let (sent, entered) = (number(&tally["sent"]), number(&direction["entered"]));
     assert!(entered <= sent, "{tally} {tapped}");
     if (entered, &direction["left"]) != (sent, &tally["received"]) {
-        // The generator waits for 20 ms of silence; on two cores for three programs that may be too short.
+        // The generator stops after 20 ms of silence, which may be too short for three programs on two cores.
         return Err(format!("the generator did not wait: {tally} {tapped}"));
     }
 

@@ -26,7 +26,7 @@ fn quiet_cpu() -> Option<usize> {
     Some(cpu)
 }
 
-/// Restores the machine's settings, however the test ends.
+/// A guard that restores the machine's settings on drop, however the test ends.
 struct Restored;
 
 impl Drop for Restored {
@@ -496,7 +496,7 @@ fn oslat_and_cyclictest_are_run_for_comparison() {
     }
 }
 
-/// Written by `taut tune explain --all > docs/reference/tune.md`.
+/// The page is written by `taut tune explain --all > docs/reference/tune.md`.
 #[test]
 fn the_page_of_settings_matches_the_programs_output() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/tune.md");

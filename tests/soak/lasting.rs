@@ -309,12 +309,12 @@ fn tunnelled(summary: &Value, sent: u64, received: u64) {
 #[ignore = "two hours: ./run soak"]
 fn a_gateway_lasts_while_sessions_change_and_are_deleted() {
     let _turn = alone();
-    // A free port, as other programs may use the default one.
+    // The gateway uses a free port, as other programs may use the default one.
     let free = UdpSocket::bind("127.0.0.1:0").unwrap();
     let gateway = free.local_addr().unwrap().to_string();
     drop(free);
-    // Each number of the gateway's classifier takes 8 bytes from its first use on. The table is small, so that all
-    // numbers are in use within minutes.
+    // The gateway has a number for each possible classifier, which takes 8 bytes from its first use on. The table is
+    // small, so that all numbers have been used within minutes.
     let functions = format!(
         "[[function]]\nname = \"gtpu\"\naddress = \"192.0.2.1\"\nbearers = 8192\n\
          pfcp = {{ address = \"{gateway}\", peers = [\"127.0.0.1\"], heartbeat = \"none\" }}\n"

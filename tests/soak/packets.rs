@@ -25,7 +25,7 @@ struct Case {
     /// The percentage of all packets that this chain gets; chains with cheaper packets get more.
     share: u64,
     functions: &'static str,
-    /// Fields of the traffic.
+    /// Fields of the generated packets, in the syntax of `taut generate --set`.
     set: &'static [&'static str],
     /// The function that runs in the chain's folder while packets pass, until its flag is set; it returns the number of
     /// changes.
@@ -209,7 +209,7 @@ rule = [
 ]
 ";
 
-/// Changes routes of half of the destinations, and others, as fast as possible.
+/// Changes the routes of half of the destinations, and other routes, as fast as possible.
 fn change_routes(folder: &Path, stop: &AtomicBool) -> u64 {
     let mut changes = 0;
     while !stop.load(Ordering::Relaxed) {

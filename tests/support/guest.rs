@@ -434,7 +434,7 @@ impl Guest {
         code.trim().parse().ok().filter(|_| failed == 0)
     }
 
-    /// Sends SIGINT to the last started taut, as Ctrl-C does.
+    /// Sends SIGINT to all processes called taut, as Ctrl-C does.
     pub fn interrupt(&mut self) {
         self.run(
             "for p in /proc/[0-9]*; do \

@@ -140,7 +140,7 @@ impl Hosts {
         }
     }
 
-    /// Returns the path of a chain file. Its name is the chain's, and unique among the tests.
+    /// Returns the path of a chain file. The file name is also the name of the chain, and unique among the tests.
     pub fn chain_file(&self, name: &str) -> PathBuf {
         let folder = self.folder.path();
         let own = folder.file_name().unwrap().to_string_lossy();

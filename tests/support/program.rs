@@ -29,7 +29,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// Returns the exit code; `None` if a signal ended it.
+    /// Returns the exit code; `None` if a signal ended the program.
     pub fn code(&self) -> Option<i32> {
         self.status.code()
     }

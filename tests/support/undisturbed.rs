@@ -30,7 +30,7 @@ pub enum Complaint {
 }
 
 impl Complaint {
-    /// Returns a claim that was not shown because of `reason`, which is outside of taut.
+    /// Returns the complaint that `reason`, which is outside of taut, prevented the attempt from showing the claim.
     pub fn spoilt(reason: impl Into<String>) -> Self {
         Self::Spoilt(reason.into())
     }

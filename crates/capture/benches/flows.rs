@@ -34,7 +34,7 @@ fn pin(core: usize) {
     sched_setaffinity(None, &cores).unwrap();
 }
 
-/// Returns the number of a flow for each packet.
+/// Returns, for each packet, the number of the packet's flow.
 fn drawn(flows: usize, by_zipf: bool, random: &mut fastrand::Rng) -> Vec<u32> {
     let mut sums = Vec::new();
     if by_zipf {
@@ -119,7 +119,8 @@ fn main() {
             let mut batch = vec![keys[0]; 4096];
             let mut frames = vec![[0; 64]; 4096];
             for _ in 0..REPETITIONS {
-                // Each kind uses packets of its own, so that none finds data in the cache that another has loaded.
+                // Each of the three measurements uses packets of its own, so that none finds data in the cache that
+                // another has loaded.
                 let mut spent = [(0, 0); 3];
                 for (number, part) in numbers.chunks(4096).enumerate() {
                     for ((number, flow), frame) in part.iter().zip(&mut batch).zip(&mut frames) {

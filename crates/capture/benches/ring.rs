@@ -84,8 +84,8 @@ fn with_readers(ring: &Arc<Ring>, len: usize, readers: usize) -> (f64, u64) {
     (cost, threads.into_iter().map(|it| it.join().unwrap()).sum())
 }
 
-/// Measures [`produce`] with a thread on the other core that reads as many bytes from its own memory: the other core
-/// may be a hyperthread of the same core.
+/// Measures [`produce`] while a thread on the other core reads memory of its own without a pause. Such a thread has a
+/// cost even without shared data, because the other core may be a hyperthread of the same core.
 fn with_other_work(ring: &Arc<Ring>, len: usize) -> f64 {
     let done = Arc::new(AtomicBool::new(false));
     let thread = {
@@ -109,7 +109,8 @@ fn with_other_work(ring: &Arc<Ring>, len: usize) -> f64 {
     cost
 }
 
-/// Returns packets per second of one producer, and of two on a core each.
+/// Returns the total rate of two producers, each of which has a core of its own, divided by the rate of one producer
+/// alone.
 fn two_producers(ring: &Arc<Ring>, len: usize) -> f64 {
     let one = 1.0 / produce(ring, len, 0);
     let other = {
@@ -140,8 +141,9 @@ fn copied(memory: &mut [u8], len: usize) -> f64 {
     (ticks() - begun) as f64 / count as f64
 }
 
-/// Returns the nanoseconds from the timestamp of a packet until it is readable on the other core, and until the reader
-/// has it. The reader gets the first packet of a batch; a batch of 32 arrives every 32 µs.
+/// Returns two times that begin with a packet's timestamp, ns: until the packet is readable on the other core, and
+/// until the reader has received the packet. The reader gets the first packet of a batch; a batch of 32 arrives every
+/// 32 µs.
 fn until_readable(clock: &Clock, classic: bool) -> [Vec<f64>; 2] {
     // In this measurement, the times in the ring are cycles instead of nanoseconds.
     let hold = Duration::from_nanos(clock.to_ticks(0.3e9) as u64);

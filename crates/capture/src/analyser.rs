@@ -51,21 +51,21 @@ pub trait Analyser {
     }
 }
 
-/// A trigger that an analyser has fired.
+/// A request to fire a trigger, such as an analyser makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fired {
-    /// Index of the trigger.
+    /// Index of the trigger in the settings of the capture.
     pub trigger: usize,
     /// Time of the packet for which the trigger fires, nanoseconds since 1970; 0 stands for the current time.
     pub time_ns: u64,
-    /// Cause in words.
+    /// Cause in words, for users.
     pub cause: String,
 }
 
 /// A failure of an analyser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
-    /// Description in a line.
+    /// Description of the failure, in one line.
     pub why: String,
     /// True if the analyser must not be called again.
     pub is_over: bool,
@@ -121,7 +121,7 @@ pub struct AnalyserStatus {
     /// Counters that the analyser itself defines, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
-    /// Last failure.
+    /// Last failure of the analyser; none if it has not failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -183,8 +183,8 @@ impl States {
         }
     }
 
-    /// Returns the row of a packet's flow, and the index of the endpoint that sent the packet; none if it is no IP
-    /// packet.
+    /// Returns the row of a packet's flow, and the index of the endpoint that sent the packet; none if the packet is
+    /// not IP.
     fn row_of(&mut self, record: &Record<'_>) -> Option<(usize, u8)> {
         let (flow, tcp_flags, sender) = Flow::with_tcp_flags(record)?;
         let (place, is_new) = self.flows.place(Seen {
@@ -238,7 +238,7 @@ pub(crate) struct Analysing<'a> {
 }
 
 impl Analysing<'_> {
-    /// Passes packets to an analyser until `is_over`, and then those that remain.
+    /// Passes packets to an analyser until `is_over` returns true, and after that the remaining packets of the ring.
     pub(crate) fn run(
         mut self,
         analyser: &mut dyn Analyser,
@@ -267,21 +267,7 @@ impl Analysing<'_> {
             });
             counted.missed = self.reader.missed();
             if taken > 0 && !has_ended {
-                let mut fired = 0;
-                let looked = analyser.look(&mut states.row_numbers, &mut |it| {
-                    fired += 1;
-                    fire(it);
-                });
-                states.settle();
-                counted.fired += fired;
-                match looked {
-                    Ok(()) => counted.packets += taken,
-                    Err(trouble) => {
-                        counted.failed += taken;
-                        has_ended = trouble.is_over;
-                        counted.error = Some(trouble.why);
-                    }
-                }
+                has_ended = process(analyser, &mut states, taken, &mut counted, &fire);
             } else {
                 counted.failed += taken;
             }
@@ -316,6 +302,36 @@ impl Analysing<'_> {
         status.counts.clone_from(&counted.counts);
         if status.error != counted.error {
             status.error.clone_from(&counted.error);
+        }
+    }
+}
+
+/// Processes the packets that an analyser has accepted, and counts them. Returns true if the analyser must not be
+/// called again.
+#[inline]
+fn process(
+    analyser: &mut dyn Analyser,
+    states: &mut States,
+    taken: u64,
+    counted: &mut AnalyserStatus,
+    fire: &impl Fn(Fired),
+) -> bool {
+    let mut fired = 0;
+    let looked = analyser.look(&mut states.row_numbers, &mut |it| {
+        fired += 1;
+        fire(it);
+    });
+    states.settle();
+    counted.fired += fired;
+    match looked {
+        Ok(()) => {
+            counted.packets += taken;
+            false
+        }
+        Err(trouble) => {
+            counted.failed += taken;
+            counted.error = Some(trouble.why);
+            trouble.is_over
         }
     }
 }
@@ -359,8 +375,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// For any sequence of packets, each flow has its own numbers, which begin with 0 again after the flow was
-        /// replaced in the table.
+        /// Each flow has numbers of its own. After the flow was replaced in the table, its numbers begin with 0 again.
         #[test]
         fn flows_have_separate_counters_that_restart_at_zero_after_eviction(
             flows in proptest::collection::vec(0..200_u16, 1..2000),

@@ -24,7 +24,7 @@ use crate::lock;
 use crate::record::{LONGEST_BYTES, PORTS, Record};
 use crate::ring::{Producer, Ring, Start};
 use dump_writer::start_dumps;
-use reader::look;
+use reader::start_look;
 use shared::{AT_ONCE, Together};
 use std::io;
 use std::path::Path;
@@ -100,10 +100,8 @@ impl Capture {
         let flows = (flows > 0).then(|| Flows::new(flows));
         let reader = ring.reader(Start::Now);
         let clock_of_packets = PacketClock::new(clock);
-        let (here, packets) = (Arc::clone(&together), clock_of_packets.clone());
-        threads.push(spawn_background("capture-look", move || {
-            look(&here, reader, packets, &begin, flows);
-        })?);
+        let packets = clock_of_packets.clone();
+        threads.push(start_look(&together, reader, packets, begin, flows)?);
         let mut capture = Self {
             together,
             snap_bytes,
@@ -175,7 +173,7 @@ impl Capture {
         self.clock_of_packets.clone()
     }
 
-    /// Returns the current time.
+    /// Returns the current time on the clock of the packets, nanoseconds since 1970.
     fn now_ns(&self) -> u64 {
         PacketClock::new(self.clock).now()
     }
@@ -493,9 +491,9 @@ mod tests {
         has
     }
 
-    /// The files of a trigger contain every packet of its times that its filter matches, once. The test has hundreds of
-    /// triggers with random filters and times, and packets of two producers; libpcap's own interpreter is the reference
-    /// for the filters.
+    /// The files of each trigger contain, exactly once, every packet that is within the trigger's times and matches the
+    /// trigger's filter. The test has hundreds of triggers with random filters and times, and packets of two producers;
+    /// libpcap's own interpreter is the reference for the filters.
     #[test]
     fn a_trigger_dumps_each_matching_packet_of_its_period_once() {
         if !has_libpcap() {

@@ -15,12 +15,13 @@ const MOST_SLEW: f64 = 500e-6;
 #[derive(Debug, Clone)]
 pub struct PacketClock {
     clock: Clock,
-    /// Moment from which on the current rate applies: in cycles, and in nanoseconds since 1970.
+    /// Moment from which the current rate of the clock applies: in cycles, and in nanoseconds since 1970.
     base_ticks: u64,
     base_ns: u64,
     ns_per_tick: f64,
     look_ticks: u64,
-    /// Lead of the kernel's clock at the last comparison, ns.
+    /// Lead of the kernel's clock over the packet clock at the last comparison, ns; negative if the kernel's clock is
+    /// behind.
     ahead_ns: i64,
 }
 
@@ -47,12 +48,13 @@ impl PacketClock {
         self.of(ticks)
     }
 
-    /// Returns the current time.
+    /// Returns the current time, nanoseconds since 1970.
     pub fn now(&mut self) -> u64 {
         self.at(ticks())
     }
 
-    /// Returns the lead of the kernel's clock over the packet clock at the last comparison, ns.
+    /// Returns the lead of the kernel's clock over the packet clock at the last comparison, ns; negative if the
+    /// kernel's clock is behind.
     pub fn ahead_ns(&self) -> i64 {
         self.ahead_ns
     }
@@ -88,7 +90,7 @@ impl PacketClock {
 fn realtime() -> (u64, u64) {
     match ClockReading::now(StampClock::Realtime { unit_ns: 1 }) {
         Some(reading) => (reading.ticks, reading.ns),
-        // The clock can always be read.
+        // This case does not occur, because the clock can always be read.
         None => (ticks(), 0),
     }
 }

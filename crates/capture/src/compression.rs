@@ -18,7 +18,7 @@ pub(crate) fn is_wanted(path: &Path) -> bool {
     path.extension().is_some_and(|it| it == &ENDING[1..])
 }
 
-/// A compressor of frames.
+/// A compressor that makes zstd frames.
 pub(crate) struct Packer {
     compressor: Compressor<'static>,
     frame: Vec<u8>,
@@ -31,6 +31,8 @@ impl std::fmt::Debug for Packer {
 }
 
 impl Packer {
+    /// Creates a compressor.
+    ///
     /// # Errors
     /// Returns an error if there is no memory.
     pub(crate) fn new() -> io::Result<Self> {
@@ -55,10 +57,12 @@ impl Packer {
     }
 }
 
-/// A decompressor of frames. The bytes are untrusted.
+/// A decompressor of zstd frames. The bytes are untrusted.
 pub(crate) struct Unpacker(Decompressor<'static>);
 
 impl Unpacker {
+    /// Creates a decompressor.
+    ///
     /// # Errors
     /// Returns an error if there is no memory.
     pub(crate) fn new() -> io::Result<Self> {

@@ -42,6 +42,16 @@ pub struct Roll {
     pub time: Option<Duration>,
 }
 
+impl Roll {
+    /// Returns true if a file ends with its last packet, which has the time `time_ns`.
+    #[inline]
+    fn ends(&self, output: &Output, time_ns: u64) -> bool {
+        let first_ns = output.first_ns.unwrap_or(time_ns);
+        let is_long = |time: Duration| time_ns.saturating_sub(first_ns) >= time.as_nanos() as u64;
+        self.bytes.is_some_and(|bytes| output.bytes() >= bytes) || self.time.is_some_and(is_long)
+    }
+}
+
 /// The result of a dump.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dumped {
@@ -61,7 +71,7 @@ pub struct Dumped {
     pub cut_off: u64,
     /// Packets that could not be written.
     pub lost: u64,
-    /// Last reason for a failed write.
+    /// Cause of the last failed write; none if no write has failed.
     pub error: Option<String>,
 }
 
@@ -76,7 +86,7 @@ pub(crate) struct Tally {
     written: AtomicU64,
     lost: AtomicU64,
     error: Mutex<Option<String>>,
-    /// Larger tally that counts the packets of this tally as well.
+    /// Tally of a larger group that counts the packets of this tally as well, if there is one.
     all: Option<Arc<Self>>,
 }
 
@@ -157,7 +167,7 @@ enum Tail {
 #[derive(Debug)]
 pub(crate) struct Output<F = File> {
     file: F,
-    /// Name of the file while it is written, and its final name.
+    /// Name of the file while it is written, and its final name; none if the file is not renamed.
     names: Option<(PathBuf, PathBuf)>,
     is_regular: bool,
     pending: Vec<u8>,
@@ -177,7 +187,7 @@ pub(crate) struct Output<F = File> {
     packets: u64,
     /// Number of packets that could not be written.
     lost: u64,
-    /// Last reason for a failed write.
+    /// Cause of the last failed write; none if no write has failed.
     error: Option<String>,
     /// True if the last write failed.
     is_failing: bool,
@@ -314,12 +324,12 @@ impl<F: Sink> Output<F> {
         self.lost
     }
 
-    /// Returns the last reason for a failed write.
+    /// Returns the cause of the last failed write; none if no write has failed.
     pub(crate) fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
 
-    /// Returns the reason why nothing is written at the moment.
+    /// Returns the reason why nothing is written at the moment; none while writing succeeds.
     pub(crate) fn failing(&self) -> Option<&str> {
         self.error().filter(|_| self.is_failing)
     }
@@ -412,6 +422,13 @@ pub(crate) struct Dumps {
     pub snap_bytes: u32,
 }
 
+impl Dumps {
+    fn create(&self, name: &str, comment: &str) -> io::Result<Output> {
+        let (ports, snap_bytes) = (&self.ports, self.snap_bytes);
+        Output::create(&self.target, name, ports, snap_bytes, comment, self.zstd)
+    }
+}
+
 /// The message that begins a dump.
 #[derive(Debug)]
 pub(crate) struct Begin {
@@ -420,7 +437,7 @@ pub(crate) struct Begin {
     pub fired_ns: u64,
     pub from_ns: u64,
     pub until_ns: u64,
-    /// Time at which the trigger's previous dump ends.
+    /// Time at which the trigger's previous dump ends, nanoseconds since 1970; 0 if there is none.
     pub ended_ns: u64,
     pub cause: String,
 }
@@ -442,7 +459,7 @@ pub(crate) struct Dump {
     /// True if the dump cannot be extended, as its trigger has begun another dump.
     has_end: bool,
     flows: HashMap<Flow, u64>,
-    /// True if the dump has put a packet into the output that it shares with other dumps.
+    /// True once the dump has written a packet to the output that it shares with other dumps.
     has_said: bool,
     /// Bytes of the dump's earlier files, and the packets that were missed and lost before the current file.
     bytes_before: u64,
@@ -522,16 +539,9 @@ impl Dump {
             if !trigger.keep.matches(record.frame, record.facts.wire_bytes) {
                 return;
             }
-            if let Some(cutoff) = trigger.cutoff_bytes
-                && let Some(flow) = Flow::of(record)
-                && (flows.len() < MOST_FLOWS || flows.contains_key(&flow))
-            {
-                let bytes = flows.entry(flow).or_insert(0);
-                *bytes += u64::from(record.facts.wire_bytes);
-                if *bytes - u64::from(record.facts.wire_bytes) >= cutoff {
-                    result.cut_off += 1;
-                    return;
-                }
+            if is_cut_off(flows, trigger.cutoff_bytes, record) {
+                result.cut_off += 1;
+                return;
             }
             let comment = || {
                 let name = &trigger.name;
@@ -540,7 +550,7 @@ impl Dump {
                 format!("trigger {name}: {cause} at {at}; packets from {from} on; {times}")
             };
             if let Some(shared) = shared {
-                // A comment tells the reader of a pipe why packets follow.
+                // A comment at the dump's first packet tells the reader of a shared output which trigger has fired.
                 let said = match std::mem::replace(has_said, true) {
                     false => comment(),
                     true => String::new(),
@@ -548,40 +558,13 @@ impl Dump {
                 shared.put(record, &said, tally);
                 return;
             }
-            if output.is_none() && *waits {
-                let why = tally.error().unwrap_or_default();
-                tally.lose(1, &why);
-                return;
-            }
-            if output.is_none() {
+            let make = || {
                 let name = format!("{}-{}", trigger.name, name_of_time(record.facts.time_ns));
-                match Output::create(
-                    &dumps.target,
-                    &name,
-                    &dumps.ports,
-                    dumps.snap_bytes,
-                    &comment(),
-                    dumps.zstd,
-                ) {
-                    Ok(made) => *output = Some(made),
-                    Err(error) => {
-                        tally.lose(1, &error.to_string());
-                        *waits = true;
-                        return;
-                    }
-                }
-            }
-            if let Some(output) = output {
+                dumps.create(&name, &comment())
+            };
+            if let Some(output) = opened(output, waits, tally, make) {
                 output.put(record, "", tally);
-                let first_ns = output.first_ns.unwrap_or(record.facts.time_ns);
-                let is_long = |time: Duration| {
-                    record.facts.time_ns.saturating_sub(first_ns) >= time.as_nanos() as u64
-                };
-                is_full |= dumps
-                    .roll
-                    .bytes
-                    .is_some_and(|bytes| output.bytes() >= bytes)
-                    || dumps.roll.time.is_some_and(is_long);
+                is_full |= dumps.roll.ends(output, record.facts.time_ns);
             }
         });
         self.result.missed = self.reader.missed();
@@ -647,6 +630,47 @@ impl Dump {
     }
 }
 
+/// Counts the bytes of a packet's flow. Returns true if the flow had reached the cutoff before the packet.
+#[inline]
+fn is_cut_off(flows: &mut HashMap<Flow, u64>, cutoff: Option<u64>, record: &Record<'_>) -> bool {
+    if let Some(cutoff) = cutoff
+        && let Some(flow) = Flow::of(record)
+        && (flows.len() < MOST_FLOWS || flows.contains_key(&flow))
+    {
+        let bytes = flows.entry(flow).or_insert(0);
+        *bytes += u64::from(record.facts.wire_bytes);
+        return *bytes - u64::from(record.facts.wire_bytes) >= cutoff;
+    }
+    false
+}
+
+/// Returns the output for a packet, which `make` creates if there is none. Returns none, and counts the packet as lost,
+/// if that fails or has failed before and is not to be retried yet.
+#[inline]
+fn opened<'a>(
+    output: &'a mut Option<Output>,
+    waits: &mut bool,
+    tally: &Tally,
+    make: impl FnOnce() -> io::Result<Output>,
+) -> Option<&'a mut Output> {
+    if output.is_none() && *waits {
+        let why = tally.error().unwrap_or_default();
+        tally.lose(1, &why);
+        return None;
+    }
+    if output.is_none() {
+        match make() {
+            Ok(made) => *output = Some(made),
+            Err(error) => {
+                tally.lose(1, &error.to_string());
+                *waits = true;
+                return None;
+            }
+        }
+    }
+    output.as_mut()
+}
+
 /// The file that a query writes. It gets its final name when it is complete; an incomplete file is removed.
 pub(crate) struct QueryOutput(Output, Arc<Tally>);
 
@@ -691,7 +715,7 @@ impl QueryOutput {
         self.0.put(record, "", &self.1);
     }
 
-    /// Returns the reason for a failed write.
+    /// Returns the cause of a failed write; none if no write has failed.
     pub(crate) fn error(&self) -> Option<&str> {
         self.0.error()
     }
@@ -873,7 +897,7 @@ mod tests {
         torn.flush();
         assert_eq!(packets(&torn.file, false), 5);
         assert_eq!((tally.written(), tally.lost()), (5, 10));
-        // Bytes that a pipe has accepted cannot be taken back.
+        // An incomplete block cannot be truncated in a pipe, so nothing may be written after it.
         let tally = Arc::new(Tally::default());
         let mut pipe = output(2000, false, false);
         put(&mut pipe, 5, &tally);

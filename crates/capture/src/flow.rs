@@ -141,7 +141,7 @@ mod tests {
         );
         assert_eq!(flow(&there[..64], there.len()).unwrap(), whole);
         assert_eq!(flow(&there[..20], there.len()), None);
-        // The header has a wrong length.
+        // The length in the header is wrong, so there is no flow.
         assert_eq!(flow(&there[..64], 64), None);
     }
 }

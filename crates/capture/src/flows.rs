@@ -9,9 +9,10 @@
 //!
 //! The flows with the highest rates in the last seconds are computed from samples: one of each `weight` packets, chosen
 //! at random. The weight is 1 up to 32,768 packets per second. The cost per packet is one decrement of a counter. A
-//! reply takes 2 to 13 ms for any number of flows, and covers an exact time window. A decaying counter would need space
-//! in each line and a scan over all lines. A sketch of frequent flows would need a search for each packet. The standard
-//! error of a flow with a fraction s of the packets is at most 1 / sqrt(65,536 s): 4 % for a hundredth of them.
+//! request for these flows takes 2 to 13 ms for any number of flows, and covers an exact time window. Alternatives cost
+//! more: a decaying counter would need space in each line and a scan over all lines, and a sketch of frequent flows a
+//! search for each packet. The rate of a flow with a fraction s of the packets has a relative standard error of at most
+//! 1 / sqrt(65,536 s): 4 % for s = 0.01.
 
 use crate::flow::Flow;
 use crate::lock;
@@ -118,7 +119,7 @@ pub struct Seen {
     pub tcp_flags: u8,
     /// Length of the packet's frame on the wire, bytes.
     pub bytes: u32,
-    /// Timestamp of the packet.
+    /// Timestamp of the packet, nanoseconds since 1970.
     pub time_ns: u64,
 }
 
@@ -140,7 +141,7 @@ impl Seen {
 struct Waiting {
     seen: Seen,
     hash: u64,
-    /// Probable slot of the flow.
+    /// Slot of the flow as found by the first look-up; the slot may be reassigned before the packet is counted.
     place: usize,
 }
 
@@ -170,7 +171,7 @@ pub struct FlowStatus {
     pub bytes: u64,
     /// Time of the first packet, to a microsecond, nanoseconds since 1970.
     pub first_ns: u64,
-    /// Time of the last packet.
+    /// Time of the last packet, nanoseconds since 1970.
     pub last_ns: u64,
     /// All flags that occurred in TCP headers: FIN is 1, SYN 2, RST 4, PSH 8, ACK 16.
     pub tcp_flags: u8,
@@ -262,7 +263,7 @@ struct Samples {
     random: u64,
     chunk_began_ns: u64,
     taken: u64,
-    /// Memory that each reply reuses.
+    /// Memory for computing a reply, reused by the next one.
     order: Vec<u32>,
     sums: Vec<Sum>,
 }
@@ -626,7 +627,8 @@ impl Samples {
             .clamp(1.0, 1e9)
             .ceil() as u32;
         (self.taken, self.chunk_began_ns) = (0, now_ns);
-        // The next sample is drawn again, because with the former high weight it could take a long time to arrive.
+        // The position of the next sample is drawn again: the position drawn with the former high weight may lie far
+        // ahead.
         if self.weight < before {
             self.draw();
         }
@@ -817,7 +819,7 @@ mod tests {
             prop_assert_eq!(Number::of(value).get(), value.min(LONGEST_NUMBER));
         }
 
-        /// All equal bytes are found, and possibly wrong ones after the first, which is always correct.
+        /// All equal bytes are found. The first match is always correct; after it, there may be wrong ones.
         #[test]
         fn the_first_matching_tag_of_a_group_is_found(tags in prop::array::uniform16(0..4_u8), tag in 0..4_u8) {
             let mut flows = Flows::new(16);
@@ -869,7 +871,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_printed_with_protocol_addresses_and_known_ports() {
+    fn flows_are_printed_with_their_addresses_protocol_and_known_ports() {
         let flows = Flows::new(1);
         let mut flow = FlowStatus {
             addresses: ["10.0.0.1", "fd00::1"].map(|it| it.parse().unwrap()),

@@ -21,7 +21,8 @@ const AT_ONCE: usize = 4096;
 const PAUSE: Duration = Duration::from_millis(1);
 /// Timeout of a query for a requested flush.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Delay of the thread, so that packets of several producers are written in the order of time.
+/// Time by which the thread reads later than packets arrive, so that packets of several producers are written in the
+/// order of time.
 const BEHIND: Duration = Duration::from_millis(2);
 
 /// The settings of the ring on disk.
@@ -48,7 +49,7 @@ pub struct Status {
     pub missed: u64,
     /// Files that were removed because of the size limit.
     pub removed: u64,
-    /// Reason why nothing is written at the moment.
+    /// Reason why nothing is written at the moment; none while writing succeeds.
     pub error: Option<String>,
 }
 

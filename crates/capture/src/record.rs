@@ -2,7 +2,7 @@
 
 /// Number of bytes of a record before its frame.
 pub const HEADER_BYTES: usize = 16;
-/// Maximum length of a frame in bytes, on the wire or stored: 20 bits.
+/// Maximum length of a frame in bytes, both on the wire and stored: a record has 20 bits for each length.
 pub const LONGEST_BYTES: u32 = (1 << 20) - 1;
 /// Maximum number of ports.
 pub const PORTS: usize = 256;

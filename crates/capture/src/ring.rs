@@ -24,7 +24,7 @@ const FEWEST_BUCKETS: usize = 2;
 pub struct Content {
     /// Time of the first packet, nanoseconds since 1970; 0 in an empty bucket.
     pub first_ns: u64,
-    /// Time of the last packet.
+    /// Time of the last packet, nanoseconds since 1970.
     pub last_ns: u64,
     /// Number of packets in the bucket.
     pub packets: u64,
@@ -141,7 +141,7 @@ pub struct Ring {
     buckets: Arc<Buckets>,
     producers: AtomicU32,
     written: Mutex<Written>,
-    /// Packets that were overwritten, or removed when the ring was shrunk.
+    /// Written packets that were overwritten since, or removed when the ring was shrunk.
     overwritten: Counter,
     /// Packets for which no bucket was free, as all buckets were being written or read.
     lost: Counter,
@@ -348,7 +348,7 @@ pub struct Producer {
     lost: Count,
     /// Counts of stored and of lost packets, as last published.
     counts: (Count, Count),
-    /// Counter in which other threads read the number of stored packets.
+    /// Counter by which other threads learn the number of stored packets.
     told: Arc<Counter>,
 }
 
@@ -450,7 +450,7 @@ impl Drop for Producer {
     }
 }
 
-/// The position of a reader in the buckets of one producer.
+/// The position of a reader in the buckets of one producer. A reader has one line for each producer.
 #[derive(Debug)]
 struct Line {
     producer: u16,
@@ -481,7 +481,8 @@ impl Reader {
         self.missed
     }
 
-    /// Returns the time of the next available packet. The bucket of that packet is protected from overwriting.
+    /// Returns the time of the next available packet, nanoseconds since 1970; none if no packet is available. The
+    /// bucket of that packet is protected from overwriting.
     pub fn next_ns(&mut self) -> Option<u64> {
         self.deal();
         let buckets = &self.ring.buckets;
@@ -589,7 +590,7 @@ impl Reader {
             let bytes = lease.bytes().0;
             while let Some((record, size)) = record_at(bytes, *place) {
                 let ns = record.facts.time_ns;
-                // The first packet is read in any case.
+                // The first packet is read in any case, so that the loop makes progress.
                 if (ns > second_ns && ns != first_ns) || read == most {
                     break;
                 }
@@ -648,7 +649,7 @@ impl Line {
         }
     }
 
-    /// Returns the time of the producer's next packet.
+    /// Returns the time of the producer's next packet; none if no packet is available.
     fn next_ns(&self) -> Option<u64> {
         let (lease, at) = self.bucket.as_ref()?;
         let (record, _) = record_at(lease.bytes().0, *at)?;
@@ -681,7 +682,7 @@ pub struct Taker(Arc<Ring>);
 pub struct Batch(Taken);
 
 impl Taker {
-    /// Takes the oldest closed bucket that no reader uses.
+    /// Takes the oldest closed bucket that no reader uses; none if there is no such bucket.
     pub fn take(&self) -> Option<Batch> {
         self.0.buckets.take().map(Batch)
     }
@@ -772,8 +773,8 @@ mod tests {
         assert_eq!(seen.last(), Some(&1000));
         assert_eq!(seen.len() as u64 + ring.overwritten().packets, 1000);
         assert!(seen.windows(2).all(|it| it[0] + 1 == it[1]), "{seen:?}");
-        // The producer had no bucket before, so the reader expected no packets of it. A producer with a bucket
-        // publishes its losses.
+        // The producer had no bucket before, so the reader expected no packets from this producer. A producer with a
+        // bucket publishes its losses.
         assert_eq!(reader.missed(), 0);
         for at in 1001..=2000 {
             producer.put(facts(at, 0), &[1; 64]);

@@ -17,7 +17,7 @@ pub enum When {
         filter: Filter,
         /// Highest number of packets for which the trigger does not fire.
         packets: u64,
-        /// Time in which the packets are counted.
+        /// Length of the period in which the packets are counted.
         over: Duration,
     },
     /// No packet that matches the filter for the time `over` after a matching packet: an active source has become idle.
@@ -68,7 +68,7 @@ pub struct Trigger {
     pub most_per_minute: u32,
 }
 
-/// Returns the flags for the name of a fate: `dropped`, `punted`.
+/// Returns the flag for the name of a fate, `dropped` or `punted`; none for any other name.
 pub fn flags_of(fate: &str) -> Option<u16> {
     match fate {
         "dropped" => Some(DROPPED),
@@ -130,7 +130,8 @@ impl Watch {
         }
     }
 
-    /// Returns the time at which the trigger fires because no matching packet has arrived until `now_ns`.
+    /// Returns the time at which the trigger fires because no matching packet has arrived until `now_ns`; none if it
+    /// does not fire.
     pub(crate) fn misses(&mut self, when: &When, now_ns: u64) -> Option<u64> {
         let When::Silence { over, .. } = when else {
             return None;
@@ -257,7 +258,7 @@ mod tests {
         };
         let seen: Vec<_> = [4.0, 2.0, 0.0, 4000.0].map(&mut sees).into();
         assert_eq!(seen, [true, false, false, true]);
-        // The first packet comes from a clock that is ahead, and the second is not a measurement packet.
+        // The first packet was timestamped by a clock that is ahead, and the second is not a measurement packet.
         assert!(!sees(-5.0));
         let clock = PacketClock::new(calibrated);
         assert!(!Watch::default().sees(&late, &at(u64::MAX, 0), &clock));

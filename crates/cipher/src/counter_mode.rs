@@ -6,7 +6,7 @@ use crate::portable::Portable;
 /// AES in counter mode with one key. Encryption and decryption are the same call, with the same first counter.
 pub struct CounterMode(Implementation);
 
-/// The implementation for which a key was made.
+/// An implementation of the cipher, with the expanded key in the form that it needs.
 #[expect(
     clippy::large_enum_variant,
     reason = "one per key; the usual one without a detour"

@@ -1,5 +1,6 @@
-//! Measures network coding: repairs interleaved with ISA-L's erasure code for the same shapes, and each step of the
-//! encoder and the decoder per source packet of 1400 bytes. `cargo bench -p taut-code`
+//! Measures network coding. The computation of repairs is compared with ISA-L's erasure code, interleaved, for the same
+//! numbers of source symbols and repairs. Each step of the encoder and the decoder is measured per source packet of
+//! 1400 bytes. `cargo bench -p taut-code`
 #![allow(clippy::unwrap_used)]
 
 use std::hint::black_box;
@@ -53,7 +54,7 @@ fn ours(sources: usize, repairs: usize) -> f64 {
     })
 }
 
-/// Returns the path of ISA-L's program, if it can be built here.
+/// Compiles the program that measures ISA-L, and returns its path; none if it cannot be compiled on this machine.
 fn isal() -> Option<PathBuf> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/isal.c");
     let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("isal");

@@ -2,7 +2,8 @@
 
 use fastrand::Rng;
 
-/// A source of random coefficients: a fraction `density` of them is not 0, and all other values are equally probable.
+/// A source of random coefficients. A fraction `density` of the coefficients is not 0; in this fraction, all values
+/// from 1 to 255 are equally probable.
 #[derive(Debug, Clone)]
 pub struct Coefficients {
     random: Rng,

@@ -1,5 +1,6 @@
 //! The decoder stores known symbols. It also stores combinations of unknown symbols until it can solve for these
-//! symbols.
+//! symbols. It has memory for a limited number of symbols, and *gives up* the oldest when newer ones need the memory. A
+//! symbol that is still unknown then counts as lost.
 //!
 //! Combinations are stored as rows of a matrix in reduced form over the unknown source symbols. Each row begins with 1
 //! in a column in which all other rows have 0. A row with only one nonzero column gives the symbol of that column.
@@ -9,9 +10,9 @@ use crate::encoder::{Symbols, two};
 use crate::field::inverse;
 use crate::{Combination, MOST_COMBINED, kernel};
 
-/// Returns how far the symbol numbers in a packet may be ahead of those in all earlier packets: half of `span`, the
-/// number of source symbols that the decoder stores. A single packet, whatever its header contains, therefore displaces
-/// only the older half of the stored symbols.
+/// Returns how far the symbol numbers in a packet may be ahead of those in all earlier packets. The limit is half of
+/// `span`, the number of source symbols that the decoder stores, but at least 8. With this limit, a single packet, whatever its
+/// header contains, displaces only the older half of the stored symbols.
 pub fn reach(span: usize) -> u64 {
     (span as u64 / 2).max(8)
 }
@@ -30,28 +31,28 @@ pub enum Refused {
     #[error("the combination has no symbols, too many, or invalid symbol numbers")]
     Range,
     /// The packet's symbols were already given up.
-    #[error("the packet covers only symbols that the decoder has given up")]
+    #[error("the packet combines only symbols that the decoder no longer waits for")]
     TooOld,
     /// The packet's symbol number is ahead of all earlier numbers by more than [`reach`]. A caller that knows the
     /// number to be correct restarts the decoder.
-    #[error("the number is too far ahead of all others")]
+    #[error("the symbol number is too far ahead of the latest one")]
     TooFarAhead,
 }
 
 /// The numbers of packets and source symbols by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Source symbols that arrived.
+    /// Source symbols that arrived and were not rejected, duplicates included.
     pub sources: u64,
     /// Source symbols that arrived and were already known.
     pub duplicates: u64,
-    /// Combinations that arrived.
+    /// Combinations that arrived and were not rejected, with or without new information.
     pub combinations: u64,
     /// Combinations with new information.
     pub innovative: u64,
     /// Source symbols recovered from combinations.
     pub recovered: u64,
-    /// Source symbols that were given up.
+    /// Source symbols that were still unknown when they were given up, or when [`Decoder::begin_again`] discarded them.
     pub lost: u64,
 }
 
@@ -77,7 +78,7 @@ pub struct Decoder {
     coefficients: Vec<u8>,
     sums: Symbols,
     account: Account,
-    /// Number of additions of rows and symbols.
+    /// Number of additions of a multiple of a row or symbol to a row, which tests compare with the bound.
     #[cfg(test)]
     operations: u64,
 }
@@ -111,7 +112,7 @@ impl Decoder {
     }
 
     /// Resets everything except the counters, because another stream begins or this stream continues at another
-    /// position. Unknown symbols within the span are lost. The reset takes at most `span` steps.
+    /// position. Symbols within the span that are still unknown count as lost. The reset takes at most `span` steps.
     pub fn begin_again(&mut self) {
         let is_unknown = |number: &u64| !self.known[self.place(*number)];
         self.account.lost += (self.base..self.end).filter(is_unknown).count() as u64;
@@ -131,7 +132,7 @@ impl Decoder {
         self.base..self.end
     }
 
-    /// Returns a stored source symbol that is known; zeros may be missing at its end.
+    /// Returns a source symbol; none if it is unknown or not stored. Zeros may be missing at its end.
     pub fn symbol(&self, number: u64) -> Option<&[u8]> {
         let place = self.place(number);
         ((self.base..self.end).contains(&number) && self.known[place])
@@ -202,7 +203,8 @@ impl Decoder {
         if !(first..).zip(coefficients).any(unknown) {
             return Ok(false);
         }
-        // There are as many rows as there can be unknown symbols, and each has a column of its own.
+        // Without a free row the combination has no new information: there are as many rows as there can be unknown
+        // symbols, and each row has a column of its own.
         let Some(row) = self.pivots.iter().position(Option::is_none) else {
             return Ok(false);
         };
@@ -234,7 +236,9 @@ impl Decoder {
         (number % self.span as u64) as usize
     }
 
-    /// Extends the range up to index `end`, if that is after its current end; gives up symbols that no longer fit.
+    /// Extends the range of stored symbols to index `end` if the range ends earlier, and gives up the oldest symbols if
+    /// the range becomes too long. Refuses a packet whose first symbol `first` was already given up, or whose end is
+    /// too far ahead.
     fn make_room(&mut self, first: u64, end: u64) -> Result<(), Refused> {
         if first < self.base {
             return Err(Refused::TooOld);
@@ -265,7 +269,7 @@ impl Decoder {
     fn give_up(&mut self, number: u64, takes_out: bool) -> bool {
         let place = self.place(number);
         if number >= self.end {
-            // The symbol was not recovered before it was given up, so it is lost.
+            // No packet has reached this number yet, so the symbol is unknown and therefore lost.
             self.account.lost += 1;
             return false;
         }
@@ -322,8 +326,8 @@ impl Decoder {
         }
     }
 
-    /// Subtracts a multiple of row `from`, which has 1 in that column, from row `to`, so that the column becomes 0
-    /// there.
+    /// Subtracts a multiple of row `from` from row `to`, so that `column` becomes 0 in row `to`. Row `from` must have 1
+    /// in that column.
     fn subtract(&mut self, to: usize, from: usize, column: usize) {
         let coefficient = self.coefficients[to * self.span + column];
         if coefficient == 0 || to == from {
@@ -344,8 +348,8 @@ impl Decoder {
         self.sums.scale(row, factor);
     }
 
-    /// Chooses a column for a row without one, and eliminates that column from all other rows. Returns true if the row
-    /// had a nonzero column left.
+    /// Chooses the column in which a new row has 1, and eliminates that column from all other rows. Returns true if the
+    /// new row has such a column, false if all its coefficients are 0.
     fn reduce(&mut self, row: usize) -> bool {
         let coefficient = |number: u64| self.coefficients[row * self.span + self.place(number)];
         let Some(pivot) = (self.base..self.end).find(|number| coefficient(*number) != 0) else {
@@ -362,8 +366,8 @@ impl Decoder {
         true
     }
 
-    /// Removes each row with only one symbol left, because that symbol is known then. The column of the symbol is 0 in
-    /// all other rows.
+    /// Removes each row with only one symbol left, stores that symbol as known, and passes it to `recovered`. All other
+    /// rows have 0 in the symbol's column, so they need no change.
     fn take_out(&mut self, mut recovered: impl FnMut(u64, &[u8])) {
         for row in 0..self.span {
             let Some(number) = self.pivots[row] else {

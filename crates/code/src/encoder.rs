@@ -84,7 +84,7 @@ impl Scheme {
     }
 }
 
-/// Symbols in one allocation, each followed by zeros.
+/// Symbols in one allocation. Each symbol has `size` bytes, which are zeros after its used length.
 #[derive(Debug, Clone)]
 pub(crate) struct Symbols {
     size: usize,
@@ -130,7 +130,7 @@ impl Symbols {
         self.lengths[index] = self.lengths[index].max(symbol.len());
     }
 
-    /// Adds `coefficient` times `from` to `to`, two different stored symbols.
+    /// Adds `coefficient` times the stored symbol with index `from` to that with index `to`; the two must differ.
     pub(crate) fn add_own_multiple(&mut self, to: usize, coefficient: u8, from: usize) {
         let length = self.lengths[from];
         let (sum, symbol) = two(&mut self.bytes, self.size, to, from);
@@ -145,7 +145,7 @@ impl Symbols {
     }
 }
 
-/// Returns two different slices of `size` bytes each, the first one mutable.
+/// Returns the slices with indices `to` (mutable) and `from`, which must differ. Each slice has `size` bytes.
 pub(crate) fn two(bytes: &mut [u8], size: usize, to: usize, from: usize) -> (&mut [u8], &[u8]) {
     let (low, high) = (to.min(from), to.max(from));
     let (head, tail) = bytes.split_at_mut(high * size);
@@ -256,8 +256,9 @@ impl Encoder {
         number
     }
 
-    /// Ends a block early, during a pause of the source. For a window, repairs are made for the symbols that no repair
-    /// contains yet.
+    /// Makes repairs without waiting for more symbols, for example during a pause of the source. A block ends early and
+    /// gets its repairs. A window gets one repair if a fraction of a repair has accumulated since the last one. While
+    /// repairs wait for [`Self::next_repair`], the call has no effect.
     pub fn flush(&mut self) {
         if self.held == 0 || self.due > self.out {
             return;
@@ -282,7 +283,7 @@ impl Encoder {
         }
     }
 
-    /// Returns the next repair to send; `None` if there is none at the moment.
+    /// Returns the next repair to send; `None` until another symbol or [`Self::flush`] makes a repair due.
     pub fn next_repair(&mut self) -> Option<Combination<'_>> {
         if self.out == self.due {
             if matches!(self.scheme, Scheme::Block { .. }) && self.due > 0 {
@@ -353,7 +354,7 @@ mod tests {
         Encoder::new(scheme, 40, 1.0, 7).unwrap()
     }
 
-    /// Returns symbols of different lengths.
+    /// Returns the content of the source symbol `number`. Symbols have different lengths.
     fn symbol(number: u64) -> Vec<u8> {
         (0..10 + number % 30)
             .map(|i| (number * 31 + i * 7 + 1) as u8)

@@ -20,7 +20,8 @@ const fn slow_product(a: u8, b: u8) -> u8 {
     product
 }
 
-/// Returns the powers of 2, which generates the field, for two consecutive cycles, and the logarithms to base 2.
+/// Returns the powers of 2 and the logarithms to base 2. The powers of 2 are all elements except 0. They repeat after
+/// 255, and the table contains two cycles, so that the sum of two logarithms is a valid index.
 const fn powers() -> ([u8; 512], [u8; 256]) {
     let (mut powers, mut logarithms) = ([0; 512], [0; 256]);
     let mut element = 1;

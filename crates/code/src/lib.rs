@@ -12,7 +12,7 @@
 //! missing symbols. [`Recoder`] combines the packets that pass a hop, without decoding them.
 //!
 //! The function `rlnc` in `taut-functions` uses these types, and defines how packets carry combinations. The types use
-//! [`kernel`] for the two expensive operations, which it implements by vector instructions, and [`field`] for the
+//! [`kernel`], which implements the two expensive operations by vector instructions, and [`field`], which contains the
 //! arithmetic and its tables.
 //!
 //! Begin with `encoder.rs`, then `decoder.rs`.

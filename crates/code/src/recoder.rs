@@ -10,11 +10,12 @@ use fastrand::Rng;
 #[derive(Debug, Clone)]
 pub struct Recoder {
     size: usize,
-    /// Index of the first source symbol and number of symbols of each stored packet's range; length 0 for a free slot.
+    /// The range of source symbols that each stored packet combines, by slot: index of the first symbol, and number of
+    /// symbols. The number is 0 for a free slot.
     ranges: Vec<(u64, usize)>,
-    /// Coefficients of each packet, [`MOST_COMBINED`] bytes apart.
+    /// Coefficients of the stored packets, by slot: those of slot i begin at index i * [`MOST_COMBINED`].
     coefficients: Vec<u8>,
-    /// Sums of the stored packets, and one more for the result.
+    /// Sums of the stored packets, by slot, and after them the sum of the packet that the recoder makes.
     sums: Symbols,
     /// Slot in which the next packet is stored.
     next: usize,
@@ -23,8 +24,8 @@ pub struct Recoder {
 }
 
 impl Recoder {
-    /// Makes a recoder for symbols of up to `size` bytes, which combines the latest `packets`, at least 1. The seed
-    /// makes it repeatable.
+    /// Makes a recoder for symbols of up to `size` bytes, which stores and combines the latest `packets` packets (1 to
+    /// [`MOST_COMBINED`]; other values are limited to this range). The same seed gives the same combinations.
     pub fn new(size: usize, packets: usize, seed: u64) -> Self {
         let packets = packets.clamp(1, MOST_COMBINED);
         Self {
@@ -82,8 +83,8 @@ impl Recoder {
         Ok(())
     }
 
-    /// Returns a random combination of the newest stored packets, as many as fit into the range of one combination.
-    /// Returns none before the first packet.
+    /// Returns a random combination of those stored packets whose source symbols are all among the newest
+    /// [`MOST_COMBINED`], the largest range of one combination. Returns none before the first packet.
     pub fn combine(&mut self) -> Option<Combination<'_>> {
         let held = || self.ranges.iter().filter(|(_, length)| *length > 0);
         let end = held().map(|(first, length)| first + *length as u64).max()?;

@@ -2,8 +2,8 @@
 //! still balances.
 //!
 //! Gallenmüller's dissertation (section 6.1) calls this search the challenge, and calls the metrics of a push
-//! "disturbance indicators". It defines both and measures neither. Each seed draws its own sensor errors and network
-//! behaviour and gets its own search; intervals are those of the median over the seeds.
+//! "disturbance indicators". It defines both and measures neither. Each seed determines the sensor errors and the
+//! network behaviour of a search of its own. Confidence intervals are those of the median over the seeds.
 
 use crate::kpi::{Recovered, recovered};
 use crate::model::ModelError;
@@ -23,7 +23,8 @@ pub enum Axis {
     Loss,
     /// Number of consecutive rounds that are lost in each burst; a burst begins every 60 rounds.
     Burst,
-    /// Change of the rate of the balanced state by one push, in the unit of the plant's results per second.
+    /// Strength of one push: the sudden change of the balanced state's rate, in the unit of the plant's results per
+    /// second.
     Push,
 }
 
@@ -92,7 +93,8 @@ const PUSH_AFTER_PERIODS: u64 = 100;
 const FIRST_STEPS: f64 = 4.0;
 /// Probability with which intervals cover the median.
 const CONFIDENCE: f64 = 0.95;
-/// Largest deviation of a recovered plant, as a fraction of the bound: one degree for the robot.
+/// Largest deviation of a recovered plant, as a fraction of the deviation at which the plant falls: one degree for the
+/// robot.
 const BAND: f64 = 1.0 / 45.0;
 
 /// The limit that was found for one quantity.
@@ -101,11 +103,11 @@ const BAND: f64 = 1.0 / 45.0;
 pub struct Found {
     /// The quantity that was searched.
     pub axis: Axis,
-    /// Unit of the values.
+    /// Unit of `values`.
     pub unit: String,
-    /// Largest value with which the plant balanced, one per seed; -1 if the plant fell even without any.
+    /// Largest value with which the plant balanced, one per seed; -1 if the plant fell even with the value 0.
     pub values: Vec<f64>,
-    /// Median of the values over the seeds, with its interval.
+    /// Median of `values`, with its confidence interval; `None` with too few seeds for an interval.
     pub largest: Option<Interval>,
     /// True if the plant balanced for all seeds with the largest value that was tried: the limit may be higher.
     pub at_least: bool,
@@ -119,7 +121,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Adds the seeds of another search for the same quantity.
+    /// Adds the results of another search, which had other seeds and the same quantity.
     pub fn with(mut self, other: Self) -> Self {
         self.values.extend(other.values);
         self.recovery_s.extend(other.recovery_s);

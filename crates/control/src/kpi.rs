@@ -22,11 +22,11 @@ const CONFIDENCE: f64 = 0.95;
 pub struct Delay {
     /// Number of rounds in which the delay is known.
     pub count: usize,
-    /// Median and its interval; `None` with too few rounds for an interval.
+    /// Median and its confidence interval; `None` with too few rounds for an interval.
     pub median_ms: Option<Interval>,
-    /// Lower quartile.
+    /// Lower quartile, ms.
     pub q25_ms: f64,
-    /// Upper quartile.
+    /// Upper quartile, ms.
     pub q75_ms: f64,
     /// 99th percentile.
     pub p99_ms: f64,
@@ -59,9 +59,10 @@ impl Delay {
 pub struct Kpis {
     /// Number of rounds from the first command on.
     pub rounds: usize,
-    /// Number of rounds in which the command arrived after the bound.
+    /// Number of rounds in which the command arrived after the bound, the latest allowed time (`bound_ns` in the
+    /// plant's settings).
     pub late: usize,
-    /// Number of rounds without a command.
+    /// Number of rounds in which no command arrived.
     pub lost: usize,
     /// Number of sequences of consecutive late or lost rounds, keyed by their length in rounds.
     pub runs: BTreeMap<usize, usize>,
@@ -85,18 +86,18 @@ pub struct Kpis {
     pub back: Option<Delay>,
     /// Absolute difference between the round trips of successive rounds, without the controller's time.
     pub jitter: Option<Delay>,
-    /// Sum over the rounds of the magnitude of the balanced state (equation 6.2; for the robot the pitch in degrees).
+    /// The balanced state's magnitude, summed over all rounds (equation 6.2; for the robot the pitch in degrees).
     pub sum_balance: f64,
-    /// Sum over the rounds of the plant's distance from its start (equation 6.3; for the robot the wheels' angle in
+    /// The plant's distance from its start, summed over all rounds (equation 6.3; for the robot the wheels' angle in
     /// degrees).
     pub sum_travel: f64,
-    /// Sum over the rounds of the inputs' mean magnitude (equation 6.4; for the robot in volts).
+    /// The mean magnitude of the inputs, summed over all rounds (equation 6.4; for the robot in volts).
     pub sum_inputs: f64,
-    /// Greatest magnitude of the balanced state.
+    /// Greatest magnitude of the balanced state, in the unit of the plant's results.
     pub most_balance: f64,
     /// True if the plant fell.
     pub has_fallen: bool,
-    /// Time of the fall, seconds after the reading that the first command replies to.
+    /// Time of the fall, seconds after the reading that the first command replies to; `None` if the plant did not fall.
     pub fallen_s: Option<f64>,
 }
 
@@ -108,15 +109,6 @@ impl Kpis {
         let between = |from: Stage, to: Stage| {
             let each = records.iter().filter_map(|it| it.stamps.between(from, to));
             Delay::of(each.map(ms).collect())
-        };
-        let both_ways = |it: &Record| {
-            let whole = it
-                .stamps
-                .between(Stage::ReportSent, Stage::CommandReceived)?;
-            whole.checked_sub(
-                it.stamps
-                    .between(Stage::ReportReceived, Stage::CommandSent)?,
-            )
         };
         let network = records.iter().filter_map(both_ways);
         let pairs = records.windows(2);
@@ -200,6 +192,17 @@ pub fn pitch_of_rates(readings: &[(u64, f64)]) -> Vec<f64> {
         .collect()
 }
 
+/// Returns the round trip from sending the report to receiving the command, without the controller's time, ns.
+fn both_ways(it: &Record) -> Option<u64> {
+    let whole = it
+        .stamps
+        .between(Stage::ReportSent, Stage::CommandReceived)?;
+    whole.checked_sub(
+        it.stamps
+            .between(Stage::ReportReceived, Stage::CommandSent)?,
+    )
+}
+
 fn count(records: &[Record], outcome: Outcome) -> usize {
     records.iter().filter(|it| it.outcome == outcome).count()
 }
@@ -225,7 +228,7 @@ fn runs(missed: impl Iterator<Item = bool>) -> BTreeMap<usize, usize> {
 pub struct Recovered {
     /// Time from the push until the balanced state stays within the band, s.
     pub seconds: f64,
-    /// Greatest magnitude of the balanced state after the push.
+    /// Greatest magnitude of the balanced state after the push, in the unit of the plant's results.
     pub most_balance: f64,
 }
 

@@ -10,6 +10,9 @@
 //! - [`Format`]: the formats of the messages between plant and controller, NCSbench's and taut's own.
 //! - [`Kpis`]: the indicators of a run. [`simulate`] produces a run in virtual time.
 //!
+//! A *round* is one sampling period: the plant reads its sensors and sends a report, the controller replies with a
+//! command, and the plant applies the inputs in the command. The *bound* is the latest time after the reading at which
+//! the command may arrive. The *balanced state* is the state that control keeps near 0, such as the pitch of the robot.
 //! Neither side reads a clock or a socket: the caller passes the time and the received messages. The real loop over
 //! sockets (`taut_traffic::control`) and the virtual one (`simulation.rs`) therefore share their code.
 //!

@@ -16,7 +16,8 @@ pub struct LinkSettings {
     pub loss: f64,
     /// Number of consecutive rounds that each loss affects.
     pub burst: u32,
-    /// Number of rounds from one loss to the next, if losses are periodic; `loss` is then ignored. 0 for random losses.
+    /// Number of rounds from the beginning of one loss to the beginning of the next, for periodic losses; `loss` is
+    /// then ignored. 0 for random losses.
     pub every: u32,
     /// Recorded delays of both directions, ns, replayed in a loop: one pair per round, `None` for a lost round.
     /// `delay_ns` and `jitter_ns` are added.
@@ -38,8 +39,8 @@ impl Default for LinkSettings {
 }
 
 /// Returns the delays of both directions in a run, ns, in the format of [`LinkSettings::recorded_ns`]. If the clocks of
-/// plant and controller differ, each direction gets half of their sum. Rounds whose command never arrived count as
-/// lost.
+/// plant and controller differ, only the sum of both delays is known, and each direction gets half of that sum. Rounds
+/// whose command never arrived count as lost.
 pub fn recorded(records: &[Record], one_clock: bool) -> Vec<Option<[u64; 2]>> {
     let each = records.iter().map(|it| {
         let stamps = &it.stamps;

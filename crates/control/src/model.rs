@@ -66,7 +66,7 @@ pub struct Parts {
     pub step: f64,
     /// Sampling period, ns.
     pub period_ns: u64,
-    /// Weights of the states in the controller's cost. If there is an integral, its weight is the first.
+    /// Weights of the states in the controller's quadratic cost. If there is an integral, its weight is the first.
     pub weights: Vec<f64>,
     /// The weight of each control input in the quadratic cost.
     pub input_weight: f64,
@@ -80,7 +80,7 @@ pub enum ModelError {
     Shape {
         /// Name of the list or matrix.
         what: String,
-        /// Its actual length.
+        /// Actual length of the list or matrix.
         found: usize,
         /// The required length, in words.
         needed: String,
@@ -239,8 +239,8 @@ impl Model {
         (a, self.b.clone().insert_row(0, 0.0))
     }
 
-    /// Returns the index of the state that is the rate of the balanced state. In the balanced state's row of A, it is
-    /// the other state with the largest coefficient.
+    /// Returns the index of the state that is the rate of the balanced state: the other state whose coefficient in the
+    /// balanced state's row of A has the greatest magnitude. Returns `None` if no such coefficient differs from 0.
     pub(crate) fn rate_of_balance(&self) -> Option<usize> {
         let row = self.a.row(self.parts.balance);
         let others = (0..self.states()).filter(|state| *state != self.parts.balance);

@@ -37,7 +37,7 @@ pub const NCSBENCH_REPORT_BYTES: usize = 88;
 pub const NCSBENCH_COMMAND_BYTES: usize = 192;
 /// Number of input sets in a command: the current inputs and ten predictions.
 pub const SLOTS: usize = 11;
-/// Longest message of either format, in bytes.
+/// Size of a buffer for a message, in bytes: no message of either format is longer.
 pub const MOST_BYTES: usize = 512;
 
 const MARK: [u8; 4] = *b"tCtl";
@@ -122,11 +122,11 @@ pub struct Report {
     /// Time at which the sensors were read, ns of the plant's clock. NCSbench's reports lack this time; it is then
     /// assumed to be one nominal period after the reading of the previous round.
     pub read_ns: u64,
-    /// Timestamps in the message; empty with NCSbench's format.
+    /// Timestamps in the message; all unknown (0) with NCSbench's format.
     pub stamps: Stamps,
     /// The round whose inputs are in force; with NCSbench's format, the previous round.
     pub previous: Option<Round>,
-    /// Estimated offset of the first sensor.
+    /// Estimated offset of the first sensor, in the unit of that sensor's readings.
     pub offset: f64,
     /// The inputs in force.
     pub applied: Inputs,
@@ -170,16 +170,16 @@ pub enum Format {
 /// Reason why a datagram is no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    /// The datagram's length is not that of any message of this format.
+    /// No message of this format has the datagram's length, which is the value, in bytes.
     #[error("{0} bytes: not the length of any message of this format")]
     Length(usize),
     /// The datagram does not begin with the format's mark.
     #[error("not a message of taut: both sides need --protocol taut")]
     Mark,
-    /// The datagram has another version of the format.
+    /// The datagram has another version of the format; the value is that version.
     #[error("protocol version {0}, this side has {VERSION}: use the same taut on both sides")]
     Version(u8),
-    /// A value is invalid.
+    /// A value is invalid; the text describes the value.
     #[error("invalid value: {0}")]
     Value(&'static str),
 }
@@ -322,66 +322,10 @@ fn millionths(value: f64) -> i64 {
 
 fn ncsbench(bytes: &[u8], period_ns: u64) -> Result<Message, ProtocolError> {
     let mut from = Reader { bytes, at: 0 };
-    let time = |value: i64| {
-        let hundreds = u64::try_from(value).ok();
-        let ns = hundreds.and_then(|hundreds| hundreds.checked_mul(100));
-        ns.ok_or(ProtocolError::Value("a time below 0 or beyond all clocks"))
-    };
-    let value = |value: i64| {
-        let value = value as f64 / 1e6;
-        let right = value.abs() <= MOST;
-        right
-            .then_some(value)
-            .ok_or(ProtocolError::Value("a number beyond 1e12"))
-    };
-    let sequence = |value: i64| {
-        let number = u64::try_from(value).ok().filter(|number| *number > 0);
-        number.ok_or(ProtocolError::Value("a sequence number below 1"))
-    };
     match bytes.len() {
-        NCSBENCH_REPORT_BYTES => {
-            let sequence = sequence(from.i64())?;
-            let times = [
-                time(from.i64())?,
-                time(from.i64())?,
-                time(from.i64())?,
-                time(from.i64())?,
-            ];
-            let [read_ns, sent_ns, received_ns, applied_ns] = times;
-            let known = |ns: u64| Some(ns).filter(|ns| *ns > 0);
-            let mut readings = [0.0; MOST_SENSORS];
-            for reading in &mut readings[..3] {
-                *reading = value(from.i64())?;
-            }
-            let offset = value(from.i64())?;
-            let applied = [value(from.i64())?, value(from.i64())?];
-            // Until it receives a command, NCSbench's robot sends the time of its start instead.
-            let previous = (received_ns > 0).then(|| Round {
-                sequence: sequence - 1,
-                read_ns,
-                sent_ns: known(sent_ns),
-                received_ns: known(received_ns),
-                applied_ns: known(applied_ns),
-            });
-            Ok(Message::Report(Report {
-                sequence,
-                read_ns: read_ns.saturating_add(period_ns),
-                stamps: Stamps::default(),
-                previous,
-                offset,
-                applied,
-                readings,
-            }))
-        }
+        NCSBENCH_REPORT_BYTES => from.ncsbench_report(period_ns).map(Message::Report),
         NCSBENCH_COMMAND_BYTES => {
-            let mut command = Command {
-                sequence: sequence(from.i64())?,
-                time_ns: time(from.i64())?,
-                inputs: [[0.0; MOST_INPUTS]; SLOTS],
-            };
-            for input in command.inputs.iter_mut().flatten() {
-                *input = value(from.i64())?;
-            }
+            let command = from.ncsbench_command()?;
             Ok(Message::Command(command, Stamps::default()))
         }
         length => Err(ProtocolError::Length(length)),
@@ -591,6 +535,75 @@ impl Reader<'_> {
         right
             .then_some(value)
             .ok_or(ProtocolError::Value("a number beyond 1e12"))
+    }
+
+    /// Reads a time in units of 100 ns, and returns it in ns.
+    fn time_ns(&mut self) -> Result<u64, ProtocolError> {
+        let hundreds = u64::try_from(self.i64()).ok();
+        let ns = hundreds.and_then(|hundreds| hundreds.checked_mul(100));
+        ns.ok_or(ProtocolError::Value("a time below 0 or beyond all clocks"))
+    }
+
+    /// Reads a number in millionths.
+    fn millionths(&mut self) -> Result<f64, ProtocolError> {
+        let value = self.i64() as f64 / 1e6;
+        let right = value.abs() <= MOST;
+        right
+            .then_some(value)
+            .ok_or(ProtocolError::Value("a number beyond 1e12"))
+    }
+
+    fn sequence(&mut self) -> Result<u64, ProtocolError> {
+        let number = u64::try_from(self.i64()).ok().filter(|number| *number > 0);
+        number.ok_or(ProtocolError::Value("a sequence number below 1"))
+    }
+
+    fn ncsbench_report(&mut self, period_ns: u64) -> Result<Report, ProtocolError> {
+        let sequence = self.sequence()?;
+        let times = [
+            self.time_ns()?,
+            self.time_ns()?,
+            self.time_ns()?,
+            self.time_ns()?,
+        ];
+        let [read_ns, sent_ns, received_ns, applied_ns] = times;
+        let known = |ns: u64| Some(ns).filter(|ns| *ns > 0);
+        let mut readings = [0.0; MOST_SENSORS];
+        for reading in &mut readings[..3] {
+            *reading = self.millionths()?;
+        }
+        let offset = self.millionths()?;
+        let applied = [self.millionths()?, self.millionths()?];
+        // Until NCSbench's robot has received a command, its reports state the time of its start in place of the times
+        // of the previous round.
+        let previous = (received_ns > 0).then(|| Round {
+            sequence: sequence - 1,
+            read_ns,
+            sent_ns: known(sent_ns),
+            received_ns: known(received_ns),
+            applied_ns: known(applied_ns),
+        });
+        Ok(Report {
+            sequence,
+            read_ns: read_ns.saturating_add(period_ns),
+            stamps: Stamps::default(),
+            previous,
+            offset,
+            applied,
+            readings,
+        })
+    }
+
+    fn ncsbench_command(&mut self) -> Result<Command, ProtocolError> {
+        let mut command = Command {
+            sequence: self.sequence()?,
+            time_ns: self.time_ns()?,
+            inputs: [[0.0; MOST_INPUTS]; SLOTS],
+        };
+        for input in command.inputs.iter_mut().flatten() {
+            *input = self.millionths()?;
+        }
+        Ok(command)
     }
 }
 

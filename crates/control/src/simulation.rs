@@ -119,14 +119,8 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
         match events.next(due_ns) {
             Some((ns, Event::Reported(report, back_ns))) => {
                 let sent_ns = ns + scenario.processing_ns;
-                if let Some(command) = controller.command(&report) {
-                    let mut stamps = report.stamps;
-                    stamps.set(Stage::ReportReceived, ns);
-                    stamps.set(Stage::CommandSent, sent_ns);
-                    events.add(
-                        sent_ns + back_ns,
-                        Event::Commanded(Box::new(command), stamps),
-                    );
+                if let Some(event) = reply(&mut controller, &report, ns, sent_ns) {
+                    events.add(sent_ns + back_ns, event);
                 }
             }
             Some((ns, Event::Commanded(command, stamps))) => {
@@ -157,6 +151,20 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
         energy: station.energy(),
         records: station.into_records(),
     })
+}
+
+/// Returns the arrival of the controller's command for a report, if there is a command.
+fn reply(
+    controller: &mut Controller,
+    report: &Report,
+    received_ns: u64,
+    sent_ns: u64,
+) -> Option<Event> {
+    let command = controller.command(report)?;
+    let mut stamps = report.stamps;
+    stamps.set(Stage::ReportReceived, received_ns);
+    stamps.set(Stage::CommandSent, sent_ns);
+    Some(Event::Commanded(Box::new(command), stamps))
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ pub enum Outcome {
 /// The record of a finished round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// Number of the period.
+    /// Number of the period, from 1.
     pub sequence: u64,
     /// Timestamps of the round; 0 where unknown.
     pub stamps: Stamps,
@@ -135,7 +135,7 @@ pub struct Standing {
     pub in_time: u64,
     /// Number of commands that arrived after the bound.
     pub late: u64,
-    /// Number of rounds before the current one, counted from the first command, whose command never arrived.
+    /// Number of rounds without a command, from the round of the first command to the round before the current one.
     pub missing: u64,
     /// True if the plant has fallen.
     pub has_fallen: bool,
@@ -161,13 +161,13 @@ pub struct Station {
     read_ns: u64,
     next_read_ns: u64,
     sequence: u64,
-    /// First round whose command was accepted; `None` before.
+    /// Number of the first round whose command was accepted; `None` until a command is accepted.
     first: Option<u64>,
     /// True while an accepted command waits for the time at which it is applied.
     pending: bool,
     /// True if the command for the last reading has arrived, or the time for it has passed.
     settled: bool,
-    /// Time after which a command counts as missing with [`Discipline::Arrival`], ns.
+    /// Time after a reading at which its command counts as missing with [`Discipline::Arrival`], ns.
     overdue_ns: u64,
     newest: u64,
     last_command: Option<Command>,
@@ -337,33 +337,9 @@ impl Station {
         if self.stopped || command.sequence > self.sequence || command.sequence == 0 {
             return Receipt::NotAsked;
         }
-        let Some(record) = Self::of(&mut self.open, command.sequence) else {
+        let Some(in_time) = self.note_arrival(now_ns, command.sequence, stamps) else {
             return Receipt::TooLate;
         };
-        if record.stamps.at(Stage::CommandReceived).is_some() {
-            // The command is a duplicate.
-            return Receipt::TooLate;
-        }
-        for stage in [
-            Stage::ReportReceived,
-            Stage::CommandSent,
-            Stage::ReportReached,
-        ] {
-            if let Some(ns) = stamps.at(stage) {
-                record.stamps.set(stage, ns);
-            }
-        }
-        record.stamps.set(Stage::CommandReceived, now_ns);
-        let round_trip = record.stamps.between(Stage::Read, Stage::CommandReceived);
-        let in_time = round_trip.is_some_and(|ns| ns <= self.settings.bound_ns);
-        self.round_trip_ns = round_trip;
-        if in_time {
-            record.outcome = Outcome::InTime;
-            self.in_time += 1;
-        } else {
-            record.outcome = Outcome::Late;
-            self.late += 1;
-        }
         let taken = match self.settings.discipline {
             Discipline::Deadline => {
                 in_time && command.sequence == self.sequence && !self.settled && !self.pending
@@ -393,6 +369,37 @@ impl Station {
             }
         }
         Receipt::Taken
+    }
+
+    /// Stores the arrival of a command in the command's round. Returns true if the command arrived before the bound;
+    /// `None` if the round is not open any more, or already has a command.
+    fn note_arrival(&mut self, now_ns: u64, sequence: u64, stamps: &Stamps) -> Option<bool> {
+        let record = Self::of(&mut self.open, sequence)?;
+        if record.stamps.at(Stage::CommandReceived).is_some() {
+            // The command is a duplicate.
+            return None;
+        }
+        for stage in [
+            Stage::ReportReceived,
+            Stage::CommandSent,
+            Stage::ReportReached,
+        ] {
+            if let Some(ns) = stamps.at(stage) {
+                record.stamps.set(stage, ns);
+            }
+        }
+        record.stamps.set(Stage::CommandReceived, now_ns);
+        let round_trip = record.stamps.between(Stage::Read, Stage::CommandReceived);
+        let in_time = round_trip.is_some_and(|ns| ns <= self.settings.bound_ns);
+        self.round_trip_ns = round_trip;
+        if in_time {
+            record.outcome = Outcome::InTime;
+            self.in_time += 1;
+        } else {
+            record.outcome = Outcome::Late;
+            self.late += 1;
+        }
+        Some(in_time)
     }
 
     /// Pushes the plant: changes the rate of its balanced state by `rate`, in the unit of the results per second.

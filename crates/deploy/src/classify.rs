@@ -100,7 +100,8 @@ pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError>
     }
 }
 
-/// Explains why a segment in the kernel cannot be the first or last of the chain; none if it can.
+/// Explains why the function with this index cannot run in the kernel next to an outer port of the chain: that port is
+/// not an interface. None if nothing prevents it.
 fn beside(number: usize, chain: &Chain) -> Option<String> {
     let first = (number == 0).then(|| chain.ports.first()).flatten();
     let is_last = number + 1 == chain.functions.len();

@@ -15,7 +15,7 @@ use taut_sys::listen_privately;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Timeout for the exit of a supervisor that was stopped, which first ends its processes.
 const END_PATIENCE: Duration = Duration::from_secs(10);
-/// The longest request, bytes: one with a chain file.
+/// Longest request, bytes; the longest requests contain a chain file.
 const LONGEST: u64 = 1 << 20;
 
 /// Request to a supervisor.
@@ -56,7 +56,7 @@ pub(crate) struct Asked {
 #[derive(Debug)]
 pub(crate) struct Reply {
     answer: Sender<Answer>,
-    /// A channel that is closed when the reply has been written, or cannot be written.
+    /// A channel that the writing thread closes when it has written the reply, or cannot write it.
     written: Receiver<()>,
 }
 
@@ -132,8 +132,9 @@ fn serve<E: From<Asked>>(stream: &UnixStream, asked: &Sender<E>) {
 /// Sends a request to the supervisor of a chain.
 ///
 /// # Errors
-/// [`DeployError::Unknown`] if none is running, [`DeployError::Died`] if it died; [`DeployError::Chain`] for a rejected
-/// request.
+/// [`DeployError::Unknown`] if no chain of that name is running, [`DeployError::Died`] if its supervisor has died;
+/// [`DeployError::Chain`] if the supervisor rejects the request, [`DeployError::System`] if the supervisor cannot be
+/// reached or does not reply.
 pub fn ask(name: &str, request: &Request) -> Result<Status, DeployError> {
     let Some(folder) = run_folder::of_running(name)? else {
         return Err(not_up(name)?);
@@ -151,7 +152,8 @@ pub fn ask(name: &str, request: &Request) -> Result<Status, DeployError> {
                 ErrorKind::NotFound if run_folder::of_running(name)?.is_some() => {
                     "cannot be reached"
                 }
-                // A dying supervisor ends its processes before it exits.
+                // The connection may have failed because the supervisor is ending. It ends its processes first, so this
+                // waits for its exit.
                 _ if has_ended(name, END_PATIENCE)? => return Err(not_up(name)?),
                 _ => "cannot be reached",
             };
@@ -176,7 +178,7 @@ fn exchange(socket: &Path, request: &Request) -> std::io::Result<Answer> {
     Ok(serde_json::from_str(&answer)?)
 }
 
-/// Waits until no supervisor runs the chain; returns false if one still runs after the timeout.
+/// Waits until no supervisor runs the chain; returns false if a supervisor still runs it after the timeout.
 fn has_ended(name: &str, patience: Duration) -> Result<bool, DeployError> {
     let deadline = Instant::now() + patience;
     while run_folder::of_running(name)?.is_some() {

@@ -3,11 +3,12 @@
 
 mod drain;
 mod gap;
+mod hear;
 mod update;
 
 use crate::control::{self, Answer, Asked, Reply, Request};
 use crate::ends::{self, Laid};
-use crate::process::{Launch, Process, Said, Word};
+use crate::process::{Launch, Process, Word};
 use crate::run_folder::RunFolder;
 use crate::status::Condition;
 use crate::vm::Accelerator;
@@ -17,13 +18,12 @@ use gap::Gap;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io::Read;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
-use taut_engine::{Chain, Count, CountKind, CountersView, Event, Order, Place, Placement, Report};
+use taut_engine::{Chain, Count, CountersView, Order, Place, Placement};
 use taut_functions::FUNCTIONS;
 use taut_port::{PortCounters, PortSpec};
 
@@ -35,11 +35,9 @@ const BOOT_DEADLINE: Duration = Duration::from_secs(120);
 const END_DEADLINE: Duration = Duration::from_secs(3);
 /// Delay before a process that died is restarted: the first delay and the longest; it doubles with each failed start.
 const BACK_OFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
-/// Running time after which the death of a process no longer counts as a failed start.
-const SETTLED: Duration = Duration::from_secs(10);
 /// Interval in which the supervisor checks for a stop request.
 const LOOK: Duration = Duration::from_millis(100);
-/// Longest name of a chain, so that the paths of its sockets fit.
+/// Longest name of a chain, so that the paths of its sockets fit into socket addresses.
 const LONGEST_NAME: usize = 40;
 
 /// An event that the supervisor processes.
@@ -71,10 +69,10 @@ struct Running {
     condition: Condition,
     /// Reason for each link that is down, by port.
     links: BTreeMap<String, Option<String>>,
-    /// Counters summed over all starts, including the current one.
+    /// Counters of all earlier starts of the process, and of its current start.
     before: CountersView,
     now: CountersView,
-    /// Counters of the current start, as last reported.
+    /// Counters of the current start in the last reply to a request for counters; they may be later than `now`.
     told: CountersView,
     /// Counts of its functions in the current start.
     counts: Vec<Count>,
@@ -84,7 +82,7 @@ struct Running {
 }
 
 impl Running {
-    /// Takes over the last reported counters of the current start, if they are later than the known ones.
+    /// Replaces the counters `now` by those in `told`, if `told` is later.
     fn count_as_told(&mut self) {
         let told = std::mem::take(&mut self.told);
         if told.rx_packets > self.now.rx_packets || told.tx_packets > self.now.tx_packets {
@@ -104,12 +102,12 @@ struct Kept {
     /// Time of the next start, if the process waits for a restart.
     due: Option<Instant>,
     back_off: Duration,
-    /// Last line of the process's standard error, also if an earlier start printed it.
+    /// Last line of the process's standard error; it may be from an earlier start.
     said: String,
     last_words: String,
 }
 
-/// A running chain. Dropping it stops it; the log of its supervisor then remains, if there is one.
+/// A running chain. Dropping this value stops the chain; the log of its supervisor then remains, if there is one.
 pub struct Deployment {
     name: String,
     file: PathBuf,
@@ -126,11 +124,11 @@ pub struct Deployment {
     gaps: Vec<Gap>,
     /// The drain of the last packets, once an end of the chain has read its file.
     drain: Option<Drain>,
-    /// Reply of the worker that was commanded to replace its functions; at most one command is pending.
+    /// Reply of a worker to the pending command; none until the worker replies. At most one command is pending.
     answer: Option<Result<(), String>>,
     /// The events that arrived while a command waited for its reply.
     later: VecDeque<Heard>,
-    /// Channel for the reply to the peer that requested the end of the chain, and waits for the reply.
+    /// Channel for the reply to the peer that requested the end of the chain; the peer waits until the chain has ended.
     ended_by: Option<Reply>,
 }
 
@@ -157,7 +155,7 @@ pub fn name_of(chain: &Chain, file: &Path) -> Result<String, DeployError> {
     Ok(name)
 }
 
-/// Returns the cores for a chain's workers, in the order of the workers: the cores in the file, or those that
+/// Returns the cores for a chain's workers, in the order of the workers: the cores in the file, or else those that
 /// measurements would use.
 pub(crate) fn cores(chain: &Chain) -> Result<Vec<usize>, DeployError> {
     let allowed: Vec<usize> = taut_host::allowed_cpus().into_iter().collect();
@@ -186,8 +184,8 @@ impl Deployment {
         stop: &AtomicBool,
     ) -> Result<Self, DeployError> {
         let name = name_of(chain, file)?;
-        // The folder is created first: this reserves the name of the chain, and removes the remains of a dead chain of
-        // that name.
+        // The folder is created first, because its lock reserves the name of the chain. Remains of a dead chain of that
+        // name are removed.
         let folder = RunFolder::take(&name)?;
         if chain.placement == Placement::Namespaces || chain.ports.iter().any(PortSpec::is_wire) {
             control::sweep();
@@ -222,24 +220,11 @@ impl Deployment {
             ended_by: None,
         };
         deployment.arrange(made, program)?;
-        // An interface receives frames before any process reads them, so sources start when all others are running.
-        let is_late = |running: &Running| {
-            let mut ports = running.segment.chain.ports.iter();
-            chain.placement == Placement::Namespaces && ports.any(PortSpec::is_source)
-        };
-        let (late, early): (Vec<_>, Vec<_>) = deployment.segments.iter().partition(|s| is_late(s));
-        for turn in [early, late].map(|turn| turn.iter().map(|s| s.process).collect()) {
-            let mut turn: Vec<usize> = turn;
-            turn.dedup();
-            for number in turn {
-                deployment.start(number)?;
-            }
-            deployment.wait_until_up(stop)?;
-        }
+        deployment.start_all(stop)?;
         deployment.write_state()?;
         let socket = deployment.folder.path().join("control.sock");
         control::listen(&socket, deployment.words.clone())?;
-        // From here on, the chain only stops on request. If it ends for another reason, the remaining log explains why.
+        // The chain has started. If it ends without a request from here on, the log must remain to explain why.
         deployment.folder.leave(true);
         Ok(deployment)
     }
@@ -298,6 +283,25 @@ impl Deployment {
         Ok(())
     }
 
+    /// Starts all processes, and waits until packets pass between all segments.
+    fn start_all(&mut self, stop: &AtomicBool) -> Result<(), DeployError> {
+        // An interface receives frames before any process reads them, so sources start when all others are running.
+        let is_late = |running: &Running| {
+            let mut ports = running.segment.chain.ports.iter();
+            self.chain.placement == Placement::Namespaces && ports.any(PortSpec::is_source)
+        };
+        let (late, early): (Vec<_>, Vec<_>) = self.segments.iter().partition(|s| is_late(s));
+        for turn in [early, late].map(|turn| turn.iter().map(|s| s.process).collect()) {
+            let mut turn: Vec<usize> = turn;
+            turn.dedup();
+            for number in turn {
+                self.start(number)?;
+            }
+            self.wait_until_up(stop)?;
+        }
+        Ok(())
+    }
+
     fn start(&mut self, number: usize) -> Result<(), DeployError> {
         let kept = &mut self.processes[number];
         kept.due = None;
@@ -339,8 +343,8 @@ impl Deployment {
         Ok(())
     }
 
-    /// Returns the name of a segment that does not pass packets yet. The peers beyond the chain's own ends may come up
-    /// later.
+    /// Returns the name of a segment that does not pass packets yet; none if all do. Links to peers outside the chain
+    /// do not count, because such peers may come up later.
     fn late(&self) -> Option<String> {
         let is_started = |running: &&Running| self.processes[running.process].running.is_some();
         let late = self.segments.iter().filter(is_started).find(|running| {
@@ -411,15 +415,7 @@ impl Deployment {
                 segment: "switch".to_string(),
                 reason: crate::error::in_one_line(&e),
             })?;
-            for number in 0..self.processes.len() {
-                if self.processes[number]
-                    .due
-                    .is_some_and(|due| Instant::now() >= due)
-                {
-                    self.processes[number].starts += 1;
-                    self.start(number)?;
-                }
-            }
+            self.restart_due()?;
             self.close_gaps();
             if self.is_drained() {
                 break;
@@ -434,6 +430,20 @@ impl Deployment {
                     .collect();
                 each_second(second, &self.status(), &during);
                 before = now;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the processes again of which the delay after their death has passed.
+    fn restart_due(&mut self) -> Result<(), DeployError> {
+        for number in 0..self.processes.len() {
+            if self.processes[number]
+                .due
+                .is_some_and(|due| Instant::now() >= due)
+            {
+                self.processes[number].starts += 1;
+                self.start(number)?;
             }
         }
         Ok(())
@@ -531,11 +541,11 @@ impl Deployment {
             .all(|s| s.condition == Condition::Ended)
     }
 
-    /// Returns true if an end of the chain has read its file, and its packets have passed the following segments.
-    /// Intermediate segments are drained in order.
+    /// Returns true if the segment at an end of the chain has read its file, and all following segments are drained.
+    /// They are drained one after the other.
     fn is_drained(&mut self) -> bool {
         let (count, now) = (self.segments.len(), Instant::now());
-        // Threads detect that their neighbours have ended, and end as well.
+        // The threads of a single process need no drain: each ends by itself after its neighbour has ended.
         if self.processes.len() < 2 {
             return false;
         }
@@ -559,110 +569,14 @@ impl Deployment {
         false
     }
 
-    /// Processes a message of a process; returns true if the process ended.
-    fn hear(&mut self, word: Word) -> bool {
-        let kept = &mut self.processes[word.process];
-        if word.start != kept.starts {
-            return false;
-        }
-        let segments = self.segments.iter_mut();
-        let mut segments = segments.filter(|s| s.process == word.process);
-        match word.what {
-            Said::Event(line) => {
-                let Ok(Report { event, worker }) = serde_json::from_str(&line) else {
-                    return false;
-                };
-                if let Event::Link { port, down } = event {
-                    for of in segments {
-                        of.links.insert(port.clone(), down.clone());
-                    }
-                    return false;
-                }
-                let Some(of) = segments.find(|s| s.worker == worker.unwrap_or(0)) else {
-                    return false;
-                };
-                match event {
-                    Event::Started(_) => of.condition = Condition::Up,
-                    Event::Second(second) => {
-                        of.now = of.now + second.counters;
-                        of.counts = second.functions;
-                    }
-                    Event::Counters { counters, ports } => {
-                        of.told = counters;
-                        if let Some(drain) = &mut self.drain
-                            && drain.segment == word.process
-                        {
-                            drain.hear(&ports, Instant::now());
-                        }
-                        self.fill_gaps(word.process, &ports);
-                    }
-                    Event::Done { counters, ports } => {
-                        of.condition = Condition::Ended;
-                        of.now = counters;
-                        of.at_end = ports;
-                        return true;
-                    }
-                    Event::Summary(summary) => {
-                        of.now = summary.counters;
-                        of.counts
-                            .retain(|it| !matches!(it.kind, CountKind::Outcome | CountKind::Drop));
-                        of.counts.extend(summary.functions);
-                    }
-                    Event::Updated { .. } | Event::Joined { .. } => self.answer = Some(Ok(())),
-                    Event::Refused { reason } => self.answer = Some(Err(reason)),
-                    Event::Link { .. } => {}
-                }
-                false
-            }
-            Said::Told(line) => {
-                kept.said = line.strip_prefix("taut: ").unwrap_or(&line).to_string();
-                false
-            }
-            Said::Ended => {
-                let status = kept.running.take().and_then(|mut process| process.status());
-                let well = status.is_some_and(|status| status.success());
-                let mut was_done = true;
-                for of in segments {
-                    was_done &= of.condition == Condition::Ended;
-                    of.condition = if well || was_done {
-                        Condition::Ended
-                    } else {
-                        Condition::Down
-                    };
-                    of.links.clear();
-                    // The counters are final if the process is not restarted.
-                    if of.condition == Condition::Down {
-                        of.counts.clear();
-                    }
-                    of.count_as_told();
-                    of.before = of.before + std::mem::take(&mut of.now);
-                }
-                // A process that has read its file must not read it again.
-                if !well && !was_done {
-                    let signal = status.and_then(|status| status.signal());
-                    kept.last_words = match signal {
-                        Some(signal) => format!("ended by signal {signal}"),
-                        None => std::mem::take(&mut kept.said),
-                    };
-                    if kept.since.elapsed() >= SETTLED {
-                        kept.back_off = BACK_OFF[0];
-                    }
-                    kept.due = Some(Instant::now() + kept.back_off);
-                    kept.back_off = (kept.back_off * 2).min(BACK_OFF[1]);
-                    self.open_gaps(word.process);
-                }
-                true
-            }
-        }
-    }
-
     /// Starts counting the losses on the links of a segment that has died. Each process has one segment, except a
     /// process that runs all segments as threads and has no neighbours.
     fn open_gaps(&mut self, at: usize) {
         if self.processes.len() < 2 {
             return;
         }
-        // The gaps that wait for counters of this segment are given up: its counters died with its process.
+        // Gaps of neighbouring segments that wait for counters of this segment are discarded, because its counters are
+        // lost with its process.
         self.gaps.retain(|gap| gap.neighbour != at);
         for neighbour in [at.wrapping_sub(1), at + 1] {
             if neighbour < self.segments.len() {
@@ -688,7 +602,7 @@ impl Deployment {
         self.gaps = gaps;
     }
 
-    /// Processes the counters of a segment next to a dead one.
+    /// Passes the counters of a segment to the gaps next to it, and adds up the losses of the gaps that have ended.
     fn fill_gaps(&mut self, neighbour: usize, ports: &[PortCounters]) {
         let segments = &mut self.segments;
         self.gaps.retain_mut(|gap| {
@@ -704,12 +618,13 @@ impl Deployment {
     /// Requests the counters of a process.
     fn ask_counters(&mut self, at: usize) {
         if let Some(child) = &mut self.processes[at].running {
-            // The death of a process is reported separately.
+            // An error is ignored: the end of the process is reported separately.
             let _ = child.order(&Order::default());
         }
     }
 
-    /// Replies to a request; returns false if it is the last.
+    /// Replies to a request. Returns false if the request ends the chain; the reply to it follows when the chain has
+    /// ended.
     fn answer(&mut self, asked: Asked) -> bool {
         match asked.request {
             Request::Status => {

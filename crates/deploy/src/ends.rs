@@ -21,7 +21,7 @@ pub(crate) struct Laid {
     pub namespaces: Vec<Namespace>,
     /// Names of the chain's outer ports whose links were created here.
     made_ends: Vec<String>,
-    // Both ends of a link must be removed at once, which removing a namespace does not ensure.
+    // Links are removed explicitly: removing only their namespaces would not remove both ends at once.
     veths: Vec<Veth>,
     /// The sockets of each virtual machine's NICs, west and east; none without virtual machines.
     pub cards: Vec<[PathBuf; 2]>,
@@ -31,7 +31,8 @@ pub(crate) struct Laid {
 }
 
 impl Laid {
-    /// Returns true if the peer of a port is also part of the chain: then the port's link must come up soon.
+    /// Returns true if the peer of a port was also created for the chain. The port's link must then come up soon after
+    /// the start.
     pub(crate) fn is_ours(&self, port: &str) -> bool {
         let mut ours = self.wires.joints.iter().flatten().chain(&self.made_ends);
         ours.any(|own| own == port)
@@ -134,12 +135,7 @@ pub(crate) fn lay(
             laid.namespaces.push(Namespace::fresh()?);
         }
     }
-    let has_xdp = backends()
-        .iter()
-        .any(|backend| backend.name == "af_xdp" && (backend.probe)().is_ok());
-    // AF_XDP queues cannot be reassigned, so chains that workers may join later use AF_PACKET, whose sockets form a
-    // group.
-    let has_xdp = has_xdp && !chain.has_room();
+    let has_xdp = uses_xdp(chain);
     let over = if has_xdp { "af_xdp" } else { "af_packet" };
     let last = parts.len() - 1;
     for (at, port) in chain.ports.iter().enumerate() {
@@ -185,6 +181,16 @@ pub(crate) fn lay(
     Ok(laid)
 }
 
+/// Returns true if workers receive from a chain's links through AF_XDP, false if through AF_PACKET.
+fn uses_xdp(chain: &Chain) -> bool {
+    let has_xdp = backends()
+        .iter()
+        .any(|backend| backend.name == "af_xdp" && (backend.probe)().is_ok());
+    // AF_XDP queues cannot be reassigned, so chains that workers may join later use AF_PACKET, whose sockets form a
+    // group.
+    has_xdp && !chain.has_room()
+}
+
 /// Creates the links of a chain of `count` virtual machines, and the switch that connects them, with its polling thread
 /// on `core`.
 pub(crate) fn lay_for_machines(
@@ -200,7 +206,8 @@ pub(crate) fn lay_for_machines(
     laid.wires.ends = vec![west.clone(), east.clone()];
     laid.wires.joints = vec![[east.clone(), west.clone()]; count - 1];
     laid.made_ends = vec![west, east];
-    // A switch in its own namespace does not see interfaces of this one.
+    // A switch in its own namespace could not use this namespace's interfaces, so the switch gets one only if no port
+    // is an interface that exists already.
     let needs_ours = |port: &PortSpec| {
         !port.is_wire() && matches!(vm::switch_port(port), Ok(SwitchPort::Interface(_)))
     };

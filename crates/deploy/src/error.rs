@@ -20,7 +20,7 @@ pub enum DeployError {
     Function {
         /// Name of the function.
         function: String,
-        /// Reason why it cannot, and the alternatives.
+        /// Reason why the function cannot run there, and the alternatives.
         reason: String,
     },
     /// A port is invalid, or cannot be used here.
@@ -46,10 +46,10 @@ pub enum DeployError {
     Died {
         /// The chain's name.
         name: String,
-        /// Path of its log, in brackets; empty if it has none.
+        /// Path of the supervisor's log, in brackets; empty if there is no log.
         log: String,
     },
-    /// The machine lacks something.
+    /// The machine lacks a requirement, such as a program or a privilege.
     #[error(transparent)]
     Missing(#[from] Missing),
     /// A link could not be created.
@@ -90,7 +90,7 @@ impl DeployError {
         }
     }
 
-    /// Returns true if the machine lacks something (exit code 3); otherwise the input is wrong (2).
+    /// Returns true if the machine lacks a requirement (exit code 3), false if the input is wrong (exit code 2).
     pub fn is_missing(&self) -> bool {
         match self {
             Self::Port(e) | Self::File(ChainError::Port(e)) => e.is_missing(),

@@ -28,7 +28,7 @@ const ASSUMED_IO_CYCLES: f64 = 100.0;
 /// Cycles assumed for XDP programs that pass a frame from one interface to another.
 const ASSUMED_KERNEL_CYCLES: f64 = 3_800.0;
 
-/// Origin of a figure.
+/// Origin of a value in an estimate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
@@ -38,7 +38,7 @@ pub enum Basis {
     InKernel,
     /// Measured in this run, with the user-space version of a function that runs in the kernel in this chain.
     StandIn,
-    /// Measured before, by `taut bench io`.
+    /// Measured in an earlier run of `taut bench io`.
     Bench,
     /// Measured elsewhere, or published.
     Assumed,
@@ -71,8 +71,8 @@ pub struct Settings {
     pub wake_ups: usize,
     /// Fibre between the chain and its peer, one way, kilometres.
     pub distance_km: f64,
-    /// Costs of ports from an earlier measurement. They take precedence over a measurement in this run, which runs both
-    /// ports of a link on one core.
+    /// Costs of ports from an earlier measurement. They take precedence over a measurement in this run, in which both
+    /// ports of a link share one core.
     pub io: Option<IoCosts>,
 }
 
@@ -89,7 +89,7 @@ impl Default for Settings {
     }
 }
 
-/// A function and its costs at each payload.
+/// A function and its costs at each payload size.
 #[derive(Debug, Clone, Serialize)]
 pub struct FunctionRow {
     /// Name of the function.
@@ -173,9 +173,9 @@ pub struct Estimate {
     pub round_trips: Vec<RoundTrip>,
     /// Rates by payload.
     pub rates: Vec<Rate>,
-    /// Latency budget in the file, ns.
+    /// Latency budget in the file, ns; none if the file has none.
     pub budget_ns: Option<f64>,
-    /// The verdict on the latency budget, for the payload with the slowest round trip.
+    /// The verdict on the latency budget, for the payload with the slowest round trip; none without a budget.
     pub holds: Option<Holds>,
     /// Notes about the values.
     pub notes: Vec<String>,
@@ -200,7 +200,7 @@ impl RoundTrip {
 /// Estimates the cost of a chain: measures on this machine what can be measured, and assumes the rest.
 ///
 /// # Errors
-/// The chain is invalid, or the machine lacks something.
+/// The chain is invalid, or the machine lacks a requirement.
 pub fn estimate(chain: &Chain, settings: &Settings) -> Result<Estimate, DeployError> {
     let cores = cores(chain)?;
     // The measurement has its own thread, because that thread is pinned to a core.
@@ -218,66 +218,13 @@ fn estimate_on(
     cores: &[usize],
     clock: &Clock,
 ) -> Result<Estimate, DeployError> {
-    let placed = classify(chain)?;
-    let parts = segments(chain, &plan_wires(chain)?, cores)?;
     let batch = chain.burst.min(32);
     let effort = Effort {
         block: settings.block,
         batch,
     };
-    let sleeps_until_woken = parts.iter().any(|part| part.chain.wait == Wait::Interrupt);
-    let wake = sleeps_until_woken.then(|| measure::wake_up(clock, settings.wake_ups));
-    let wake = wake.transpose()?;
-    // This thread is pinned only after wakeups are measured, because a woken thread may run on any core. Later
-    // measurements run on the first worker's core.
-    if let Some(first) = cores.first() {
-        taut_host::pin_current_thread(*first).map_err(|e| DeployError::Chain(e.to_string()))?;
-    }
-    let basis = |placed: &Placed| match placed.place {
-        Place::User => Basis::Measured,
-        Place::Kernel => Basis::StandIn,
-    };
-    let mut bases: Vec<Basis> = placed.iter().map(basis).collect();
-    let hands_over = parts.iter().any(|part| part.chain.functions.len() > 1);
-    let hand_over = hands_over.then(|| measure::hand_over(chain, effort));
-    let hand_over = hand_over.transpose()?.unwrap_or_default();
-    let mut costs = Vec::new();
-    let mut ios = Vec::new();
-    for payload_bytes in &settings.payloads_bytes {
-        let mut of_all = measure::functions(chain, *payload_bytes, effort)?;
-        for (at, stage) in chain.functions.iter().enumerate() {
-            if bases[at] != Basis::Measured
-                && let Some(cost) = measure::in_kernel(chain, stage, *payload_bytes, clock.hz)
-            {
-                bases[at] = Basis::InKernel;
-                of_all[at] = cost;
-            }
-        }
-        costs.push(of_all);
-        ios.push(Ios::measure(
-            &parts,
-            *payload_bytes,
-            effort,
-            settings.io.as_ref(),
-        )?);
-    }
-    let sums: Vec<Sums> = costs
-        .iter()
-        .zip(&ios)
-        .zip(&settings.payloads_bytes)
-        .map(|((costs, ios), payload_bytes)| Sums {
-            parts: &parts,
-            bases: &bases,
-            costs,
-            ios,
-            hand_over,
-            wake,
-            hz: clock.hz,
-            payload_bytes: *payload_bytes,
-            goes_back: chain.ports.len() > 1,
-            distance_km: settings.distance_km,
-        })
-        .collect();
+    let found = Measurements::take(chain, settings, effort, cores, clock)?;
+    let sums = found.sums(chain, settings, clock.hz);
     let round_trips: Result<Vec<RoundTrip>, DeployError> =
         sums.iter().map(Sums::round_trip).collect();
     let round_trips = round_trips?;
@@ -287,22 +234,18 @@ fn estimate_on(
         let worst = |of: fn(&RoundTrip) -> f64| round_trips.iter().map(of).fold(0.0, f64::max);
         holds(budget_ns, worst(|t| t.typical_ns), worst(|t| t.longest_ns))
     });
-    let functions = chain.functions.iter().zip(&placed).enumerate();
-    let functions: Vec<FunctionRow> = functions
-        .map(|(at, (stage, placed))| FunctionRow {
-            name: stage.name.clone(),
-            placed: placed.clone(),
-            basis: bases[at],
-            costs: costs.iter().map(|costs| costs[at]).collect(),
-        })
-        .collect();
+    let functions = found.functions(chain);
     Ok(Estimate {
         name: chain.name.clone(),
         tsc_hz: clock.hz,
         batch,
         notes: [
-            notes(&functions, &parts, wake.is_some()),
-            ios.first().map(|ios| ios.notes(&parts)).unwrap_or_default(),
+            notes(&functions, &found.parts, found.wake.is_some()),
+            found
+                .ios
+                .first()
+                .map(|ios| ios.notes(&found.parts))
+                .unwrap_or_default(),
         ]
         .concat(),
         functions,
@@ -311,6 +254,125 @@ fn estimate_on(
         budget_ns,
         holds,
     })
+}
+
+/// The measured costs of a chain.
+struct Measurements<'a> {
+    placed: Vec<Placed>,
+    parts: Vec<Segment>,
+    /// Origins of the functions' costs.
+    bases: Vec<Basis>,
+    /// Costs of the functions, by payload.
+    costs: Vec<Vec<BothWays>>,
+    /// Costs of input and output, by payload.
+    ios: Vec<Ios<'a>>,
+    /// Cost of passing a packet from one function of a worker to the next.
+    hand_over: Cost,
+    wake: Option<(Measured, f64)>,
+}
+
+impl<'a> Measurements<'a> {
+    fn take(
+        chain: &Chain,
+        settings: &'a Settings,
+        effort: Effort,
+        cores: &[usize],
+        clock: &Clock,
+    ) -> Result<Self, DeployError> {
+        let placed = classify(chain)?;
+        let parts = segments(chain, &plan_wires(chain)?, cores)?;
+        let sleeps_until_woken = parts.iter().any(|part| part.chain.wait == Wait::Interrupt);
+        let wake = sleeps_until_woken.then(|| measure::wake_up(clock, settings.wake_ups));
+        let wake = wake.transpose()?;
+        // This thread is pinned only after wakeups are measured, because a woken thread may run on any core. Later
+        // measurements run on the first worker's core.
+        if let Some(first) = cores.first() {
+            taut_host::pin_current_thread(*first).map_err(|e| DeployError::Chain(e.to_string()))?;
+        }
+        let basis = |placed: &Placed| match placed.place {
+            Place::User => Basis::Measured,
+            Place::Kernel => Basis::StandIn,
+        };
+        let mut bases: Vec<Basis> = placed.iter().map(basis).collect();
+        let hands_over = parts.iter().any(|part| part.chain.functions.len() > 1);
+        let hand_over = hands_over.then(|| measure::hand_over(chain, effort));
+        let hand_over = hand_over.transpose()?.unwrap_or_default();
+        let mut costs = Vec::new();
+        let mut ios = Vec::new();
+        for payload_bytes in &settings.payloads_bytes {
+            let of_all = function_costs(chain, *payload_bytes, effort, clock.hz, &mut bases)?;
+            costs.push(of_all);
+            ios.push(Ios::measure(
+                &parts,
+                *payload_bytes,
+                effort,
+                settings.io.as_ref(),
+            )?);
+        }
+        Ok(Self {
+            placed,
+            parts,
+            bases,
+            costs,
+            ios,
+            hand_over,
+            wake,
+        })
+    }
+
+    /// Returns the known costs by payload.
+    fn sums(&self, chain: &Chain, settings: &Settings, hz: f64) -> Vec<Sums<'_>> {
+        self.costs
+            .iter()
+            .zip(&self.ios)
+            .zip(&settings.payloads_bytes)
+            .map(|((costs, ios), payload_bytes)| Sums {
+                parts: &self.parts,
+                bases: &self.bases,
+                costs,
+                ios,
+                hand_over: self.hand_over,
+                wake: self.wake,
+                hz,
+                payload_bytes: *payload_bytes,
+                goes_back: chain.ports.len() > 1,
+                distance_km: settings.distance_km,
+            })
+            .collect()
+    }
+
+    /// Returns the functions with their costs.
+    fn functions(&self, chain: &Chain) -> Vec<FunctionRow> {
+        let functions = chain.functions.iter().zip(&self.placed).enumerate();
+        functions
+            .map(|(at, (stage, placed))| FunctionRow {
+                name: stage.name.clone(),
+                placed: placed.clone(),
+                basis: self.bases[at],
+                costs: self.costs.iter().map(|costs| costs[at]).collect(),
+            })
+            .collect()
+    }
+}
+
+/// Measures the costs of the functions at one payload; those in the kernel are measured there if possible.
+fn function_costs(
+    chain: &Chain,
+    payload_bytes: usize,
+    effort: Effort,
+    hz: f64,
+    bases: &mut [Basis],
+) -> Result<Vec<BothWays>, DeployError> {
+    let mut of_all = measure::functions(chain, payload_bytes, effort)?;
+    for (at, stage) in chain.functions.iter().enumerate() {
+        if bases[at] != Basis::Measured
+            && let Some(cost) = measure::in_kernel(chain, stage, payload_bytes, hz)
+        {
+            bases[at] = Basis::InKernel;
+            of_all[at] = cost;
+        }
+    }
+    Ok(of_all)
 }
 
 fn holds(budget_ns: f64, typical_ns: f64, longest_ns: f64) -> Holds {
@@ -416,7 +478,8 @@ impl<'a> Ios<'a> {
         Ok(Self { bench, known })
     }
 
-    /// Returns the costs of a worker with such ports: it receives on one and sends on the other.
+    /// Returns the input and output costs of the worker of a segment, by backend: the worker receives on one port and
+    /// sends on the other.
     fn of(&self, part: &Segment) -> Vec<(&'static str, Cost, Basis)> {
         if part.chain.place == Place::Kernel {
             let cost = constant(ASSUMED_KERNEL_CYCLES);

@@ -76,18 +76,18 @@ impl Measured {
 /// Cycles of the time-stamp counter per packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Cost {
-    /// Cost of a single packet. It is none if no packet reached the function.
+    /// Cost of a packet that is processed alone; none if no packet reached the function.
     pub alone: Option<Measured>,
-    /// Cost of a packet in a full batch.
+    /// Cost of a packet in a full batch; none if no packet reached the function.
     pub full: Option<Measured>,
 }
 
-/// Cost of a function.
+/// Cost of a function in both directions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct BothWays {
-    /// Cost for packets from the first port.
+    /// Cost of packets that arrive from the first port.
     pub forth: Cost,
-    /// Cost for the replies to them.
+    /// Cost of the replies to those packets, in the opposite direction.
     pub back: Cost,
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn hand_over(chain: &Chain, effort: Effort) -> Result<Cost, DeployErr
     Ok(cost)
 }
 
-/// Pairs of a function and one of its settings that has effects outside of the process. A measurement omits these
+/// Functions, each with one of its settings that has effects outside of the process. A measurement omits these
 /// settings.
 const REACHING_OUT: [(&str, &str); 3] = [("impair", "log"), ("gtpu", "control"), ("gtpu", "pfcp")];
 
@@ -194,7 +194,7 @@ pub(crate) fn functions(
     let count = rounds.functions.len();
     let mut all = vec![BothWays::default(); count];
     for (is_full, size) in [(false, 1), (true, effort.batch)] {
-        // After this, caches, tables and branch prediction are in a steady state.
+        // After this first, uncounted block, caches, tables and branch prediction are in a steady state.
         rounds.block(size, effort.block);
         let blocks: Vec<Block> = (0..BLOCKS)
             .map(|_| rounds.block(size, effort.block))
@@ -233,7 +233,8 @@ impl Block {
 struct Rounds {
     functions: Vec<Box<dyn Function>>,
     pool: PoolHandle,
-    /// True if packets that leave the last function return through the chain as replies.
+    /// True if packets that leave the last function are turned into replies, which pass through the chain in the
+    /// opposite direction.
     answers: bool,
     /// Cost of reading the counter.
     overhead_ticks: u64,

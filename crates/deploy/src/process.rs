@@ -1,4 +1,4 @@
-//! A process of a chain: one `taut forward`, which is monitored, and ends when its owner drops it.
+//! A process of a chain: a monitored `taut forward`, which ends when its [`Process`] is dropped.
 
 use crate::DeployError;
 use crate::lines::next_line;
@@ -12,12 +12,12 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use taut_engine::Order;
 
-/// A message of one process, with the number of earlier starts.
+/// A message of a process, or the report of its end.
 #[derive(Debug)]
 pub(crate) struct Word {
     /// Index of the process in its chain.
     pub process: usize,
-    /// Number of earlier starts of the process.
+    /// Number of earlier starts of the process. It identifies late messages of an earlier start.
     pub start: u32,
     /// Content of the message.
     pub what: Said,
@@ -38,14 +38,47 @@ pub(crate) enum Said {
 pub(crate) struct Launch {
     /// Path of this program's own file.
     pub program: PathBuf,
-    /// Namespace in which it runs.
+    /// Network namespace of the process; none for that of the supervisor.
     pub namespace: Option<String>,
     /// Chain files of the process, one for each worker.
     pub files: Vec<PathBuf>,
-    /// The sockets of the NICs of its virtual machine; none without one.
+    /// Sockets of the virtual machine's NICs; empty if the process runs no virtual machine.
     pub cards: Vec<PathBuf>,
     /// Log file for the process's standard error.
     pub log: PathBuf,
+}
+
+impl Launch {
+    fn command(&self) -> Command {
+        let mut command = match &self.namespace {
+            // `ip` executes the program in its own process, so that the process number stays the same.
+            Some(namespace) => {
+                let mut command = Command::new("ip");
+                command
+                    .args(["netns", "exec", namespace])
+                    .arg(&self.program);
+                command
+            }
+            None => Command::new(&self.program),
+        };
+        command.arg(if self.cards.is_empty() {
+            "forward"
+        } else {
+            "vm"
+        });
+        for card in &self.cards {
+            command.arg("--card").arg(card);
+        }
+        command
+            .args(&self.files)
+            .args(["--json", "--until-stdin-closes", "--control"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // The process has its own group, so that only its owner handles a Ctrl-C at the terminal.
+            .process_group(0);
+        command
+    }
 }
 
 #[derive(Debug)]
@@ -62,33 +95,7 @@ impl Process {
         start: u32,
         words: &Sender<E>,
     ) -> Result<Self, DeployError> {
-        let mut command = match &launch.namespace {
-            // `ip` executes the program in its own process, so that the process number stays the same.
-            Some(namespace) => {
-                let mut command = Command::new("ip");
-                command
-                    .args(["netns", "exec", namespace])
-                    .arg(&launch.program);
-                command
-            }
-            None => Command::new(&launch.program),
-        };
-        command.arg(if launch.cards.is_empty() {
-            "forward"
-        } else {
-            "vm"
-        });
-        for card in &launch.cards {
-            command.arg("--card").arg(card);
-        }
-        command
-            .args(&launch.files)
-            .args(["--json", "--until-stdin-closes", "--control"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // The process has its own group, so that only its owner handles a Ctrl-C at the terminal.
-            .process_group(0);
+        let mut command = launch.command();
         let failed = |e: std::io::Error| {
             DeployError::system(format!("cannot run {}", launch.program.display()), e)
         };
@@ -155,7 +162,7 @@ impl Process {
         if let Ok(Some(status)) = self.child.try_wait() {
             return Some(status);
         }
-        // An empty process group is the good case, not an error.
+        // An error is ignored: it only means that the process group is already empty.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         self.child.wait().ok()
     }

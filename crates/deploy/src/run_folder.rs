@@ -23,7 +23,7 @@ pub struct RunFolder {
 /// Returns the folder of all chains of this user, which is created if it does not exist.
 ///
 /// # Errors
-/// [`DeployError::System`], also if another user owns it.
+/// [`DeployError::System`], also if another user owns the folder.
 pub fn make_all_chains() -> Result<PathBuf, DeployError> {
     let failed = |e: io::Error| DeployError::system("cannot make the run folder", e);
     let path = private::run_folder().map_err(failed)?.join("chains");
@@ -31,10 +31,11 @@ pub fn make_all_chains() -> Result<PathBuf, DeployError> {
     Ok(path)
 }
 
-/// Returns the folder of all chains of this user, if it exists; no other user can have put a chain there.
+/// Returns the folder of all chains of this user; none if it does not exist. The folder belongs to this user, so no
+/// other user can have put a chain there.
 ///
 /// # Errors
-/// [`DeployError::System`] if another user owns it.
+/// [`DeployError::System`] if another user owns the folder.
 pub fn all_chains() -> Result<Option<PathBuf>, DeployError> {
     let above = private::run_folder_path();
     let path = above.join("chains");

@@ -44,7 +44,8 @@ pub fn split(chain: &Chain) -> Result<Vec<(Vec<Stage>, Place)>, DeployError> {
     each.collect()
 }
 
-/// Returns the segments of a chain, west first. `cores` are the cores of its workers, the first worker's first.
+/// Returns the segments of a chain, west first. `cores` are the cores of the chain's workers, in the order of the
+/// workers; the cores are reused if there are more workers than cores.
 ///
 /// # Errors
 /// [`DeployError`] if a function cannot run in the place that the file sets, a port spec is wrong, or the number of
@@ -66,20 +67,12 @@ pub fn segments(
         two_ends(wires.ends.len())?;
     }
     let workers = parts.iter().filter(|(_, place)| *place == Place::User);
-    // A worker that polls blocks its core, and the machine has other tasks as well.
+    // A polling worker blocks its core. If the workers need all cores, they must not poll, because the machine has
+    // other tasks as well.
     let crowded = chain.placement != Placement::Compact && workers.count() >= cores.len().max(2);
     let mut next_core = cores.iter().cycle();
     let each = parts.into_iter().enumerate().map(|(at, (stages, place))| {
-        let specs = if count == 1 {
-            wires.ends.clone()
-        } else {
-            let west = (at > 0).then(|| wires.joints[at - 1][1].clone());
-            let east = (at + 1 < count).then(|| wires.joints[at][0].clone());
-            vec![
-                west.unwrap_or_else(|| wires.ends[0].clone()),
-                east.unwrap_or_else(|| wires.ends[1].clone()),
-            ]
-        };
+        let specs = port_specs(wires, at, count);
         let ports = specs.iter().map(|spec| PortSpec::parse(spec));
         let does: Vec<_> = stages.iter().map(|stage| stage.name.as_str()).collect();
         let does = match does[..] {
@@ -90,27 +83,11 @@ pub fn segments(
         let mut part = Chain::new(ports.collect::<Result<_, _>>()?, stages);
         part.place = place;
         if place == Place::User {
-            part.flush = chain.flush;
-            part.queue = chain.queue;
-            part.burst = chain.burst;
-            part.core = match chain.placement {
+            let core = match chain.placement {
                 Placement::Compact => chain.core,
                 _ => next_core.next().copied(),
             };
-            if chain.placement == Placement::Compact {
-                part.workers = chain.workers;
-                part.cores.clone_from(&chain.cores);
-            }
-            part.wait = chain.wait;
-            if crowded && matches!(chain.wait, Wait::Poll | Wait::Yield) {
-                part.wait = Wait::Interrupt;
-            }
-            if part.wait == Wait::Interrupt
-                && chain.placement != Placement::Compact
-                && part.check().is_err()
-            {
-                part.wait = SHORT_SLEEP;
-            }
+            set_worker(&mut part, chain, core, crowded);
         }
         part.check().map_err(DeployError::Chain)?;
         Ok(Segment {
@@ -119,6 +96,42 @@ pub fn segments(
         })
     });
     each.collect()
+}
+
+/// Returns the port specs of segment number `at` of `count` segments, west first.
+fn port_specs(wires: &Wires, at: usize, count: usize) -> Vec<String> {
+    if count == 1 {
+        return wires.ends.clone();
+    }
+    let west = (at > 0).then(|| wires.joints[at - 1][1].clone());
+    let east = (at + 1 < count).then(|| wires.joints[at][0].clone());
+    vec![
+        west.unwrap_or_else(|| wires.ends[0].clone()),
+        east.unwrap_or_else(|| wires.ends[1].clone()),
+    ]
+}
+
+/// Sets the core, the waiting policy and other settings of a segment's worker. `crowded` is true if the workers need
+/// all cores.
+fn set_worker(part: &mut Chain, chain: &Chain, core: Option<usize>, crowded: bool) {
+    part.flush = chain.flush;
+    part.queue = chain.queue;
+    part.burst = chain.burst;
+    part.core = core;
+    if chain.placement == Placement::Compact {
+        part.workers = chain.workers;
+        part.cores.clone_from(&chain.cores);
+    }
+    part.wait = chain.wait;
+    if crowded && matches!(chain.wait, Wait::Poll | Wait::Yield) {
+        part.wait = Wait::Interrupt;
+    }
+    if part.wait == Wait::Interrupt
+        && chain.placement != Placement::Compact
+        && part.check().is_err()
+    {
+        part.wait = SHORT_SLEEP;
+    }
 }
 
 /// Returns a function in the format of chain files.

@@ -49,7 +49,7 @@ pub struct SegmentStatus {
     /// Accelerator of its virtual machine, if it has one: `kvm`, or `emulated`.
     #[serde(default)]
     pub machine: Option<String>,
-    /// The core of its worker.
+    /// The core of its worker; none in the kernel, or if the worker is not pinned.
     pub core: Option<usize>,
     /// Waiting policy of its worker; none in the kernel.
     pub wait: Option<String>,
@@ -74,8 +74,8 @@ pub struct SegmentStatus {
     /// Counts by function and outcome, since the current start of the process, at most a second old.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<Count>,
-    /// Packets lost on the segment's links while its process was dead: those that its neighbours sent to it, or could
-    /// not send.
+    /// Packets lost on the segment's links while its process was dead: packets that the neighbouring segments sent to
+    /// it, or could not send.
     pub lost_while_down: u64,
     /// Packets lost in the segment, by cause.
     pub dropped: BTreeMap<String, u64>,

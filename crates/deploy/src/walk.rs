@@ -99,8 +99,8 @@ impl Bench {
             around = around.min(self.block(&mut nowhere));
             blocks.push(self.block(&mut walk));
         }
-        // The minima with and without steps are computed separately. The smallest difference of pairs would be that of
-        // the pair whose packet without steps was disturbed most.
+        // The minima with and without steps are computed separately. Otherwise, the smallest difference would be that
+        // of the pair in which the packet without steps was disturbed most.
         for block in &mut blocks {
             *block = (*block - around).max(0.0) / STEPS as f64;
         }

@@ -14,7 +14,7 @@ use taut_sys::Clock;
 
 const REPETITIONS: usize = 30;
 const DURATION: Duration = Duration::from_millis(100);
-/// Functions between the ports.
+/// The chains under test: the name and the functions between the ports.
 const CHAINS: [(&str, &[&str]); 3] = [
     ("nothing", &[]),
     (

@@ -81,8 +81,8 @@ impl Contender {
         Worker::new(vec![port], vec![self.function()], Flush::default(), clock)
     }
 
-    /// Returns the packets per second and core over memif. They are computed from the cycles per packet in iterations
-    /// with packets, to exclude times when the peer is preempted.
+    /// Returns the packets per second and core over memif; None if the worker has measured nothing. They are computed
+    /// from the cycles per packet in iterations with packets, to exclude times when the peer is preempted.
     fn over_memif(&self, [device, peer]: [usize; 2], clock: &Clock) -> Option<f64> {
         let folder = tempfile::tempdir().unwrap();
         let specs = |role: &str| {

@@ -1,6 +1,6 @@
 //! Benchmark of the cost of punting: a worker over null ports whose first function punts a fraction of the packets,
 //! compared with one that punts nothing. It also measures three ways of removing packets from a batch (Gallenmüller
-//! 2021, section 5.3.1), which that work names and did not measure. The variants run interleaved. `cargo bench -p
+//! 2021, section 5.3.1), which that thesis lists but does not measure. The variants run interleaved. `cargo bench -p
 //! taut-engine --bench punt`
 #![allow(clippy::unwrap_used)]
 

@@ -31,21 +31,22 @@ use taut_settings::{SettingsFileError, duration, place_in};
 /// which a burst is collected becomes visible in the latency.
 pub const DEFAULT_BURST: usize = 32;
 
-/// The largest burst. A burst above 64 packets takes several batches.
+/// The largest burst that a chain may set, packets. A burst above 64 packets takes several batches.
 pub const MOST_BURST: usize = 256;
 
 /// A checked description of a worker's ports, functions and policies.
 #[derive(Debug, Clone)]
 pub struct Chain {
-    /// Port specs: one port, or several in pairs.
+    /// The specs of the ports, in order. The worker joins them in pairs; a last port without a partner gets its own
+    /// packets back.
     pub ports: Vec<PortSpec>,
-    /// Names of the ports, in their order, if the file gives names.
+    /// Names of the ports, in their order; empty if the file gives no names.
     pub port_names: Vec<String>,
     /// Functions that every packet passes: in order from the first port of a pair, in reverse from the second.
     pub functions: Vec<Stage>,
     /// Flush policy: when packets are sent.
     pub flush: Flush,
-    /// Queues for packets at full ports. Without queues, such packets are dropped.
+    /// Queues for packets at full ports; None if such packets are dropped.
     pub queue: Option<Queueing>,
     /// Waiting policy: what the worker does while no packets arrive.
     pub wait: Wait,
@@ -63,7 +64,7 @@ pub struct Chain {
     /// Name of a chain of several workers. The default is the name of its file.
     pub name: Option<String>,
     /// Latency budget: the maximum round-trip time of a packet to the far end of the chain and back, through all
-    /// functions.
+    /// functions. None if the chain has no budget.
     pub budget: Option<Duration>,
     /// Distribution of the functions over workers.
     pub placement: Placement,
@@ -247,7 +248,7 @@ impl<'de> Deserialize<'de> for Ports {
     }
 }
 
-/// The maximum number of ports of a worker, limited by the port number of a packet.
+/// The maximum number of ports of a worker, because a packet stores its port number in one byte.
 const MOST_PORTS: usize = 255;
 
 /// The maximum number of workers of a chain.
@@ -448,6 +449,12 @@ impl Chain {
         for port in &self.ports {
             port.check_workers(workers).map_err(|e| e.to_string())?;
         }
+        self.check_spread()
+    }
+
+    /// Checks that the functions can be spread over several workers.
+    fn check_spread(&self) -> Result<(), String> {
+        let workers = self.workers;
         let mut knows_homes: Option<&str> = None;
         for stage in &self.functions {
             let Some(mut made) = stage.made() else {
@@ -480,7 +487,8 @@ impl Chain {
         Ok(())
     }
 
-    /// Returns the names of the ports for display: those of the file, or the target of the port, such as an interface.
+    /// Returns the names of the ports for display: those in the chain file, or else the target of each port, such as
+    /// its interface.
     pub(crate) fn names_of_ports(&self) -> PortNames {
         let names = self.ports.iter().enumerate().map(|(number, spec)| {
             let given = self.port_names.get(number).cloned();
@@ -497,7 +505,7 @@ impl Chain {
         self.cores.len() > self.workers
     }
 
-    /// Checks that workers can join while others run, if the chain has cores for them.
+    /// Checks that further workers can join while others run; called if the chain has cores for them.
     fn check_room(&self) -> Result<(), String> {
         let most = self.cores.len();
         let all = Self {
@@ -527,8 +535,8 @@ impl Chain {
         })
     }
 
-    /// Checks that every source of packets can wake the worker if the waiting policy needs wakeups. `asleep` is a
-    /// function that cannot wake the worker, if the chain has one.
+    /// Checks that every port and every function can wake the worker, if the waiting policy sleeps until a wakeup.
+    /// `asleep` is a function that cannot wake the worker; None if all functions can.
     fn check_wait(&self, asleep: Option<&Stage>) -> Result<(), String> {
         if self.wait != Wait::Interrupt {
             return Ok(());

@@ -12,7 +12,7 @@ pub(crate) struct Codel {
     is_dropping: bool,
     /// Time at which the next packet is dropped.
     drop_next: u64,
-    /// Number of packets dropped in the current dropping state, and the number dropped in the previous one.
+    /// Number of packets dropped in the current dropping state; `last_count` is the number dropped in the previous one.
     count: u64,
     last_count: u64,
 }

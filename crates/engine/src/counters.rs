@@ -14,7 +14,7 @@ macro_rules! counters {
         #[repr(align(128))]
         pub struct Counters {
             $($(#[$doc])* pub(crate) $name: AtomicU64,)*
-            /// Counters of each port; allocated at the first publication.
+            /// Counters by port, in the order of the chain; allocated at the first publication.
             ports: OnceLock<Box<[[AtomicU64; 10]]>>,
             /// Counters by port and queue, if there are queues.
             queues: OnceLock<Box<[Box<[[AtomicU64; 5]]>]>>,
@@ -120,7 +120,7 @@ macro_rules! counters {
         }
 
         impl CountersView {
-            /// Returns the counter of that name; None if there is no such counter.
+            /// Returns the counter called `name`; None if there is no such counter.
             pub fn of_name(&self, name: &str) -> Option<u64> {
                 $(if name == stringify!($name) {
                     return Some(self.$name);
@@ -153,7 +153,7 @@ macro_rules! counters {
     };
 }
 
-/// The counters of a worker's functions. They live as long as the functions.
+/// The counters of a worker's functions. The counters live as long as the functions.
 #[derive(Default)]
 struct OfFunctions(Mutex<Vec<Weak<dyn Counted>>>);
 
@@ -252,13 +252,13 @@ counters! {
     dropped_queue_full,
     /// Packets dropped by CoDel, because packets waited too long for the transmit ring.
     dropped_codel,
-    /// Packets that arrived when the receive ring was full.
+    /// Packets dropped at arrival because the receive ring was full.
     dropped_rx_overrun,
-    /// Packets that arrived with an invalid descriptor.
+    /// Packets dropped because they arrived with an invalid descriptor.
     dropped_malformed,
-    /// Packets too long for a buffer or the egress link.
+    /// Packets dropped because they were too long for a buffer or the egress link.
     dropped_too_long,
-    /// Packets that the kernel or the peer refused.
+    /// Packets dropped because the kernel or the peer refused them.
     dropped_tx_failed,
     /// Bursts received: receive calls that returned packets.
     batches,

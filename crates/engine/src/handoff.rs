@@ -19,7 +19,7 @@ const IS_MADE: u64 = 1 << 48;
 /// The point in the chain at which a packet of another worker continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum From {
-    /// The packet entered through the port of that number and starts at the first function.
+    /// The packet entered through the port with this index and starts at the first function.
     Port(usize),
     /// The packet comes from a slow path and continues after the function that [`Made`] names.
     SlowPath(Made),
@@ -136,7 +136,7 @@ impl Handoff {
                 self.arrived.move_up_to(many, batch);
                 done += many;
                 each(From::of(from), batch);
-                // The caller left packets, and there is nowhere to send them.
+                // `each` left packets in the batch, and there is nowhere to send them.
                 batch.clear();
             }
         }

@@ -196,8 +196,8 @@ fn nanoseconds(clock: &Clock, ticks: u64) -> Duration {
     Duration::from_nanos(clock.to_ns(ticks) as u64)
 }
 
-/// The initial and the maximum number of iterations between two sleeps, on a machine that wakes up later than the
-/// policy allows. Each such sleep may take a millisecond.
+/// The initial and the maximum number of iterations before a sleep is tried again, on a machine that wakes up later
+/// than the policy allows. Each such attempt may take a millisecond.
 const LOOKS_BEFORE_NEXT_TRY: (u32, u32) = (512, 1 << 15);
 
 /// An estimate of how much longer sleeps take than requested. The estimate rises fast and falls slowly, so that few
@@ -222,8 +222,9 @@ impl Default for Lateness {
 }
 
 impl Lateness {
-    /// Returns the duration to request for a sleep that ends within `at_most_ticks` (the policy's) and `left_ticks`
-    /// (until a flush is due). None if the machine wakes up too late for that.
+    /// Returns the duration to request for a sleep. The sleep must end within both limits: `at_most_ticks`, which the
+    /// policy sets, and `left_ticks`, after which a flush is due. Returns None if the machine wakes up too late for
+    /// that.
     fn time_to_ask_for(&mut self, at_most_ticks: u64, left_ticks: u64) -> Option<u64> {
         let shortest = at_most_ticks / 16;
         let enough = |ticks: &u64| *ticks > shortest;
@@ -241,7 +242,7 @@ impl Lateness {
     }
 
     fn learn(&mut self, late_ticks: u64, at_most_ticks: u64) {
-        // A single outlier says little about the next sleep.
+        // A single outlier says little about the next sleep, so its effect is limited.
         let late_ticks = late_ticks.min(at_most_ticks);
         if late_ticks > self.ticks {
             self.ticks += (late_ticks - self.ticks).div_ceil(2);
@@ -257,8 +258,8 @@ mod tests {
     use super::*;
     use crate::time::made_up;
 
-    /// Simulates sleeps that end late by `late`, and packets that arrive randomly, at most `gap` after each other.
-    /// Returns the number of sleeps, and the waiting time of each packet, sorted.
+    /// Simulates sleeps that end late by `late`, and packets that arrive randomly, with at most `gap` between two
+    /// packets. Returns the number of sleeps, and the waiting time of each packet, sorted.
     fn waits(at_most: Duration, late: Duration, gap: Duration) -> (u64, Vec<u64>) {
         let time = made_up::time();
         made_up::wake_late(late);

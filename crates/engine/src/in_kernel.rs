@@ -32,7 +32,8 @@ pub enum InKernel {
     },
 }
 
-/// Programs that pass undecided frames to a worker with the same functions ([`crate::UpcallWorker`]).
+/// XDP programs that decide about some frames, and pass all others to a worker with the same functions
+/// ([`crate::UpcallWorker`]).
 #[derive(Debug, Clone)]
 pub struct Upcall {
     /// Name of the function that the programs belong to.
@@ -52,8 +53,9 @@ impl InKernel {
         }
     }
 
-    /// Continues with the shared state of unchanged functions of `before`. `kept` has, for each function, its index in
-    /// `before` if it is unchanged. Call this before the first program is loaded.
+    /// Takes over the shared state of unchanged functions from `before`, the programs that these ones replace. `kept`
+    /// has, for each function, its index in `before`; None for a new function. Call this before the first program is
+    /// loaded.
     pub(crate) fn keep(&mut self, before: &Self, kept: &[Option<usize>]) {
         if let (Self::Functions { functions, .. }, Self::Functions { functions: old, .. }) =
             (self, before)
@@ -62,7 +64,7 @@ impl InKernel {
         }
     }
 
-    /// Returns the programs that need a worker in addition, because they pass frames to it; None if no program does.
+    /// Returns the programs that pass frames to a worker, which has to run in addition; None if no program does.
     pub fn upcall(&self) -> Option<&Upcall> {
         match self {
             Self::Upcall(upcall, _) => Some(upcall),
@@ -109,8 +111,8 @@ impl Chain {
     /// Returns the programs that replace the chain's worker in the kernel.
     ///
     /// # Errors
-    /// A function or its settings are not possible in the kernel, or not together with the others, or the machine lacks
-    /// something.
+    /// Fails if a function or its settings cannot run in the kernel, if the functions cannot run there together, or if
+    /// the machine lacks a requirement.
     pub fn in_kernel(&self) -> Result<InKernel, ChainError> {
         let upcall = self.upcall()?;
         let ports = 0..self.ports.len();
@@ -211,7 +213,8 @@ impl Chain {
     }
 }
 
-/// Adds the address change of one more function to a change; None if that function does more than change addresses.
+/// Returns the change of addresses that `sum` and then one more function make; None if that function does more than
+/// change addresses.
 fn then(sum: HeaderChange, stage: &KernelStage) -> Option<HeaderChange> {
     match stage.function {
         KernelFunction::Headers(change) => Some(sum.then(change)),

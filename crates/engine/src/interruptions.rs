@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(own.taken_busy_ticks, 6_200);
         interrupted.note(Some(1), 0, 7_000, &[], &mut own);
         assert_eq!(own.taken_busy_ticks, 6_200 + 6_600);
-        // No time is taken from packets in an iteration without packets.
+        // An interruption in an iteration without packets counts, but takes no time from packets.
         interrupted.note(None, 0, 7_000, &[], &mut own);
         assert_eq!((own.interruptions, own.taken_busy_ticks), (3, 12_800));
     }

@@ -9,7 +9,8 @@ use taut_sys::Clock;
 /// dropped and counted, or queued if there are queues.
 pub(crate) struct Outbox {
     held: Batch,
-    /// Packets that the policy flushed but the port refused; only used for a `patient` ingress port.
+    /// Packets that the policy flushed but the port refused. Only used for packets of a `patient` ingress port, such as
+    /// a file, which must not be lost.
     refused: Batch,
     policy: Policy,
     /// Time of the last flush of a timed policy.
@@ -71,8 +72,8 @@ impl Outbox {
     }
 
     /// Accepts the packets of a receive call, and sends as the policy says. `ran_dry` means that the receive queue is
-    /// empty now. If `patient`, packets that the port refuses stay here instead of being lost. In that case call it
-    /// only after [`Outbox::catch_up`] returned true.
+    /// empty now. If `patient`, packets that the port refuses stay here instead of being lost. In that case call this
+    /// function only after [`Outbox::catch_up`] has returned true.
     #[inline(always)]
     pub(crate) fn accept(
         &mut self,
@@ -181,7 +182,8 @@ impl Outbox {
         }
         port.tx(&mut self.refused);
         if self.refused.is_empty() {
-            // The packets in `held` arrived later, and can be more than the policy would buffer.
+            // The packets in `held` arrived after the refused ones and can be more than the policy would buffer, so
+            // they are offered to the port next.
             std::mem::swap(&mut self.refused, &mut self.held);
         }
         self.refused.is_empty()
@@ -378,7 +380,7 @@ mod tests {
         }
 
         /// Runs `rounds` iterations without packets. Returns the first iteration that sends, and the number of packets
-        /// sent.
+        /// sent; None if no iteration sends.
         fn first_sent(&mut self, rounds: usize) -> Option<(usize, usize)> {
             (1..=rounds).find_map(|round| Some((round, *self.round(0).first()?)))
         }
@@ -406,7 +408,7 @@ mod tests {
         assert_eq!(bench.first_sent(200), Some((48, 7)));
         assert_eq!(bench.first_sent(200), None);
         assert!(bench.outbox.timer_fired_in(bench.now_ticks));
-        // A packet beyond a full batch does not wait.
+        // A full buffer is sent without waiting for the timer.
         assert_eq!((bench.round(32), bench.round(32)), (vec![], vec![64]));
     }
 

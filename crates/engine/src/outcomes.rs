@@ -3,7 +3,7 @@
 /// Counts of packets by cause.
 pub type Outcomes = Vec<(&'static str, u64)>;
 
-/// Adds counts to the sums of the same cause.
+/// Adds each count to the sum of the same cause.
 pub(crate) fn add_outcomes(
     sums: &mut Outcomes,
     outcomes: impl IntoIterator<Item = (&'static str, u64)>,

@@ -11,7 +11,7 @@ use taut_xdp::forward::{KernelCounters, KernelForwarder};
 #[derive(Debug)]
 pub struct Programs {
     chain: Chain,
-    // The programs are dropped before the maps they use.
+    // Fields are dropped in order: the programs before the maps that they use.
     forwarder: KernelForwarder,
     in_kernel: InKernel,
     /// Counts of packets by cause in functions that were replaced.

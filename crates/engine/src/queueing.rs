@@ -20,7 +20,7 @@ const SHORTEST_FRAME_BYTES: u64 = 60;
 pub struct Queueing {
     /// Maximum number of packets in one queue.
     pub packets: usize,
-    /// Maximum number of bytes of the frames in one queue, without frame check sequences.
+    /// Maximum number of bytes of the frames in one queue, without frame check sequences; None for no limit in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// Number of queues per port. A packet of a higher priority leaves before all packets of lower ones.

@@ -142,8 +142,9 @@ impl Queues {
         })
     }
 
-    /// Sends the packets of a batch until the port is full, unless earlier packets are still queued. Queues the rest by
-    /// priority: the assigned priority, or otherwise the one in the packet's headers.
+    /// Sends the packets of a batch until the port is full, and queues the rest. If earlier packets are still queued,
+    /// all packets of the batch are queued. Each packet goes to the queue of its assigned priority in `given`, or
+    /// otherwise of the priority in its headers.
     pub(crate) fn offer(
         &mut self,
         batch: &mut Batch,

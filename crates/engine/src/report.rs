@@ -13,7 +13,7 @@ pub struct Report {
     /// Event that the line reports.
     #[serde(flatten)]
     pub event: Event,
-    /// Index of the chain file to which the line refers. Without an index, the line refers to the first chain file.
+    /// Index of the chain file to which the line refers; None for the first chain file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<usize>,
 }
@@ -42,7 +42,7 @@ pub enum Event {
     },
     /// Functions have been replaced.
     Updated {
-        /// Number of functions that stay.
+        /// Number of functions that stay, because their settings are unchanged.
         kept: usize,
         /// Number of functions that are new.
         made: usize,
@@ -202,11 +202,11 @@ pub struct AtPort {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
-    /// Index of the chain file, if there are several.
+    /// Index of the chain file to which the line applies, from 0; it may be omitted if there is only one file.
     #[serde(default)]
     pub worker: usize,
-    /// Functions that replace the present ones. Without them, and without a further worker, the line requests the
-    /// counters.
+    /// Functions that replace the present ones; None keeps the functions. Without new functions and without a further
+    /// worker, the line requests the counters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub functions: Option<Vec<Stage>>,
     /// True if one more worker shall join.
@@ -218,7 +218,7 @@ impl Order {
     /// Parses a line of JSON whose functions are of this catalog.
     ///
     /// # Errors
-    /// Fails if the line is not such an object, or has unknown keys.
+    /// Fails if the line is no JSON object of this form, or has unknown keys.
     pub fn parse(line: &str, catalog: Catalog) -> Result<Self, serde_json::Error> {
         let mut order: Self = serde_json::from_str(line)?;
         for stage in order.functions.iter_mut().flatten() {

@@ -22,13 +22,13 @@ const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 /// The longest sleep of the thread, after which it checks for new handlers.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// The number of low bits of a cycle count that a note omits, and the number of bits that it stores. The stored time
-/// covers up to a second, with a resolution of some ten microseconds.
+/// The number of low bits of a cycle count that a note omits; `AT_DIGITS` is the number of the next bits, which the
+/// note stores. A stored time covers up to a second, with a resolution of some ten microseconds.
 const AT_OMITTED: u32 = 16;
 const AT_DIGITS: u32 = 16;
 /// The number of bits in which a note stores a cause.
 const CAUSE_DIGITS: u32 = 20;
-/// The port index that marks a frame as made by a function instead of received.
+/// The port index that marks a frame as made by a function. A received frame has the index of its ingress port instead.
 const MADE: u8 = u8::MAX;
 
 /// The note that accompanies a frame into the slow path.
@@ -121,7 +121,7 @@ pub(crate) struct SlowPath {
     register: mpsc::Sender<Handlers>,
     waited_ticks: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
-    /// Frames received from the lane, and the number of them that the worker has already processed.
+    /// Frames received from the lane; `taken` is the number of them that the worker has already processed.
     arrived: Batch,
     taken: usize,
 }
@@ -219,7 +219,8 @@ impl SlowPath {
         lane.receive(&mut self.arrived)
     }
 
-    /// Moves the next received frames with the same note into an empty batch, up to its capacity.
+    /// Moves the next received frames with the same note into an empty batch, up to its capacity. Returns their note;
+    /// None if no frame is left.
     pub(crate) fn next_made(&mut self, batch: &mut Batch) -> Option<Made> {
         let lane = self.lane.as_ref()?;
         let many = self.arrived.len().min(batch.room());
@@ -255,10 +256,29 @@ impl Drop for SlowPath {
     }
 }
 
-/// Sends a frame of a function back to the worker.
+/// Sends a frame of a function back to the worker. Returns false if the ring is full, or if a port number of the path
+/// does not fit into the note.
 fn send(lane: &mut Lane, function: u8, way: Passage, frame: &[u8]) -> bool {
     let note = Made { way, function }.bits();
     note.is_some_and(|note| lane.push(frame, note))
+}
+
+/// Passes a punted packet to handlers until one has handled it. The handler of the function that punted the packet is
+/// called first. The others follow, because a function may also punt packets for another function.
+#[inline]
+fn hand_over(punted: &Punted<'_>, own: u8, handlers: &mut Handlers, lane: &mut Lane) {
+    for is_own in [true, false] {
+        let mut asked = handlers
+            .iter_mut()
+            .filter(|(function, _)| (*function == own) == is_own);
+        let is_done = asked.any(|(function, handler)| {
+            let function = *function;
+            handler.handle(punted, &mut |way, frame| send(lane, function, way, frame))
+        });
+        if is_done {
+            break;
+        }
+    }
 }
 
 /// Runs the thread until the worker's side is closed and all its packets are handled.
@@ -283,22 +303,7 @@ fn run(
                 from_port: usize::from(note.port),
                 cause: note.cause,
             };
-            // The handler of the function that punted the packet is called first. The others follow, because a function
-            // may also punt packets for another function.
-            for is_own in [true, false] {
-                let mut asked = handlers
-                    .iter_mut()
-                    .filter(|(function, _)| (*function == note.function) == is_own);
-                let is_done = asked.any(|(function, handler)| {
-                    let function = *function;
-                    handler.handle(&punted, &mut |way, frame| {
-                        send(&mut lane, function, way, frame)
-                    })
-                });
-                if is_done {
-                    break;
-                }
-            }
+            hand_over(&punted, note.function, &mut handlers, &mut lane);
         }
         let mut came = false;
         for (function, handler) in &mut handlers {
@@ -369,7 +374,7 @@ mod tests {
         }
     }
     #[test]
-    fn the_passage_of_an_emitted_frame_encodes_and_decodes_unchanged() {
+    fn the_path_of_an_emitted_frame_survives_encoding() {
         let between = Passage::between(253, 254);
         let long = Passage {
             mtu: Some(u16::MAX),

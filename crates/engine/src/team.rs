@@ -47,6 +47,12 @@ pub struct Start {
 
 type Thread = JoinHandle<(End, Outcomes)>;
 
+/// A worker that is ready, its thread, and the channel on which the thread waits for its begin.
+type Ready = (Running, Thread, mpsc::Sender<()>);
+
+/// The parts of each port that no worker has taken yet.
+type Parts = Vec<std::vec::IntoIter<Part>>;
+
 /// Handles of a running worker.
 #[derive(Clone)]
 struct Running {
@@ -105,6 +111,44 @@ pub enum JoinError {
 /// The result of a worker that has ended; None if its thread panicked.
 pub type Ended = Option<End>;
 
+/// Divides the ports of the chain into parts, one for each worker. If more workers can join, the ports that give them
+/// parts are returned as well.
+fn split_ports(chain: &Chain) -> Result<(Parts, Vec<Joinable>), ChainError> {
+    let mut joinable: Vec<Joinable> = Vec::new();
+    let mut parts = Parts::new();
+    for spec in &chain.ports {
+        let made = if chain.has_room() {
+            let part = spec.joinable()?;
+            let made: Result<Vec<Part>, _> = (0..chain.workers).map(&part).collect();
+            joinable.push(part);
+            made?
+        } else {
+            spec.parts(chain.workers)?
+        };
+        parts.push(made.into_iter());
+    }
+    Ok((parts, joinable))
+}
+
+/// Ends workers that wait for their begin: they see their channel closed, and close their ports.
+fn close(ready: Vec<Ready>) {
+    for (_, thread, begin) in ready {
+        drop(begin);
+        let _ = thread.join();
+    }
+}
+
+fn begin(ready: Vec<Ready>) -> (Vec<Running>, Vec<Thread>) {
+    let (mut running, mut threads) = (Vec::new(), Vec::new());
+    for (worker, thread, begin) in ready {
+        // The thread waits for this message.
+        let _ = begin.send(());
+        running.push(worker);
+        threads.push(thread);
+    }
+    (running, threads)
+}
+
 impl Team {
     /// Starts the workers of the chain; all are ready when this returns. Their threads are called `name`.
     ///
@@ -119,24 +163,12 @@ impl Team {
         let stop = Arc::clone(&start.stop);
         let deaths = at_death(move || stop.store(true, Ordering::Relaxed));
         let of = chain.workers;
-        let mut joinable: Vec<Joinable> = Vec::new();
-        let mut parts: Vec<std::vec::IntoIter<Part>> = Vec::new();
-        for spec in &chain.ports {
-            let made = if chain.has_room() {
-                let part = spec.joinable()?;
-                let made: Result<Vec<Part>, _> = (0..of).map(&part).collect();
-                joinable.push(part);
-                made?
-            } else {
-                spec.parts(of)?
-            };
-            parts.push(made.into_iter());
-        }
+        let (mut parts, joinable) = split_ports(chain)?;
         let team = TeamName::new();
         let links = Arc::new(Links::new(chain, &start.tell_link));
         let port_names = chain.names_of_ports();
         let shared = shared_by(&chain.functions, &port_names);
-        let mut ready: Vec<(Running, Thread, mpsc::Sender<()>)> = Vec::new();
+        let mut ready: Vec<Ready> = Vec::new();
         for number in 0..of {
             let member = Member { number, of };
             let work = Work {
@@ -152,23 +184,12 @@ impl Team {
             match work.start(name) {
                 Ok(started) => ready.push(started),
                 Err(e) => {
-                    // The workers that were started before the failed one see their channel closed, and close their
-                    // ports.
-                    for (_, thread, begin) in ready {
-                        drop(begin);
-                        let _ = thread.join();
-                    }
+                    close(ready);
                     return Err(e);
                 }
             }
         }
-        let (mut running, mut threads) = (Vec::new(), Vec::new());
-        for (worker, thread, begin) in ready {
-            // The thread waits for this message.
-            let _ = begin.send(());
-            running.push(worker);
-            threads.push(thread);
-        }
+        let (running, threads) = begin(ready);
         let more = chain.has_room().then(|| More {
             ports: joinable,
             chain: chain.clone(),
@@ -249,14 +270,14 @@ impl Exchange {
     pub fn functions(&self) -> Vec<Count> {
         let mut counted = Vec::new();
         for function in self.running().iter().flat_map(|it| it.counters.functions()) {
-            // Functions of several workers may share one counter.
+            // Functions of several workers may share one counter, which must be added only once.
             if !counted.iter().any(|it| Arc::ptr_eq(it, &function)) {
                 counted.push(function);
             }
         }
         let mut sums: Vec<Count> = Vec::new();
         add_counts(&mut sums, counted.iter().flat_map(|it| it.counts()));
-        // Functions with shared counters report their outcomes themselves.
+        // Functions with shared counters report their outcomes there, so their published outcomes are skipped.
         let told: BTreeSet<String> = sums.iter().map(|it| it.function.clone()).collect();
         let mut outcomes = Vec::new();
         for worker in self.running() {
@@ -313,7 +334,7 @@ impl Exchange {
                 Err(e) => {
                     let shared = shared_by(&present.functions, &self.port_names);
                     for worker in &running[..number] {
-                        // The worker had these functions before.
+                        // These workers get back the functions that they had before.
                         let functions = present.functions.clone();
                         let _ = worker.updates.replace_sharing(functions, shared.clone());
                     }
@@ -515,7 +536,7 @@ impl Drop for EndAll<'_> {
 impl Work {
     /// Starts the thread. The worker is ready when this returns, and starts its loop after a message on the returned
     /// channel.
-    fn start(self, name: &str) -> Result<(Running, Thread, mpsc::Sender<()>), ChainError> {
+    fn start(self, name: &str) -> Result<Ready, ChainError> {
         let (tell, told) = mpsc::channel();
         let (begin, may_begin) = mpsc::channel::<()>();
         let thread = std::thread::Builder::new()

@@ -9,7 +9,7 @@ use taut_sys::ticks;
 const LOOKS: usize = 1001;
 
 /// Returns the cycles that functions take for `passes` passes of a batch through all of them. The cost of reading the
-/// TSC is included ([`look_ticks`]). The context has the start time.
+/// TSC is included ([`look_ticks`]). The time in the functions' context is the start time.
 #[inline(never)]
 pub fn functions_ticks(
     functions: &mut [Box<dyn Function>],
@@ -31,7 +31,8 @@ pub fn functions_ticks(
 }
 
 /// Sends a batch on one port and receives it on the port joined to it. Returns the cycles of both calls and the number
-/// of packets received, which are then in the batch. The cost of reading the TSC is included twice.
+/// of received packets. The received packets are in the batch afterwards. The cost of reading the TSC is included
+/// twice.
 #[inline(never)]
 pub fn ports_ticks(from: &mut dyn Port, to: &mut dyn Port, batch: &mut Batch) -> (u64, usize) {
     let before = ticks();

@@ -110,7 +110,7 @@ impl Updates {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Takes the pending request.
+    /// Takes the pending request; None if no request is pending.
     pub(crate) fn take(&self) -> Option<Request> {
         let mut state = self.state();
         self.wanted.store(false, Ordering::Relaxed);
@@ -134,7 +134,7 @@ pub(crate) struct Leaving {
     functions: Vec<Box<dyn Function>>,
     /// Identifiers of the replaced functions in the worker.
     numbers: Vec<u8>,
-    /// Path of a packet through the old list of functions.
+    /// The functions of the old list, replaced and unchanged ones, in the order in which a packet passes them.
     route: Vec<Step>,
     until: Instant,
     /// Number of new functions that replaced these functions.
@@ -354,7 +354,7 @@ mod tests {
             assert_eq!(numbers.place(kept), Some(1));
             assert_eq!(numbers.place(fresh), Some(0));
         }
-        // With more functions than numbers, the search for a number still ends.
+        // With more functions than identifiers, the search for a free identifier still ends.
         assert_eq!(Numbers::of(300).all().len(), 300);
     }
 

@@ -33,7 +33,7 @@ const PUBLISH_SECONDS: f64 = 0.1;
 pub enum End {
     /// The worker's stop flag was set.
     Stopped,
-    /// All input files have been read, and no other port can receive packets that would be sent anywhere.
+    /// All input files have been read, and no other port can receive packets that the worker would forward.
     Done,
     /// A port has failed: its index, and the reason.
     Broken(usize, Breakdown),
@@ -44,7 +44,8 @@ pub enum End {
 struct Egress {
     /// Index of the egress port.
     to: usize,
-    /// True if packets must not be lost: the ingress port delivers no more packets than the egress port accepts.
+    /// True if packets of the ingress port must not be lost, as with a file: the worker then receives no more packets
+    /// from this port than the egress port accepts.
     patient: bool,
     /// True if the egress port's link was up at the last check; only for a patient ingress port.
     open: bool,
@@ -69,7 +70,7 @@ pub struct Worker {
     /// Stages of the functions, if the functions may be replaced.
     stages: Vec<Stage>,
     updates: Arc<Updates>,
-    /// Replaced functions that have not released all packets yet.
+    /// Replaced functions that have not released all packets yet; None if there are no such functions.
     leaving: Option<Leaving>,
     /// Counts of packets by cause in functions that were removed.
     past_outcomes: Vec<(&'static str, u64)>,
@@ -81,10 +82,10 @@ pub struct Worker {
     outboxes: Vec<Outbox>,
     /// Packets of a batch by egress port; only used if the packets of a batch have different egress ports.
     parts: Vec<Batch>,
-    /// Pool for copies of packets.
+    /// Pool for copies of packets; None if no copies are made.
     copies: Option<PoolHandle>,
     lanes: Lanes,
-    /// Index of the worker in its chain.
+    /// Index of the worker in its chain, and the number of workers.
     member: Member,
     /// Index of the function that determines the owners of packets; None if this worker is the only one.
     knows_homes: Option<usize>,
@@ -173,7 +174,7 @@ impl Worker {
             None => None,
         };
         self.burst = if self.holds_packets {
-            // Functions that add packets find space for them in every batch.
+            // Because of this limit, functions that add packets find space for them in every batch.
             self.asked_burst.min(BATCH_CAPACITY / 2)
         } else {
             self.asked_burst
@@ -222,7 +223,7 @@ impl Worker {
         SlowPath::provide(&mut self.lanes.slow, handlers)
     }
 
-    /// Makes this worker one of several of its chain, with the lanes to the others.
+    /// Makes this worker one of several workers of its chain; `handoff` has the lanes to the other workers.
     pub(crate) fn join(&mut self, member: Member, handoff: Handoff) {
         self.member = member;
         self.lanes.handoff = Some(handoff);
@@ -344,7 +345,7 @@ impl Worker {
         for port in &mut self.ports {
             port.close();
         }
-        // Closing may also have broken a port.
+        // A port may fail while it is closed, which then becomes the reason of the end.
         if !matches!(end, End::Broken(..)) {
             end = self.broken().unwrap_or(end);
         }
@@ -732,7 +733,7 @@ mod tests {
                     if queue.is_none() {
                         assert_eq!(sent, expected, "{flush} {from} to {to}");
                     }
-                    // Some packets may be missing.
+                    // Packets dropped at a full port are missing, but the others must be in order.
                     let mut expected = expected.iter();
                     let mut in_order = sent.iter().map(|sent| expected.any(|it| it == sent));
                     assert!(in_order.all(|it| it), "{flush} {from} to {to}: {sent:?}");
@@ -768,7 +769,7 @@ mod tests {
         }
     }
 
-    /// A function that reads packets more than once, so that no peer may change them meanwhile.
+    /// A function that reads packets more than once, so that no peer may change them in between.
     struct ReadsTwice;
 
     impl Function for ReadsTwice {
@@ -1151,7 +1152,7 @@ mod tests {
         };
         worker.tell_counts(&own);
         assert_eq!(*told.borrow(), [[Some(14), Some(5), None]]);
-        // Counts are passed at the start and at the end.
+        // A run passes the counts once at its start and once at its end.
         worker.run(&AtomicBool::new(true));
         assert_eq!(told.borrow().len(), 3);
     }
@@ -1173,7 +1174,8 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 updates.replace(Vec::new()).unwrap();
-                // The second change waits until the first one is over.
+                // The second change waits until the functions that the first one replaced have released their packets,
+                // or until the time limit.
                 let begun = std::time::Instant::now();
                 updates.replace(Vec::new()).unwrap();
                 assert!(begun.elapsed() > crate::LONGEST_DRAIN / 2);
@@ -1183,7 +1185,7 @@ mod tests {
         });
         assert_eq!(worker.counters().read().dropped_by_function, 7);
         assert_eq!(worker.outcomes(), [("hoarded", 7)]);
-        // Space for packets that functions add is no longer needed.
+        // No function adds packets any more, so a burst needs no spare space.
         assert_eq!(worker.burst, 64);
     }
 
@@ -1390,7 +1392,8 @@ mod tests {
         }
     }
 
-    /// Returns the calls of a worker to its one port during 50 ms, and its counters.
+    /// Returns the calls of a worker to its one port during 50 ms, and its counters. If `just_before` is set, the port
+    /// has a packet after each arming.
     fn rested(wait: &str, just_before: bool) -> (Vec<&'static str>, CountersView) {
         let clock = Clock::calibrate(Duration::from_millis(2));
         let stop = Arc::new(AtomicBool::new(false));
@@ -1415,7 +1418,7 @@ mod tests {
         let arms = calls.iter().enumerate().filter(|(_, call)| **call == "arm");
         let mut arms: Vec<usize> = arms.map(|(at, _)| at).collect();
         assert!(arms.len() > 1);
-        // The run may have ended after the last one.
+        // The run may have ended right after the last arming.
         arms.pop();
         for at in arms {
             assert_eq!(calls.get(at + 1..at + 3), Some(&["look", "disarm"][..]));

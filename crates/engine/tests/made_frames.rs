@@ -62,7 +62,8 @@ struct Sends(fn(&Punted<'_>) -> Passage);
 
 impl Handler for Sends {
     fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
-        // The names written before the punt are removed.
+        // The names written before the punt are removed, so that the frame lists only the functions that it passes
+        // afterwards.
         let mut frame = punted.frame.to_vec();
         frame[NAMES_AT] = 0;
         assert!(send((self.0)(punted), &frame));
@@ -90,9 +91,9 @@ impl Handler for TakesAll {
     }
 }
 
-/// Sends one frame into a port of a worker with the functions given by letters: `M` makes, `T` accepts packets that
-/// others punt, a capital letter sets addresses. The others only write their names. Returns the egress port, and the
-/// names in each received frame.
+/// Sends one frame into port `from` of a worker with the functions given by letters. `M` is a [`Maker`], `T` is a
+/// [`Takes`], and a capital letter marks a function that sets MAC addresses. All others only write their names. Returns
+/// the egress port, the names and the bytes of each received frame.
 fn through(
     name: &str,
     functions: &'static str,
@@ -144,7 +145,7 @@ fn through(
     assert_eq!(ports[from].tx(&mut batch), 1);
     let (mut came, begun) = (Vec::new(), Instant::now());
     let mut last = None;
-    // The second frame of two arrives with the first one.
+    // If there are two frames, they arrive together: a short wait after the last frame is enough.
     while last.is_none_or(|last: Instant| last.elapsed() < Duration::from_millis(20)) {
         assert!(begun.elapsed() < PATIENCE, "{functions}: nothing came");
         for (number, port) in ports.iter_mut().enumerate() {

@@ -201,7 +201,7 @@ fn a_blocked_slow_path_does_not_delay_other_packets() {
         },
     );
     assert_eq!(done.punted + done.dropped_punted, slow);
-    // In addition to a full ring, the thread may be handling one batch.
+    // The ring may be full while the thread handles one more batch.
     assert!((1024..=1024 + 64).contains(&done.punted), "{done:?}");
     assert_eq!(done.tx_packets, u64::from(fast));
     assert_eq!(done.dropped(), done.dropped_punted);

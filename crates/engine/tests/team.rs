@@ -216,7 +216,7 @@ fn a_failed_port_of_one_worker_leaves_three_others_running() {
     }
     stop.store(true, Ordering::Relaxed);
     let (ends, _) = team.join();
-    // The peer of the dead port returned no packets.
+    // The worker whose peer has died ends by itself; the others are stopped.
     let wanted = |number| {
         if number == DIES {
             End::Done

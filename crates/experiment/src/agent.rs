@@ -12,8 +12,8 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 use taut_host::private::{self, Claim, EXPERIMENT, LockError, MEASURING};
 use taut_host::process::{adopt_descendants, end_descendants, end_group, sweep_left_behind};
@@ -57,40 +57,13 @@ pub fn step(
         true => Secrets::of_line(&mut io::stdin().lock())?,
         false => BTreeMap::new(),
     };
-    // The process that removes the folder waits until this step has ended.
+    // The folder is marked as in use, so that the process that removes it waits until this step has ended.
     let _in_use = in_use(folder);
     adopt_descendants()?;
     let before = Snapshot::take();
-    let mut child = Command::new("sh")
-        .arg("-c")
-        .arg(script)
-        .current_dir(folder)
-        .envs(secrets)
-        .env("PATH", search_path()?)
-        .stdin(Stdio::null())
-        .process_group(0)
-        .spawn()
-        .map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound if folder.is_dir() => io::Error::new(
-                e.kind(),
-                "needs sh, which runs the commands of experiments, and so of taut demo: a container image of taut alone has none (taut bench comparison does without)",
-            ),
-            _ => e,
-        })?;
+    let child = start_script(folder, script, secrets)?;
     let group = Pid::from_child(&child);
-    let (events, happened) = channel();
-    let ended = events.clone();
-    std::thread::spawn(move || {
-        let status = child.wait();
-        let code = status.map_or(1, |status| {
-            status.code().unwrap_or(128 + status.signal().unwrap_or(0))
-        });
-        let _ = ended.send(Event::Ended(code));
-    });
-    std::thread::spawn(move || {
-        let _ = io::stdin().read_to_end(&mut Vec::new());
-        let _ = events.send(Event::InputClosed);
-    });
+    let happened = watch(child);
     let mut was_ended = true;
     let mut code = match happened.recv_timeout(limit) {
         Ok(Event::Ended(code)) => {
@@ -118,15 +91,62 @@ pub fn step(
         // On a busy machine, some processes may have been killed before they removed what they had created.
         sweep_left_behind();
     }
+    write_activity(folder, name, &before)?;
+    Ok(code.unwrap_or(STOPPED))
+}
+
+/// Starts a script in a process group of its own, with the secrets in its environment.
+fn start_script(
+    folder: &Path,
+    script: &str,
+    secrets: BTreeMap<String, String>,
+) -> io::Result<Child> {
+    Command::new("sh")
+        .arg("-c")
+        .arg(script)
+        .current_dir(folder)
+        .envs(secrets)
+        .env("PATH", search_path()?)
+        .stdin(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound if folder.is_dir() => io::Error::new(
+                e.kind(),
+                "needs sh, which runs the commands of experiments, and so of taut demo: a container image of taut alone has none (taut bench comparison does without)",
+            ),
+            _ => e,
+        })
+}
+
+/// Returns the channel that reports the end of a script and the end of this process's standard input.
+fn watch(mut child: Child) -> Receiver<Event> {
+    let (events, happened) = channel();
+    let ended = events.clone();
+    std::thread::spawn(move || {
+        let status = child.wait();
+        let code = status.map_or(1, |status| {
+            status.code().unwrap_or(128 + status.signal().unwrap_or(0))
+        });
+        let _ = ended.send(Event::Ended(code));
+    });
+    std::thread::spawn(move || {
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        let _ = events.send(Event::InputClosed);
+    });
+    happened
+}
+
+/// Writes the machine's activity since `before` to `activity/<name>.json` in a folder.
+fn write_activity(folder: &Path, name: &str, before: &Snapshot) -> io::Result<()> {
     let cpus: Vec<usize> = Machine::online().into_iter().collect();
-    let activity = Snapshot::difference(&before, &Snapshot::take(), &cpus);
+    let activity = Snapshot::difference(before, &Snapshot::take(), &cpus);
     let into = folder.join("activity");
     fs::create_dir_all(&into)?;
     fs::write(
         into.join(format!("{name}.json")),
         serde_json::to_vec(&activity)?,
-    )?;
-    Ok(code.unwrap_or(STOPPED))
+    )
 }
 
 /// Returns the search path with the folder of this program first. Scripts that call `taut` then run this version.
@@ -236,14 +256,14 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // A step that had to be killed leaves its lock file behind; taking and releasing the claim removes it.
+        // A step that had to be killed leaves its lock file behind. Taking and releasing the claim removes that file.
         let _ = Claim::take(MEASURING);
     }
 }
 
 impl Held {
-    /// Holds the reservation of the machine, and a folder for runs below `folder`, until standard input closes or the
-    /// connection breaks. Then ends running steps and removes the folder.
+    /// Keeps the machine reserved, and keeps a folder for runs below `folder`, until standard input closes or the
+    /// connection breaks. Then ends running steps and removes the folder for runs.
     ///
     /// # Errors
     /// Another experiment has reserved the machine, or the folder cannot be created.
@@ -260,7 +280,8 @@ impl Held {
             let _ = io::stdin().read_to_end(&mut Vec::new());
             drop(closed);
         });
-        // Nothing tells this machine that the other end of a connection has disappeared: only sending reveals it.
+        // This machine gets no message when the other end of the connection disappears. Only a failed write reveals the
+        // loss.
         while input.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
             if say("here").is_err() {
                 break;
@@ -271,7 +292,7 @@ impl Held {
     }
 }
 
-/// Marks a folder as in use until the mark is dropped.
+/// Marks a folder as in use until the returned value is dropped; `None` if the folder cannot be marked.
 fn in_use(folder: &Path) -> Option<Locked> {
     Locked::shared(fs::File::open(folder).ok()?).ok()
 }
@@ -295,7 +316,7 @@ fn wait_for_steps(runs: &Path) {
 /// # Errors
 /// The folder cannot be made, or an entry of the stream is not a plain file.
 pub fn begin(folder: &Path) -> io::Result<()> {
-    // The folder is from an attempt whose files could not be fetched.
+    // A folder that exists already is from an earlier attempt, of which the files could not be fetched.
     match fs::remove_dir_all(folder) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => parcel::unpack(io::stdin().lock(), folder),

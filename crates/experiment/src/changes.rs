@@ -13,12 +13,12 @@ pub struct Changes {
     /// Names of variables and their new values, written as in the file; the value of a loop variable is a list or a
     /// range.
     pub set: Vec<(String, String)>,
-    /// Number of counted runs of each combination.
+    /// Number of counted runs of each combination; `None` keeps the number in the file.
     pub repetitions: Option<u32>,
-    /// Seed of the order of runs.
+    /// Seed of the order of runs; `None` keeps the seed in the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Maximum duration of a run.
+    /// Maximum duration of a run, such as `60s`; `None` keeps the limit in the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
 }

@@ -170,7 +170,7 @@ impl Experiment {
 }
 
 fn is_there(program: &str) -> bool {
-    // Only the shell itself knows its built-in words.
+    // Only the shell itself knows its built-in commands.
     std::process::Command::new("sh")
         .args(["-c", "command -v \"$1\"", "sh", program])
         .output()

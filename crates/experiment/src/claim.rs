@@ -162,7 +162,7 @@ impl PublishedFigure {
         let share = tolerance.and_then(|it| it.share);
         let within = tolerance.and_then(|it| it.within);
         let factor = 1.0 + share.unwrap_or(TOLERANCE);
-        // A tolerance as a factor is the same in both directions.
+        // A tolerance as a share is applied as a factor, so that it is the same in both directions.
         let away = |end: f64, up: bool| match within {
             Some(within) if up => end + within,
             Some(within) => end - within,
@@ -187,7 +187,7 @@ impl PublishedFigure {
             _ => return Some(1.0),
         };
         let factor = value / end;
-        // A factor of 0, or of the other sign, is meaningless.
+        // A factor of 0 or below is meaningless.
         (factor.is_finite() && factor > 0.0).then_some(factor)
     }
 
@@ -202,7 +202,7 @@ impl PublishedFigure {
         let lower_only = ends[1].is_none();
         match () {
             () if upper_only && lower_only => None,
-            // This is an upper bound of a quantity that cannot be negative.
+            // An upper bound above 0 is assumed to belong to a quantity that cannot be negative.
             () if upper_only && neutral == 0.0 && all(|end, neutral| end > neutral) => {
                 Some("value >= 0".to_owned())
             }
@@ -216,7 +216,7 @@ impl PublishedFigure {
         }
     }
 
-    /// Returns a description of the error in the figure, if there is one.
+    /// Returns a description of the error in the figure; `None` if the figure is valid.
     fn mistake(&self) -> Option<String> {
         let given = [
             self.value.is_some(),
@@ -302,7 +302,8 @@ impl Claim {
         holds.or_else(direction).unwrap_or_default()
     }
 
-    /// Returns a description of the error in the claim, if there is one; formula and condition are checked elsewhere.
+    /// Returns a description of the error in the claim; `None` if the claim is valid. Formula and condition are checked
+    /// elsewhere.
     pub(crate) fn mistake(&self) -> Option<String> {
         if self.ours && self.published.is_some() {
             return Some("ours = true: then nothing is published".to_owned());

@@ -117,7 +117,7 @@ pub struct Compared {
     /// Medians of A and B, their difference, and the effect size.
     #[serde(flatten)]
     pub comparison: Comparison,
-    /// p-value after correction for the number of comparisons (Holm).
+    /// p-value after correction for the number of comparisons (Holm); `None` if there is no p-value.
     pub corrected_p_value: Option<f64>,
     /// Conclusion: whether the metric differs.
     pub finding: Finding,
@@ -127,11 +127,11 @@ pub struct Compared {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kept {
-    /// Yes: some or all of the interval is within the limit.
+    /// Yes: at least a part of the confidence interval of the change is within the limit.
     Yes,
-    /// No: all of the interval is beyond the limit.
+    /// No: the whole confidence interval of the change is beyond the limit.
     No,
-    /// Unknown: there is no interval, because there are too few runs.
+    /// Unknown: there is no confidence interval, because there are too few runs.
     Unknown,
 }
 
@@ -158,7 +158,7 @@ pub struct Comparisons {
     pub b: Side,
     /// Differences between the environments.
     pub environment: Vec<Difference>,
-    /// Combinations that only A has, and combinations that only B has.
+    /// Combinations that only A has, then combinations that only B has.
     pub only_in: [Vec<Values>; 2],
     /// The compared metrics in each common combination.
     pub metrics: Vec<Compared>,
@@ -305,7 +305,8 @@ impl Loaded {
 fn facts_of(facts: &crate::agent::Facts) -> BTreeMap<String, String> {
     let mut value = serde_json::to_value(facts).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
-        // The kernel moves interrupts, so one row states that their affinity differs.
+        // The kernel moves interrupts by itself, so a single row states that their affinity differs, instead of a row
+        // per interrupt.
         fields.remove("interrupt_affinity");
     }
     flatten(&value)
@@ -351,15 +352,6 @@ pub(crate) fn compare_loaded(
         .collect();
     let metrics = metrics(a, b, wanted)?;
     let (of_a, of_b) = (a.variants(), b.variants());
-    let only = |these: &[(String, Values, Vec<usize>)], others: &[(String, Values, Vec<usize>)]| {
-        let there: BTreeSet<&str> = others.iter().map(|(key, ..)| key.as_str()).collect();
-        let lacking = these
-            .iter()
-            .filter(|(key, ..)| !there.contains(key.as_str()));
-        lacking
-            .map(|(_, values, _)| values.clone())
-            .collect::<Vec<_>>()
-    };
     let in_b: BTreeMap<&str, &Vec<usize>> = of_b
         .iter()
         .map(|(key, _, members)| (key.as_str(), members))
@@ -388,33 +380,12 @@ pub(crate) fn compare_loaded(
                 .to_owned(),
         );
     }
-    let comparisons: Vec<Comparison> = found.iter().map(|(_, _, c)| c.clone()).collect();
-    let metrics: Vec<Compared> = found
-        .into_iter()
-        .zip(judge(&comparisons, LEVEL))
-        .map(|((variables, metric, comparison), judged)| Compared {
-            variables,
-            metric,
-            comparison,
-            corrected_p_value: judged.corrected_p_value,
-            finding: judged.finding,
-        })
-        .collect();
-    let limits = wanted
-        .limits
-        .iter()
-        .flat_map(|limit| {
-            metrics
-                .iter()
-                .filter(|compared| compared.metric == limit.metric)
-                .map(|compared| judgement(limit, compared))
-        })
-        .collect();
+    let metrics = with_findings(found);
     Ok(Comparisons {
         environment: environment(&a.side, &b.side),
-        only_in: [only(&of_a, &of_b), only(&of_b, &of_a)],
+        only_in: [lacking(&of_a, &of_b), lacking(&of_b, &of_a)],
+        limits: judgements(&wanted.limits, &metrics),
         metrics,
-        limits,
         figures: if figures {
             overlaid(a, b, &mut problems)
         } else {
@@ -424,6 +395,47 @@ pub(crate) fn compare_loaded(
         a: a.side.clone(),
         b: b.side.clone(),
     })
+}
+
+/// Returns the values of those combinations in `these` that are not in `others`.
+fn lacking(
+    these: &[(String, Values, Vec<usize>)],
+    others: &[(String, Values, Vec<usize>)],
+) -> Vec<Values> {
+    let there: BTreeSet<&str> = others.iter().map(|(key, ..)| key.as_str()).collect();
+    let lacking = these
+        .iter()
+        .filter(|(key, ..)| !there.contains(key.as_str()));
+    lacking.map(|(_, values, _)| values.clone()).collect()
+}
+
+/// Returns the comparisons with their conclusions, corrected for their number.
+fn with_findings(found: Vec<(Values, String, Comparison)>) -> Vec<Compared> {
+    let comparisons: Vec<Comparison> = found.iter().map(|(_, _, c)| c.clone()).collect();
+    found
+        .into_iter()
+        .zip(judge(&comparisons, LEVEL))
+        .map(|((variables, metric, comparison), judged)| Compared {
+            variables,
+            metric,
+            comparison,
+            corrected_p_value: judged.corrected_p_value,
+            finding: judged.finding,
+        })
+        .collect()
+}
+
+/// Checks each limit in all combinations that have its metric.
+fn judgements(limits: &[Limit], metrics: &[Compared]) -> Vec<Judgement> {
+    limits
+        .iter()
+        .flat_map(|limit| {
+            metrics
+                .iter()
+                .filter(|compared| compared.metric == limit.metric)
+                .map(|compared| judgement(limit, compared))
+        })
+        .collect()
 }
 
 fn metrics(a: &Loaded, b: &Loaded, wanted: &Wanted) -> Result<Vec<String>, ExperimentError> {
@@ -475,7 +487,8 @@ pub(crate) fn words(variables: &Values) -> String {
 fn judgement(limit: &Limit, compared: &Compared) -> Judgement {
     let comparison = &compared.comparison;
     let sign = if limit.less_is_worse { -1.0 } else { 1.0 };
-    // The deterioration is that at the better bound of the interval, relative to A's median.
+    // The change at the better bound of the interval counts, relative to A's median: a limit is exceeded only if the
+    // whole interval is beyond it.
     let change = match (&comparison.ratio, &comparison.difference) {
         (Some(ratio), _) => {
             let end = if limit.less_is_worse {
@@ -554,8 +567,8 @@ fn environment(a: &Side, b: &Side) -> Vec<Difference> {
     found
 }
 
-/// Compares the facts about a node. Facts that only one of the two versions of taut records are skipped, because they
-/// say nothing about the machines.
+/// Compares the facts about a node. Facts that only one of the two versions of taut records are skipped, because such a
+/// difference says nothing about the machines.
 fn facts_differ(
     prefix: &str,
     a: &BTreeMap<String, String>,
@@ -819,7 +832,7 @@ mod tests {
                 "node n: network cards: ens1: firmware version: 4.20 -> 4.40",
             ]
         );
-        // These results are from before such facts were recorded.
+        // These results are from a version of taut that did not record facts about firmware and network cards.
         let before =
             serde_json::json!({ "kernel_release": { "value": "6.1.0", "source": "/proc" } });
         assert!(differing(before, now.clone()).is_empty());

@@ -124,7 +124,7 @@ fn left_out_of(experiment: &Experiment, failed: &[RunRecord]) -> Vec<LeftOut> {
     let mut by_variant: BTreeMap<usize, (BTreeSet<u32>, &str)> = BTreeMap::new();
     for record in failed {
         let said = record.failure.as_deref().unwrap_or_default();
-        // Removes the command's own prefix from the message.
+        // The message begins with the name of the command, which the reader does not need.
         let why = said.split_once(": taut: ").map_or(said, |(_, why)| why);
         let of_variant = by_variant.entry(record.variant);
         let (repetitions, _) = of_variant.or_insert_with(|| (BTreeSet::new(), why));

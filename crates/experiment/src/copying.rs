@@ -1,4 +1,4 @@
-//! Copies data, and reports whether reading or writing failed: a full disk is not an error of the source file.
+//! Copies data, and reports whether reading or writing failed, because a full disk is not an error of the source file.
 
 use crate::error::ExperimentError;
 use std::io::{self, Read, Write};

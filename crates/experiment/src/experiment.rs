@@ -295,7 +295,8 @@ impl Experiment {
         Ok(secrets)
     }
 
-    /// Returns the files next to the experiment file that the experiment file names.
+    /// Returns the names of the files that the experiment file refers to; they are in its folder, or built into this
+    /// program.
     pub(crate) fn named_files(&self) -> Result<BTreeSet<InsidePath>, ExperimentError> {
         let named = self.definition.file.iter();
         let named = named.filter_map(|file| file.from.as_ref());

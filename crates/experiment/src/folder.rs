@@ -74,7 +74,7 @@ pub struct State {
     pub taut_version: String,
     /// Time at which the experiment began, RFC 3339.
     pub started: String,
-    /// Time at which the last execution of the experiment ended, RFC 3339.
+    /// Time at which the last execution of the experiment ended, RFC 3339; `None` before the first one has ended.
     pub ended: Option<String>,
     /// The command that repeats the experiment.
     pub command_line: String,
@@ -91,7 +91,7 @@ pub struct State {
     pub failed: usize,
     /// Notes for the user, such as clocks that differ and repeated attempts.
     pub notes: Vec<String>,
-    /// Name of the published results that the experiment replicates.
+    /// Name of the published results that the experiment replicates; `None` if it replicates none.
     pub replicates: Option<String>,
     /// Requested changes to the experiment file.
     #[serde(default)]
@@ -286,8 +286,8 @@ impl Folder {
         Ok(write_json(&self.dir.join("state.json"), state)?)
     }
 
-    /// Returns the complete runs, in the order in which they were completed. If the process died after it had completed
-    /// a run but before the index contained the run, the run is added to the index now.
+    /// Returns the complete runs, in the order in which they were completed. A complete run that is missing in the
+    /// index, because a process died before it could add the run, is added here.
     ///
     /// # Errors
     /// The index cannot be read.
@@ -440,7 +440,8 @@ impl Folder {
             .map_err(ExperimentError::io(path))
     }
 
-    /// Locks the folder for this process, which makes runs, until the lock is dropped.
+    /// Locks the folder, so that no other process makes runs in it until the lock is dropped. Returns `None` if the
+    /// file system does not support locks, and an error if another process has the lock.
     pub(crate) fn claim(&self) -> Result<Option<Locked>, ExperimentError> {
         let file = fs::File::open(&self.dir).map_err(ExperimentError::io(&self.dir))?;
         match Locked::exclusive(file) {
@@ -544,7 +545,7 @@ impl Folder {
     /// # Errors
     /// A folder cannot be removed, or the experiment is running.
     pub fn clean(&self) -> Result<usize, ExperimentError> {
-        // The target of a link does not belong to the experiment.
+        // A link is not followed, because its target does not belong to the experiment.
         let is_own = |name: &str| InsidePath::new(name).is_ok_and(|it| it.is_folder(&self.dir));
         let below = |name: &str| -> Vec<PathBuf> {
             if !is_own(name) {

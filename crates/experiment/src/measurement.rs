@@ -270,7 +270,7 @@ fn check_comparison(
     Ok(())
 }
 
-/// Returns a text of the file quoted as one word of a command line, whatever values its variables have.
+/// Returns a text of the file, quoted so that the shell reads it as one word whatever values its variables have.
 fn quoted(text: &str) -> String {
     if text.contains("{{") || text.contains("{%") {
         format!("{{% filter quote %}}{text}{{% endfilter %}}")

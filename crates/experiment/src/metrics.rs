@@ -46,7 +46,8 @@ fn flatten(value: &Value, path: String, into: &mut BTreeMap<String, f64>) {
             }
         }
         Value::Array(list) => {
-            // Long lists are series rather than single figures: they stay in the run's files.
+            // Only the first 16 values of a list become metrics: longer lists are series, which stay in the run's
+            // files.
             for (index, value) in list.iter().enumerate().take(16) {
                 flatten(value, below(&index.to_string()), into);
             }

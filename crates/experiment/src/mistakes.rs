@@ -1,11 +1,12 @@
 //! Finds semantic errors in an experiment file, and reports them with their location before the first run.
 
+mod traffic;
+
 use crate::definition::{FigureDefinition, FigureKind, FileDefinition, Order, Published};
 use crate::error::ExperimentError;
 use crate::evaluate::formula::Formulas;
 use crate::experiment::Experiment;
 use crate::folder::is_own;
-use crate::measurement::text_of;
 use crate::metrics::{names_of, without_indices};
 use crate::name::{LONGEST_NAME, is_plain_name};
 use crate::variables::{GIVEN, unknown};
@@ -13,8 +14,6 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use taut_results::InsidePath;
 use taut_settings::suggestion;
-use taut_traffic::{Rate, Traffic};
-use taut_wire::UdpFlow;
 use toml::Spanned;
 
 /// Returns the quoted texts that directly follow an opening bracket in a formula: the names of metrics.
@@ -166,7 +165,7 @@ impl Experiment {
         }
     }
 
-    /// Refuses published values that the figure's kind cannot show.
+    /// Refuses published values that a figure of this kind cannot show.
     fn check_published(&self, figure: &FigureDefinition) -> Result<(), ExperimentError> {
         let parts = figure.parts.len();
         for published in &figure.published {
@@ -222,44 +221,9 @@ impl Experiment {
             .keys()
             .map(String::as_str)
             .collect();
-        let mut used: BTreeSet<String> = BTreeSet::new();
         let spans = self.spans();
-        for (role, text) in self.texts()? {
-            let of_node: Vec<&str> = role
-                .and_then(|role| self.nodes.get(role))
-                .map(|node| node.variables.keys().map(String::as_str).collect())
-                .unwrap_or_default();
-            for name in self.templates.used(&self.source, &text)? {
-                self.check_use(&name, text.span(), &known, &of_node)?;
-                match role {
-                    Some(role) if of_node.contains(&name.as_str()) => {
-                        used.insert(format!("nodes.{role}.{name}"))
-                    }
-                    _ => used.insert(name),
-                };
-            }
-        }
-        for value in definition
-            .variables
-            .values()
-            .chain(definition.loops.values())
-            .chain(definition.zip.iter().flat_map(|zip| zip.values()))
-        {
-            let of_list = value
-                .get_ref()
-                .as_array()
-                .map(Vec::as_slice)
-                .unwrap_or_default();
-            for text in std::iter::once(value.get_ref())
-                .chain(of_list)
-                .filter_map(|v| v.as_str())
-            {
-                used.extend(
-                    self.templates
-                        .used(&self.source, &Spanned::new(value.span(), text.to_owned()))?,
-                );
-            }
-        }
+        let mut used = self.used_in_texts(&known)?;
+        self.add_used_in_values(&mut used)?;
         for only in &definition.plan.only {
             used.extend(self.templates.used_in_expression(&self.source, only)?);
         }
@@ -281,6 +245,60 @@ impl Experiment {
                 format!("variable `{unused}` is used nowhere: runs would not differ by it"),
             ));
         }
+        self.check_node_variables(&used)
+    }
+
+    /// Returns the variables that the texts of the file use, after a check that each of them is defined. Variables of
+    /// nodes have names such as `nodes.device.address`.
+    fn used_in_texts(&self, known: &[&str]) -> Result<BTreeSet<String>, ExperimentError> {
+        let mut used: BTreeSet<String> = BTreeSet::new();
+        for (role, text) in self.texts()? {
+            let of_node: Vec<&str> = role
+                .and_then(|role| self.nodes.get(role))
+                .map(|node| node.variables.keys().map(String::as_str).collect())
+                .unwrap_or_default();
+            for name in self.templates.used(&self.source, &text)? {
+                self.check_use(&name, text.span(), known, &of_node)?;
+                match role {
+                    Some(role) if of_node.contains(&name.as_str()) => {
+                        used.insert(format!("nodes.{role}.{name}"))
+                    }
+                    _ => used.insert(name),
+                };
+            }
+        }
+        Ok(used)
+    }
+
+    /// Adds the variables that the values of other variables use.
+    fn add_used_in_values(&self, used: &mut BTreeSet<String>) -> Result<(), ExperimentError> {
+        let definition = &self.definition;
+        for value in definition
+            .variables
+            .values()
+            .chain(definition.loops.values())
+            .chain(definition.zip.iter().flat_map(|zip| zip.values()))
+        {
+            let of_list = value
+                .get_ref()
+                .as_array()
+                .map(Vec::as_slice)
+                .unwrap_or_default();
+            for text in std::iter::once(value.get_ref())
+                .chain(of_list)
+                .filter_map(|v| v.as_str())
+            {
+                used.extend(
+                    self.templates
+                        .used(&self.source, &Spanned::new(value.span(), text.to_owned()))?,
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that every variable of a node is used.
+    fn check_node_variables(&self, used: &BTreeSet<String>) -> Result<(), ExperimentError> {
         for (role, node) in &self.nodes {
             for (name, value) in &node.definition.variables {
                 if !used.contains(&format!("nodes.{role}.{name}")) {
@@ -339,93 +357,6 @@ impl Experiment {
                     name.get_ref(),
                     known.iter().copied(),
                 ));
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks rate, size, pattern and fields of the traffic in every combination, as `taut generate` would parse them.
-    pub(crate) fn check_traffic(&self) -> Result<(), ExperimentError> {
-        let Some(traffic) = &self.definition.traffic else {
-            return Ok(());
-        };
-        let role = self.role_of(None).ok();
-        let written = |value: &Option<Spanned<toml::Value>>| {
-            let value = value.as_ref();
-            value.map(|value| Spanned::new(value.span(), text_of(value)))
-        };
-        let (rate, size, seconds) = (
-            written(&traffic.rate),
-            written(&traffic.size),
-            written(&traffic.seconds),
-        );
-        let mut seen = BTreeSet::new();
-        for variant in &self.variants {
-            let values = self.context(variant, role, "v1-r1", 1);
-            let fill = |text: &Spanned<String>| {
-                self.templates
-                    .fill(text.get_ref(), &values)
-                    .map_err(|reason| self.source.wrong(text.span(), reason))
-            };
-            let wrong = |text: &Spanned<String>, reason: String| {
-                Err::<(), _>(self.source.wrong(text.span(), reason))
-            };
-            if let Some(rate) = &rate {
-                let text = fill(rate)?;
-                if text != "max"
-                    && let Err(e) = text.parse::<Rate>()
-                {
-                    return wrong(rate, e.to_string());
-                }
-            }
-            if let Some(seconds) = &seconds {
-                let text = fill(seconds)?;
-                if !text.parse().is_ok_and(|s: f64| (0.0..=1e7).contains(&s)) {
-                    return wrong(
-                        seconds,
-                        format!("seconds {text:?}: expected a number such as 10 or 0.5"),
-                    );
-                }
-            }
-            // The content of a trace is not known before the run.
-            let is_trace = |text: &Option<Spanned<String>>| {
-                text.as_ref()
-                    .is_some_and(|text| text.get_ref().contains("trace"))
-            };
-            if is_trace(&traffic.pattern) || is_trace(&size) {
-                continue;
-            }
-            let mut texts = Vec::new();
-            let named = [("size", &size), ("pattern", &traffic.pattern)];
-            for (name, text) in named {
-                if let Some(text) = text {
-                    texts.push((text, name.to_owned(), fill(text)?));
-                }
-            }
-            for set in &traffic.set {
-                let text = fill(set)?;
-                let Some((name, value)) = text.split_once('=') else {
-                    return wrong(set, format!("{text:?}: expected FIELD=VALUES"));
-                };
-                texts.push((set, name.to_owned(), value.to_owned()));
-            }
-            let settings: Vec<(String, String)> = texts
-                .iter()
-                .map(|(_, name, value)| (name.clone(), value.clone()))
-                .collect();
-            if texts.is_empty() || !seen.insert(settings.clone()) {
-                continue;
-            }
-            let settings: Vec<(&str, &str)> = settings
-                .iter()
-                .map(|(name, value)| (name.as_str(), value.as_str()))
-                .collect();
-            if let Err(reason) = Traffic::of_settings_over(&UdpFlow::default(), &settings) {
-                // The error is located at the text whose name begins the reason, or else at the first text.
-                let at = texts
-                    .iter()
-                    .find(|(_, name, _)| reason.starts_with(name.as_str()));
-                return wrong(at.unwrap_or(&texts[0]).0, reason);
             }
         }
         Ok(())

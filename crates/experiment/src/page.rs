@@ -43,7 +43,7 @@ struct Page<'a> {
     command_line: &'a str,
     replication: Option<&'a Replication>,
     headings: [&'static str; 8],
-    /// Name of the website, if the page is the first page of a publication.
+    /// Name of the publication, if the page is the first page of its website.
     site: Option<&'a str>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn write_index(
     write_as(experiment, folder, evaluation, Some(name))
 }
 
-/// Returns a warning for the top of the page, if one is needed.
+/// Returns a warning for the top of the page about missing or failed runs; `None` if the experiment is finished.
 pub(crate) fn alert(state: &State) -> Option<String> {
     let partial = state
         .published
@@ -116,15 +116,6 @@ fn write_as(
     let variables = experiment.loop_names();
     let commands = experiment.first_commands()?;
     let state = &evaluation.state;
-    let nodes = nodes_of(folder)
-        .into_iter()
-        .map(|(role, facts)| {
-            (
-                role,
-                flatten(&serde_json::to_value(&facts).unwrap_or_default()),
-            )
-        })
-        .collect();
     let page = Page {
         title: &experiment.definition.title,
         about: experiment.definition.about.trim(),
@@ -144,7 +135,7 @@ fn write_as(
             .map(|command| [command.node, command.script])
             .collect(),
         schedule: schedule(experiment),
-        nodes,
+        nodes: facts_by_role(folder),
         unlisted: runs.len().saturating_sub(LISTED),
         runs: runs
             .iter()
@@ -163,6 +154,19 @@ fn write_as(
         .map_err(|e| ExperimentError::results(&path, e.to_string()))?;
     write_whole(&path, text.as_bytes())?;
     Ok(path)
+}
+
+/// Returns the facts about the nodes of a folder's runs, by role.
+fn facts_by_role(folder: &Folder) -> Vec<(String, Vec<(String, String)>)> {
+    nodes_of(folder)
+        .into_iter()
+        .map(|(role, facts)| {
+            (
+                role,
+                flatten(&serde_json::to_value(&facts).unwrap_or_default()),
+            )
+        })
+        .collect()
 }
 
 #[derive(Template)]

@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_millis(20);
 pub struct Reached {
     /// Role of the node.
     pub node: String,
-    /// True if a run could begin on the node now.
+    /// True if a run could begin on the node at the time of the check.
     pub ready: bool,
     /// Description of the node if it is ready; otherwise the reason and the remedy.
     pub text: String,
@@ -51,7 +51,8 @@ impl Experiment {
                 }
                 std::thread::sleep(TICK);
             }
-            // All reservations are kept until all nodes have answered, as two roles may be on one machine.
+            // All reservations are kept until all nodes have replied, so that a second role on the same machine is
+            // refused, as it would be before the first run.
             let answers: Vec<_> = asked
                 .into_iter()
                 .map(|(name, thread)| (name, thread.join()))
@@ -83,7 +84,7 @@ fn reached(node: &str, answer: Result<String, ExperimentError>) -> Reached {
     }
 }
 
-/// Contacts a node. Returns the node and a description of the node; the node is reserved until it is dropped.
+/// Contacts a node. Returns the node and its description. The machine is reserved until the returned node is dropped.
 fn ask(
     name: &str,
     role: &Role,

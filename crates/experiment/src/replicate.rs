@@ -58,7 +58,7 @@ impl Results {
         Ok(Some(results))
     }
 
-    /// Returns the experiment of the results; its plan must be unchanged.
+    /// Returns the experiment of the results, after a check that its plan and the files of its runs are unchanged.
     ///
     /// # Errors
     /// The experiment file has an error or another plan, or files of runs have changed.
@@ -157,7 +157,7 @@ impl Claimed {
             .then_some(self.published.verdict == self.here.verdict)
     }
 
-    /// Returns value and verdict as text: first as published, then of the new results.
+    /// Returns value and verdict as text: first those that were published, then those of the new results.
     pub fn cells(&self) -> [String; 2] {
         [&self.published, &self.here].map(|verdict| {
             let value = verdict.value.map(plain);

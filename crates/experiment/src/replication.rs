@@ -1,6 +1,7 @@
 //! The replication report: results of all reference experiments compared with published figures, on one page.
 
 use crate::changes::Changes;
+use crate::claim::Origin;
 use crate::error::ExperimentError;
 use crate::evaluate::evaluation::Evaluation;
 use crate::evaluate::verdict::{Verdict, VerdictKind};
@@ -336,6 +337,7 @@ impl ReplicationReport {
              *Same*: in the published direction, and the interval meets the published figure within its tolerance (a factor of 1.25 unless \
              the experiment says another). *Same direction, × N*: N times the published figure. *Opposite*: in the other direction. n: repetitions; \
              with fewer than six, no interval reaches 95 %, and the verdict holds for the range of all of them. \
+             *Printed*, *read off* or *computed*: taken from the text, from a figure, or computed from printed figures. \
              [All verdicts](reference/experiment-file.md#claims). `taut experiment run EXPERIMENT` repeats a row.\n",
             self.taut_version,
             self.made,
@@ -346,7 +348,17 @@ impl ReplicationReport {
             },
             self.lead(),
         );
-        let cell = |text: &str| text.replace('|', "\\|");
+        self.write_systems(&mut text);
+        self.write_documents(&mut text);
+        self.write_own_failures(&mut text);
+        self.write_missing(&mut text);
+        text.push_str("\n## Inconsistencies of the documents\n\n");
+        text.push_str(INCONSISTENCIES);
+        text
+    }
+
+    /// Writes the table of systems.
+    fn write_systems(&self, text: &mut String) {
         text.push_str("\n## The systems\n\n| System | Published | Verdicts of published figures | Experiments |\n|---|---|---|---|\n");
         for it in self.systems() {
             let experiments: Vec<String> =
@@ -360,31 +372,49 @@ impl ReplicationReport {
                 experiments.join(" ")
             );
         }
+    }
+
+    /// Writes the claims with published figures, by document and place.
+    fn write_documents(&self, text: &mut String) {
         for document in self.documents() {
             let _ = write!(text, "\n## {}\n", document.name);
             for place in document.places {
-                let _ = write!(
-                    text,
-                    "\n### Section {}\n\n| Claim | Published | Here | Verdict | n | Experiment |\n|---|---|---|---|---|---|\n",
-                    place.place
-                );
+                let _ = write!(text, "\n### Section {}\n", place.place);
+                let mut by = "";
                 for row in place.rows {
+                    // Rows of one experiment follow one another, so its name stands once, above them.
+                    if row.name != by {
+                        by = row.name;
+                        let _ = write!(
+                            text,
+                            "\n`{by}`\n\n| Claim | Published | Here | Verdict | n |\n|---|---|---|---|---|\n"
+                        );
+                    }
                     let _ = writeln!(
                         text,
-                        "| {} | {} | {} | {} | {} | `{}` |",
+                        "| {} | {} | {} | {} | {} |",
                         cell(&row.verdict.text),
-                        cell(&row.published),
+                        cell(&short_origin(&row.published)),
                         cell(&row.here),
                         row.verdict.brief(),
                         row.verdict.repetitions,
-                        row.name
                     );
                 }
             }
         }
-        text.push_str("\n## Claims of our own\n\n| Experiment | Claim | Here | Verdict | n |\n|---|---|---|---|---|\n");
+    }
+
+    /// Writes the table of those own claims that do not hold.
+    fn write_own_failures(&self, text: &mut String) {
+        text.push_str(
+            "\n## Claims of our own that do not hold\n\nAll of them: `index.html`, and [replication.json](runs/replication.json).\n\n\
+             | Experiment | Claim | Here | Verdict | n |\n|---|---|---|---|---|\n",
+        );
         for (experiment, verdicts) in self.own() {
-            for verdict in verdicts {
+            for verdict in verdicts
+                .into_iter()
+                .filter(|it| it.verdict != VerdictKind::Holds)
+            {
                 let row = row(&experiment.name, verdict);
                 let _ = writeln!(
                     text,
@@ -398,6 +428,10 @@ impl ReplicationReport {
                 );
             }
         }
+    }
+
+    /// Writes the list of experiments with missing runs.
+    fn write_missing(&self, text: &mut String) {
         text.push_str("\n## Missing runs\n\n");
         for it in self.missing() {
             let _ = writeln!(
@@ -406,9 +440,6 @@ impl ReplicationReport {
                 it.name, it.title, it.done, it.planned, it.missing
             );
         }
-        text.push_str("\n## Inconsistencies of the documents\n\n");
-        text.push_str(INCONSISTENCIES);
-        text
     }
 }
 
@@ -449,6 +480,17 @@ fn row<'a>(name: &'a str, verdict: &'a Verdict) -> Row<'a> {
         here: verdict.here(),
         class: verdict.verdict.class(),
     }
+}
+
+/// Returns a text as the cell of a Markdown table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+/// Returns a published figure with the short name of its origin, which the head of the Markdown report explains.
+fn short_origin(published: &str) -> String {
+    let computed = published.replace(Origin::Computed.words(), "computed");
+    computed.replace(Origin::ReadOff.words(), "read off")
 }
 
 /// Returns the anchor on the page for a name.
@@ -521,7 +563,7 @@ fn machine_of(folder: &Folder) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::claim::{Origin, PublishedFigure};
+    use crate::claim::PublishedFigure;
 
     fn verdict(source: Option<&str>, kind: VerdictKind) -> Verdict {
         let figure = source.map(|source| PublishedFigure {
@@ -589,7 +631,7 @@ mod tests {
             missing: missing.to_owned(),
             verdicts,
         };
-        use VerdictKind::{Fails, NoData, Opposite, SameDirection};
+        use VerdictKind::{Fails, Holds, NoData, Opposite, SameDirection};
         let report = ReplicationReport {
             schema: 1,
             made: "2026-01-01T00:00:00Z".to_owned(),
@@ -602,6 +644,7 @@ mod tests {
                         verdict(Some("Gallenmüller 2021, 5.4.3, Fig. 5.14"), SameDirection),
                         verdict(Some("Gallenmüller 2021, 5.3, Fig. 5.9"), Opposite),
                         verdict(None, Fails),
+                        verdict(None, Holds),
                     ],
                     "",
                 ),
@@ -625,13 +668,21 @@ mod tests {
             .map(|place| text.find(place).unwrap())
             .collect();
         assert!(at.is_sorted(), "{at:?}");
-        assert!(text.contains(
-            "| it is \\| so | 2 times (printed) | 4 (96 % 3 to 5) | same direction, × 2 | 6 | `a` |"
-        ), "{text}");
+        assert!(
+            text.contains(
+                "`a`\n\n| Claim | Published | Here | Verdict | n |\n|---|---|---|---|---|\n\
+             | it is \\| so | 2 times (printed) | 4 (96 % 3 to 5) | same direction, × 2 | 6 |\n"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains("value > 1 | fails | 6 |") && !text.contains("| holds |"),
+            "{text}"
+        );
         assert!(text.contains("- `b` (t): 1 of 2 runs. 3 runs failed"));
         assert_eq!(
             report.lead(),
-            "Published figures (3): 0 same, 1 same direction, 1 opposite, 0 unclear, 1 no data. Claims of our own (1): 0 holds, 1 fails, 0 unclear, 0 no data."
+            "Published figures (3): 0 same, 1 same direction, 1 opposite, 0 unclear, 1 no data. Claims of our own (2): 1 holds, 1 fails, 0 unclear, 0 no data."
         );
         let folder = tempfile::tempdir().unwrap();
         let page = std::fs::read_to_string(report.write(folder.path()).unwrap()).unwrap();

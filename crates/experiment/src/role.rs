@@ -31,36 +31,7 @@ pub(crate) fn roles(
         &definition.nodes
     };
     for (role, node) in nodes {
-        let address = match &node.at {
-            None => NodeAddress::Local,
-            Some(at) => NodeAddress::parse(at.get_ref())
-                .map_err(|reason| source.wrong(at.span(), reason))?,
-        };
-        check_address(source, role, &address, node)?;
-        let mut variables = Values::new();
-        for (name, value) in &node.variables {
-            variables.insert(name.clone(), scalar(source, value)?);
-        }
-        let spans = node
-            .variables
-            .iter()
-            .map(|(name, value)| (name.clone(), value.span()))
-            .collect();
-        let variables = Templates::new().resolve(source, &variables, &spans)?;
-        let boot_limit = time(
-            source,
-            "boot_limit",
-            node.boot_limit.as_deref().unwrap_or("300s"),
-        )?;
-        roles.insert(
-            role.clone(),
-            Role {
-                address,
-                definition: node.clone(),
-                variables,
-                boot_limit,
-            },
-        );
+        roles.insert(role.clone(), role_of(source, role, node)?);
     }
     let of_slurm = |role: &Role| role.address == NodeAddress::Slurm;
     if roles.values().any(of_slurm) && !roles.values().all(of_slurm) {
@@ -70,31 +41,68 @@ pub(crate) fn roles(
     }
     for link in &definition.link {
         for end in &link.between {
-            let (role, _) = end_of(source, end)?;
-            match roles.get(role) {
-                Some(Role {
-                    address: NodeAddress::Local,
-                    ..
-                }) => {}
-                Some(_) => {
-                    return Err(source.wrong(
-                        end.span(),
-                        "links join local nodes; wires between machines are real",
-                    ));
-                }
-                None => {
-                    return Err(source.wrong(
-                        end.span(),
-                        format!(
-                            "unknown node `{role}`{}",
-                            suggestion(role, roles.keys().map(String::as_str))
-                        ),
-                    ));
-                }
-            }
+            check_end(source, end, &roles)?;
         }
     }
     Ok(roles)
+}
+
+/// Returns the role that a node's definition describes.
+fn role_of(source: &Source, role: &str, node: &NodeDefinition) -> Result<Role, ExperimentError> {
+    let address = match &node.at {
+        None => NodeAddress::Local,
+        Some(at) => {
+            NodeAddress::parse(at.get_ref()).map_err(|reason| source.wrong(at.span(), reason))?
+        }
+    };
+    check_address(source, role, &address, node)?;
+    let mut variables = Values::new();
+    for (name, value) in &node.variables {
+        variables.insert(name.clone(), scalar(source, value)?);
+    }
+    let spans = node
+        .variables
+        .iter()
+        .map(|(name, value)| (name.clone(), value.span()))
+        .collect();
+    let variables = Templates::new().resolve(source, &variables, &spans)?;
+    let boot_limit = time(
+        source,
+        "boot_limit",
+        node.boot_limit.as_deref().unwrap_or("300s"),
+    )?;
+    Ok(Role {
+        address,
+        definition: node.clone(),
+        variables,
+        boot_limit,
+    })
+}
+
+/// Checks that one side of a link is a local node.
+fn check_end(
+    source: &Source,
+    end: &Spanned<String>,
+    roles: &IndexMap<String, Role>,
+) -> Result<(), ExperimentError> {
+    let (role, _) = end_of(source, end)?;
+    match roles.get(role) {
+        Some(Role {
+            address: NodeAddress::Local,
+            ..
+        }) => Ok(()),
+        Some(_) => Err(source.wrong(
+            end.span(),
+            "links join local nodes; wires between machines are real",
+        )),
+        None => Err(source.wrong(
+            end.span(),
+            format!(
+                "unknown node `{role}`{}",
+                suggestion(role, roles.keys().map(String::as_str))
+            ),
+        )),
+    }
 }
 
 /// Checks that a node's settings fit its address.

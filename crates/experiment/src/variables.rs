@@ -161,30 +161,58 @@ pub(crate) fn combinations(
         blocks.push(loop_values(source, value)?.into_iter().map(one).collect());
     }
     for zip in zips {
-        let mut rows: Vec<Values> = Vec::new();
-        for (name, value) in zip {
-            let values = loop_values_of_zip(source, value)?;
-            if rows.is_empty() {
-                rows.resize(values.len(), Values::new());
-            }
-            if rows.len() != values.len() {
-                return Err(source.wrong(
-                    value.span(),
-                    format!(
-                        "{} values here, {} before: variables that change together need equally many",
-                        values.len(),
-                        rows.len()
-                    ),
-                ));
-            }
-            for (row, value) in rows.iter_mut().zip(values) {
-                row.insert(name.clone(), value);
-            }
-        }
+        let rows = rows_of_zip(source, zip)?;
         if !rows.is_empty() {
             blocks.push(rows);
         }
     }
+    check_size(source, &blocks)?;
+    let mut all = vec![Values::new()];
+    for block in &blocks {
+        all = all
+            .iter()
+            .flat_map(|before| {
+                block.iter().map(move |row| {
+                    let mut together = before.clone();
+                    together.extend(row.clone());
+                    together
+                })
+            })
+            .collect();
+    }
+    Ok(all)
+}
+
+/// Returns the combinations of values in a block of variables that change together.
+fn rows_of_zip(
+    source: &Source,
+    zip: &IndexMap<String, Spanned<toml::Value>>,
+) -> Result<Vec<Values>, ExperimentError> {
+    let mut rows: Vec<Values> = Vec::new();
+    for (name, value) in zip {
+        let values = loop_values_of_zip(source, value)?;
+        if rows.is_empty() {
+            rows.resize(values.len(), Values::new());
+        }
+        if rows.len() != values.len() {
+            return Err(source.wrong(
+                value.span(),
+                format!(
+                    "{} values here, {} before: variables that change together need equally many",
+                    values.len(),
+                    rows.len()
+                ),
+            ));
+        }
+        for (row, value) in rows.iter_mut().zip(values) {
+            row.insert(name.clone(), value);
+        }
+    }
+    Ok(rows)
+}
+
+/// Checks the number and the size of all combinations of these blocks.
+fn check_size(source: &Source, blocks: &[Vec<Values>]) -> Result<(), ExperimentError> {
     let total = blocks
         .iter()
         .fold(1_usize, |total, block| total.saturating_mul(block.len()));
@@ -202,23 +230,10 @@ pub(crate) fn combinations(
             "the loops make {total} combinations of up to {longest} bytes: more than {MOST_BYTES} bytes in all"
         )));
     }
-    let mut all = vec![Values::new()];
-    for block in &blocks {
-        all = all
-            .iter()
-            .flat_map(|before| {
-                block.iter().map(move |row| {
-                    let mut together = before.clone();
-                    together.extend(row.clone());
-                    together
-                })
-            })
-            .collect();
-    }
-    Ok(all)
+    Ok(())
 }
 
-/// Returns the values of a variable in a block; values may repeat.
+/// Returns the values of a variable in a block of variables that change together; unlike in a loop, values may repeat.
 fn loop_values_of_zip(
     source: &Source,
     value: &Spanned<toml::Value>,
@@ -390,7 +405,7 @@ struct Limited(Vec<u8>);
 
 impl std::io::Write for Limited {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        // Even a single write that is too long leaves enough text to report.
+        // One byte more than the limit is stored, so that a single write that is too long is detected too.
         let kept = bytes
             .len()
             .min((LONGEST_TEXT + 1).saturating_sub(self.0.len()));

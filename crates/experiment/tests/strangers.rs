@@ -190,7 +190,7 @@ fn links_in_a_folder_are_not_followed() {
         );
         assert!(!out.join("out").exists(), "{name}: {told:?}");
     }
-    // Facts behind a link are ignored.
+    // A file with facts that is reached through a link is ignored.
     let (place, folder) = results(|_| {});
     let elsewhere = place.path().join("elsewhere");
     fs::rename(folder.join("nodes/0.json"), &elsewhere).unwrap();

@@ -1,14 +1,14 @@
 //! An animated body on wheels, which a browser plays without a script.
 
 use super::Chart;
-use super::svg::{Anchor, Path, number};
+use super::svg::{Anchor, Path, Svg, number};
 
 const HEIGHT: f64 = 240.0;
 const GROUND: f64 = 196.0;
 /// Length of the body and radius of the wheel, px.
 const BODY: f64 = 128.0;
 const WHEEL: f64 = 18.0;
-/// Margin at either side, so that a fallen body stays inside the figure.
+/// Margin at either side, so that a fallen body stays inside the figure, px.
 const ROOM: f64 = 160.0;
 /// Maximum displayed angle after exaggeration, degrees. It limits the factor that [`exaggeration`] returns.
 const SHOWN: f64 = 30.0;
@@ -40,42 +40,9 @@ pub fn draw(chart: &Chart<'_>, frames: &[Frame], seconds: f64, lamp: &str) -> St
     let width = chart.width();
     svg.line((0.0, GROUND), (width, GROUND), &[("class", "mark")]);
     let factor = exaggeration(frames);
-    let every = frames.len().div_ceil(MOST_FRAMES).max(1);
-    // Keeps a short flash of the lamp visible although frames are skipped.
-    let shown: Vec<Frame> = frames
-        .chunks(every)
-        .map(|chunk| Frame {
-            lamp: chunk.iter().any(|frame| frame.lamp),
-            ..chunk[0]
-        })
-        .collect();
-    let positions = || shown.iter().map(|frame| frame.position_m);
-    let (from, to) = positions()
-        .filter(|position| position.is_finite())
-        .fold((f64::INFINITY, f64::NEG_INFINITY), |(from, to), it| {
-            (from.min(it), to.max(it))
-        });
-    let room = (width - 2.0 * ROOM).max(1.0);
-    // Upper limit of px per metre: at a larger scale, the wheel would seem to slide without turning.
-    let scale = if to > from {
-        (room / (to - from)).min(600.0)
-    } else {
-        600.0
-    };
-    let middle = if from <= to { (from + to) / 2.0 } else { 0.0 };
-    let at = |frame: &Frame| {
-        let offset = (frame.position_m - middle) * scale;
-        width / 2.0 + if offset.is_finite() { offset } else { 0.0 }
-    };
-    let turned = |frame: &Frame| {
-        let angle = frame.angle * f64::from(factor);
-        if angle.is_finite() {
-            angle.clamp(-90.0, 90.0)
-        } else {
-            90.0
-        }
-    };
-    let first = shown.first().map_or(width / 2.0, at);
+    let shown = thinned(frames);
+    let at = place(&shown, width);
+    let first = shown.first().map_or(width / 2.0, &at);
     let over = |value: &dyn Fn(&Frame) -> String| {
         let values: Vec<String> = shown.iter().map(value).collect();
         values.join(";")
@@ -91,18 +58,18 @@ pub fn draw(chart: &Chart<'_>, frames: &[Frame], seconds: f64, lamp: &str) -> St
         seconds,
     );
     svg.open(&[("stroke-linecap", "round")]);
-    svg.animate_transform("rotate", &over(&|frame| number(turned(frame))), seconds);
+    svg.animate_transform(
+        "rotate",
+        &over(&|frame| number(turned(frame, factor))),
+        seconds,
+    );
     svg.line(
         (0.0, 0.0),
         (0.0, -BODY),
         &[("stroke", "#0072b2"), ("stroke-width", "16")],
     );
     svg.close();
-    let wheel = (0..=24).map(|step| {
-        let (sine, cosine) = (f64::from(step) / 24.0 * std::f64::consts::TAU).sin_cos();
-        (WHEEL * cosine, WHEEL * sine)
-    });
-    svg.path(Path::through(wheel).data(), &[("fill", "#333")]);
+    draw_wheel(&mut svg);
     svg.close();
     svg.open(&[("fill", "#e4e4e4")]);
     svg.animate(
@@ -124,6 +91,59 @@ pub fn draw(chart: &Chart<'_>, frames: &[Frame], seconds: f64, lamp: &str) -> St
         &format!("{} s", number(seconds)),
     );
     svg.finish()
+}
+
+/// Returns at most [`MOST_FRAMES`] of the frames, equally spaced.
+fn thinned(frames: &[Frame]) -> Vec<Frame> {
+    let every = frames.len().div_ceil(MOST_FRAMES).max(1);
+    // A drawn frame shows the lamp as on if it is on in any of the skipped frames, so that a short flash stays visible.
+    frames
+        .chunks(every)
+        .map(|chunk| Frame {
+            lamp: chunk.iter().any(|frame| frame.lamp),
+            ..chunk[0]
+        })
+        .collect()
+}
+
+/// Returns a function that returns the horizontal position of a frame's wheel, px.
+fn place(shown: &[Frame], width: f64) -> impl Fn(&Frame) -> f64 {
+    let positions = || shown.iter().map(|frame| frame.position_m);
+    let (from, to) = positions()
+        .filter(|position| position.is_finite())
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(from, to), it| {
+            (from.min(it), to.max(it))
+        });
+    let room = (width - 2.0 * ROOM).max(1.0);
+    // Upper limit of px per metre: at a larger scale, the wheel would seem to slide without turning.
+    let scale = if to > from {
+        (room / (to - from)).min(600.0)
+    } else {
+        600.0
+    };
+    let middle = if from <= to { (from + to) / 2.0 } else { 0.0 };
+    move |frame: &Frame| {
+        let offset = (frame.position_m - middle) * scale;
+        width / 2.0 + if offset.is_finite() { offset } else { 0.0 }
+    }
+}
+
+/// Returns the drawn angle of the body, degrees.
+fn turned(frame: &Frame, factor: u32) -> f64 {
+    let angle = frame.angle * f64::from(factor);
+    if angle.is_finite() {
+        angle.clamp(-90.0, 90.0)
+    } else {
+        90.0
+    }
+}
+
+fn draw_wheel(svg: &mut Svg) {
+    let wheel = (0..=24).map(|step| {
+        let (sine, cosine) = (f64::from(step) / 24.0 * std::f64::consts::TAU).sin_cos();
+        (WHEEL * cosine, WHEEL * sine)
+    });
+    svg.path(Path::through(wheel).data(), &[("fill", "#333")]);
 }
 
 #[cfg(test)]

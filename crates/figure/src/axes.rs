@@ -106,7 +106,7 @@ impl Panel {
         svg.close();
     }
 
-    /// Writes `why`, the reason why the panel has no data, in its middle.
+    /// Writes `why`, the reason for the missing data, in the middle of the panel.
     pub fn empty(&self, svg: &mut Svg, why: &str) {
         svg.text(
             (

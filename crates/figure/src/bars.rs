@@ -7,12 +7,13 @@ use super::scale::Scale;
 use super::svg::{Anchor, Svg};
 use super::{Chart, Column, Series, rows};
 
-/// One bar.
+/// One bar with its label and the range of its values.
 #[derive(Debug, Clone)]
 pub struct Item {
     /// Label and style of the bar.
     pub series: Series,
-    /// Smallest value, median and largest value over the repetitions, or the reason why there are no values.
+    /// Smallest value, median and largest value over the repetitions. If there are no values, it is the reason, which
+    /// is drawn in place of the bar.
     pub spread: Result<[f64; 3], String>,
     /// True if the value is a lower bound of the real value.
     pub at_least: bool,

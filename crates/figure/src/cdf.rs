@@ -103,7 +103,8 @@ pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
     svg.finish()
 }
 
-/// Returns an axis of fractions, from 1 down to the fraction that one value has in the largest series.
+/// Returns a logarithmic axis of fractions for the largest series. With n values, it reaches from 1 down to a power of
+/// ten at or below 1 / n; n counts as at least 10.
 fn tail_scale(items: &[Item<'_>]) -> Scale {
     let most = items.iter().map(|item| item.values.count()).max();
     let most = most.unwrap_or(0).max(10) as f64;
@@ -254,7 +255,7 @@ mod tests {
         for share in [Share::AtMost, Share::AtLeast] {
             let chart = Chart::new("c", "t", "d");
             let svg = super::chart(&chart, axis, share, "packets", &items, &published);
-            // Counts both points, and the marker in the legend.
+            // The three markers are the two points and the marker in the legend.
             assert_eq!(svg.matches("class=\"published\"").count(), 3, "{share:?}");
             assert!(
                 svg.contains("published: there|90.0 % at most 2.00 ms"),

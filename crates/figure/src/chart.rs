@@ -34,7 +34,7 @@ pub struct Axis<'a> {
 const RIGHT: f64 = 26.0;
 
 impl Axis<'_> {
-    /// Returns the axis fitted to the values.
+    /// Returns the scale of the axis, with limits that fit the values.
     pub(super) fn scale(&self, values: impl IntoIterator<Item = f64>) -> Scale {
         let doubles = matches!(self.quantity, Quantity::Bytes | Quantity::Packets);
         if self.log && doubles {

@@ -9,7 +9,7 @@ use super::{Axis, Chart, Series, legend};
 use taut_measure::median_interval;
 use taut_measure::quantity::Quantity;
 
-/// A point of a curve, with the range of its values.
+/// A point of a curve: one x value, and the range of the y values measured there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
     /// The x value of the point.
@@ -20,7 +20,7 @@ pub struct Point {
     pub tip: String,
 }
 
-/// A curve.
+/// A curve: one series and its points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
     /// Label and style of the curve.
@@ -29,7 +29,7 @@ pub struct Curve {
     pub points: Vec<Point>,
 }
 
-/// One of the panels.
+/// A panel of the figure, with its own y axis; all panels have the same x axis.
 #[derive(Debug, Clone)]
 pub struct Part<'a> {
     /// Title of the panel's y axis.
@@ -70,7 +70,7 @@ pub struct Figure<'a> {
     pub note: String,
 }
 
-/// Confidence of a median's interval; it needs at least six runs.
+/// Confidence of the interval of a median over runs; an interval with this confidence needs at least six runs.
 const CONFIDENCE: f64 = 0.95;
 
 const RIGHT: f64 = 26.0;
@@ -127,16 +127,7 @@ pub fn chart(
 
 /// Draws the figure.
 pub fn draw(figure: &Figure<'_>) -> String {
-    let mut keys: Vec<&Series> = Vec::new();
-    for curve in figure
-        .parts
-        .iter()
-        .flat_map(|part| part.curves.iter().chain(&part.models))
-    {
-        if !keys.iter().any(|known| known.label == curve.series.label) {
-            keys.push(&curve.series);
-        }
-    }
+    let keys = keys(figure);
     let lefts = figure.parts.iter().map(|part| left_of(&part.y, Y_TICKS));
     let left = lefts.fold(74.0, f64::max);
     let width = figure.chart.width() - left - RIGHT;
@@ -145,7 +136,7 @@ pub fn draw(figure: &Figure<'_>) -> String {
     } else {
         220.0
     };
-    // Labels of the vertical lines are above the first panel.
+    // Space above the first panel is needed only for the labels of vertical lines.
     let words = if figure.verticals.is_empty() {
         0.0
     } else {
@@ -166,26 +157,7 @@ pub fn draw(figure: &Figure<'_>) -> String {
             x: figure.x,
             y: part.y,
         };
-        let labels = Labels {
-            x: (row + 1 == figure.parts.len()).then_some(figure.x_title),
-            y: Some(part.title),
-            x_ticks: figure.x.ticks_along(width, 12),
-            y_ticks: Y_TICKS,
-        };
-        panel.open(&mut svg, Hover::Nearest, labels);
-        if part.curves.iter().all(|curve| curve.points.is_empty()) {
-            panel.empty(&mut svg, "no data");
-        }
-        for (value, word) in &figure.verticals {
-            vertical(&mut svg, &panel, *value, (row == 0).then_some(word));
-        }
-        part.models
-            .iter()
-            .for_each(|curve| model(&mut svg, &panel, curve));
-        part.curves
-            .iter()
-            .for_each(|curve| measured(&mut svg, &panel, curve, figure.extent));
-        panel.close(&mut svg);
+        draw_part(&mut svg, &panel, figure, row);
     }
     if !figure.note.is_empty() {
         svg.text(
@@ -196,6 +168,46 @@ pub fn draw(figure: &Figure<'_>) -> String {
         );
     }
     svg.finish()
+}
+
+/// Returns the series of the figure, each label once.
+fn keys<'a>(figure: &'a Figure<'_>) -> Vec<&'a Series> {
+    let mut keys: Vec<&Series> = Vec::new();
+    for curve in figure
+        .parts
+        .iter()
+        .flat_map(|part| part.curves.iter().chain(&part.models))
+    {
+        if !keys.iter().any(|known| known.label == curve.series.label) {
+            keys.push(&curve.series);
+        }
+    }
+    keys
+}
+
+/// Draws the part with the number `row` into its panel.
+fn draw_part(svg: &mut Svg, panel: &Panel, figure: &Figure<'_>, row: usize) {
+    let part = &figure.parts[row];
+    let labels = Labels {
+        x: (row + 1 == figure.parts.len()).then_some(figure.x_title),
+        y: Some(part.title),
+        x_ticks: figure.x.ticks_along(panel.width, 12),
+        y_ticks: Y_TICKS,
+    };
+    panel.open(svg, Hover::Nearest, labels);
+    if part.curves.iter().all(|curve| curve.points.is_empty()) {
+        panel.empty(svg, "no data");
+    }
+    for (value, word) in &figure.verticals {
+        vertical(svg, panel, *value, (row == 0).then_some(word));
+    }
+    part.models
+        .iter()
+        .for_each(|curve| model(svg, panel, curve));
+    part.curves
+        .iter()
+        .for_each(|curve| measured(svg, panel, curve, figure.extent));
+    panel.close(svg);
 }
 
 fn vertical(svg: &mut Svg, panel: &Panel, value: f64, word: Option<&String>) {

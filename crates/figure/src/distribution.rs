@@ -18,7 +18,7 @@ pub enum Distribution<'a> {
 pub struct Item<'a> {
     /// Label and style of the series.
     pub series: Series,
-    /// The values.
+    /// The values of the series, as a distribution.
     pub values: Distribution<'a>,
 }
 

@@ -79,11 +79,25 @@ pub fn chart(
             svg.close();
         }
     }
+    label_rows(&mut svg, y, left, high);
+    label_columns(&mut svg, x, (left, bottom), wide);
+    let middle = (left + chart.width() - RIGHT) / 2.0;
+    svg.text((middle, bottom + 36.0), Anchor::Middle, "axis", &x.title);
+    svg.text_upwards((16.0, (TOP + bottom) / 2.0), "axis", &y.title);
+    svg.finish()
+}
+
+/// Draws the labels of the rows at the left of the cells, which begin at `left` px.
+fn label_rows(svg: &mut Svg, y: &Side, left: f64, high: f64) {
     for row in every(&y.labels, |_| 12.0, high) {
         let label = shortened(&y.labels[row], 11.0, left - 34.0);
         let middle = TOP + (row as f64 + 0.5) * high + 3.8;
         svg.text((left - 7.0, middle), Anchor::End, "tick", &label);
     }
+}
+
+/// Draws the labels of the columns below the cells, whose lower left corner is at (`left`, `bottom`) px.
+fn label_columns(svg: &mut Svg, x: &Side, (left, bottom): (f64, f64), wide: f64) {
     // Labels wider than their columns are shortened, but not to less than three letters.
     let room = wide.max(36.0) - 6.0;
     let cut: Vec<String> = x
@@ -100,13 +114,10 @@ pub fn chart(
             &cut[column],
         );
     }
-    let middle = (left + chart.width() - RIGHT) / 2.0;
-    svg.text((middle, bottom + 36.0), Anchor::Middle, "axis", &x.title);
-    svg.text_upwards((16.0, (TOP + bottom) / 2.0), "axis", &y.title);
-    svg.finish()
 }
 
-/// Returns the indices of the labels to draw so that they do not overlap: all, every second, every third and so on.
+/// Returns the indices of the labels to draw, evenly spaced and as many as fit without overlap: all, every second,
+/// every third and so on. `size` measures a label, and each label has `room`, both in px.
 fn every(labels: &[String], size: impl Fn(&str) -> f64, room: f64) -> impl Iterator<Item = usize> {
     let widest = labels.iter().map(|label| size(label)).fold(0.0, f64::max);
     let step = (widest / room.max(1.0)).ceil().max(1.0) as usize;
@@ -121,7 +132,7 @@ fn cell(
     (wide, high): (f64, f64),
     found: Option<f64>,
 ) {
-    // Neighbouring cells overlap a little, because the page would be visible through gaps between them.
+    // Neighbouring cells overlap a little, because rounding could leave gaps through which the page is visible.
     let size = (wide + 0.4, high + 0.4);
     let Some(found) = found else {
         svg.rect((x, y), size, &[("fill", "#f2f2f2")]);

@@ -127,7 +127,7 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, item: &Item<'_>, bins: &[Bin], last:
         };
         outline(svg, panel, &series, bins);
         let floor = panel.bottom();
-        // The tail is too thin to show in its bins, so a mark shows the largest value.
+        // Bins of the tail contain too few values to be visible, so a mark shows the largest value.
         if let Some(max) = item.values.quantile(1.0) {
             let x = panel.px(max);
             let tip = Path::through([
@@ -213,8 +213,8 @@ fn bins(values: &Distribution<'_>, edges: &[f64]) -> Vec<Bin> {
     let mut counts = vec![0.0; last + 1];
     for step in values.steps() {
         let (from, to) = (bin_of(step.low), bin_of(step.high));
-        // A histogram bucket that covers several bins is spread evenly over them: else fine bins would show the
-        // buckets.
+        // The values of a bucket that covers several bins are spread evenly over these bins. Otherwise fine bins would
+        // show the buckets instead of the distribution.
         let width = step.high - step.low;
         for bin in from..=to {
             let (low, high) = (step.low.max(edges[bin]), step.high.min(edges[bin + 1]));

@@ -42,8 +42,8 @@ pub fn strip_height(width: f64, series: &[&Series]) -> f64 {
     )
 }
 
-/// Returns, for each column, the series in its legend strip, and the height of the highest strip. `bounds` contains the
-/// left edge and the width of each column.
+/// Returns a list of series for the legend strip of each column, and the height of the highest of these strips, px.
+/// `bounds` contains the left edge and the width of each column.
 pub fn strips<'a, T>(
     columns: &'a [Column<T>],
     bounds: &[(f64, f64)],
@@ -113,11 +113,12 @@ pub fn at_ends(svg: &mut Svg, x: f64, top: f64, bottom: f64, ends: &[(f64, &Seri
     }
 }
 
-/// Returns the ascending positions, moved so that neighbours are `gap` apart, and within `low..=high` if there is
-/// enough space.
+/// Returns the ascending positions `wanted`, moved so that neighbours are at least `gap` apart, and within `low..=high`
+/// if there is enough space.
 fn apart(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     let mut placed: Vec<f64> = wanted.to_vec();
-    // Relaxation: neighbours that are too close push each other equally; the bounds limit the outermost.
+    // Positions are found by relaxation: two neighbours that are too close both move by half of the overlap, and the
+    // outermost are kept within the bounds.
     for _ in 0..200 {
         for index in 1..placed.len() {
             let overlap = gap - (placed[index] - placed[index - 1]);

@@ -65,8 +65,8 @@ pub struct Series {
 /// A heading with items of one type, drawn side by side with other columns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column<T> {
-    /// The heading.
+    /// Heading above the items of the column.
     pub heading: String,
-    /// The items, top to bottom.
+    /// Items of the column, top to bottom.
     pub items: Vec<T>,
 }

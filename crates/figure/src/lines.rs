@@ -15,7 +15,7 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Draws lines. Each `level` is a y value, such as a limit, drawn across the whole panel with its label.
+/// Draws lines. Each entry of `levels` is a y value, such as a limit, drawn across the whole panel with its label.
 pub fn draw(
     chart: &Chart<'_>,
     x: (Scale, &str),

@@ -15,7 +15,7 @@ pub struct Item {
     pub series: Series,
     /// The points in order of rising rate.
     pub points: Vec<Point>,
-    /// Highest loss-free rate, packets per second.
+    /// Highest loss-free rate, packets per second; `None` if no such rate is known.
     pub loss_free_pps: Option<f64>,
 }
 
@@ -24,11 +24,11 @@ pub struct Item {
 pub struct Point {
     /// Rate sent, packets per second.
     pub sent_pps: f64,
-    /// Mean latency.
+    /// Mean latency: smallest value, median and largest value over the repetitions, ns.
     pub avg_ns: [f64; 3],
-    /// Maximum latency.
+    /// Maximum latency: smallest value, median and largest value over the repetitions, ns.
     pub max_ns: [f64; 3],
-    /// Fraction of packets lost.
+    /// Fraction of the sent packets that were lost, 0 to 1.
     pub loss: f64,
 }
 
@@ -71,7 +71,7 @@ pub fn draw(columns_of: &[Column<Item>]) -> String {
                 .chain(item.loss_free_pps)
         });
         let x = Scale::log(Quantity::RatePps, rates);
-        for (row, (title, figure)) in rows.iter().enumerate() {
+        for (row, (title, figure)) in rows.into_iter().enumerate() {
             let y = Scale::log(Quantity::TimeNs, points().flat_map(figure));
             let panel = Panel {
                 left,
@@ -87,69 +87,45 @@ pub fn draw(columns_of: &[Column<Item>]) -> String {
                 x_ticks: 8,
                 y_ticks: 6,
             };
-            panel.open(&mut svg, Hover::Nearest, labels);
-            if column.items.iter().all(|item| item.points.is_empty()) {
-                panel.empty(&mut svg, "no data");
-            }
-            column
-                .items
-                .iter()
-                .for_each(|item| draw_item(&mut svg, &panel, item, *figure));
-            panel.close(&mut svg);
+            draw_panel(&mut svg, &panel, labels, &column.items, figure);
         }
     }
     key(&mut svg, top + 2.0 * PANEL_HEIGHT + 26.0 + 54.0);
     svg.finish()
 }
 
+fn draw_panel(svg: &mut Svg, panel: &Panel, labels: Labels<'_>, items: &[Item], figure: Figure) {
+    panel.open(svg, Hover::Nearest, labels);
+    if items.iter().all(|item| item.points.is_empty()) {
+        panel.empty(svg, "no data");
+    }
+    for item in items {
+        draw_item(svg, panel, item, figure);
+    }
+    panel.close(svg);
+}
+
 fn draw_item(svg: &mut Svg, panel: &Panel, item: &Item, figure: Figure) {
-    let Series { label, style } = &item.series;
-    let at = |point: &Point, value: f64| (panel.px(point.sent_pps), panel.py(value));
     if item
         .points
         .iter()
         .any(|point| figure(point)[0] < figure(point)[2])
     {
-        let low = item.points.iter().map(|point| at(point, figure(point)[0]));
-        let high = item
-            .points
-            .iter()
-            .rev()
-            .map(|point| at(point, figure(point)[2]));
-        svg.path(
-            Path::through(low.chain(high)).data(),
-            &[("fill", style.colour), ("fill-opacity", "0.13")],
-        );
+        draw_range(svg, panel, item, figure);
     }
     if let Some(pps) = item.loss_free_pps {
-        let x = panel.px(pps);
-        svg.line(
-            (x, panel.top),
-            (x, panel.bottom()),
-            &[
-                ("stroke", style.colour),
-                ("stroke-width", "1.2"),
-                ("stroke-dasharray", "4 3"),
-            ],
-        );
-        let tip = format!("{label}|highest loss-free rate {}", rate(pps));
-        svg.open(&[("data-tip", &tip)]);
-        svg.path(
-            &style.marker((x, panel.top), 4.2),
-            &[
-                ("fill", style.colour),
-                ("stroke", "#fff"),
-                ("stroke-width", "0.8"),
-            ],
-        );
-        svg.close();
+        draw_loss_free(svg, panel, &item.series, pps);
     }
     if item.points.is_empty() {
         return;
     }
-    let line = Path::through(item.points.iter().map(|point| at(point, figure(point)[1])));
+    let style = &item.series.style;
+    let line = item
+        .points
+        .iter()
+        .map(|point| place(panel, point, figure(point)[1]));
     svg.path(
-        line.data(),
+        Path::through(line).data(),
         &[
             ("class", "line"),
             ("stroke", style.colour),
@@ -158,31 +134,90 @@ fn draw_item(svg: &mut Svg, panel: &Panel, item: &Item, figure: Figure) {
         ],
     );
     for point in &item.points {
-        let [low, middle, high] = figure(point);
-        let tip = format!(
-            "{label}|offered {}|latency {}|{} to {} over the repetitions|loss {}",
-            rate(point.sent_pps),
-            time(middle),
-            time(low),
-            time(high),
-            share(point.loss)
-        );
-        let (fill, stroke) = if point.loss > 0.0 {
-            ("#fff", style.colour)
-        } else {
-            (style.colour, style.colour)
-        };
-        let outline = style.marker(at(point, middle), 3.4);
-        svg.path(
-            &outline,
-            &[
-                ("fill", fill),
-                ("stroke", stroke),
-                ("stroke-width", "1.2"),
-                ("data-tip", &tip),
-            ],
-        );
+        draw_point(svg, panel, &item.series, (point, figure(point)));
     }
+}
+
+/// Draws the range over the repetitions as a band.
+fn draw_range(svg: &mut Svg, panel: &Panel, item: &Item, figure: Figure) {
+    let style = &item.series.style;
+    let low = item
+        .points
+        .iter()
+        .map(|point| place(panel, point, figure(point)[0]));
+    let high = item
+        .points
+        .iter()
+        .rev()
+        .map(|point| place(panel, point, figure(point)[2]));
+    svg.path(
+        Path::through(low.chain(high)).data(),
+        &[("fill", style.colour), ("fill-opacity", "0.13")],
+    );
+}
+
+/// Draws the highest loss-free rate as a vertical line with a mark.
+fn draw_loss_free(svg: &mut Svg, panel: &Panel, series: &Series, pps: f64) {
+    let Series { label, style } = series;
+    let x = panel.px(pps);
+    svg.line(
+        (x, panel.top),
+        (x, panel.bottom()),
+        &[
+            ("stroke", style.colour),
+            ("stroke-width", "1.2"),
+            ("stroke-dasharray", "4 3"),
+        ],
+    );
+    let tip = format!("{label}|highest loss-free rate {}", rate(pps));
+    svg.open(&[("data-tip", &tip)]);
+    svg.path(
+        &style.marker((x, panel.top), 4.2),
+        &[
+            ("fill", style.colour),
+            ("stroke", "#fff"),
+            ("stroke-width", "0.8"),
+        ],
+    );
+    svg.close();
+}
+
+/// Draws the mark of a point, with its smallest, median and largest value.
+fn draw_point(
+    svg: &mut Svg,
+    panel: &Panel,
+    series: &Series,
+    (point, [low, middle, high]): (&Point, [f64; 3]),
+) {
+    let Series { label, style } = series;
+    let tip = format!(
+        "{label}|offered {}|latency {}|{} to {} over the repetitions|loss {}",
+        rate(point.sent_pps),
+        time(middle),
+        time(low),
+        time(high),
+        share(point.loss)
+    );
+    let (fill, stroke) = if point.loss > 0.0 {
+        ("#fff", style.colour)
+    } else {
+        (style.colour, style.colour)
+    };
+    let outline = style.marker(place(panel, point, middle), 3.4);
+    svg.path(
+        &outline,
+        &[
+            ("fill", fill),
+            ("stroke", stroke),
+            ("stroke-width", "1.2"),
+            ("data-tip", &tip),
+        ],
+    );
+}
+
+/// Returns the position of a point with this latency, px.
+fn place(panel: &Panel, point: &Point, ns: f64) -> (f64, f64) {
+    (panel.px(point.sent_pps), panel.py(ns))
 }
 
 fn key(svg: &mut Svg, y: f64) {

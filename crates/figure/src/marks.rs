@@ -8,7 +8,7 @@ use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
 use super::{Chart, Series, legend};
 
-/// A point.
+/// A point of a scatter plot, with the text of its hover read-out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mark {
     /// The x and y values of the point.
@@ -37,7 +37,7 @@ pub enum Line {
     Zero,
 }
 
-/// One of the panels.
+/// A panel of the figure, with its own axes and points.
 #[derive(Debug, Clone)]
 pub struct Part<'a> {
     /// Heading above the panel.
@@ -46,9 +46,9 @@ pub struct Part<'a> {
     pub x: (&'a str, Scale),
     /// Title and scale of the y axis.
     pub y: (&'a str, Scale),
-    /// The reference line.
+    /// The line on which the points of a perfect model would lie.
     pub line: Line,
-    /// The series of points.
+    /// The series whose points the panel shows.
     pub items: Vec<Item>,
 }
 

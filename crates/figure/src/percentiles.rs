@@ -10,7 +10,7 @@ use super::{Axis, Chart, Column, Series, WIDTH, legend};
 
 const PANEL_HEIGHT: f64 = 300.0;
 const TOP: f64 = 30.0;
-/// Points per line.
+/// Number of points from which each line is drawn.
 const POINTS: u32 = 160;
 /// Minimum number of values beyond a percentile for a solid line.
 const BEYOND: f64 = 10.0;

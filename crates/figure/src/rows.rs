@@ -25,7 +25,7 @@ pub(super) fn draw<T>(
     draw_with_keys(chart, x, right, &[], groups, series, row)
 }
 
-/// Draws the same as [`draw`], with a legend above the panel: `keys` explains the marks in the rows.
+/// Draws rows as [`draw`] does, with a legend above the panel in which `keys` explain the marks in the rows.
 pub(super) fn draw_with_keys<T>(
     chart: &Chart<'_>,
     (x, title): (Scale, &str),
@@ -39,13 +39,7 @@ pub(super) fn draw_with_keys<T>(
     let items = groups.iter().flat_map(|group| &group.items);
     let heads = groups.iter().filter(headed).count() as f64;
     let body = (items.clone().count() as f64 * ROW + heads * HEAD + 6.0).max(2.0 * ROW);
-    // Labels get a third of the width at most; longer ones are shortened.
-    let most = chart.width() / 3.0;
-    let left = items
-        .map(|item| text_width(&series(item).label, 12.0))
-        .fold(60.0, f64::max)
-        .min(most)
-        + 36.0;
+    let left = left_of(chart, items.map(&series));
     let width = chart.width() - left - right;
     let top = match legend::strip_height(width, keys) {
         0.0 => TOP,
@@ -88,4 +82,15 @@ pub(super) fn draw_with_keys<T>(
     }
     panel.close(&mut svg);
     svg.finish()
+}
+
+/// Returns the left edge of the panel, px, so that the labels of these series fit.
+fn left_of<'a>(chart: &Chart<'_>, series: impl Iterator<Item = &'a Series>) -> f64 {
+    // Labels get a third of the width at most; longer ones are shortened.
+    let most = chart.width() / 3.0;
+    series
+        .map(|series| text_width(&series.label, 12.0))
+        .fold(60.0, f64::max)
+        .min(most)
+        + 36.0
 }

@@ -37,8 +37,9 @@ pub struct Tick {
 }
 
 const MAX_NINES: f64 = 9.0;
-/// Limit of displayed values; its reciprocal limits the ratios of a logarithmic axis. A value beyond is drawn at the
-/// end of the axis. The limit keeps differences, ratios and steps of displayed values finite.
+/// Largest absolute value that an axis displays; the smallest positive value on a logarithmic axis is its reciprocal. A
+/// value outside of these limits is drawn at the end of the axis. The limit keeps differences, ratios and steps of
+/// displayed values finite.
 const LARGEST: f64 = 1e100;
 
 /// Returns the value clamped to the limits of a linear axis; `None` if it is not a number.
@@ -52,7 +53,7 @@ fn on_log(value: f64) -> Option<f64> {
 }
 
 impl Scale {
-    /// A linear axis from zero to a round number at or above the largest value.
+    /// Returns a linear axis from zero to a round number at or above the largest value.
     pub fn linear_from_zero(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Scale {
         let largest = values.into_iter().filter_map(on_linear).fold(0.0, f64::max);
         let max = if largest > 0.0 {
@@ -69,7 +70,7 @@ impl Scale {
         }
     }
 
-    /// A linear axis over exactly `min..=max`.
+    /// Returns a linear axis over exactly `min..=max`.
     pub fn linear(quantity: Quantity, min: f64, max: f64) -> Scale {
         let [min, max] = [min, max].map(|end| on_linear(end).unwrap_or(0.0));
         Scale {
@@ -80,7 +81,8 @@ impl Scale {
         }
     }
 
-    /// A linear axis of round steps around the values. It includes zero unless all values are far from it.
+    /// Returns a linear axis around the values, in round steps. It includes zero unless the value nearest to zero is at
+    /// least 0.6 times the farthest one.
     pub fn linear_around(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Scale {
         let finite = values.into_iter().filter_map(on_linear);
         let (mut min, mut max) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |ends, value| {
@@ -109,7 +111,7 @@ impl Scale {
         }
     }
 
-    /// A logarithmic axis whose ends are 1, 2 or 5 times a power of ten around the positive values.
+    /// Returns a logarithmic axis around the positive values. Its ends are 1, 2 or 5 times a power of ten.
     pub fn log(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Scale {
         let mut least = f64::INFINITY;
         let mut largest = 0.0_f64;

@@ -16,8 +16,8 @@ pub struct Item<'a> {
     pub points: &'a [(f64, f64)],
 }
 
-/// Edge lengths of the square cells whose points are drawn as one mark, px. The smallest cell that gives few enough
-/// marks is used.
+/// Edge lengths of the square cells whose points are drawn as one mark, px. The smallest cell that leaves at most
+/// `MARKS` marks is used, or else the largest.
 const CELLS: [f64; 3] = [4.0, 7.0, 11.0];
 const MARKS: usize = 1_500;
 
@@ -47,7 +47,7 @@ pub fn chart(chart: &Chart<'_>, x: Axis<'_>, y: Axis<'_>, items: &[Item<'_>]) ->
             if points().next().is_none() {
                 panel.empty(svg, "no data");
             }
-            // Large series are drawn first, as they would cover the small ones.
+            // Large series are drawn first, because they would cover small series that are drawn before them.
             let mut order: Vec<&Item<'_>> = items.iter().collect();
             order.sort_by_key(|item| std::cmp::Reverse(item.points.len()));
             for item in order {
@@ -103,7 +103,8 @@ fn draw_heaps(svg: &mut Svg, panel: &Panel, item: &Item<'_>) {
     }
 }
 
-/// Returns the points merged by the smallest cells that leave few enough marks, and the edge length of the cells, px.
+/// Merges the points by the smallest cells that leave at most `MARKS` marks, or else by the largest cells. Returns the
+/// edge length of these cells, px, and the merged points.
 fn marks(panel: &Panel, points: &[(f64, f64)]) -> (f64, Vec<Heap>) {
     let mut cell = CELLS[0];
     let mut found = heaps(panel, points, cell);

@@ -6,7 +6,7 @@ use super::svg::{Anchor, Svg};
 use super::{Axis, Chart, Column, Series, rows};
 use taut_measure::quantity::Quantity;
 
-/// One row.
+/// One row: an item whose parts add up to a total.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
     /// Label and style of the row.
@@ -36,7 +36,7 @@ pub fn chart(
     )
 }
 
-/// Returns the sum of the known parts.
+/// Returns the sum of the row's known parts; unknown parts count as zero.
 fn whole(item: &Item) -> f64 {
     item.parts.iter().flatten().sum()
 }

@@ -106,7 +106,7 @@ impl Style {
         }
     }
 
-    /// Returns the style of a model of the series at `index`: its colour, dotted.
+    /// Returns the style for a model of the series at `index`: the colour of that series, dotted.
     pub fn model(index: usize) -> Style {
         Style {
             colour: Style::of(index).colour,
@@ -128,7 +128,8 @@ impl Style {
             }
             Marker::Star => (10, 0.75, &[1.5, 0.65]),
         };
-        // An eighth of a turn, which hundredths cannot express, puts a square on its side.
+        // The value 12 stands for an eighth of a turn, which hundredths cannot express and which a square needs to lie
+        // on its side.
         let turn = if turn == 0.12 { 0.125 } else { turn };
         for corner in 0..corners {
             let angle = TAU * (turn + f64::from(corner) / f64::from(corners));

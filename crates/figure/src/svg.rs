@@ -247,7 +247,8 @@ impl Path {
     }
 }
 
-/// Returns a coordinate with at most one decimal, as more is invisible, and `0` for a value that is not finite.
+/// Returns a coordinate as text with at most one decimal, because further decimals are invisible; `0` for a value that
+/// is not finite.
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return "0".to_owned();

@@ -1,5 +1,5 @@
-//! Tables for terminals: at most as wide as the terminal. The least important columns are omitted first, and a line
-//! names them.
+//! Tables for terminals: at most as wide as the terminal. If a table is too wide, its least important columns are
+//! omitted, and a line below it names them.
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 use std::io::IsTerminal;
@@ -86,7 +86,7 @@ mod tests {
             "{narrow}"
         );
         assert!(narrow.ends_with("width: deviation; --json and the report have them)\n"));
-        // Columns that are not in the list are never omitted.
+        // A width of 3 is too small for every column, but the columns that are not in `order` are never omitted.
         let least = text(table, &order, Some(3));
         assert!(least.contains("memif-idle") && least.contains("deviation, average;"));
     }

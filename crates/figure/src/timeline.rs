@@ -19,7 +19,7 @@ pub struct Item<'a> {
     pub background: &'a [(f64, f64)],
     /// The time at which each repetition ends, s.
     pub ends: &'a [f64],
-    /// Name and length (ns) of a timer of the device, drawn as a line.
+    /// Name and length (ns) of a timer of the device, drawn as a line at that latency; `None` without a timer.
     pub timer: Option<(&'a str, f64)>,
 }
 
@@ -100,18 +100,7 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, item: &Item<'_>, last: bool) {
     if item.worst.is_empty() && item.background.is_empty() {
         panel.empty(svg, "no data");
     }
-    for end in item.ends.iter().rev().skip(1) {
-        let x = panel.px(*end);
-        svg.line(
-            (x, panel.top),
-            (x, panel.bottom()),
-            &[
-                ("stroke", "#999"),
-                ("stroke-width", "1"),
-                ("stroke-dasharray", "1 2"),
-            ],
-        );
-    }
+    draw_ends(svg, panel, item.ends);
     dots(
         svg,
         panel,
@@ -137,20 +126,41 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, item: &Item<'_>, last: bool) {
         );
     }
     if let Some((name, ns)) = item.timer {
-        let y = panel.py(ns);
-        svg.line(
-            (panel.left, y),
-            (panel.right(), y),
-            &[
-                ("stroke", "#111"),
-                ("stroke-width", "1"),
-                ("stroke-dasharray", "6 3"),
-            ],
-        );
-        let note = format!("– – {name} {}", quantity::time(ns));
-        svg.text((panel.right(), panel.top - 6.0), Anchor::End, "note", &note);
+        draw_timer(svg, panel, name, ns);
     }
     panel.close(svg);
+}
+
+/// Draws a vertical line where each repetition ends, except the last.
+fn draw_ends(svg: &mut Svg, panel: &Panel, ends: &[f64]) {
+    for end in ends.iter().rev().skip(1) {
+        let x = panel.px(*end);
+        svg.line(
+            (x, panel.top),
+            (x, panel.bottom()),
+            &[
+                ("stroke", "#999"),
+                ("stroke-width", "1"),
+                ("stroke-dasharray", "1 2"),
+            ],
+        );
+    }
+}
+
+/// Draws the length of a timer as a horizontal line with a note.
+fn draw_timer(svg: &mut Svg, panel: &Panel, name: &str, ns: f64) {
+    let y = panel.py(ns);
+    svg.line(
+        (panel.left, y),
+        (panel.right(), y),
+        &[
+            ("stroke", "#111"),
+            ("stroke-width", "1"),
+            ("stroke-dasharray", "6 3"),
+        ],
+    );
+    let note = format!("– – {name} {}", quantity::time(ns));
+    svg.text((panel.right(), panel.top - 6.0), Anchor::End, "note", &note);
 }
 
 fn dots(svg: &mut Svg, panel: &Panel, points: &[(f64, f64)], look: &[(&str, &str)]) {

@@ -15,9 +15,10 @@ const CONFIDENCE: f64 = 0.95;
 const LEAST_BYTES: f64 = 4096.0;
 /// Number of list sizes per doubling of the size.
 const TO_A_DOUBLING: f64 = 2.0;
-/// Maximum size of a list, in multiples of the last-level cache: at this size caches hardly help.
+/// Maximum size of a list, in multiples of the last-level cache. At this size, nearly every access goes to memory.
 const BEYOND_CACHES: f64 = 8.0;
-/// Maximum size of a list, bytes: `walk` links each cache line of the list, which takes about a second at this size.
+/// Maximum size of a list, bytes, unless twice the last-level cache is larger. `walk` links each cache line of the
+/// list, which takes about a second at this size.
 const MOST_BYTES: f64 = 512.0 * 1024.0 * 1024.0;
 
 /// The accesses of this machine, measured and predicted.
@@ -27,7 +28,7 @@ pub struct Accesses {
     pub points: Vec<Access>,
     /// Errors by memory level: `L1`, ..., `memory`.
     pub levels: BTreeMap<String, LevelError>,
-    /// For each model, its largest median error among the levels.
+    /// The largest of the levels' median errors, for each model.
     pub worst: LevelError,
     /// The access at the additional size, if one was requested.
     pub at: Option<Access>,
@@ -56,7 +57,7 @@ pub struct Access {
 /// Errors of both models, as fractions of the measured cycles.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct LevelError {
-    /// Number of list sizes.
+    /// Number of list sizes for which the errors were computed.
     pub count: usize,
     /// Median error of the ideal model.
     pub ideal: f64,
@@ -101,7 +102,8 @@ pub fn accesses(
     held(&known, &measured, at)
 }
 
-/// Returns list sizes from less than the first cache to memory, in equal factors.
+/// Returns list sizes in bytes, ascending by a constant factor from less than the first cache to far more than the
+/// last. The size `at` is added if it is given.
 fn sizes(known: &Hierarchy, at: Option<u64>) -> Vec<u64> {
     let last = known
         .levels()
@@ -151,19 +153,41 @@ fn held(
             fitted: halves[place % 2].cycles(bytes)?,
         });
     }
+    let levels = errors_of_levels(&points);
+    let most = |of: fn(&LevelError) -> f64| levels.values().map(of).fold(0.0, f64::max);
+    let found = fit(known, &whole, CONFIDENCE)?.hierarchy;
+    Ok(Accesses {
+        worst: LevelError {
+            count: points.len(),
+            ideal: most(|it| it.ideal),
+            fitted: most(|it| it.fitted),
+            ideal_most: most(|it| it.ideal_most),
+            fitted_most: most(|it| it.fitted_most),
+        },
+        at: points.iter().find(|point| Some(point.bytes) == at).cloned(),
+        fitted: fitted_levels(&found),
+        points,
+        levels,
+    })
+}
+
+/// Returns the errors of both models in each level of memory.
+fn errors_of_levels(points: &[Access]) -> BTreeMap<String, LevelError> {
     let mut levels = BTreeMap::new();
-    for point in &points {
+    for point in points {
         levels
             .entry(point.level.clone())
             .or_insert_with(Vec::new)
             .push(point);
     }
-    let levels: BTreeMap<String, LevelError> = levels
+    levels
         .into_iter()
         .map(|(level, points)| (level, errors(&points)))
-        .collect();
-    let most = |of: fn(&LevelError) -> f64| levels.values().map(of).fold(0.0, f64::max);
-    let found = fit(known, &whole, CONFIDENCE)?.hierarchy;
+        .collect()
+}
+
+/// Returns the parameters of all levels of memory.
+fn fitted_levels(found: &Hierarchy) -> Vec<Fitted> {
     let caches = found.levels().iter().map(|level| Fitted {
         level: level.name.clone(),
         cycles: level.latency_cycles,
@@ -176,19 +200,7 @@ fn held(
         share: None,
         steepness: None,
     };
-    Ok(Accesses {
-        worst: LevelError {
-            count: points.len(),
-            ideal: most(|it| it.ideal),
-            fitted: most(|it| it.fitted),
-            ideal_most: most(|it| it.ideal_most),
-            fitted_most: most(|it| it.fitted_most),
-        },
-        at: points.iter().find(|point| Some(point.bytes) == at).cloned(),
-        fitted: caches.chain([memory]).collect(),
-        points,
-        levels,
-    })
+    caches.chain([memory]).collect()
 }
 
 /// Returns the name of the cache that holds a list of this size completely, or `memory`.
@@ -217,8 +229,8 @@ fn errors(points: &[&Access]) -> LevelError {
     }
 }
 
-/// Returns the ideal model. The cost of a level is that of the list whose size is in the middle of the level; memory
-/// has the cost of the largest list.
+/// Returns the ideal model. A cache has the measured cost of the list whose size is nearest to the geometric mean of
+/// its own size and that of the smaller cache. Memory has the cost of the largest list.
 fn ideal(known: &Hierarchy, measured: &[AccessCost]) -> Result<Hierarchy, ForecastError> {
     let cost = |bytes: f64| {
         let distance = |cost: &&AccessCost| (cost.bytes as f64 / bytes).ln().abs();

@@ -1,10 +1,10 @@
 //! The cost of packet inspection on this machine, and the rate at which the receive ring begins to fill. The function
-//! gets packets from memory, without any port; the overload model gives the rate. (Gallenmüller 2021, section 5.4.4,
-//! eq. 5.10.)
+//! `ips` processes packets from memory, without any port, and the overload model computes the rate from the cost.
+//! (Gallenmüller 2021, section 5.4.4, eq. 5.10.)
 //!
 //! The paper uses as t_CPU the median latency of lonely packets (packets that arrive alone). Here it is the mean time
-//! of packets in full batches, the time on a busy core. A batch that takes longer in one round than in the others was
-//! interrupted.
+//! of packets in full batches, the time on a busy core. In each round, the function processes all frames of one kind of
+//! traffic once. A batch that takes much longer in one round than in the others was interrupted.
 
 use crate::ForecastError;
 use crate::overload::{Taken, published_errors};
@@ -28,14 +28,15 @@ pub const FRAME_BYTES: [usize; 6] = [64, 128, 256, 512, 1024, 1518];
 const FRAMES: u64 = 256;
 /// Fractions of R_max at which latency is reported.
 pub const LOADS: [f64; 4] = [0.1, 0.5, 0.8, 0.95];
-/// Number of runs, whose means give the interval. Each run loads the rules again and has its own memory; runs of all
-/// kinds of traffic are interleaved.
+/// Number of runs for each kind of traffic; the runs' mean times give the interval. Each run loads the rules again and
+/// has its own memory; runs of all kinds of traffic are interleaved.
 const MEASURED: usize = 6;
 /// Minimum and maximum number of measured rounds in a run, and the number of warm-up rounds before them.
 const LEAST_ROUNDS: usize = 2;
 const MOST_ROUNDS: usize = 4096;
 const WARM_UP: usize = 3;
-/// Minimum length of an interruption, absolute and as a multiple of the packets' usual time.
+/// Limits above which a batch counts as interrupted; it must exceed both. One is the time in addition to its usual
+/// time, ns; the other is the total time as a multiple of its usual time.
 const SHORTEST_INTERRUPTION_NS: f64 = 1000.0;
 const TIMES_USUAL: f64 = 4.0;
 /// Fraction of the core's time that interruptions may take before a note mentions them.
@@ -64,7 +65,7 @@ pub struct Inspection {
 /// The result of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Capacity {
-    /// Number of rules.
+    /// Number of rules that the function `ips` loaded.
     pub rules: usize,
     /// Packets in a full batch.
     pub burst: usize,
@@ -93,11 +94,11 @@ pub struct OfTraffic {
     pub alone: Alone,
     /// Mean time of a packet in full batches, ns.
     pub busy_ns: Estimate,
-    /// Interruptions of the core.
+    /// Interruptions of the core during the measurement of this kind of traffic.
     pub interruptions: Taken,
     /// The highest rate that a core sustains: R_max.
     pub highest: Prediction,
-    /// Time that a packet waits if the ring is full, ns.
+    /// Time that a packet waits if it takes the last free slot of the ring, ns.
     pub ring_ns: f64,
     /// Latency at fractions of R_max.
     pub latency: Vec<AtLoad>,
@@ -121,11 +122,11 @@ pub struct AtLoad {
     pub share: f64,
     /// Offered rate, packets per second.
     pub rate_pps: f64,
-    /// Median, ns.
+    /// Median latency, ns.
     pub p50_ns: f64,
-    /// 99th percentile, ns.
+    /// 99th percentile of the latency, ns.
     pub p99_ns: f64,
-    /// 99.9th percentile, ns.
+    /// 99.9th percentile of the latency, ns.
     pub p99_9_ns: f64,
     /// Fraction of the packets that arrived at a full ring.
     pub loss: f64,
@@ -261,7 +262,7 @@ struct Run {
     busy: Rounds,
 }
 
-/// Clock ticks of each batch of a trace, in each of several rounds.
+/// The clock ticks that each batch took in each measured round.
 #[derive(Debug, Clone, PartialEq)]
 struct Rounds {
     /// Number of packets in each batch.
@@ -280,7 +281,7 @@ impl Rounds {
     ) -> Result<Self, ForecastError> {
         let pool = PoolHandle::new(2 * BATCH_CAPACITY as u32, false)
             .map_err(|e| ForecastError::Wrong(e.to_string()))?;
-        // The time of two clock reads is subtracted.
+        // Measured times include two clock reads, whose time is subtracted.
         let empty = look_ticks();
         let mut batch = Batch::new();
         let mut rounds: Vec<Vec<u64>> = Vec::new();
@@ -344,7 +345,7 @@ impl Found {
     fn of(runs: &[Run], clock: &Clock) -> Result<Self, ForecastError> {
         let ns = 1e9 / clock.hz;
         let (mut interruptions_ns, mut seen_ns, mut packets) = (Vec::new(), 0.0, 0);
-        // The mean of each run, in full batches.
+        // The interval is computed from the mean time per packet of each run, in full batches.
         let mut means = Vec::new();
         for run in runs {
             for rounds in [&run.alone, &run.busy] {
@@ -398,6 +399,21 @@ impl Found {
         })
     }
 
+    /// Returns the quantiles of the times of packets that arrive alone.
+    fn alone(&self) -> Alone {
+        let mut sorted = self.alone_ns.clone();
+        sorted.sort_by(f64::total_cmp);
+        let at = |q: f64| {
+            let rank = nearest_rank(sorted.len() as u64, q);
+            rank.map_or(0.0, |rank| sorted[rank as usize])
+        };
+        Alone {
+            p50_ns: at(0.5),
+            p99_ns: at(0.99),
+            max_ns: at(1.0),
+        }
+    }
+
     fn predict(
         self,
         asked: &Inspection,
@@ -426,40 +442,13 @@ impl Found {
         let mean_ns = self.alone_ns.iter().sum::<f64>() / self.alone_ns.len().max(1) as f64;
         let service = ServiceTime::from_samples(&self.alone_ns)?
             .shifted(self.busy_ns.value + asked.io_ns - mean_ns)?;
-        let mut latency = Vec::new();
-        for share in LOADS {
-            let rate_pps = share * highest_pps;
-            let processor = Processor::new(Arrivals::poisson(rate_pps)?, service.clone())
-                .with_ring(asked.queue)?
-                .with_receive_batch(asked.burst, Release::Batch)?
-                .with_vacations(vacations.clone());
-            let found = replicate(&processor, PACKETS, RUNS, SEED)?;
-            let quantile = |q: f64| found.latency.quantile(q).unwrap_or(0) as f64;
-            latency.push(AtLoad {
-                share,
-                rate_pps,
-                p50_ns: quantile(0.5),
-                p99_ns: quantile(0.99),
-                p99_9_ns: quantile(0.999),
-                loss: found.loss().map_or(0.0, |loss| loss.point),
-            });
-        }
-        let mut sorted = self.alone_ns.clone();
-        sorted.sort_by(f64::total_cmp);
-        let at = |q: f64| {
-            let rank = nearest_rank(sorted.len() as u64, q);
-            rank.map_or(0.0, |rank| sorted[rank as usize])
-        };
+        let latency = at_loads(asked, &service, &vacations, highest_pps)?;
         Ok(OfTraffic {
             name,
             frame_bytes,
             packets: self.packets,
             inspected,
-            alone: Alone {
-                p50_ns: at(0.5),
-                p99_ns: at(0.99),
-                max_ns: at(1.0),
-            },
+            alone: self.alone(),
             busy_ns: self.busy_ns,
             interruptions,
             ring_ns: asked.queue as f64 / highest_pps * 1e9,
@@ -467,6 +456,34 @@ impl Found {
             latency,
         })
     }
+}
+
+/// Simulates the latency at each of the [`LOADS`].
+fn at_loads(
+    asked: &Inspection,
+    service: &ServiceTime,
+    vacations: &Vacations,
+    highest_pps: f64,
+) -> Result<Vec<AtLoad>, ForecastError> {
+    let mut latency = Vec::new();
+    for share in LOADS {
+        let rate_pps = share * highest_pps;
+        let processor = Processor::new(Arrivals::poisson(rate_pps)?, service.clone())
+            .with_ring(asked.queue)?
+            .with_receive_batch(asked.burst, Release::Batch)?
+            .with_vacations(vacations.clone());
+        let found = replicate(&processor, PACKETS, RUNS, SEED)?;
+        let quantile = |q: f64| found.latency.quantile(q).unwrap_or(0) as f64;
+        latency.push(AtLoad {
+            share,
+            rate_pps,
+            p50_ns: quantile(0.5),
+            p99_ns: quantile(0.99),
+            p99_9_ns: quantile(0.999),
+            loss: found.loss().map_or(0.0, |loss| loss.point),
+        });
+    }
+    Ok(latency)
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ pub struct Fitted {
     pub access: Option<AccessFit>,
 }
 
-/// Column names that only models know, not chains, with their units.
+/// Names of columns that are not variables of a chain but that a model may use, with their units.
 const MORE_COLUMNS: [(&str, &str); 2] = [(STRUCTURE, "bytes"), ("bytes", "bytes")];
 
 /// Returns all column names that models know, with their units.
@@ -74,38 +74,7 @@ pub fn fit(table: &Table, what: &What) -> Result<Fitted, ForecastError> {
         access = Some(fitted);
         fitting
     } else {
-        let sets = carried(sets(kind), &runs);
-        let names: BTreeSet<&str> = sets
-            .iter()
-            .flatten()
-            .flat_map(|shape| &shape.factors)
-            .map(Factor::variable)
-            .collect();
-        let variable = |(name, unit): (&str, &str)| Variable {
-            name: name.to_owned(),
-            unit: unit.to_owned(),
-        };
-        let variables = known_columns()
-            .filter(|(name, _)| names.contains(name))
-            .map(variable);
-        let unit = if kind == Kind::Wlan {
-            "us"
-        } else {
-            "cycles/packet"
-        };
-        Fitting {
-            kind,
-            response: variable((response.as_str(), unit)),
-            variables: variables.collect(),
-            sets,
-            method: if what.robust {
-                Method::Robust
-            } else {
-                Method::LeastSquares
-            },
-            spread: Spread::Relative,
-            confidence: what.confidence,
-        }
+        fitting_of_terms(kind, &response, &runs, what)
     };
     let from = Provenance {
         date: what.date.clone(),
@@ -136,6 +105,42 @@ pub fn fit(table: &Table, what: &What) -> Result<Fitted, ForecastError> {
     })
 }
 
+/// Returns the fitting of a model whose terms are chosen from candidate sets.
+fn fitting_of_terms(kind: Kind, response: &str, runs: &[Run], what: &What) -> Fitting {
+    let sets = carried(sets(kind), runs);
+    let names: BTreeSet<&str> = sets
+        .iter()
+        .flatten()
+        .flat_map(|shape| &shape.factors)
+        .map(Factor::variable)
+        .collect();
+    let variable = |(name, unit): (&str, &str)| Variable {
+        name: name.to_owned(),
+        unit: unit.to_owned(),
+    };
+    let variables = known_columns()
+        .filter(|(name, _)| names.contains(name))
+        .map(variable);
+    let unit = if kind == Kind::Wlan {
+        "us"
+    } else {
+        "cycles/packet"
+    };
+    Fitting {
+        kind,
+        response: variable((response, unit)),
+        variables: variables.collect(),
+        sets,
+        method: if what.robust {
+            Method::Robust
+        } else {
+            Method::LeastSquares
+        },
+        spread: Spread::Relative,
+        confidence: what.confidence,
+    }
+}
+
 fn by_columns(there: &BTreeSet<String>) -> Kind {
     let has = |name: &str| there.contains(name);
     if has(STRUCTURE) {
@@ -156,7 +161,7 @@ fn usual_response(kind: Kind) -> &'static str {
     }
 }
 
-/// Returns the sets of terms of a model.
+/// Returns the candidate sets of terms for a model of this kind.
 fn sets(kind: Kind) -> Vec<Vec<Shape>> {
     match kind {
         Kind::Chain => chain::shapes(None),
@@ -191,7 +196,7 @@ fn runs(
         })
     };
     let mut runs: Vec<Run> = table.rows.iter().filter_map(run).collect();
-    // A model needs only the variables that it depends on.
+    // Constant columns are removed: a model cannot depend on them, and its users need not give them.
     let constant = |name: &str| {
         let values: Vec<f64> = runs
             .iter()
@@ -228,7 +233,7 @@ fn fit_access(runs: &[Run], what: &What) -> Result<AccessFit, ForecastError> {
     Ok(access::fit(&nominal, &points, what.confidence)?)
 }
 
-/// Returns a random half of the runs, and the other half.
+/// Splits the runs at random into two halves, and returns both.
 fn halves(runs: &[Run], seed: u64) -> (Vec<Run>, Vec<Run>) {
     let mut order: Vec<usize> = (0..runs.len()).collect();
     fastrand::Rng::with_seed(seed).shuffle(&mut order);

@@ -10,7 +10,7 @@ use taut_model::queueing::{
 
 /// Number of simulation runs: the smallest for which quantiles have an interval of 95 %.
 const RUNS: u64 = 6;
-/// Quantiles that are reported.
+/// Names and fractions of the quantiles that are reported if enough packets are beyond them.
 pub(crate) const QUANTILES: [(&str, f64); 5] = [
     ("p50", 0.5),
     ("p90", 0.9),
@@ -95,7 +95,7 @@ impl Latency {
 }
 
 impl Asked {
-    /// Simulates the core.
+    /// Simulates the core and returns its load, loss and latency.
     ///
     /// # Errors
     /// Costs, rates or the ring are invalid.
@@ -143,7 +143,7 @@ impl Asked {
         let service = ServiceTime::constant(ns(self.packet_cycles))?;
         let processor = Processor::new(self.arrivals, service)
             .with_batch_costs(ns(self.batch_cycles), 0.0)?
-            // Functions process a batch together.
+            // Packets are released by batch, because functions process a batch together.
             .with_receive_batch(self.burst, Release::Batch)?
             .with_flush(flush(self.flush))?
             .with_ring(self.ring)?;
@@ -197,7 +197,8 @@ mod tests {
     fn latency_at_80_percent_load_agrees_with_the_closed_form() {
         let found = asked(8e6).forecast().unwrap();
         assert!((found.load - 0.8).abs() < 1e-9 && found.loss == 0.0);
-        // M/D/1 with 100 ns at 0.8: latency of 300 ns on average, p50 about 240.
+        // For M/D/1 with a service time of 100 ns and a load of 0.8, the mean latency is 300 ns and the median about
+        // 240 ns.
         let p50 = found.quantile("p50").unwrap();
         assert!((200.0..290.0).contains(&p50.ns), "{p50:?}");
         assert!(p50.low_ns <= p50.ns && p50.ns <= p50.high_ns && p50.confidence > 0.95);

@@ -14,8 +14,8 @@ use taut_model::resource::bandwidth::{line_bit_s, memory_bit_s, pcie_bit_s};
 use taut_model::resource::{Costs, Machine};
 use taut_sys::Clock;
 
-/// Assumed cycles of an access to each cache and to memory if they were not measured. The values are those of Table
-/// 4.2, and for memory those of the machines in that table.
+/// Assumed cycles of an access to each cache and to memory if they were not measured. The values for the caches are
+/// from Table 4.2; that for memory was measured on the machines of this table.
 const ASSUMED_LEVEL_CYCLES: [f64; 3] = [4.0, 12.0, 29.0];
 const ASSUMED_MEMORY_CYCLES: f64 = 250.0;
 
@@ -50,7 +50,7 @@ pub struct Described {
     /// Data rate in one direction between CPU sockets, for packets that have to cross it: `77G`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interconnect: Option<String>,
-    /// Cycles that packets cost.
+    /// Cycles that packets cost; `None` if they are unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<CostsFile>,
     /// Costs of the machine's ports, as measured by `taut bench io`.
@@ -110,7 +110,7 @@ impl CostsFile {
 }
 
 impl Described {
-    /// Reads a file.
+    /// Reads a machine file.
     ///
     /// # Errors
     /// The file cannot be read, or has an invalid value.
@@ -312,8 +312,8 @@ fn memory(text: &str) -> Option<f64> {
     memory_bit_s(transfers.parse().ok()?, channels.parse().ok()?).ok()
 }
 
-/// Returns the rate of the fastest link of this machine's NICs, Mbit/s, and the bus of that NIC; `None` for what is
-/// unknown.
+/// Finds the NIC of this machine with the fastest link. Returns the rate of that link, Mbit/s, and the NIC's bus; each
+/// is `None` if it is unknown.
 fn links() -> (Option<f64>, Option<String>) {
     let interfaces = fs::read_dir("/sys/class/net")
         .into_iter()

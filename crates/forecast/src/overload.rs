@@ -1,8 +1,8 @@
-//! Predicts the highest rate of a function before overload, from the results folders of `taut generate --out`. One
-//! folder is of a plain forwarder, and one is of the function between the same ports, at a rate at which packets do not
-//! queue. (Gallenmüller 2021, section 5.4.4, eqs. 5.9 and 5.10.) Another folder of the function, at a higher rate
-//! without overload, gives a second prediction, by the queueing model (`taut_model::queueing::saturation`). A folder of
-//! the function under bursts gives a third prediction, from the worker's own time for the packets.
+//! Predicts the highest rate of a function before overload, from the results folders of `taut generate --out`. The
+//! first folder is from a plain forwarder, the second from the function between the same ports, both at a rate at which
+//! packets do not queue. (Gallenmüller 2021, section 5.4.4, eqs. 5.9 and 5.10.) A third folder, of the function at a
+//! higher rate without overload, gives a second prediction, by the queueing model (`taut_model::queueing::saturation`).
+//! A folder of the function under bursts gives a third prediction, from the worker's own time for the packets.
 
 use crate::ForecastError;
 use serde::{Deserialize, Serialize};
@@ -69,12 +69,12 @@ pub struct Full {
 /// The prediction of the queueing model from latencies on a busy core.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Busy {
-    /// Mean processor time of the function per packet, µs. Its distribution is that of lonely packets (packets that
-    /// arrive alone), shifted so that the model's latency has the measured median.
+    /// Mean processor time of the function per packet, µs. The processor times are distributed like those of lonely
+    /// packets (packets that arrive alone), shifted so that the model predicts the measured median latency.
     pub cpu_us: Estimate,
     /// The highest rate that the core sustains. Its errors are those on the published cases.
     pub highest: Prediction,
-    /// The latencies, at a rate without overload, from which the prediction is derived.
+    /// The latencies from which the prediction is derived, measured at a rate without overload.
     pub measured: Latencies,
 }
 
@@ -100,7 +100,7 @@ pub struct Latencies {
     histogram: LatencyHistogram,
 }
 
-/// Rate of the interruptions of a core, and the fraction of the time that they take.
+/// The interruptions of a core: how many there are per second, and the fraction of the time that they take.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Taken {
     /// Interruptions per second.
@@ -145,7 +145,7 @@ impl Latencies {
     /// Reads the results folders of one stream's measurements, one run per folder.
     ///
     /// # Errors
-    /// There are no folders, one is not such a folder, too few packets came back, or the transports differ.
+    /// There are no folders, a folder has no such results, too few packets came back, or the transports differ.
     pub fn of_runs(folders: &[impl AsRef<Path>]) -> Result<Self, ForecastError> {
         let runs = folders.iter().map(|folder| Self::read(folder.as_ref()));
         Self::together(&runs.collect::<Result<Vec<_>, _>>()?)
@@ -243,12 +243,12 @@ fn middle<T>(of: &[T], told: impl Fn(&T) -> f64) -> f64 {
 
 /// Predicts the highest rate of a function from the latencies of a plain forwarder and of the function. The queueing
 /// model also uses the latencies of the `busy` function at a higher rate without overload. A third prediction uses the
-/// worker's time under `bursts`. The interruptions are the given ones. If none are given, they are those that the
-/// forwarder's core recorded, or else those that the function's core recorded.
+/// worker's time under `bursts`. The core's interruptions are `given`. If `given` is empty, they are those that the
+/// forwarder's core recorded; if it recorded none, those that the function's core recorded.
 ///
 /// # Errors
 /// The function is not slower than the forwarder, or interruptions take the entire core. The `busy` measurement is not
-/// at a higher rate, or its latencies match no queue. The worker under bursts recorded no time.
+/// at a higher rate, or no service time explains its latencies. The worker under bursts recorded no time.
 pub fn tipping_point(
     forwarder: Latencies,
     function: Latencies,
@@ -267,18 +267,7 @@ pub fn tipping_point(
     // A plain forwarder's loop iterations are short, so its core also records interruptions that the function's long
     // iterations hide.
     let noted = forwarder.interruptions.or(function.interruptions);
-    let interruptions = match (given.is_empty(), noted) {
-        (true, Some(taken)) if taken.per_second > 0.0 => vec![Interruption {
-            name: "as noted".to_owned(),
-            rate_hz: taken.per_second,
-            duration_us: taken.share / taken.per_second * 1e6,
-        }],
-        (true, None) => {
-            notes.push("the devices do not note their interruptions: there are taken to be none (--interrupt)".to_owned());
-            Vec::new()
-        }
-        _ => given.to_vec(),
-    };
+    let interruptions = interruptions(given, noted, &mut notes);
     let model = Overload::new(function.median_us, forwarder.median_us, &interruptions)?;
     let highest = model.highest_rate(published_errors());
     if forwarder.transport != function.transport {
@@ -318,6 +307,26 @@ pub fn tipping_point(
     })
 }
 
+/// Returns the interruptions that are given, or else those that a device noted.
+fn interruptions(
+    given: &[Interruption],
+    noted: Option<Taken>,
+    notes: &mut Vec<String>,
+) -> Vec<Interruption> {
+    match (given.is_empty(), noted) {
+        (true, Some(taken)) if taken.per_second > 0.0 => vec![Interruption {
+            name: "as noted".to_owned(),
+            rate_hz: taken.per_second,
+            duration_us: taken.share / taken.per_second * 1e6,
+        }],
+        (true, None) => {
+            notes.push("the devices do not note their interruptions: there are taken to be none (--interrupt)".to_owned());
+            Vec::new()
+        }
+        _ => given.to_vec(),
+    }
+}
+
 /// Returns the rate that a worker sustains if each packet takes as long as under bursts.
 fn by_work(
     bursts: &Latencies,
@@ -344,8 +353,8 @@ fn by_work(
     })
 }
 
-/// Returns the service time with which the queueing model has the measured latency at the measured rate, and the
-/// saturation that follows.
+/// Returns the mean service time at which the queueing model predicts the median latency that was measured in `busy`,
+/// and the saturation of a core with that service time.
 fn by_queue(
     forwarder: &Latencies,
     function: &Latencies,

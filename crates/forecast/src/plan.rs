@@ -8,19 +8,19 @@ use std::time::Duration;
 use taut_engine::Flush;
 use taut_model::estimate::Estimate;
 use taut_model::queueing::{Arrivals, Vacations};
-use taut_model::resource::{Costs, Packets};
+use taut_model::resource::{Costs, Machine, Packets};
 
-/// Batches and flush policies that are tried, as text and for the simulation.
+/// Receive batch sizes that are tried, packets; each is combined with the flush policies that suit it.
 const BURSTS: [usize; 4] = [1, 8, 32, 64];
 /// Maximum number of cores tried.
 const MOST_CORES: u32 = 256;
 /// Largest load of a core that is tried, as a fraction of its saturation. Above it, any interruption builds a queue.
 const MOST_LOAD: f64 = 0.95;
 
-/// A latency bound: `p99.9<50us`.
+/// A latency bound, parsed from a text such as `p99.9<50us`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bound {
-    /// Name of the quantile.
+    /// Name of the quantile, such as `p99.9`.
     pub quantile: String,
     /// Largest latency at the quantile, ns.
     pub ns: f64,
@@ -74,7 +74,7 @@ pub struct Demand {
 /// A choice of cores, batch and flush policy, with its predicted result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Choice {
-    /// Number of cores.
+    /// Number of cores over which the packets are spread.
     pub cores: u32,
     /// Maximum number of packets received at a time.
     pub burst: usize,
@@ -95,10 +95,11 @@ pub struct Plan {
     pub links_pps: Option<f64>,
     /// Number of the machine's cores; `None` if unknown.
     pub cores_there: Option<u32>,
-    /// Choices with the fewest cores that meet the bound; if none meets it, choices with the largest number of cores
-    /// tried.
+    /// All choices with the number of cores at which the search ended, the lowest tail latency first. It is the
+    /// smallest number at which a choice meets the bound, or the largest number tried if none does.
     pub options: Vec<Choice>,
-    /// Index of the best choice: the fewest cores, then the lowest tail latency. `None` if no choice meets the bound.
+    /// Index in `options` of the best choice: among those that meet the bound, the choice with the lowest tail latency.
+    /// `None` if no choice meets the bound.
     pub best: Option<usize>,
 }
 
@@ -109,82 +110,27 @@ pub struct Plan {
 /// The demand or the machine is invalid, or more than 256 cores would be needed.
 pub fn plan(demand: &Demand, described: &Described) -> Result<Plan, ForecastError> {
     let machine = described.machine()?;
-    let packets = Packets::new(demand.frame_bytes, 1.0)?;
-    let carried = machine.carried(&demand.costs, &packets, None)?;
-    let links = carried
-        .limits
-        .iter()
-        .filter(|limit| limit.resource != taut_model::resource::Resource::Processor);
-    let links_pps = links
-        .filter_map(|limit| Some(limit.rate_pps?.value))
-        .reduce(f64::min);
+    let links_pps = links_pps(demand, &machine)?;
     let clock_hz = machine.clock_hz - machine.other_cycles_per_s;
-    let asked = |cores: u32, burst: usize, flush: Flush| -> Result<Asked, ForecastError> {
-        let high = |estimate: Estimate| estimate.high;
-        let byte = demand.costs.byte_cycles.times(demand.frame_bytes);
-        Ok(Asked {
-            packet_cycles: high(demand.costs.io_cycles)
-                + high(demand.costs.task_cycles)
-                + high(byte),
-            batch_cycles: high(demand.costs.batch_cycles),
-            clock_hz,
-            arrivals: Arrivals::poisson(demand.rate_pps / f64::from(cores))?,
-            burst,
-            flush,
-            ring: demand.ring,
-            vacations: demand.vacations.clone(),
-            observer: None,
-            transfer_ns: 0.0,
-            packets: 100_000,
-            seed: demand.seed,
-        })
-    };
-    let full = asked(1, 64, Flush::Idle { n: 32 })?.saturation_pps()?;
+    let full = asked(demand, clock_hz, 1, (64, Flush::Idle { n: 32 }))?.saturation_pps()?;
     let fewest = (demand.rate_pps / (full * MOST_LOAD)).ceil().max(1.0);
     if fewest > f64::from(MOST_CORES) {
         return Err(ForecastError::Wrong(format!(
             "{fewest:.0} cores would be needed, more than {MOST_CORES}: give the rate of one machine, and see taut model plan --machines"
         )));
     }
-    let mut options = Vec::new();
     let mut cores = fewest as u32;
-    loop {
-        options.clear();
-        for burst in BURSTS {
-            for flush in policies(burst) {
-                let asked = asked(cores, burst, flush)?;
-                if asked.saturation_pps()? * MOST_LOAD < demand.rate_pps / f64::from(cores) {
-                    continue;
-                }
-                let latency = asked.forecast()?;
-                let keeps = keeps(&latency, demand.bound.as_ref());
-                options.push(Choice {
-                    cores,
-                    burst,
-                    flush: flush.to_string(),
-                    latency,
-                    keeps,
-                });
-            }
-        }
+    let mut options = loop {
+        let options = choices(demand, clock_hz, cores)?;
         if options.iter().any(|option| option.keeps)
             || cores >= MOST_CORES.min(2 * fewest as u32 + 2)
         {
-            break;
+            break options;
         }
         cores += 1;
-    }
-    let tail = |option: &Choice| {
-        let name = demand
-            .bound
-            .as_ref()
-            .map_or("p99.9", |bound| bound.quantile.as_str());
-        option
-            .latency
-            .quantile(name)
-            .map_or(f64::INFINITY, |quantile| quantile.ns)
     };
-    options.sort_by(|a, b| tail(a).total_cmp(&tail(b)));
+    let tail_ns = |option: &Choice| tail_ns(option, demand.bound.as_ref());
+    options.sort_by(|a, b| tail_ns(a).total_cmp(&tail_ns(b)));
     let best = options.iter().position(|option| option.keeps);
     Ok(Plan {
         rate_pps: demand.rate_pps,
@@ -193,6 +139,76 @@ pub fn plan(demand: &Demand, described: &Described) -> Result<Plan, ForecastErro
         options,
         best,
     })
+}
+
+/// Returns the rate that the links and buses carry, packets per second; `None` if it is unknown.
+fn links_pps(demand: &Demand, machine: &Machine) -> Result<Option<f64>, ForecastError> {
+    let packets = Packets::new(demand.frame_bytes, 1.0)?;
+    let carried = machine.carried(&demand.costs, &packets, None)?;
+    let links = carried
+        .limits
+        .iter()
+        .filter(|limit| limit.resource != taut_model::resource::Resource::Processor);
+    Ok(links
+        .filter_map(|limit| Some(limit.rate_pps?.value))
+        .reduce(f64::min))
+}
+
+/// Returns the question of how a core behaves that gets its share of the rate, with a batch size and a flush policy.
+fn asked(
+    demand: &Demand,
+    clock_hz: f64,
+    cores: u32,
+    (burst, flush): (usize, Flush),
+) -> Result<Asked, ForecastError> {
+    let high = |estimate: Estimate| estimate.high;
+    let byte = demand.costs.byte_cycles.times(demand.frame_bytes);
+    Ok(Asked {
+        packet_cycles: high(demand.costs.io_cycles) + high(demand.costs.task_cycles) + high(byte),
+        batch_cycles: high(demand.costs.batch_cycles),
+        clock_hz,
+        arrivals: Arrivals::poisson(demand.rate_pps / f64::from(cores))?,
+        burst,
+        flush,
+        ring: demand.ring,
+        vacations: demand.vacations.clone(),
+        observer: None,
+        transfer_ns: 0.0,
+        packets: 100_000,
+        seed: demand.seed,
+    })
+}
+
+/// Returns the predicted result of each batch size and flush policy whose cores are not overloaded.
+fn choices(demand: &Demand, clock_hz: f64, cores: u32) -> Result<Vec<Choice>, ForecastError> {
+    let mut options = Vec::new();
+    for burst in BURSTS {
+        for flush in policies(burst) {
+            let asked = asked(demand, clock_hz, cores, (burst, flush))?;
+            if asked.saturation_pps()? * MOST_LOAD < demand.rate_pps / f64::from(cores) {
+                continue;
+            }
+            let latency = asked.forecast()?;
+            let keeps = keeps(&latency, demand.bound.as_ref());
+            options.push(Choice {
+                cores,
+                burst,
+                flush: flush.to_string(),
+                latency,
+                keeps,
+            });
+        }
+    }
+    Ok(options)
+}
+
+/// Returns the latency at the quantile of the bound, or at `p99.9` without a bound, ns.
+fn tail_ns(option: &Choice, bound: Option<&Bound>) -> f64 {
+    let name = bound.map_or("p99.9", |bound| bound.quantile.as_str());
+    option
+        .latency
+        .quantile(name)
+        .map_or(f64::INFINITY, |quantile| quantile.ns)
 }
 
 fn policies(burst: usize) -> Vec<Flush> {
@@ -246,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_plan_uses_as_few_cores_as_the_rate_needs() {
-        // 10 Mpkt/s per core at best.
+        // A core carries 10 Mpkt/s at best.
         let one = plan(&demand(5e6, None), &machine()).unwrap();
         assert_eq!(one.options[one.best.unwrap()].cores, 1);
         let three = plan(&demand(20e6, None), &machine()).unwrap();

@@ -1,5 +1,5 @@
-//! Recorded interruptions: reads `interruptions.json` in a results folder of `taut generate --out`, where both cores
-//! have one clock.
+//! Recorded interruptions: reads `interruptions.json` in a results folder of `taut generate --out`, in which the
+//! interruptions of generator and device have one clock.
 
 use crate::ForecastError;
 use serde::Deserialize;
@@ -38,8 +38,7 @@ impl Recorded {
     /// Reads the results folder of a measurement.
     ///
     /// # Errors
-    /// The folder has no such recording, the device does not record its interruptions, or the recorder was too small
-    /// for all of them.
+    /// The folder has no recorded interruptions, the device records none, or the recorder had no space for all of them.
     pub fn read(folder: &Path) -> Result<Self, ForecastError> {
         let wrong = |what: &str| ForecastError::Wrong(format!("{}: {what}", folder.display()));
         let other = "expected a folder of taut generate --out with a device that notes its interruptions, such as --device memif";
@@ -64,7 +63,7 @@ impl Recorded {
     }
 }
 
-/// Returns the interruptions that overlap the measurement, which lasts `span_ns`.
+/// Returns the interruptions during the measurement, which lasts from 0 to `span_ns`; parts outside of it are removed.
 fn vacations(core: &CoreInterruptions, span_ns: f64) -> Result<Vacations, ForecastError> {
     let within = |&(start, length): &(i64, u64)| {
         let start_ns = (start as f64).max(0.0);

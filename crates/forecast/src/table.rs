@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use taut_model::model_file::Source;
 use taut_results::{has, hex, open};
 
-/// Names of the files that may hold the runs of a results folder; the first that exists is read.
+/// Names of the files that may contain the runs of a results folder; the first that exists is read.
 const OF_A_FOLDER: [&str; 2] = ["runs.csv", "metrics.csv"];
 /// Maximum size of a table, bytes.
 const MOST_BYTES: u64 = 1 << 28;
@@ -87,8 +87,8 @@ impl Table {
         )))
     }
 
-    /// Adds derived columns: the number of hand-overs, which is the number of functions less one, and the time per
-    /// packet, from the rate.
+    /// Adds derived columns: `hand_overs`, the number of functions minus one, and `time_us`, the time per packet, from
+    /// the rate `pps`. A row gets a column only if it has the value from which it is derived.
     pub fn derive(&mut self) {
         for row in &mut self.rows {
             if let Some(functions) = row.numbers.get("functions").copied() {
@@ -112,6 +112,22 @@ impl Table {
 }
 
 fn read_one(path: &Path) -> Result<(Vec<Row>, Source), ForecastError> {
+    let (file, bytes) = read_bytes(path)?;
+    let wrong = |why: String| ForecastError::Wrong(format!("{}: {why}", file.display()));
+    let rows = rows_of(&bytes).map_err(|e| wrong(e.to_string()))?;
+    if rows.is_empty() {
+        return Err(wrong("the table has no runs".to_owned()));
+    }
+    let source = Source {
+        name: file.display().to_string(),
+        sha256: hex(&Sha256::digest(&bytes)),
+        count: rows.len() as u64,
+    };
+    Ok((rows, source))
+}
+
+/// Reads a file, or the file of a folder that contains the runs. Returns its path and its bytes.
+fn read_bytes(path: &Path) -> Result<(PathBuf, Vec<u8>), ForecastError> {
     let (file, opened) = match path.is_dir() {
         false => (path.to_owned(), fs::File::open(path)),
         true => {
@@ -140,17 +156,16 @@ fn read_one(path: &Path) -> Result<(Vec<Row>, Source), ForecastError> {
             file.display()
         )));
     }
-    let wrong = |why: String| ForecastError::Wrong(format!("{}: {why}", file.display()));
-    let mut reader = csv::Reader::from_reader(bytes.as_slice());
-    let head: Vec<String> = reader
-        .headers()
-        .map_err(|e| wrong(e.to_string()))?
-        .iter()
-        .map(str::to_owned)
-        .collect();
+    Ok((file, bytes))
+}
+
+/// Returns the rows of a CSV file, one for each run.
+fn rows_of(bytes: &[u8]) -> Result<Vec<Row>, csv::Error> {
+    let mut reader = csv::Reader::from_reader(bytes);
+    let head: Vec<String> = reader.headers()?.iter().map(str::to_owned).collect();
     let mut rows = Vec::new();
     for record in reader.records() {
-        let record = record.map_err(|e| wrong(e.to_string()))?;
+        let record = record?;
         let mut row = Row::default();
         for (name, field) in head.iter().zip(record.iter()) {
             match field.trim().parse::<f64>() {
@@ -171,15 +186,7 @@ fn read_one(path: &Path) -> Result<(Vec<Row>, Source), ForecastError> {
     if is_long {
         rows = wide(rows);
     }
-    if rows.is_empty() {
-        return Err(wrong("the table has no runs".to_owned()));
-    }
-    let source = Source {
-        name: file.display().to_string(),
-        sha256: hex(&Sha256::digest(&bytes)),
-        count: rows.len() as u64,
-    };
-    Ok((rows, source))
+    Ok(rows)
 }
 
 /// Merges the metrics of each run into one row (wide format).

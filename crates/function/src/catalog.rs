@@ -18,10 +18,10 @@ impl PartialEq for Catalog {
 }
 
 impl Catalog {
-    /// Returns the entry of the function of that name.
+    /// Returns the entry of the function called `name`.
     ///
     /// # Errors
-    /// Fails if there is none of that name; the error lists the known names.
+    /// Fails if no function has that name; the error lists the known names.
     pub fn entry(self, name: &str) -> Result<&'static Entry, SettingsError> {
         let found = self.0.iter().find(|entry| entry.name == name);
         found.ok_or_else(|| {
@@ -34,19 +34,19 @@ impl Catalog {
         })
     }
 
-    /// Returns the function of that name, made from its settings.
+    /// Returns the function called `name`, made from the settings in `table`.
     ///
     /// # Errors
-    /// Fails if there is none of that name, or if the settings are wrong.
+    /// Fails if no function has that name, or if the settings are wrong.
     pub fn build(self, name: &str, table: toml::Table) -> Result<Box<dyn Function>, SettingsError> {
         (self.entry(name)?.build)(table)
     }
 
-    /// Returns the XDP version of the function of that name for frames that leave through port number `port`. A
-    /// function with programs of its own has [`Catalog::upcall`] instead.
+    /// Returns the XDP version of the function called `name` for frames that leave through port number `port`. For a
+    /// function with XDP programs of its own, use [`Catalog::upcall`] instead.
     ///
     /// # Errors
-    /// Fails if there is none of that name, if its settings are wrong, or if it cannot run in the kernel.
+    /// Fails if no function has that name, if its settings are wrong, or if it cannot run in the kernel.
     pub fn in_kernel(
         self,
         name: &str,
@@ -54,7 +54,7 @@ impl Catalog {
         port: usize,
     ) -> Result<KernelFunction, SettingsError> {
         let entry = self.entry(name)?;
-        // The error names wrong settings first.
+        // Wrong settings are reported first, even if the function cannot run in the kernel.
         let check = || (entry.build)(table.clone());
         match entry.in_kernel {
             KernelVersion::No(why) => {
@@ -72,7 +72,7 @@ impl Catalog {
         }
     }
 
-    /// Returns the constructor of the upcall programs of the function of that name, if it has any.
+    /// Returns the constructor of the upcall programs of the function called `name`; None if it has no such programs.
     pub fn upcall(self, name: &str) -> Option<UpcallVersion> {
         match self.entry(name).map(|entry| entry.in_kernel) {
             Ok(KernelVersion::Upcall(upcall)) => Some(upcall),

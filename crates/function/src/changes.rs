@@ -1,5 +1,6 @@
-//! A ring of small changes for a worker. The control plane is the only writer, the worker the only reader; it applies a
-//! few changes between two batches. Neither waits for the other, except to confirm that changes are in force.
+//! A ring of small changes for a worker. The control plane is the only writer. The worker is the only reader, and
+//! applies a few changes between two batches. Neither waits for the other, except that the control plane may wait until
+//! changes are in force.
 
 use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::thread::set_current_timer_slack;
@@ -184,12 +185,12 @@ impl<C> Receiver<C> {
         self.doorbell.arm(alarm) && self.ring.is_empty()
     }
 
-    /// Ends the preparation of [`Self::arm`].
+    /// Ends the preparation for sleep that [`Self::arm`] began.
     pub fn disarm(&self) {
         self.doorbell.disarm();
     }
 
-    /// Passes a few changes to `make`, in order.
+    /// Passes the next changes to `make`, in order, up to the limit per batch.
     #[inline(always)]
     pub fn take(&mut self, make: impl FnMut(C)) {
         if !self.ring.is_empty() {

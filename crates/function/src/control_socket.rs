@@ -102,7 +102,7 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Listens at `path`, if there is one, for requests to the function of that name.
+    /// Listens at `path` for requests to the function of that name. Returns None if there is no path.
     ///
     /// # Errors
     /// Fails as [`ControlSocket::start`] does.
@@ -251,7 +251,7 @@ fn serve(
         // separate confirmation would wait for the worker.
         if !input.buffer().contains(&b'\n') {
             if let Err(stuck) = control.settle() {
-                // The pending replies report success, but their changes are not in force.
+                // The replies in the buffer report success, but their changes are not in force, so they are discarded.
                 let (mut stream, _) = output.into_parts();
                 let text = format!("{stuck}; the change is made once it accepts changes again");
                 return refuse(&mut stream, text);
@@ -261,13 +261,13 @@ fn serve(
     }
 }
 
-/// Writes a reply, or a line of one.
+/// Writes one line of JSON: a reply, or one line of a longer reply.
 pub fn write(output: &mut dyn Write, answer: &impl Serialize) -> std::io::Result<()> {
     serde_json::to_writer(&mut *output, answer)?;
     output.write_all(b"\n")
 }
 
-/// Writes a refusal.
+/// Writes a refusal; `error` is its reason.
 pub fn refuse(output: &mut dyn Write, error: String) -> std::io::Result<()> {
     write(output, &Refusal { ok: false, error })
 }
@@ -288,11 +288,12 @@ pub fn answer<R: DeserializeOwned, A: Serialize>(
     }
 }
 
-/// Reads a file of `bytes` bytes after the request that has announced it; returns the reason for a refusal.
+/// Reads a file of `bytes` bytes, which follow the request that has announced the file. Returns the text of the file,
+/// or the reason for a refusal.
 ///
 /// # Errors
-/// Fails if the client stops sending. Also fails after a refusal for lack of space, because the file's bytes stay
-/// unread.
+/// Fails if the client stops sending. Also fails after a refusal for lack of space: the file's bytes stay unread, so
+/// the connection cannot continue.
 pub fn read_file(
     bytes: u64,
     input: &mut dyn Read,

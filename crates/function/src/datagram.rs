@@ -26,7 +26,7 @@ pub struct Datagram {
     pub is_v4: bool,
     /// The offset of the UDP header.
     pub udp: usize,
-    /// The offset after the last byte of the payload.
+    /// The offset of the first byte after the payload.
     pub end: usize,
 }
 
@@ -73,8 +73,8 @@ impl Datagram {
         self.udp + HEADER_LEN_BYTES..self.end
     }
 
-    /// Inserts `bytes`, of an even number, before the payload. Lengths are updated; checksums are updated rather than
-    /// recomputed, so that a wrong checksum stays wrong. Returns false, without a change, if there is no space.
+    /// Inserts an even number of bytes, `bytes`, before the payload. Lengths are updated; checksums are updated rather
+    /// than recomputed, so that a wrong checksum stays wrong. Returns false, without a change, if there is no space.
     pub fn insert(&self, packet: &mut Packet, bytes: &[u8], pool: &PoolHandle) -> bool {
         let keep = self.udp + HEADER_LEN_BYTES;
         // Padding of a short frame is removed.
@@ -124,8 +124,8 @@ impl Datagram {
         now
     }
 
-    /// Updates lengths and checksums of a datagram that now ends where the frame does. `sum` is the difference that the
-    /// new bytes make to the checksum of the contents.
+    /// Updates lengths and checksums of a datagram that was extended to the end of the frame. `sum` is the change of
+    /// the contents' checksum by the new bytes.
     fn grew_by(self, frame: &mut [u8], sum: u16) {
         let now = self.ends_with(frame);
         let lengths = Sum::ZERO.add_u16(!self.length()).add_u16(now.length());
@@ -268,7 +268,7 @@ mod tests {
             }
             let mut packet = pool.take(length as u16).unwrap();
             if is_tight {
-                // There is no headroom.
+                // The packet's whole headroom is used up.
                 let room = packet.headroom() as u16;
                 assert!(packet.prepend(room));
                 packet.truncate(length as u16);

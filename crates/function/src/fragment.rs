@@ -45,7 +45,8 @@ fn shape(frame: &[u8], mtu: u16) -> Result<(Ipv4<&[u8]>, usize), Uncut> {
     if ip.dont_fragment() || room == 0 {
         return Err(Uncut::Not);
     }
-    // Bytes after the end of the longest datagram have no offset: it would overflow into the flags.
+    // A datagram that ends after the longest packet cannot be fragmented: the offsets of its last fragments would
+    // overflow into the flags.
     let end = header_bytes + ip.fragment_offset_bytes() + ip.payload().len();
     match end {
         ..=LONGEST_PACKET_BYTES => Ok((ip, ip_at)),

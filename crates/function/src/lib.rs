@@ -110,18 +110,18 @@ pub trait Function {
     /// called one after another, before [`Function::prepare`].
     ///
     /// # Errors
-    /// Fails if its settings do not suffice for that many workers.
+    /// Fails if the function's settings do not suffice for that many workers.
     fn join(&mut self, _: Member, _: &Shared) -> Result<(), SettingsError> {
         Ok(())
     }
 
-    /// Writes the number of the owner, a worker, of each packet into the last argument, at the packet's index in the
-    /// batch. Called for functions that are [`Spread::Homes`]. [`ANY`] leaves the packet at the worker that received
-    /// it. The batch contains only frames that have just arrived at a port.
+    /// Writes, for each packet, the number of the worker that owns it into the last argument, at the packet's index in
+    /// the batch. The number [`ANY`] leaves the packet at the worker that received it. Called only for functions that
+    /// are [`Spread::Homes`]. The batch contains only frames that have just arrived at a port.
     fn homes(&self, _: &Batch, _: &Context, _homes: &mut [u8; BATCH_CAPACITY]) {}
 
-    /// Sets which ports of the chain timestamp arriving packets by the time of day ([`Batch::arrivals`]). Called before
-    /// [`Function::prepare`] if at least one port does.
+    /// Receives, for each port of the chain, whether the port timestamps arriving packets by the time of day
+    /// ([`Batch::arrivals`]). Called before [`Function::prepare`], and only if at least one port does.
     fn stamped_ports(&mut self, _: &[bool]) {}
 
     /// Allocates memory and does slow preparations such as calibration. Called once, on the worker's own core, before
@@ -137,7 +137,7 @@ pub trait Function {
     /// watcher requests it.
     ///
     /// # Errors
-    /// Fails as [`Function::prepare`] does, or if it was stopped.
+    /// Fails as [`Function::prepare`] does, or if the watcher stopped the preparation.
     fn prepare_watched(&mut self, _: &Watcher<'_>) -> Result<(), PortError> {
         self.prepare()
     }
@@ -151,8 +151,8 @@ pub trait Function {
         None
     }
 
-    /// Returns the number of packets by outcome, for functions that distinguish outcomes: every processed packet counts
-    /// once.
+    /// Returns the number of packets by outcome; empty if the function does not distinguish outcomes. Every processed
+    /// packet counts once.
     fn outcomes(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
@@ -287,9 +287,11 @@ pub struct Entry {
     pub summary: &'static str,
     /// The class: how much of a packet the function touches.
     pub class: Class,
-    /// The key of its settings that names ports of the chain. Its value is a number from 0 or a list of them; chain
-    /// files may use port names.
+    /// The settings key whose value names ports of the chain: a number from 0, or a list of numbers; chain files may
+    /// use port names. None if no key names ports.
     pub ports: Option<&'static str>,
+    /// The settings. A test compares their keys with those that the constructor accepts.
+    pub settings: &'static [Setting],
     /// Returns the names of the files that a function with these settings reads, apart from those under `load` and keys
     /// that end in `_file`.
     pub files: fn(&toml::Table) -> Vec<&str>,
@@ -304,6 +306,10 @@ impl std::fmt::Debug for Entry {
         f.write_str(self.name)
     }
 }
+
+/// The description of a setting: its key, its default (`required` if there is none) and its meaning. Several keys with one
+/// description are joined by commas. Words to be typed are in backticks.
+pub type Setting = (&'static str, &'static str, &'static str);
 
 /// The reason why a function cannot be made from its settings. The text begins with the wrong key, if the error is in a
 /// key.
@@ -329,7 +335,7 @@ pub fn settings<T: DeserializeOwned>(table: toml::Table) -> Result<T, SettingsEr
         .map_err(|e: toml::de::Error| SettingsError(in_words(&e)))
 }
 
-/// Converts each table of the list under that key; an error names the table.
+/// Converts each table in the list under that settings key with `make`; an error names the table.
 ///
 /// # Errors
 /// Fails if a table is wrong, or as `make` does.

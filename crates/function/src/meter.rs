@@ -86,7 +86,7 @@ impl SharedMeter {
         }
     }
 
-    /// Restarts with another cost.
+    /// Restarts the meter with another cost of a byte.
     pub fn begin(&self, cost: u64) {
         self.cost.store(cost, Ordering::Relaxed);
         self.due.store(0, Ordering::Relaxed);
@@ -167,8 +167,8 @@ mod tests {
         }
     }
 
-    /// Returns the offered bytes and the passed bytes in `seconds` seconds, of packets of mixed sizes that arrive at
-    /// `times` the rate.
+    /// Offers packets of mixed sizes to a meter for `seconds` seconds, at `times` times its rate. Returns the offered
+    /// bytes and the passed bytes.
     fn passed(kbps: u64, times: f64, seconds: f64) -> (u64, u64) {
         let mut meter = meter(kbps);
         let mut random = fastrand::Rng::with_seed(kbps);

@@ -3,13 +3,13 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The state that functions of several workers share, one value of each type. A value is stored by the first prepared
-/// function, or by the code that creates the functions. The state is dropped with the last function.
+/// The state that functions of several workers share, one value of each type. Each value is stored by the first
+/// prepared function, or by the code that creates the functions. The state is dropped with the last function.
 #[derive(Clone, Default)]
 pub struct Shared(Arc<Mutex<Vec<Box<dyn Any + Send>>>>);
 
 impl Shared {
-    /// Calls `use_it` with the stored value of that type, or with none if it is not stored yet.
+    /// Calls `use_it` with the stored value of type `T`, or with none if no such value is stored yet.
     pub fn lock<T: Send + 'static, R>(&self, use_it: impl FnOnce(&mut Option<T>) -> R) -> R {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = all.iter().position(|it| it.is::<T>());
@@ -20,8 +20,8 @@ impl Shared {
         result
     }
 
-    /// Returns the value of that type. The first caller makes the value; other callers wait for that and get the same
-    /// value.
+    /// Returns the value of type `T`. The first caller makes the value with `make`; other callers wait for that and get
+    /// the same value.
     ///
     /// # Errors
     /// Returns the error of `make`; the next caller then tries again.

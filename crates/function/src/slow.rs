@@ -20,8 +20,8 @@ pub struct Punted<'a> {
 /// function has passed. It goes through the functions that follow in its direction, and leaves through a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passage {
-    /// The ingress port of the packet. None for a frame that the function creates: it passes through the chain as if it
-    /// had arrived at the partner of its egress port.
+    /// The ingress port of the packet. None for a frame that the function creates: such a frame passes through the
+    /// chain as if it had arrived at the partner of its egress port.
     pub from_port: Option<usize>,
     /// The egress port of the frame.
     pub to_port: usize,
@@ -34,7 +34,7 @@ pub struct Passage {
 }
 
 impl Passage {
-    /// Returns the path of a frame of the function's own.
+    /// Returns the path of a frame that the function creates, which leaves through `to_port`.
     #[must_use]
     pub fn of_own(to_port: usize) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Passage {
         }
     }
 
-    /// Returns the path of a packet that arrived at a port, and was buffered or changed.
+    /// Returns the path of a packet that arrived at `from_port`, was buffered or changed, and leaves through `to_port`.
     #[must_use]
     pub fn between(from_port: usize, to_port: usize) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl Passage {
     }
 }
 
-/// Sends a frame through the rest of the chain. Returns false if there is no space for it.
+/// The callback that sends a frame through the rest of the chain. It returns false if there is no space for the frame.
 pub type Send<'a> = dyn FnMut(Passage, &[u8]) -> bool + 'a;
 
 /// A handler of packets on the slow path. It belongs to the thread of the slow path: it may allocate and take its time,

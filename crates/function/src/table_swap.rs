@@ -1,6 +1,6 @@
-//! A table that is swapped as a whole: the control plane makes the next one aside, and each worker switches to it
-//! between two batches. A worker reads one counter per batch; it counts no references, never waits and never frees a
-//! table.
+//! A table that is swapped as a whole. The control plane builds the next table while workers use the current one. Each
+//! worker switches to the new table between two batches. A worker reads one counter per batch; it counts no
+//! references, never waits and never frees a table.
 
 use crate::changes::pause;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ pub struct InUse<T> {
 /// uses its old table for one more batch.
 #[derive(Debug)]
 struct Slot<T> {
-    /// The number of tables that were stored in this slot. It changes under the lock.
+    /// The number of tables that were stored in this slot. The number changes only under the lock.
     put: AtomicU64,
     tables: Mutex<Tables<T>>,
 }
@@ -35,8 +35,8 @@ struct Slot<T> {
 #[derive(Debug)]
 struct Tables<T> {
     next: Option<Arc<T>>,
-    /// The worker's earlier table, which the control plane frees. There is at most one, because storing the next table
-    /// removes it.
+    /// The worker's earlier table, which the control plane frees; none if it is freed already. There is at most one,
+    /// because storing the next table removes it.
     old: Option<Arc<T>>,
 }
 
@@ -87,7 +87,7 @@ impl<T> Swapped<T> {
             let put = slot.put.load(Ordering::Relaxed);
             slot.put.store(put + 1, Ordering::Release);
             drop(tables);
-            // Freeing a large table takes time.
+            // Freeing a large table takes time, so the lock is released before.
             drop(left);
         }
         self.present = next;
@@ -98,7 +98,7 @@ impl<T> Swapped<T> {
     pub fn settle(&mut self, patience: Duration) -> bool {
         self.leave_out_the_dead();
         let since = Instant::now();
-        // Each slot is checked, also after one with a timeout.
+        // After a timeout at one slot, the later slots are still checked.
         self.slots.iter().fold(true, |all, slot| {
             loop {
                 let mut tables = slot.lock();

@@ -17,6 +17,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "appends to UDP payloads when packets were received and handed on, ns of CLOCK_MONOTONIC",
     class: Class::Basic,
     ports: None,
+    settings: SETTINGS,
     files: |_| Vec::new(),
     build: |table| {
         let Settings { mtu } = settings(table)?;
@@ -28,6 +29,13 @@ pub(crate) const ENTRY: Entry = Entry {
     },
     in_kernel: KernelVersion::Frames(in_kernel),
 };
+
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[(
+    "mtu",
+    "1500",
+    "longest IP packet that may leave, 576 to 65535 bytes; longer ones are dropped",
+)];
 
 /// The number of buffers for copies of packets without headroom; this many copies may wait to be sent.
 const POOL_SLOTS: u32 = 2048;

@@ -16,12 +16,32 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "spreads flows that leave through `port` over the MAC addresses `hops`, by consistent hashing",
     class: Class::Basic,
     ports: Some("port"),
+    settings: SETTINGS,
     files: |_| Vec::new(),
     build: |table| Ok(Box::new(Balance::new(settings(table)?)?) as Box<dyn Function>),
     in_kernel: KernelVersion::Frames(|table, port| {
         Ok(Balance::new(settings(table)?)?.in_kernel(port))
     }),
 };
+
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[
+    (
+        "port",
+        "required",
+        "port, counted from 0, through which balanced packets leave; others pass unchanged",
+    ),
+    (
+        "hops",
+        "required",
+        "MAC addresses of the next hops, 1 to 1024, in any order",
+    ),
+    (
+        "seed",
+        "0",
+        "of the hash: forwarders with the same seed choose the same hop for a flow",
+    ),
+];
 
 /// The number of buckets. It is large enough for a nearly even distribution: with ten hops, within some percent.
 const BUCKETS: usize = HOP_BUCKETS;
@@ -88,7 +108,7 @@ impl Balance {
     /// Returns the settings of the XDP program for frames that leave through that port.
     fn in_kernel(&self, port: usize) -> KernelFunction {
         if port != self.port {
-            // The number is the index of the outcome.
+            // `outcome` is an index into the list of outcomes.
             return KernelFunction::Passes { outcome: 1 };
         }
         let hop = |bucket: &u16| self.hops[usize::from(*bucket)].0;
@@ -141,7 +161,7 @@ impl Function for Balance {
             let headers = batch.headers(i);
             let frame = batch.packet_mut_but_headers(i).bytes_mut();
             match (Seen::of(&headers, frame), Ethernet::new(frame)) {
-                // Multicast, such as neighbour discovery, is for all.
+                // Multicast packets, such as neighbour discovery, keep their destination: they are for all hosts.
                 (Seen::Tuple(tuple), Ok(mut ethernet))
                     if !ethernet.destination().is_multicast() =>
                 {

@@ -24,6 +24,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "spends `cycles` cycles of the time-stamp counter per packet",
     class: Class::Advanced,
     ports: None,
+    settings: SETTINGS,
     files: |_| Vec::new(),
     build: |table| {
         settings(table).and_then(|settings: Settings| {
@@ -32,6 +33,13 @@ pub(crate) const ENTRY: Entry = Entry {
     },
     in_kernel: KernelVersion::No("what it costs is meant for a core of its own"),
 };
+
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[(
+    "cycles",
+    "required",
+    "cycles of the time-stamp counter per packet, 0 to 1000000",
+)];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -166,7 +174,7 @@ impl Burn {
         self.owed_parts -= parts(if is_believed { took } else { planned });
     }
 
-    /// Runs as many steps as the debt is worth, and subtracts their cost from it.
+    /// Runs as many steps as the debt is worth, and subtracts the cost of these steps from the debt.
     #[inline(never)]
     fn spend(&mut self) {
         let steps = self.steps();
@@ -384,8 +392,8 @@ mod tests {
         burn
     }
 
-    /// Returns the ticks that a batch of `packets` packets costs. Calls take `surprise` ticks longer on this core, and
-    /// its counter stands at `now`.
+    /// Simulates a batch of `packets` packets on a core where calls take `surprise` ticks longer and whose counter is
+    /// at `now`. Returns the ticks that the batch costs.
     fn spent(burn: &mut Burn, packets: usize, surprise: f64, now: &mut f64) -> f64 {
         if !burn.owes_a_call(packets) {
             return COST.skip_ticks;

@@ -16,12 +16,27 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "accepts or drops IP packets by addresses, protocol and ports; the first rule that fits decides",
     class: Class::Basic,
     ports: None,
+    settings: SETTINGS,
     files: |_| Vec::new(),
     build: |table| {
         Filter::new(settings(table)?).map(|filter| Box::new(filter) as Box<dyn Function>)
     },
     in_kernel: KernelVersion::Frames(|table, _| Filter::new(settings(table)?)?.in_kernel()),
 };
+
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[
+    (
+        "default",
+        "required",
+        "`accept` or `drop`: for packets that no rule matches",
+    ),
+    (
+        "rules",
+        "none",
+        "up to 4096, in order: the first match decides",
+    ),
+];
 
 /// The limit on rules; a packet is compared with one rule after the other.
 const MOST_RULES: usize = 4096;
@@ -112,7 +127,8 @@ impl Prefix {
 #[derive(Debug, Clone)]
 struct Rule {
     action: Action,
-    /// The priority of the queue in which accepted packets wait ([`Batch::set_priority`]).
+    /// The priority of the queue in which accepted packets wait ([`Batch::set_priority`]); none leaves the priority to
+    /// the packet's headers.
     priority: Option<u8>,
     protocol: Option<IpProtocol>,
     source: Option<Prefix>,

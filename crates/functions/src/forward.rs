@@ -11,6 +11,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "passes every packet on untouched",
     class: Class::Elementary,
     ports: None,
+    settings: &[],
     files: |_| Vec::new(),
     build: |table| settings(table).map(|Settings {}| Box::new(Forward) as Box<dyn Function>),
     in_kernel: KernelVersion::Frames(|_, _| Ok(KernelFunction::Headers(HeaderChange::NONE))),

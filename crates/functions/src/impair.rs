@@ -22,6 +22,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "loses, doubles, reorders, delays or damages packets on purpose, and notes which",
     class: Class::Advanced,
     ports: None,
+    settings: SETTINGS,
     files: |_| Vec::new(),
     build: |table| {
         let settings: Settings = settings(table)?;
@@ -29,6 +30,37 @@ pub(crate) const ENTRY: Entry = Entry {
     },
     in_kernel: KernelVersion::No("it keeps packets back, which an XDP program cannot"),
 };
+
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[
+    (
+        "loss, duplicate, reorder, delay, corrupt",
+        "0",
+        "fractions of the packets, 0 to 1, with a sum of at most 1",
+    ),
+    (
+        "lose_at, duplicate_at, reorder_at, delay_at, corrupt_at",
+        "`[]`",
+        "numbers of packets, counted from 0 in each direction as they arrive",
+    ),
+    ("distance", "3", "packets that overtake a reordered one"),
+    (
+        "delay_time",
+        "`1ms`",
+        "wait of a delayed packet, up to `1s`; others overtake it",
+    ),
+    (
+        "seed",
+        "1",
+        "of the random choices: the same seed and packets give the same faults",
+    ),
+    (
+        "log",
+        "none",
+        "CSV file, overwritten: `packet` (numbered as above), `to_port`, `flow` and `sequence` (of the \
+         measurement stamp, if any), `action` (`lose`, `duplicate`, `reorder`, `delay`, `corrupt`)",
+    ),
+];
 
 /// The limit on packets that are delayed or duplicated at a time.
 const SLOTS: u32 = 1024;
@@ -118,7 +150,7 @@ struct Identity {
     /// The number of the packet in its direction, from 0.
     number: u64,
     to_port: usize,
-    /// The flow and sequence number in the packet's timestamp record.
+    /// The flow and sequence number in the packet's timestamp record; none for a packet without a record.
     stamp: Option<(u16, u64)>,
 }
 
@@ -130,9 +162,9 @@ struct Held {
     /// The action for which the packet waits. The copy of a duplicated packet waits only if it does not fit into the
     /// batch.
     action: Action,
-    /// The number of unimpaired packets of its flow that still have to pass before it leaves.
+    /// The number of unimpaired packets of the packet's flow that still have to pass before the packet leaves.
     left: u16,
-    /// The number of unimpaired packets of its flow that have passed it.
+    /// The number of unimpaired packets of the packet's flow that have overtaken the packet.
     passed: u16,
     since: Instant,
 }
@@ -154,6 +186,49 @@ struct Impair {
     crowded: u64,
 }
 
+/// Checks that each share is possible, and all of them together.
+fn check_shares(shares: &[(&str, f64, Action)]) -> Result<(), SettingsError> {
+    let mut end = 0.0;
+    for &(key, share, _) in shares {
+        if !(0.0..=1.0).contains(&share) {
+            let text = format!("{key} = {share}: expected a share of the packets, 0 to 1");
+            return Err(SettingsError(text));
+        }
+        end += share;
+    }
+    if end > 1.0 + 1e-9 {
+        return Err(SettingsError(format!(
+            "loss, duplicate, reorder, delay and corrupt add up to {end}: each packet gets at most one of them, \
+            so the maximum is 1"
+        )));
+    }
+    Ok(())
+}
+
+/// Returns the listed packet numbers with their actions, ascending.
+fn listed(settings: &Settings) -> Result<Vec<(u64, Action)>, SettingsError> {
+    let lists = [
+        (&settings.lose_at, Action::Lose),
+        (&settings.duplicate_at, Action::Duplicate),
+        (&settings.reorder_at, Action::Reorder),
+        (&settings.delay_at, Action::Delay),
+        (&settings.corrupt_at, Action::Corrupt),
+    ];
+    let mut listed: Vec<(u64, Action)> = lists
+        .iter()
+        .flat_map(|(numbers, action)| numbers.iter().map(|number| (*number, *action)))
+        .collect();
+    listed.sort_by_key(|(number, _)| *number);
+    if let Some(pair) = listed.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        return Err(SettingsError(format!(
+            "packet {} is listed twice: a packet can be in only one of lose_at, duplicate_at, reorder_at, \
+            delay_at, corrupt_at",
+            pair[0].0
+        )));
+    }
+    Ok(listed)
+}
+
 impl Impair {
     fn new(settings: Settings) -> Result<Self, SettingsError> {
         let shares = [
@@ -163,20 +238,7 @@ impl Impair {
             ("delay", settings.delay, Action::Delay),
             ("corrupt", settings.corrupt, Action::Corrupt),
         ];
-        let mut end = 0.0;
-        for (key, share, _) in shares {
-            if !(0.0..=1.0).contains(&share) {
-                let text = format!("{key} = {share}: expected a share of the packets, 0 to 1");
-                return Err(SettingsError(text));
-            }
-            end += share;
-        }
-        if end > 1.0 + 1e-9 {
-            return Err(SettingsError(format!(
-                "loss, duplicate, reorder, delay and corrupt add up to {end}: each packet gets at most one of them, \
-                so the maximum is 1"
-            )));
-        }
+        check_shares(&shares)?;
         if settings.distance == 0 {
             let text = "distance = 0: expected the number of packets that overtake a reordered packet, 1 or more";
             return Err(SettingsError(text.to_string()));
@@ -188,25 +250,7 @@ impl Impair {
                 "delay_time = \"{text}\": expected a time up to 1s, such as 500us"
             ))
         })?;
-        let lists = [
-            (&settings.lose_at, Action::Lose),
-            (&settings.duplicate_at, Action::Duplicate),
-            (&settings.reorder_at, Action::Reorder),
-            (&settings.delay_at, Action::Delay),
-            (&settings.corrupt_at, Action::Corrupt),
-        ];
-        let mut listed: Vec<(u64, Action)> = lists
-            .iter()
-            .flat_map(|(numbers, action)| numbers.iter().map(|number| (*number, *action)))
-            .collect();
-        listed.sort_by_key(|(number, _)| *number);
-        if let Some(pair) = listed.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            return Err(SettingsError(format!(
-                "packet {} is listed twice: a packet can be in only one of lose_at, duplicate_at, reorder_at, \
-                delay_at, corrupt_at",
-                pair[0].0
-            )));
-        }
+        let listed = listed(&settings)?;
         let mut upper = 0.0;
         Ok(Self {
             rng: Rng::with_seed(settings.seed),
@@ -226,7 +270,7 @@ impl Impair {
         })
     }
 
-    /// Chooses the action on packet `number`.
+    /// Chooses the action on packet `number`; none lets the packet pass unchanged.
     fn choose(&mut self, number: u64) -> Option<Action> {
         let found = self.listed.binary_search_by_key(&number, |(n, _)| *n);
         // The number is drawn in any case, so that lists do not change the seed's effect on other packets.
@@ -343,7 +387,8 @@ impl Impair {
     }
 }
 
-/// Flips one bit of `frame` from byte `from` on. If `from` is 0 or beyond the frame, skips the Ethernet header instead.
+/// Flips one random bit of `frame` at or after byte `from`. If `from` is 0 or beyond the frame, the bit is after the
+/// Ethernet header instead.
 fn damage(rng: &mut Rng, frame: &mut [u8], from: usize) {
     let start = if from > 0 && from < frame.len() {
         from
@@ -377,7 +422,7 @@ impl Function for Impair {
         });
         self.release(context.to_port, limit);
         self.out.take_marked(|packet, marks| {
-            // The batch has space for the copies.
+            // Because of the limit above, the batch has space for these copies.
             batch.push_marked(packet, &marks);
         });
     }

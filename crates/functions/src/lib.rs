@@ -60,7 +60,7 @@ pub static FUNCTIONS: Catalog = Catalog(&[
     xor::ENTRY,
 ]);
 
-/// Returns the function of that name of [`FUNCTIONS`], made from its settings.
+/// Returns the function called `name` in [`FUNCTIONS`], made from the settings in `table`.
 ///
 /// # Errors
 /// Fails as [`Catalog::build`] does.
@@ -72,6 +72,7 @@ pub fn build(name: &str, table: toml::Table) -> Result<Box<dyn Function>, Settin
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::collections::BTreeSet;
     use taut_function::Context;
     use taut_port::Batch;
 
@@ -97,6 +98,24 @@ mod tests {
         assert!(!message(build("zzzz", toml::Table::new())).contains("did you mean"));
         let table = toml::Table::from_iter([("speed".to_string(), toml::Value::Integer(9))]);
         assert!(message(build("forward", table)).contains("speed"));
+    }
+
+    #[test]
+    fn described_settings_are_those_that_functions_accept() {
+        for entry in FUNCTIONS.0.iter().chain([&lose::ENTRY]) {
+            let keys = entry.settings.iter().flat_map(|it| it.0.split(", "));
+            let described: BTreeSet<&str> = keys.collect();
+            let table = toml::Table::from_iter([("no-key".to_string(), true.into())]);
+            let SettingsError(error) = (entry.build)(table).err().unwrap();
+            assert!(error.contains("`no-key`"), "{}: {error}", entry.name);
+            let named = error.split('`').skip(3).step_by(2);
+            let mut accepted: BTreeSet<&str> = named.collect();
+            if entry.name == "medium" {
+                // A file takes the place of the other keys.
+                accepted.insert("file");
+            }
+            assert_eq!(described, accepted, "{}: {error}", entry.name);
+        }
     }
 
     #[test]

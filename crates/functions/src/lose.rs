@@ -10,6 +10,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "drops one packet in `one_in`, evenly",
     class: Class::Elementary,
     ports: None,
+    settings: &[("one_in", "required", "one packet of so many is dropped")],
     files: |_| Vec::new(),
     build: |table| {
         settings(table).map(|settings| Box::new(Lose::new(settings)) as Box<dyn Function>)

@@ -17,6 +17,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "a function of yours in Lua",
     class: Class::Advanced,
     ports: None,
+    settings: SETTINGS,
     files: |settings| taut_function::file_names(settings, "file"),
     build: |table| {
         let settings: Settings = settings(table)?;
@@ -29,6 +30,18 @@ pub(crate) const ENTRY: Entry = Entry {
     },
     in_kernel: KernelVersion::No("scripts run in user space"),
 };
+
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[
+    ("file", "required", "the script"),
+    ("settings", "`{}`", "a table: `taut.settings` of the script"),
+    (
+        "sends",
+        "`false`",
+        "`true`: the script may choose the egress port of a packet (`packet:send_to`). The chain may then have \
+         any number of ports, but no `rlnc`",
+    ),
+];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

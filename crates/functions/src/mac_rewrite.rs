@@ -15,6 +15,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "sets `source` and `destination` MAC address, one for all or one per outgoing port",
     class: Class::Basic,
     ports: None,
+    settings: SETTINGS,
     files: |_| Vec::new(),
     build: |table| {
         MacRewrite::new(settings(table)?).map(|rewrite| Box::new(rewrite) as Box<dyn Function>)
@@ -24,6 +25,14 @@ pub(crate) const ENTRY: Entry = Entry {
         Ok(KernelFunction::Headers(change))
     }),
 };
+
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[(
+    "source, destination",
+    "none",
+    "one or both: an address for all packets, or a list with one for each egress port (packets to further \
+         ports keep theirs)",
+)];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

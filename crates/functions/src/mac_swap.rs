@@ -13,6 +13,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "swaps source and destination MAC address; drops what is too short to have them",
     class: Class::Basic,
     ports: None,
+    settings: &[],
     files: |_| Vec::new(),
     build: |table| settings(table).map(|Settings {}| Box::new(MacSwap) as Box<dyn Function>),
     in_kernel: KernelVersion::Frames(|_, _| Ok(KernelFunction::Headers(HeaderChange::SWAP))),

@@ -21,10 +21,32 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "has both directions share a channel: 802.11, slots of 5G, gates of Ethernet, as a file says",
     class: Class::Advanced,
     ports: None,
+    settings: SETTINGS,
     files: |settings| taut_function::file_names(settings, "file"),
     build: |table| Ok(Box::new(Medium::new(&read(table)?)?) as Box<dyn Function>),
     in_kernel: KernelVersion::No("it keeps packets back, which an XDP program cannot"),
 };
+
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[
+    ("file", "the keys below", "medium file with the keys below"),
+    ("seed", "1", "of random numbers"),
+    (
+        "queue",
+        "64",
+        "packets per direction; further ones are lost",
+    ),
+    (
+        "loss",
+        "no loss",
+        "table: loss ratios of a good and a bad channel, and a trace",
+    ),
+    (
+        "wlan, slots, gates",
+        "one of them required",
+        "table: contention of 802.11, time slots, or gates that open at set times",
+    ),
+];
 
 /// The outcome of packets that the medium loses.
 const LOST: &str = "lost on the medium";
@@ -206,7 +228,7 @@ impl Function for Medium {
         });
         self.release(context.to_port, limit);
         self.out.take_marked(|packet, marks| {
-            // The batch has space for the copies.
+            // Because of the limit above, the batch has space for these copies.
             batch.push_marked(packet, &marks);
         });
     }

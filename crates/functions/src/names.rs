@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// The limit on stored names; all later ones share one.
+/// The limit on stored names; all later names are replaced by one.
 const MOST: usize = 4096;
 const OTHERS: &str = "others: more names than are kept";
 

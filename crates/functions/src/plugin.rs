@@ -17,6 +17,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "a function of yours in a shared library, by an interface of C",
     class: Class::Advanced,
     ports: None,
+    settings: SETTINGS,
     files: |settings| taut_function::file_names(settings, "file"),
     build: |table| {
         let settings: Settings = settings(table)?;
@@ -29,6 +30,22 @@ pub(crate) const ENTRY: Entry = Entry {
     },
     in_kernel: KernelVersion::No("a library is made for user space"),
 };
+
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[
+    (
+        "file",
+        "required",
+        "the library; without a slash, one of the current folder",
+    ),
+    ("settings", "empty", "text that the library gets"),
+    (
+        "sends",
+        "`false`",
+        "`true`: the library may choose the egress port of a packet. The chain may then have any number of ports, \
+         but no `rlnc`",
+    ),
+];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -26,6 +26,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "takes `steps` steps per packet through a list of `bytes`, for a set number of cache misses",
     class: Class::Advanced,
     ports: None,
+    settings: SETTINGS,
     files: |_| Vec::new(),
     build: |table| {
         settings(table).and_then(|settings: Settings| {
@@ -34,6 +35,17 @@ pub(crate) const ENTRY: Entry = Entry {
     },
     in_kernel: KernelVersion::No("what it costs is meant for a core of its own"),
 };
+
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[
+    ("steps", "required", "steps per packet, 0 to 100000"),
+    (
+        "bytes",
+        "required",
+        "size of the list, `4 kB` to `8 GB` (powers of 1024), or a number of bytes",
+    ),
+    ("seed", "1", "of the order of the list"),
+];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -125,8 +137,8 @@ impl Function for Walk {
     }
 }
 
-/// Links all lines into one cycle in random order (Sattolo 1986): every walk visits all of them before it repeats one,
-/// and no prefetcher knows the next. Returns false if it was stopped before that.
+/// Links all lines into one cycle in random order (Sattolo 1986): every walk visits all lines before it repeats one,
+/// and no prefetcher can predict the next line. Returns false if `stop` was set before the end.
 fn make_one_cycle(list: &mut LinkedLines, seed: u64, stop: &AtomicBool) -> bool {
     let mut random = fastrand::Rng::with_seed(seed);
     let is_stopped =

@@ -14,6 +14,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "every byte of UDP payloads exclusive or `key`; drops what is cut short",
     class: Class::Basic,
     ports: None,
+    settings: SETTINGS,
     files: |_| Vec::new(),
     build: |table| {
         Ok(Box::new(Xor {
@@ -25,6 +26,9 @@ pub(crate) const ENTRY: Entry = Entry {
     },
     in_kernel: KernelVersion::Frames(in_kernel),
 };
+
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[("key", "required", "0 to 255")];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

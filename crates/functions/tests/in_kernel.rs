@@ -1,5 +1,6 @@
 //! Tests that functions in the kernel treat and count every frame like functions in user space. Ten thousand valid,
-//! truncated and damaged frames pass through both. They need root and XDP, and print a line if those are missing.
+//! truncated and damaged frames pass through both. The tests need root and XDP; without these, the tests only print a
+//! line.
 #![allow(clippy::unwrap_used)]
 
 mod frames;
@@ -193,7 +194,7 @@ fn timestamps_fit_where_the_driver_leaves_no_tailroom() {
     let Some(both) = Both::new(&[("ats", "mtu = 9000")]) else {
         return;
     };
-    // A page has space for frames of 3520 bytes beside the kernel's reserved parts.
+    // A page has space for frames of 3520 bytes next to the kernel's reserved parts.
     for len in 3480..=3520 {
         let mut frame = UdpFlow::default().frame(len + 4).unwrap();
         fastrand::Rng::with_seed(len as u64).fill(&mut frame[42..]);
@@ -459,7 +460,8 @@ fn cpus_that_create_mappings_concurrently_agree_and_leak_none() {
             });
         }
     });
-    // A single program with the same frames makes the maximum of mappings, all different, each with its reverse.
+    // A single program with the same frames makes the maximum number of mappings; all are different, and each has its
+    // reverse.
     let mut frame = first;
     let mut seen = std::collections::BTreeSet::new();
     while let Some(sent) = both.programs[1].pass(&frame, 1).unwrap().frame {

@@ -1,7 +1,7 @@
 //! The frames that the gateway creates. The slow path sends all of them. It creates the replies itself, and sends a
 //! reply through the ingress port of the packet that caused it. The worker creates end markers and echo requests,
-//! because it knows the path to their receivers. An end marker must follow the last packet of its path, and every frame
-//! that the slow path sends does.
+//! because it knows the path to their receivers. An end marker must follow the last packet of its path; every frame
+//! that the slow path sends follows that packet.
 
 use super::Path;
 use super::parser::{Own, Seen, Tunnelled};
@@ -81,7 +81,7 @@ impl Answering {
                     Layer3::Ipv4 => self.own.v4().map(IpAddr::V4),
                     _ => self.own.v6().map(IpAddr::V6),
                 };
-                // An error must not be sent to every kind of sender (RFC 1812 section 4.3.2.7).
+                // RFC 1812 section 4.3.2.7 forbids errors to some kinds of senders; the result is then none.
                 let length = icmp_error(frame, IcmpError::TooBig(fits), from?, reply);
                 let length = length.filter(|_| self.errors.admits());
                 Some(length.unwrap_or(0))
@@ -126,7 +126,8 @@ impl Handler for Answering {
     }
 }
 
-/// Writes the reply to an echo request (TS 29.281 section 7.2.2).
+/// Writes the reply to an echo request (TS 29.281 section 7.2.2) and returns its frame's length in bytes; none if the
+/// request cannot be parsed.
 fn echo(frame: &[u8], seen: &Tunnelled, reply: &mut [u8; LONGEST_BYTES]) -> Option<usize> {
     let request = Gtpu::new(frame.get(usize::from(seen.gtpu)..)?).ok();
     let sequence = request.and_then(|gtpu| gtpu.sequence()).unwrap_or(0);
@@ -138,7 +139,8 @@ fn echo(frame: &[u8], seen: &Tunnelled, reply: &mut [u8; LONGEST_BYTES]) -> Opti
     back(frame, seen, &message[..length], port_of_peer, reply)
 }
 
-/// Writes the error indication about an unknown tunnel to the peer that used it (section 7.3.1).
+/// Writes the error indication about an unknown tunnel to the peer that used it (section 7.3.1). Returns the frame's
+/// length in bytes; none if the packet cannot be parsed.
 fn unknown_teid(frame: &[u8], seen: &Tunnelled, reply: &mut [u8; LONGEST_BYTES]) -> Option<usize> {
     let (_, destination) = ends(frame, seen)?;
     let indication = ErrorIndication {
@@ -156,8 +158,8 @@ pub(super) struct Way {
     /// The egress port of the message.
     pub port: u8,
     pub path: Path,
-    /// The source and destination addresses. Both are zero if no frame of the receiver has arrived: a function that
-    /// knows the next device has to set them. Without such a function, no host accepts the frame; a broadcast address
+    /// The source and destination addresses. Both are zero if no frame of the receiver has arrived: a later function
+    /// that knows the next hop has to set them. Without such a function, no host accepts the frame; a broadcast address
     /// would be accepted by all.
     pub macs: (Mac, Mac),
 }
@@ -223,7 +225,7 @@ impl Messages {
     }
 }
 
-/// Returns the outer source and destination address of a GTP-U frame.
+/// Returns the outer source and destination address of a GTP-U frame; none if its outer IP header is invalid.
 pub(super) fn ends(frame: &[u8], seen: &Tunnelled) -> Option<(IpAddr, IpAddr)> {
     let packet = frame.get(usize::from(seen.ip)..)?;
     Some(if seen.is_v4 {
@@ -241,7 +243,7 @@ fn swapped(frame: &[u8]) -> Option<(Mac, Mac)> {
     Some((ethernet.destination(), ethernet.source()))
 }
 
-/// Writes a reply to the source of `frame`, at the given UDP port; returns the length of its frame in bytes.
+/// Writes a frame with `message` to the source of `frame`, at UDP port `port`; returns the new frame's length in bytes.
 fn back(
     frame: &[u8],
     seen: &Tunnelled,

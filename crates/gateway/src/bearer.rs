@@ -132,7 +132,7 @@ pub enum Action {
     Encapsulate {
         /// The TEID that the peer assigned to the tunnel.
         teid: u32,
-        /// The QoS flow with which packets are marked, in a PDU session container.
+        /// The QoS flow with which packets are marked, in a PDU session container; none for packets without a mark.
         qfi: Option<u8>,
         /// The addresses of the tunnel.
         path: Path,
@@ -143,8 +143,8 @@ pub enum Action {
     Drop,
     /// Packets are dropped because a gate of the control plane is closed: counted separately.
     Block,
-    /// Packets are dropped although the control plane requested buffering until the user is reached. If the control
-    /// plane supports notifications, it is notified. The packets are counted separately.
+    /// Packets are dropped although the control plane requested buffering until the user is reached. A control plane
+    /// that supports notifications is notified. The packets are counted separately.
     Hold,
     /// Packets are classified by rules, each of which has a bearer of its own.
     Classify {
@@ -353,39 +353,20 @@ impl BearerText {
     pub fn check(&self, own: &[IpAddr]) -> Result<Bearer, String> {
         let matched: Match = self.matched.parse()?;
         let is_user = matches!(matched, Match::User(_));
-        let tunnel = || {
-            let (Some(teid), Some(remote)) = (self.teid.filter(|teid| *teid != 0), self.remote)
-            else {
-                return Err("a tunnel needs teid (not 0) and remote".to_string());
-            };
-            let same = |local: &IpAddr| local.is_ipv4() == remote.is_ipv4();
-            let local = match self.local {
-                Some(local) if same(&local) => local,
-                Some(local) => {
-                    return Err(format!(
-                        "local {local} and remote {remote}: expected addresses of one IP version"
-                    ));
-                }
-                None => *own.iter().find(|local| same(local)).ok_or_else(|| {
-                    format!("remote {remote}: the gateway has no address of that IP version")
-                })?,
-            };
-            Ok((teid, Path { local, remote }))
-        };
         if self.qfi.is_some_and(|qfi| qfi > MOST_QFI) {
             return Err(format!("qfi: expected 0 to {MOST_QFI}"));
         }
         let bare = self.teid.is_none() && self.remote.is_none() && self.local.is_none();
         let action = match (self.action, is_user) {
             (Word::Relay, false) if self.qfi.is_none() => {
-                let (teid, path) = tunnel()?;
+                let (teid, path) = self.tunnel(own)?;
                 Action::Relay { teid, path }
             }
             (Word::Relay, false) => {
                 return Err("qfi: a relayed packet keeps the QoS flow that it has".to_string());
             }
             (Word::Encapsulate, true) => {
-                let (teid, path) = tunnel()?;
+                let (teid, path) = self.tunnel(own)?;
                 let qfi = self.qfi;
                 Action::Encapsulate { teid, qfi, path }
             }
@@ -411,6 +392,26 @@ impl BearerText {
             }
         };
         Ok(Bearer { matched, action })
+    }
+
+    /// Returns the TEID and the path of a bearer that sends through a tunnel.
+    fn tunnel(&self, own: &[IpAddr]) -> Result<(u32, Path), String> {
+        let (Some(teid), Some(remote)) = (self.teid.filter(|teid| *teid != 0), self.remote) else {
+            return Err("a tunnel needs teid (not 0) and remote".to_string());
+        };
+        let same = |local: &IpAddr| local.is_ipv4() == remote.is_ipv4();
+        let local = match self.local {
+            Some(local) if same(&local) => local,
+            Some(local) => {
+                return Err(format!(
+                    "local {local} and remote {remote}: expected addresses of one IP version"
+                ));
+            }
+            None => *own.iter().find(|local| same(local)).ok_or_else(|| {
+                format!("remote {remote}: the gateway has no address of that IP version")
+            })?,
+        };
+        Ok((teid, Path { local, remote }))
     }
 }
 

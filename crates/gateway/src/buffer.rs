@@ -84,7 +84,8 @@ impl HeldInAll {
     }
 }
 
-/// A buffered packet: the frame as it arrived, the key of its rule's bearer, and its egress port.
+/// A buffered packet: the frame as it arrived, the key of its rule's bearer, the buffering state of the rule, and the
+/// egress port.
 #[derive(Debug)]
 struct Entry {
     key: u64,
@@ -161,13 +162,13 @@ impl HeldPackets {
         !self.due.is_empty() && self.due.iter().any(|entry| entry.key == key)
     }
 
-    /// Returns the state of the released packets of that key.
+    /// Returns the state of the released packets of that key; none if no released packet of the key waits.
     pub fn held_of(&self, key: u64) -> Option<Arc<Held>> {
         let entry = self.due.iter().find(|entry| entry.key == key)?;
         Some(Arc::clone(&entry.held))
     }
 
-    /// Releases the packets of that key in order: they leave with later batches.
+    /// Releases the packets of that key in order: the packets leave with later batches.
     pub fn release(&mut self, key: u64) {
         for _ in 0..self.waiting.len() {
             let Some(entry) = self.waiting.pop_front() else {

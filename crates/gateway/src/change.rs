@@ -1,5 +1,5 @@
-//! The changes of the bearer table and of its paths. A ring carries them to each worker's copy of the table; they are
-//! also applied to the copy of the kernel programs.
+//! The changes of the bearer table and of its paths. A ring carries them to each worker's copy of the table; the
+//! changes are also applied to the copy of the kernel programs.
 
 use super::Path;
 use super::classifier::Classifier;
@@ -136,7 +136,7 @@ impl Senders {
         self.others.push(sender.ring);
     }
 
-    /// Disables waiting for workers that apply no changes, for a caller that makes the worker apply changes itself.
+    /// Disables waiting for workers that apply no changes, for a caller that itself makes the worker apply changes.
     pub fn never_wait(&mut self) {
         self.first.patience = std::time::Duration::ZERO;
     }

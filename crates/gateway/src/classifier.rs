@@ -51,8 +51,8 @@ impl Choice {
 }
 
 impl Classifier {
-    /// Returns the index of the rule that matches a packet. `look` parses the packet if a filter needs that; it returns
-    /// none for packets to which filters do not apply. `flow` is the QoS flow of the packet's mark.
+    /// Returns the index of the rule that matches a packet. If a filter needs the parsed packet, `look` is called; it
+    /// returns none for packets to which filters do not apply. `flow` is the QoS flow of the packet's mark.
     #[inline]
     pub(super) fn choose<'a>(
         &self,

@@ -42,7 +42,7 @@ pub struct Control {
 pub enum Wish {
     /// Adds a bearer whose match must not exist yet.
     Add(Bearer),
-    /// Adds a bearer, or replaces the one with the same match, whose rate limits stay.
+    /// Adds a bearer, or replaces the bearer with the same match; the rate limits of that bearer stay.
     Put(Bearer),
     /// Removes a bearer, which must exist.
     Remove(Match),
@@ -131,7 +131,7 @@ impl Control {
         (self.table.len(), self.table.room())
     }
 
-    /// Returns the bearer of a match.
+    /// Returns the bearer of a match; none if there is no such bearer.
     pub fn get(&self, matched: Match) -> Option<Bearer> {
         let slot = self.table.get(matched.key())?;
         Some(Bearer::of_slot(slot, self.paths.get(slot.path)))
@@ -187,7 +187,7 @@ impl Control {
         self.classifiers.all().map(|(number, _)| number).collect()
     }
 
-    /// Returns the classifier of that number.
+    /// Returns the classifier of that number; none if the number is not in use.
     pub(super) fn classifier(&self, number: u32) -> Option<&Arc<Classifier>> {
         self.classifiers.get(number)
     }
@@ -227,8 +227,8 @@ impl Control {
             let changes = plan.changes.clone();
             self.undo(plan);
             let refused = Refused::Kernel(e.to_string());
-            // A step that undoes a change may concern a change that the kernel never applied. The entries of such a
-            // step are set to the state of this table.
+            // The kernel may have applied only some of the set's changes. The kernel's entries for all of them are
+            // therefore set to the state of this table.
             self.owed = self.still_refused(changes);
             return Err((0, refused));
         }
@@ -262,8 +262,8 @@ impl Control {
         Err(Refused::Kernel(text.to_string()))
     }
 
-    /// Sets the kernel's entries for `changes` to the state of the authoritative table; returns the changes that it
-    /// refuses.
+    /// Sets the kernel's entries for `changes` to the state of the authoritative table; returns the changes that the
+    /// kernel refuses.
     fn still_refused(&self, mut changes: Vec<Change>) -> Vec<Change> {
         changes.retain(|change| {
             let now = match *change {
@@ -434,7 +434,8 @@ struct Classifiers {
     all: Vec<Option<Arc<Classifier>>>,
     /// The number that was tried last: the search for an unused number starts after it.
     next: usize,
-    /// The replaced classifiers that workers may still use. They are freed here, so that a worker never frees memory.
+    /// The replaced classifiers that workers may still use. The control plane frees them, so that a worker never frees
+    /// memory.
     retired: Vec<Arc<Classifier>>,
 }
 
@@ -463,8 +464,9 @@ impl Classifiers {
         (1..=self.most).contains(&(number as usize))
     }
 
-    /// Returns an unused number. Numbers are tried round robin, so the returned number has been unused for long. There
-    /// are as many numbers as bearers, and each classifier has one number, so the search is short.
+    /// Returns an unused number that is not in `taken`; none if all are in use. Numbers are tried round robin, so the
+    /// returned number has been unused for long. There are as many numbers as bearers, and each classifier has one
+    /// number, so the search is short.
     fn number(&mut self, taken: &[u32]) -> Option<u32> {
         for _ in 0..self.most {
             self.next = self.next % self.most + 1;
@@ -476,7 +478,8 @@ impl Classifiers {
         None
     }
 
-    /// Assigns a classifier to a valid number; returns the earlier one.
+    /// Assigns a classifier to a valid number, or removes the number's classifier. Returns the earlier classifier, if
+    /// there was one.
     fn set(&mut self, number: u32, classifier: Option<Arc<Classifier>>) -> Option<Arc<Classifier>> {
         let place = (number as usize).wrapping_sub(1);
         if place >= self.all.len() {
@@ -498,7 +501,8 @@ impl Classifiers {
 #[derive(Debug, Default)]
 struct Paths {
     numbers: HashMap<Path, u16>,
-    /// The path of each number minus 1, and the number of entries that use it.
+    /// For each path number, at index number minus 1: the path, None if the number is free, and the number of entries
+    /// that use the path.
     users: Vec<(Option<Path>, u32)>,
     free: Vec<u16>,
 }
@@ -800,8 +804,8 @@ mod tests {
             let set = at(|c| matches!(c, Change::Set(s) if s.key == 1 && s.is_metered()));
             assert!(police < set);
             assert_eq!(control.limits(two), [limit(1, 1000), limit(2, 500)]);
-            // Another path with the same rates keeps the meters. Another rate restarts one meter, which both bearers
-            // share.
+            // A bearer whose path changes keeps its meters if the rates are the same. Another rate restarts one meter,
+            // which both bearers share.
             control.grant(&[Wish::Put(relay(2, 8))]).unwrap();
             let changes = sent(&mut receiver);
             assert_eq!(begun(), 0, "{changes:?}");

@@ -19,9 +19,9 @@ pub struct FlowFilter {
     user: End,
     /// The type of service or traffic class, and the mask of its compared bits.
     pub(super) traffic_class: Option<(u8, u8)>,
-    /// The security parameter index of IPsec.
+    /// The security parameter index of IPsec; none matches all packets.
     pub(super) security_parameters: Option<u32>,
-    /// The flow label of IPv6.
+    /// The flow label of IPv6; none matches all packets.
     pub(super) flow_label: Option<u32>,
 }
 
@@ -144,7 +144,7 @@ fn want<'a>(wanted: &str, words: &mut impl Iterator<Item = &'a str>) -> Result<(
     }
 }
 
-/// Returns the mask bits that mark an IPv4 address mapped into IPv6.
+/// Returns the mask of the bits before an IPv4 address that is mapped into IPv6; 0 for an IPv6 address.
 fn least_mask(is_v4: bool) -> u128 {
     match is_v4 {
         true => u128::MAX << 32,
@@ -193,7 +193,8 @@ fn prefix(text: &str) -> Option<(bool, u128, u128)> {
     Some((address.is_ipv4(), mapped(address) & mask, mask))
 }
 
-/// Parses ports and ranges of them: `80,443,5000-5010`.
+/// Parses ports and ranges of them: `80,443,5000-5010`. Returns none if the text is invalid or has more than
+/// [`MOST_PORTS`] ranges.
 fn read_ports(text: &str) -> Option<Vec<(u16, u16)>> {
     let ranges = text.split(',').map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -238,7 +239,8 @@ impl<'a> Looked<'a> {
         }
     }
 
-    /// Returns the security parameter index (SPI) of an IPsec packet: the first word of ESP, the second one of AH.
+    /// Returns the security parameter index (SPI) of an IPsec packet: the first word of ESP, the second one of AH; none
+    /// for other packets.
     fn security_parameters(&self) -> Option<u32> {
         let at = match self.tuple.protocol {
             IpProtocol(50) => 0,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use taut_function::{SettingsError, UpcallVersion, settings};
 use taut_xdp::gateway::{GatewaySettings, KernelBearer, KernelGateway, MOST_OWN};
 
-/// The programs, with the maps in which the gateway in the process stores its bearers as well.
+/// The XDP programs of the gateway. The gateway in the process stores its bearers in their maps as well.
 pub(super) const UPCALL: UpcallVersion = UpcallVersion {
     check: |table| gateway_settings(table).map(drop),
     make: |table, ports, shared| {

@@ -15,7 +15,7 @@ const NOWHERE: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ends {
     V4(Ipv4Addr, Ipv4Addr),
-    /// The addresses are IPv6, at the same index in the list `v6`.
+    /// The addresses are IPv6; they are stored at the same index in the list `v6`.
     V6,
     None,
 }
@@ -94,7 +94,7 @@ impl KnownPaths {
         self.numbers.insert(path, number);
     }
 
-    /// Returns the path of that number, and records `to_port` as its egress port.
+    /// Returns the path of that number, and records `to_port` as its egress port; none if the number has no path.
     #[inline(always)]
     pub fn take(&mut self, number: u16, to_port: usize) -> Option<Path> {
         let place = usize::from(number).wrapping_sub(1);
@@ -106,13 +106,13 @@ impl KnownPaths {
         self.path(place)
     }
 
-    /// Returns the path of that number.
+    /// Returns the path of that number; none if the number has no path.
     #[inline]
     pub fn get(&self, number: u16) -> Option<Path> {
         self.path(usize::from(number).wrapping_sub(1))
     }
 
-    /// Returns the number of the path with these outer addresses.
+    /// Returns the number of the path with these outer addresses; none if there is no such path.
     pub fn number(&self, path: &Path) -> Option<u16> {
         self.numbers.get(path).copied()
     }

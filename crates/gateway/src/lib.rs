@@ -101,6 +101,7 @@ pub const ENTRY: Entry = Entry {
     summary: "a mobile gateway: relays between GTP-U tunnels and is the end of them",
     class: Class::Basic,
     ports: Some("tunnels"),
+    settings: SETTINGS,
     files: |_| Vec::new(),
     build: |table| {
         let settings: Settings = settings(table)?;
@@ -109,6 +110,57 @@ pub const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Upcall(in_kernel::UPCALL),
 };
 
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[
+    (
+        "address",
+        "required",
+        "the gateway's address, or a list: where tunnels end",
+    ),
+    (
+        "bearers",
+        "100000",
+        "maximum number of bearers, 1 to 4000000. Each takes, from the start, 32 bytes in the data plane (with \
+         `pfcp` 104) and 32 in the control plane",
+    ),
+    (
+        "matching",
+        "`hash`",
+        "others are for study, with the same verdicts: `linear` searches the table by TEID or user address; \
+         `rules` compares with one bearer after another, each field under a mask, and needs 304 bytes per bearer \
+         instead of 32",
+    ),
+    (
+        "mtu",
+        "1500",
+        "longest outer IP packet in bytes, 1280 to 65535",
+    ),
+    (
+        "mac",
+        "none: no replies",
+        "MAC address, or a list with one per port, for replies to ARP and neighbour discovery for the gateway's \
+         addresses",
+    ),
+    (
+        "others",
+        "`drop`",
+        "`forward`: pass frames that are not the gateway's unchanged",
+    ),
+    (
+        "tunnels",
+        "all ports",
+        "numbers of the ports that accept tunnels, such as `[0]`. GTP-U to the gateway through others, also an \
+         echo request, is dropped without a reply",
+    ),
+    ("load", "none", "a CSV file read at the start"),
+    ("control", "none", "path of the control socket"),
+    (
+        "pfcp",
+        "none",
+        "PFCP, such as `{ address = \"192.0.2.1\", peers = [\"192.0.2.100\"] }`",
+    ),
+];
+
 /// The gateway function, complete after `prepare`.
 struct Gateway {
     checked: Checked,
@@ -116,7 +168,7 @@ struct Gateway {
     plane: Option<Plane>,
     /// The state that the functions of all workers share, which includes [`Deciding`].
     shared: Shared,
-    /// The replies of the slow path that were lost because its ring was full.
+    /// The number of replies of the slow path that were lost because its ring was full.
     lost_answers: Arc<AtomicU64>,
 }
 
@@ -161,7 +213,7 @@ impl Gateway {
             };
             let text = std::fs::read_to_string(file).map_err(|e| wrong(None, e.to_string()))?;
             let bearers = read_csv(&text, own).map_err(|(line, e)| wrong(Some(line), e))?;
-            // The worker does not run yet, so the changes for it are applied here.
+            // The worker does not run yet, so this thread applies the worker's changes.
             plane
                 .load(&mut control, &bearers)
                 .map_err(|(line, e)| wrong(Some(line), e))?;

@@ -35,7 +35,8 @@ pub type Limits = [Option<Limit>; METERS_PER_BEARER];
 pub(super) struct Limited {
     most: usize,
     numbers: HashMap<MeterName, u32>,
-    /// The limit of each meter, by number minus 1, and the number of bearers that use it.
+    /// For each meter number, at index number minus 1: the limit, and the number of bearers that use the meter. None if
+    /// the number is free.
     users: Vec<Option<(Limit, u32)>>,
     free: Vec<u32>,
     bearers: HashMap<u64, Meters>,
@@ -78,8 +79,8 @@ impl Limited {
         before.unwrap_or(UNMETERED)
     }
 
-    /// Counts one more bearer that uses a meter. The meter restarts if its rate has changed. Otherwise the time that
-    /// packets have used up at the old rate would still count.
+    /// Counts one more bearer that uses a meter. The meter restarts if its rate has changed. Without the restart, the
+    /// time that packets have used up at the old rate would still count.
     pub fn take(&mut self, limit: Limit, changes: &mut Vec<Change>) -> Result<Taken, Refused> {
         let mut begin = |number| {
             let cost = cost(limit.kbps);

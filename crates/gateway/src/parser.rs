@@ -76,7 +76,7 @@ pub(super) struct Tunnelled {
     pub gtpu: u16,
     /// The offset of the user packet.
     pub payload: u16,
-    /// The offset after the GTP-U packet.
+    /// The offset of the first byte after the GTP-U packet.
     pub end: u16,
     pub is_v4: bool,
     /// True if the packet has an unknown extension header that the tunnel endpoint, or every node on the path, has to
@@ -230,7 +230,7 @@ impl Seen {
         })
     }
 
-    /// Returns the key for the lookup in the table; 0 for none.
+    /// Returns the key for the lookup in the table; 0 if there is nothing to look up.
     #[inline(always)]
     pub fn key(&self) -> u64 {
         match self {

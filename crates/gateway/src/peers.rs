@@ -25,9 +25,9 @@ const IS_SECOND_KNOWN: u64 = 1 << 62;
 pub(super) struct Heard {
     /// The ingress port of the peer's last frame.
     pub port: usize,
-    /// The source MAC address of that frame.
+    /// The source MAC address of the peer's last frame.
     pub mac: Mac,
-    /// The destination MAC address of frames that arrive at that port.
+    /// The destination MAC address of frames that arrive at `port`.
     pub own: Mac,
 }
 
@@ -78,7 +78,8 @@ impl Peers {
         write(own, number(to));
     }
 
-    /// Returns the port and MAC addresses that the last frame of the path's peer has shown, if there was such a frame.
+    /// Returns the port and MAC addresses learned from the last frame of the path's peer; none if there was no such
+    /// frame.
     pub fn heard(&self, path: u16) -> Option<Heard> {
         let word = self.0.paths[usize::from(path)]
             .heard

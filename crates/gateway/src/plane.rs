@@ -34,7 +34,7 @@ pub(super) struct Plane {
     pub(super) own: Own,
     /// The addresses to which no user packet is forwarded.
     closed: Own,
-    /// The ports for tunnel packets; all ports if none.
+    /// The ports for tunnel packets; None if all ports are.
     tunnels: Option<Vec<usize>>,
     /// The MAC address of each port, for replies to ARP requests for the port's own addresses.
     macs: Macs,
@@ -53,8 +53,8 @@ pub(super) struct Plane {
     is_draining: bool,
     /// Packets that are temporarily taken out of their batch.
     aside: Batch,
-    /// The number of batches so far. It selects one packet of each batch, from which the port and MAC addresses of the
-    /// packet's peer are learned.
+    /// The number of batches so far. The number selects one packet of each batch, from which the port and MAC addresses
+    /// of the packet's peer are learned.
     batches: usize,
 }
 
@@ -100,7 +100,7 @@ impl Plane {
         control: &mut Control,
         bearers: &[(usize, Bearer)],
     ) -> Result<(), (usize, String)> {
-        /// This many changes fit into the ring, even if each bearer needs a new path.
+        /// The number of bearers in one set: its changes fit into the ring, even if each bearer needs a new path.
         const AT_A_TIME: usize = 1024;
         for part in bearers.chunks(AT_A_TIME) {
             let wishes: Vec<_> = part.iter().map(|(_, bearer)| Wish::Add(*bearer)).collect();

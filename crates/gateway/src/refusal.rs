@@ -20,11 +20,11 @@ pub enum Refused {
     #[error("too many different peers: the maximum is {MOST_PATHS}")]
     TooManyPaths,
     /// The classifier does not exist, or there is no free number for another one.
-    #[error("no free number for another set of packet filters")]
+    #[error("all numbers for sets of packet filters are in use")]
     TooManyClassifiers,
     /// There are too many rate limits.
     #[error(
-        "too many rates: the maximum is {0}, {METERS_PER_BEARER} for each bearer of the table (setting `bearers`)"
+        "too many rate limits: the maximum is {0}, {METERS_PER_BEARER} for each bearer that the table can hold (setting `bearers`)"
     )]
     TooManyMeters(usize),
     /// The worker applies no changes.

@@ -255,7 +255,7 @@ pub(super) fn decapsulate(
     Ok(())
 }
 
-/// Returns the length and traffic class of the IP packet at the start of `bytes`.
+/// Returns the length and traffic class of the IP packet at the start of `bytes`; none if its header is invalid.
 #[inline]
 fn user_packet(bytes: &[u8]) -> Option<(usize, u8)> {
     match bytes.first()? >> 4 {
@@ -272,7 +272,7 @@ fn user_packet(bytes: &[u8]) -> Option<(usize, u8)> {
     }
 }
 
-/// Returns the destination of the IP packet at the start of `bytes`.
+/// Returns the destination of the IP packet at the start of `bytes`; none if its header is invalid.
 #[inline]
 fn destination(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.first()? >> 4 {

@@ -45,10 +45,10 @@ pub enum Request {
 pub struct Answer {
     /// True if the request was granted.
     pub ok: bool,
-    /// The reason for a refusal.
+    /// The reason for a refusal; none if the request was granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The line of the file with the error.
+    /// The number of the line with the error, from 1, in a loaded file; none for other errors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
     /// The number of bearers added, changed, removed or listed.

@@ -30,8 +30,8 @@ pub enum Matching {
 /// The number of slots in a cache line.
 const LINE_SLOTS: usize = 4;
 
-/// A cache line of a hash table. The search for a key begins with the first slot of the key's home line and ends at an
-/// empty slot, perhaps in a later line.
+/// A cache line of a hash table. The hash of a key selects its home line. The search for the key begins with the first
+/// slot of that line and ends at an empty slot, perhaps in a later line.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct Line([Slot; LINE_SLOTS]);
@@ -120,8 +120,8 @@ impl Table {
             .filter(|slot| slot.key != 0)
     }
 
-    /// Returns the line where the search for `key` begins (multiplicative hashing; the high bits of the product are the
-    /// mixed ones, and scale to any number of lines).
+    /// Returns the line where the search for `key` begins. The line is chosen by multiplicative hashing: the high bits
+    /// of the product are the mixed ones, and they scale to any number of lines.
     #[inline(always)]
     fn home(&self, key: u64) -> usize {
         let hash = (key ^ self.secret).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -157,7 +157,7 @@ impl Table {
         }
     }
 
-    /// Returns the entry of `key`, which is not 0.
+    /// Returns the entry of `key`, which is not 0; none if the table has no such entry.
     pub fn get(&self, key: u64) -> Option<Slot> {
         match self.matching {
             Matching::Hash if self.lines.is_empty() => None,
@@ -251,7 +251,7 @@ impl Table {
         true
     }
 
-    /// Removes the entry of `key`.
+    /// Removes and returns the entry of `key`; none if the table has no such entry.
     pub fn remove(&mut self, key: u64) -> Option<Slot> {
         if self.matching != Matching::Hash {
             let place = self.list.iter().position(|slot| slot.key == key)?;

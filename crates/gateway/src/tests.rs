@@ -392,7 +392,7 @@ fn decapsulation_restores_the_packet_that_was_encapsulated() {
         assert_eq!(opened.qfi, qfi.parse().ok());
         let l2 = if qfi == "9" { 18 } else { 14 };
         assert_eq!(opened.payload, frame[l2..]);
-        // This gateway is the peer of the first one.
+        // The second gateway is the peer of the first one: it removes the tunnel again.
         let mut up = Bench::new("");
         up.plane.own = Own::new(&[address(remote)]);
         up.add("0x20,decapsulate");
@@ -776,7 +776,7 @@ fn user_packets_above_the_rate_are_dropped_and_counted_separately() {
         assert_eq!(gateway.count(outcome) - left, 16, "{outcome:?}");
         assert_eq!(gateway.count(Outcome::OverRate) - over, 24, "{outcome:?}");
     }
-    // Others are not limited, and an end marker passes.
+    // Other bearers are not limited, and an end marker passes.
     assert_eq!(gateway.pass(&vec![in_tunnel(0x13); 64], 0).len(), 64);
     let mut marker = in_tunnel(0x10);
     marker[43] = MessageType::END_MARKER.0;
@@ -801,7 +801,8 @@ fn bearers_that_share_a_meter_together_obey_its_rate() {
     let ticks_per_ms = taut_sys::Clock::calibrate(std::time::Duration::from_millis(20)).hz / 1e3;
     let begun = gateway.now_ticks as f64;
     let mut passed = 0;
-    // 8000 kbit/s are 1000 bytes a millisecond: 3 arrive in two tunnels, and as much in the one without a meter.
+    // 8000 kbit/s are 1000 bytes a millisecond. In each millisecond, 3000 bytes arrive in the two tunnels that share
+    // the meter, and 1400 in the tunnel without a meter.
     for ms in 0..2000 {
         gateway.now_ticks = (begun + f64::from(ms) * ticks_per_ms) as u64;
         let mut frames = vec![frame(0x10, 500), frame(0x11, 1400), frame(0x10, 1100)];
@@ -1252,7 +1253,7 @@ fn concurrently_loaded_files_share_one_memory_limit() {
         error.starts_with("other clients are loading 1073741824 bytes"),
         "{error}"
     );
-    // Its share of the memory for files is free again when it disconnects.
+    // The memory reserved for the client's file is free again when the client disconnects.
     drop(endless);
     while ask()["ok"] != true {}
 }

@@ -8,8 +8,8 @@ use taut_wire::pfcp::{
 };
 
 const ESTABLISHMENTS: u32 = 400_000;
-/// The number of session establishments after which all limits are reached: the 16 MiB for responses hold some 60,000
-/// of them.
+/// The number of session establishments after which all limits are reached: the 16 MiB for responses have space for
+/// some 60,000 responses.
 const REACH_LIMITS: u32 = 150_000;
 /// The limit on sessions.
 const SESSIONS: u64 = 10_000;
@@ -132,8 +132,8 @@ fn forged_establishments_need_no_memory_beyond_their_limits() {
         mib(at_end),
         (at_limits - at_first).saturating_sub(16 << 20) as f64 / SESSIONS as f64,
     );
-    // The tolerance is for the allocator. If each of the other requests left the smallest allocation, the growth would
-    // be nearly twice as much.
+    // The tolerance is for the allocator. If every request beyond the limits left even the smallest allocation, the
+    // growth would be nearly twice the tolerance.
     assert!(at_end < at_limits + (4 << 20), "{at_limits}, then {at_end}");
     let forgotten = counted.iter().find(|c| c.0 == "responses forgotten early");
     assert!(forgotten.is_some_and(|c| c.1 > 0), "{counted:?}");

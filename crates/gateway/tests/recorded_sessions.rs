@@ -2,7 +2,8 @@
 //! recorded response, except for requests that were wrongly refused.
 //!
 //! `free5gc-session.pcap` is the SMF of free5GC with UERANSIM: a session, a second QoS flow, a user that is idle and
-//! paged. The other two are pfcpsim, unchanged and without the zeros that it writes for no tunnel.
+//! paged. The other two files are from pfcpsim: one is unchanged, the other lacks the zeros that pfcpsim writes for a
+//! missing tunnel.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;
@@ -99,7 +100,8 @@ fn replayed(name: &str) -> (Detached, Vec<(u32, u8, u8)>) {
     (gateway, causes)
 }
 
-/// Returns the sequence numbers and causes of requests with a different response.
+/// Returns the requests with another cause than in the recording: sequence number, recorded cause and new cause of
+/// each.
 fn otherwise(causes: &[(u32, u8, u8)]) -> Vec<(u32, u8, u8)> {
     let differs = |it: &&(u32, u8, u8)| it.1 != it.2;
     causes.iter().filter(differs).copied().collect()
@@ -124,8 +126,8 @@ fn pfcpsim_sessions_with_zero_tunnels_are_accepted() {
     let (_, causes) = replayed("pfcpsim-zero-tunnel.pcap");
     assert_eq!(otherwise(&causes), [(2, failed, accepted)], "{causes:?}");
     let (_, causes) = replayed("pfcpsim-sessions.pcap");
-    // The first one buffers. A filter for `udp` stays refused, because flow descriptions have protocol numbers (TS
-    // 29.212 section 5.4.2).
+    // Request 6 has a rule that buffers, and is accepted here. Request 9 has a filter for `udp` and stays refused,
+    // because flow descriptions have protocol numbers (TS 29.212 section 5.4.2).
     assert_eq!(otherwise(&causes), [(6, failed, accepted)], "{causes:?}");
     assert!(causes.contains(&(9, failed, failed)), "{causes:?}");
 }

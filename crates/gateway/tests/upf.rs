@@ -625,7 +625,7 @@ fn an_open5gs_session_buffers_notifies_forwards_counts_and_reports() {
     let report = usage(told[0].get(E::USAGE_REPORT_IN_REQUEST));
     let volumes = (12 * USER_BYTES, USER_BYTES, 11 * USER_BYTES);
     assert_eq!(report, (1, 0, 2, volumes));
-    // The session ends with a report of the usage since then.
+    // The session ends with a report of the usage since the last report.
     assert_eq!(upf.up(from_user(teid, 53, Some(1))), 1);
     let ended = upf.delete(seid).accepted();
     let report = usage(ended.get(E::USAGE_REPORT_IN_DELETION));
@@ -758,7 +758,7 @@ fn a_free5gc_session_reports_usage_and_stops_at_its_quota() {
     assert!(inside(report, E::TIME_OF_FIRST_PACKET).is_none());
     let time = inside(report, E::DURATION_MEASUREMENT).unwrap();
     assert_eq!(time, 10_u32.to_be_bytes());
-    // Reports are requested by number and for all rules, and sent as a rule is removed.
+    // Reports are sent on request, for one rule or for all rules, and when a rule is removed.
     let asked = upf.modify(seid, &[group(E::QUERY_URR, &[number(E::URR_ID, 2)])]);
     let asked = asked.accepted();
     let report = usage(asked.get(E::USAGE_REPORT_IN_MODIFICATION));
@@ -773,7 +773,7 @@ fn a_free5gc_session_reports_usage_and_stops_at_its_quota() {
     assert_eq!((report.0, report.2), (2, 1 << 11));
     let again = upf.modify(seid, &[gone]).cause(Cause::RULE_FAILURE);
     assert_eq!(again.get(E::FAILED_RULE_ID), [3, 0, 0, 0, 2]);
-    // Without its quota everything passes.
+    // Without the quota, all packets pass.
     for mark in 0..4 {
         assert_eq!(upf.down(to_user(80, mark)).len(), 1);
     }
@@ -836,7 +836,7 @@ fn a_flow_has_its_own_tunnel_gate_and_qfi() {
     assert_eq!(upf.up(from_user(teid, 7, None)), 0);
     assert_eq!(upf.count("gate closed"), 1);
     assert_eq!(upf.up(from_user(teid, 8, None)), 1);
-    // A rule after the one for all packets is never evaluated.
+    // A rule after the rule for all packets is never evaluated.
     upf.modify(seid, &[dns(300, E::UPDATE_PDR)]).accepted();
     assert_eq!(way(&mut upf, 53), (0x20, 9));
     // A session without a default rule: unmatched packets are dropped and counted.
@@ -920,7 +920,7 @@ fn buffering_obeys_the_limit_and_notification_delay_of_the_smf() {
     assert_eq!((upf.gateway.kept(), upf.count("held in vain")), (0, 2));
     assert_eq!(upf.down(to_user(80, 0)), []);
     assert!(upf.told().is_empty());
-    // The SMF may also request it in its response to the report.
+    // The SMF may also request the drop in its response to the report.
     let told = upf.told_after(Duration::from_millis(100), 0);
     assert_eq!(told[0].get(E::REPORT_TYPE), [1]);
     // The SMF suggests more packets than the limit on all buffered packets, so that limit applies.
@@ -1016,7 +1016,7 @@ fn a_lost_base_station_is_reported_and_handled_as_configured() {
         );
         // Nothing has passed yet.
         upf.establish(&free5gc()).accepted();
-        // Usage is reported at the same time.
+        // Usage reports are sent at the same time, so only node reports are selected.
         let nodes = |upf: &mut Upf, seconds| {
             let mut told = upf.told_after(Duration::from_secs(seconds), 0);
             told.retain(|it| it.kind == M::NODE_REPORT_REQUEST.0);
@@ -1106,7 +1106,8 @@ fn unsolicited_echo_responses_suppress_no_usage_report() {
     let seid = upf.establish(&open5gs(1)).accepted().seid();
     upf.modify(seid, &[update_far(1, FORWARD, Some(0x20))])
         .accepted();
-    // The responses exceed the ring to the PFCP thread: from untrusted sources, and from the base station.
+    // The number of echo responses, from the base station and from untrusted sources, which exceeds the ring to the
+    // PFCP thread.
     const MANY: u16 = 5000;
     for sequence in 0..MANY {
         let from = match sequence % 2 {
@@ -1252,7 +1253,7 @@ fn rules_for_all_tunnels_are_counted_before_they_are_created() {
         })
         .collect();
     upf.modify(seid, &of_all[..600]).cause(Cause::NO_RESOURCES);
-    // 600,000 of them would take some hundred MB; other tests run at the same time.
+    // 600,000 bearers, one for each rule and tunnel, would take some hundred MB; other tests run at the same time.
     assert!(peak_bytes() < before + (100 << 20));
     upf.modify(seid, &of_all[..2]).accepted();
 }
@@ -1559,7 +1560,7 @@ fn flow_rules(kind: E, rules: &[Ruled]) -> Vec<Element> {
 }
 
 /// Returns the tunnel through which a packet from a port leaves: that of the matching rule with the lowest precedence
-/// value, and among equal values the lowest number.
+/// value, and among equal values the lowest number. Returns none if no rule matches.
 fn wanted(rules: &[Ruled], port: u16) -> Option<u32> {
     let numbered = (1_u32..).zip(rules);
     let fitting = numbered.filter(|(_, ((first, last), _))| (*first..=*last).contains(&port));

@@ -33,7 +33,7 @@ pub enum AffinityError {
     NotRealtime(#[from] CommandError),
 }
 
-/// Pins the calling thread to `cpu`. Threads and processes that the thread starts afterwards inherit the pin.
+/// Pins the calling thread to `cpu`. Threads and processes that the thread starts afterwards run on `cpu` too.
 ///
 /// # Errors
 /// [`AffinityError::NotPinned`] if the CPU is absent, offline or not allowed.

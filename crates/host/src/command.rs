@@ -19,7 +19,7 @@ pub enum CommandError {
         /// The Debian package that contains the program.
         package: &'static str,
     },
-    /// The kernel refused because of a missing privilege.
+    /// The kernel refused an operation of the command because of a missing privilege.
     #[error("no permission for `{command}`: {stderr}; run as root, or with {}", rights_for(.command))]
     NotPermitted {
         /// The command line.
@@ -76,7 +76,7 @@ pub(crate) fn run_lines(namespace: Option<&str>, lines: &[String]) -> Result<Str
         let (line, said) = line_that_failed(&stderr);
         let line = line.unwrap_or_else(|| command_line(program, arguments));
         let called = line.split(' ').next().unwrap_or_default();
-        // This is the exit status of a shell if a program is absent.
+        // A shell returns the exit status 127 if a program is absent.
         if status.code() == Some(127) && !is_installed(called) {
             return not_installed(called);
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 /// Returns the CPUs of a list such as `0-3,8`; `None` if the text is not a list. An empty list is an empty set.
 pub(crate) fn parse_cpu_list(text: &str) -> Option<BTreeSet<usize>> {
-    // This is far above any kernel's limit, and keeps an invalid range from filling the memory.
+    // The limit is far above that of any kernel. It keeps an invalid range from filling the memory.
     const HIGHEST_CPU: usize = 65_535;
     let mut cpus = BTreeSet::new();
     for part in text

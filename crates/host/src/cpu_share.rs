@@ -140,7 +140,7 @@ fn lines(text: &str) -> Vec<(Option<usize>, [u64; 10])> {
             "" => None,
             number => Some(number.parse().ok()?),
         };
-        // Two spaces follow the name of the sum. Old kernels have fewer numbers.
+        // In the line with the sum of all CPUs, two spaces follow the name. Old kernels print fewer numbers.
         let mut ticks = words.filter(|word| !word.is_empty());
         let ticks =
             std::array::from_fn(|_| ticks.next().and_then(|word| word.parse().ok()).unwrap_or(0));
@@ -178,7 +178,7 @@ mod tests {
         );
         let shares = after.since(&before);
         let all = shares.all;
-        // These are 200 ticks: 50 of user and nice, of which 30 belong to guests.
+        // The counters rose by 200 ticks: 50 of user and nice, of which 30 belong to guests.
         assert_eq!((all.user, all.guest), (0.1, 0.15));
         assert_eq!((all.system, all.irq, all.softirq), (0.1, 0.05, 0.1));
         assert_eq!((all.steal, all.idle), (0.1, 0.4));

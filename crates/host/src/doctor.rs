@@ -55,7 +55,8 @@ const BY_VALUE: &[&str] = &[
     "swappiness",
 ];
 
-/// Settings that have a separate check in this module, and settings that cannot be changed on the machine itself.
+/// Settings that the check of settings omits: they have a separate check in this module, or cannot be changed on the
+/// machine itself.
 const NOT_AMONG_SETTINGS: &[&str] = &[
     "huge-pages",
     "clock-source",
@@ -132,7 +133,7 @@ impl Check {
 /// [`TuneError::NoCpus`].
 pub fn examine(program: &Path, stop: &AtomicBool) -> Result<Vec<Check>, TuneError> {
     let machine = Machine::read();
-    // This is the CPU that a device under test would get.
+    // The checks apply to the CPU that a device under test would get.
     let cpu = choose_cores().device;
     let root = Root::machine();
     let audit = tune::audit(&root, &BTreeSet::from([cpu]), Profile::Latency)?;
@@ -221,7 +222,7 @@ fn rights_of(
             names(",", "CAP_")
         )
     } else {
-        // All rights are set, because setting replaces those that the file had before.
+        // The command sets all rights, because it replaces the rights that the file had before.
         let all = RIGHTS.iter().map(|right| right.name().to_lowercase());
         let all = all.collect::<Vec<_>>().join(",");
         format!("sudo setcap {all}+ep {program}")
@@ -241,7 +242,8 @@ fn cores(allowed: &BTreeSet<usize>, online: &BTreeSet<usize>) -> Check {
         online.len()
     );
     let mend = if online.len() > 1 {
-        // The command changes the shell and its children. If a cpuset forbids the change, `taskset` reports that.
+        // The command changes the affinity of the user's shell, which later commands inherit. If a cpuset forbids the
+        // change, `taskset` reports an error.
         format!("taskset -pc {} $$", format_cpu_list(online))
     } else {
         "give this machine a second core".to_owned()
@@ -307,7 +309,7 @@ fn clock(machine: &Machine, clock: &Clock) -> Check {
     )
 }
 
-/// Returns advice about a setting below the operating system.
+/// Returns how to change a setting in the BIOS or on the host; empty if there is no way.
 fn below(setting: &str) -> String {
     let found = tune::settings().find(|it| it.name == setting);
     found.map_or("", |setting| setting.below).to_owned()
@@ -369,7 +371,7 @@ fn settings(audit: &Audit, is_every_cpu: bool) -> Vec<Check> {
         .iter()
         .filter(|it| it.state == State::Bad && !NOT_AMONG_SETTINGS.contains(&it.name.as_str()))
         .collect();
-    // The sort is stable, so equal settings keep their order.
+    // The sort is stable, so settings that are not in the list keep their order.
     bad.sort_by_key(|it| {
         let place = BY_VALUE.iter().position(|name| *name == it.name);
         place.unwrap_or(BY_VALUE.len())
@@ -384,7 +386,8 @@ fn settings(audit: &Audit, is_every_cpu: bool) -> Vec<Check> {
         .collect()
 }
 
-/// Returns how to change a bad setting. `taut tune apply` refuses if the CPU is the machine's only one.
+/// Returns how to change a bad setting. The advice is not `taut tune apply` if `is_every_cpu` is true, because that
+/// command needs another CPU for the system.
 fn mend(finding: &Finding, cpus: &str, is_every_cpu: bool) -> String {
     match (finding.can_be_applied, finding.change_now.as_slice()) {
         (true, [_, _, ..]) if !is_every_cpu => as_root(&format!("taut tune apply --cpus {cpus}")),

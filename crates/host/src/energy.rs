@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 const POWERCAP: &str = "sys/class/powercap";
 /// Timeout of a meter's command.
 const METER_PATIENCE: Duration = Duration::from_secs(5);
-/// The maximum power of a processor package, W. A counter that could wrap twice at this rate is not usable.
+/// The maximum power of a processor package, W. A counter is not usable if it could wrap more than once between two
+/// readings at this power.
 const MOST_WATTS: f64 = 500.0;
 
 /// A meter's command cannot be used; the text is the reason.
@@ -204,7 +205,7 @@ fn ask(line: &str) -> Result<f64, MeterError> {
         }
     };
     let Some(status) = status else {
-        // The process may have ended just now; the kill then fails, which does no harm.
+        // The process may have ended after the last check; the kill then fails, which does no harm.
         let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
         let _ = child.wait();
         return Err(error(format!("no reply within {METER_PATIENCE:?}")));
@@ -320,7 +321,7 @@ pub(crate) fn run_time_s(process: &Path) -> Option<f64> {
     (sum_ns > 0).then_some(sum_ns as f64 / 1e9)
 }
 
-/// Returns the idle time of a CPU, s.
+/// Returns the idle time of a CPU since the boot, including waiting for disks, s.
 fn idle_s(root: &Path, cpu: usize) -> Option<f64> {
     let text = fs::read_to_string(root.join("proc/stat")).ok()?;
     let name = format!("cpu{cpu} ");
@@ -350,17 +351,19 @@ pub struct EnergyUse {
     pub joules: Option<f64>,
     /// The source of the joules, or the reason why there are none.
     pub source: String,
-    /// The processor time of the device's processes; `None` if this command does not start the device.
+    /// The processor time of the device's processes; `None` if this process did not start the device.
     pub device_cpu: Option<CpuTime>,
-    /// `device_cpu.cpu_s` per second of the measurement: 1 is one core during the whole time.
+    /// `device_cpu.cpu_s` per second of the measurement: 1 is one core during the whole time; `None` without
+    /// `device_cpu`.
     pub device_cpu_share: Option<f64>,
-    /// The fraction of the time in which the device's core was not idle, including the work of other programs.
+    /// The fraction of the time in which the device's core was not idle, including the work of other programs; `None`
+    /// if the core is unknown.
     pub device_core_busy_share: Option<f64>,
 }
 
 impl Reading {
-    /// Reads `meter`, the processor time of the processes that this process has started, and the idle time of
-    /// `device_cpu`.
+    /// Reads `meter`, the processor time of the processes that this process has started, and the idle time of the core
+    /// `device_cpu`, if one is given.
     #[must_use]
     pub fn take(meter: &Meter, device_cpu: Option<usize>) -> Self {
         Self::take_under(Path::new("/"), meter, device_cpu)

@@ -6,7 +6,8 @@
 //!
 //! - [`Testbed`]: two network namespaces and the veth pairs between them, the generator in one, the device in the
 //!   other. It is removed when dropped.
-//! - [`DeviceProcess`]: a device under test as a child process on a CPU of its own, which is always stopped.
+//! - [`DeviceProcess`]: a device under test as a child process on a CPU of its own. Dropping the value stops the
+//!   device.
 //! - [`Baseline`]: a forwarder of another project, as data: its connection, its requirements, and the commands that
 //!   start it.
 //!

@@ -115,13 +115,13 @@ pub struct Machine {
     pub hypervisor: Option<Fact<String>>,
     /// The clock source in use.
     pub clock_source: Option<Fact<String>>,
-    /// CPU flags that determine whether the time-stamp counter is reliable.
+    /// The flags of the CPU that make the time-stamp counter reliable as a clock.
     pub tsc_flags: Option<Fact<Vec<String>>>,
     /// Huge pages by size, smallest first.
     pub huge_pages: Vec<HugePages>,
     /// The CPUs that the scheduler does not use for other tasks (`isolcpus`).
     pub isolated_cpus: Option<Fact<BTreeSet<usize>>>,
-    /// The CPUs without timer interrupts while one task runs (`nohz_full`).
+    /// The CPUs that have no periodic timer interrupt while they run a single task (`nohz_full`).
     pub nohz_full_cpus: Option<Fact<BTreeSet<usize>>>,
     /// Simultaneous multithreading: `on`, `off`, `forceoff`, `notsupported`, `notimplemented`.
     pub smt: Option<Fact<String>>,
@@ -131,11 +131,11 @@ pub struct Machine {
     pub turbo: Option<Fact<bool>>,
     /// The idle states of the first online CPU, lightest first.
     pub idle_states: Vec<IdleState>,
-    /// The state of each CPU vulnerability.
+    /// The kernel's report on each CPU vulnerability, by the vulnerability's name.
     pub mitigations: BTreeMap<String, String>,
     /// RLIMIT_MEMLOCK, soft; `u64::MAX` when unlimited.
     pub memory_lock_limit_bytes: Option<Fact<u64>>,
-    /// The effective capabilities for packet processing.
+    /// The effective capabilities of this process, limited to those that packet processing needs.
     pub capabilities: Option<Fact<Vec<Capability>>>,
 }
 

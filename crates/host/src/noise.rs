@@ -43,7 +43,7 @@ struct CpuTimes {
     softirq_ms: u64,
 }
 
-/// The number of occurrences of an event.
+/// The name of an event, and how often it occurred.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// The kernel's name for the event, with the driver's name if there is one: `LOC Local timer interrupts`.
@@ -84,7 +84,8 @@ pub struct SystemActivity {
     pub context_switches: u64,
     /// The involuntary context switches of this process's threads; only threads that exist at both snapshots count.
     pub involuntary_switches: u64,
-    /// The runnable tasks averaged over the minute before the first snapshot.
+    /// The mean number of runnable tasks in the minute before the first snapshot; `None` if the kernel does not report
+    /// it.
     pub load_average_before: Option<f64>,
 }
 
@@ -195,8 +196,8 @@ fn join_counts(mut some: Vec<Count>, others: Vec<Count>) -> Vec<Count> {
     some
 }
 
-/// Returns every source of noise for work pinned to `cpus` that is known from the machine's facts, and from the
-/// activity during a run if it is given.
+/// Returns every known source of noise for work that is pinned to `cpus`. Sources are derived from the machine's facts,
+/// and from the activity during a run if it is given.
 #[must_use]
 pub fn noise_sources(
     machine: &Machine,
@@ -422,7 +423,7 @@ fn cpu_times(stat: &str, ticks_per_second: u64) -> BTreeMap<usize, CpuTimes> {
 }
 
 /// Parses the table of `/proc/interrupts` or `/proc/softirqs`: a header of CPUs, then a name, one count per CPU and a
-/// description. Lines with fewer counts than CPUs (`ERR`, `MIS`) belong to no CPU.
+/// description. Lines with fewer counts than CPUs (`ERR`, `MIS`) belong to no CPU and are skipped.
 fn counters(table: &str) -> Counters {
     let mut lines = table.lines();
     let cpus: Vec<usize> = lines
@@ -466,7 +467,7 @@ fn increments(before: &Counters, after: &Counters, cpu: usize) -> Vec<Count> {
     counts
 }
 
-/// Returns the sum of `nonvoluntary_ctxt_switches` over the threads in a `task` folder.
+/// Returns the sum of `nonvoluntary_ctxt_switches` over the threads in a folder such as `/proc/self/task`.
 fn involuntary_switches(tasks: &Path) -> u64 {
     fs::read_dir(tasks)
         .into_iter()

@@ -93,8 +93,8 @@ pub fn has_capability(capability: Capability) -> bool {
         .is_some_and(|mask| capability.is_in(mask))
 }
 
-/// Returns true if this process is in a separate user namespace, which limits its rights. It cannot load programs into
-/// the kernel or lock memory by these rights.
+/// Returns true if this process is in a separate user namespace, which limits its rights. Rights within such a
+/// namespace do not allow a process to load programs into the kernel or to lock memory.
 #[must_use]
 pub fn in_user_namespace() -> bool {
     fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !maps_everybody(&map))

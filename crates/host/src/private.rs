@@ -19,7 +19,7 @@ const OTHERS_WRITE: u32 = 0o022;
 /// The bit of a folder's mode with which only the owner of an entry can rename or remove it.
 const STICKY: u32 = 0o1000;
 
-/// Creates a folder named after this process, with mode 0700, which is removed when dropped.
+/// Creates a folder named after this process, with mode 0700. The folder is removed when the returned value is dropped.
 ///
 /// # Errors
 /// The system reports an error.
@@ -27,7 +27,8 @@ pub fn scratch() -> io::Result<TempDir> {
     scratch_in(&std::env::temp_dir(), &name_of_this_process())
 }
 
-/// Returns the prefix for names of this process, by which other processes detect remains after it has exited.
+/// Returns the prefix for names of files and folders that this process creates. After this process has exited, other
+/// processes recognise its remains by the prefix.
 pub fn name_of_this_process() -> String {
     format!("taut-{}.{}-", numbering(), std::process::id())
 }
@@ -56,7 +57,7 @@ pub fn sweep(parent: &Path) {
     }
 }
 
-/// Returns the PID namespace, in which process numbers are unique.
+/// Returns the inode number of this process's PID namespace, in which process numbers are unique; 0 if unknown.
 fn numbering() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
@@ -208,7 +209,7 @@ impl Lock {
         refused.filter(|e| matches!(e, LockError::Held { .. }))
     }
 
-    /// Locks an open lock file, or reads its holder if that is refused.
+    /// Locks an open lock file. If another process has the lock, the error contains the process number in the file.
     fn lock(file: File, how: impl FnOnce(File) -> io::Result<Locked>) -> Result<Locked, LockError> {
         let mut other = file.try_clone()?;
         how(file).map_err(|e| match e.kind() {
@@ -239,7 +240,8 @@ impl Lock {
         Ok(file)
     }
 
-    /// Returns true if the lock is still on the file at `path`: an earlier holder may have removed that file.
+    /// Returns true if the locked file is still the file at `path`. It is not if an earlier holder has removed the
+    /// file.
     pub fn is_at(&self, path: &Path) -> bool {
         let there = fs::symlink_metadata(path);
         there.is_ok_and(|there| {
@@ -255,13 +257,13 @@ impl Lock {
 pub const EXPERIMENT: &str = "experiment";
 /// The name of the claim that a process takes to measure on this machine.
 pub const MEASURING: &str = "measuring";
-/// Timeout of processes that wait for [`MEASURING`].
+/// Timeout of processes that wait for the claim [`MEASURING`].
 pub const MEASURING_PATIENCE: Duration = Duration::from_secs(600);
 
 /// The interval between checks whether a claim is free.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A claim on a resource that exists once per machine. It ends when this value is dropped or the process ends.
+/// A claim on a resource that exists once per machine. The claim ends when this value is dropped or the process ends.
 #[derive(Debug)]
 pub struct Claim {
     path: PathBuf,
@@ -278,11 +280,12 @@ impl Claim {
         loop {
             let path = run_folder()?.join(Self::name(what));
             let lock = match Lock::take(&path) {
-                // The last holder has removed the folder.
+                // The previous holder has removed the folder, so the next attempt creates it again.
                 Err(LockError::System(e)) if e.kind() == ErrorKind::NotFound => continue,
                 lock => lock?,
             };
-            // The holder may have removed the file in between.
+            // The previous holder may have removed the file before it was locked here; the lock would then protect
+            // nothing.
             if lock.is_at(&path) {
                 return Ok(Self { path, _lock: lock });
             }
@@ -291,8 +294,8 @@ impl Claim {
 }
 
 impl Claim {
-    /// Takes a claim like [`Claim::take`], but waits for its holder until a timeout or until `stop` is set. The holder
-    /// is reported once, if it is the same at the second check.
+    /// Takes a claim like [`Claim::take`], but waits for its holder up to the time `most` or until `stop` is set. The
+    /// holder is passed to `told` once, if the claim is still taken at the second check.
     ///
     /// # Errors
     /// Another process still has the claim, or the system reports an error.
@@ -320,8 +323,8 @@ impl Claim {
         }
     }
 
-    /// Returns the holder of the claim `what`, with its process number if it is known; `None` if the claim is free. It
-    /// does not take the claim.
+    /// Returns the holder of the claim `what`, with its process number if it is known; `None` if the claim is free. The
+    /// call does not take the claim.
     pub fn holder(what: &str) -> Option<LockError> {
         Lock::holder(&run_folder_path().join(Self::name(what)))
     }

@@ -1,4 +1,4 @@
-//! A device under test that runs as a child process on a separate CPU and is always stopped.
+//! A device under test that runs as a child process on a separate CPU, and is stopped at the latest when it is dropped.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -96,18 +96,18 @@ pub enum DeviceError {
     NotStopped {
         /// The device's name.
         name: String,
-        /// The process ID of the program that is the device.
+        /// The device's process ID.
         pid: u32,
         /// The error of the system.
         source: io::Error,
     },
 }
 
-/// A running device under test. Dropping it stops it.
+/// A running device under test. Dropping this value stops the device.
 ///
-/// It runs in its own process group, so a Ctrl-C at the terminal reaches it only through [`DeviceProcess::stop`]. Its
-/// standard input is a pipe that closes when this process ends, for any reason: a device that watches for the end of
-/// its input ends with it.
+/// The device runs in its own process group, so a Ctrl-C at the terminal reaches it only through
+/// [`DeviceProcess::stop`]. Its standard input is a pipe that closes when this process ends, for any reason: a device
+/// that watches for the end of its input then ends too.
 #[derive(Debug)]
 pub struct DeviceProcess {
     name: String,
@@ -122,7 +122,7 @@ pub struct DeviceProcess {
 
 impl DeviceProcess {
     /// Starts `command` pinned to `cpu`, with its output in `<name>.stdout` and `<name>.stderr` of `folder`, which must
-    /// exist. Threads that it creates inherit the pin.
+    /// exist. Threads that the program creates run on `cpu` too.
     ///
     /// # Errors
     /// [`DeviceError::NotStarted`], [`DeviceError::NotPinned`], [`DeviceError::Output`].
@@ -410,7 +410,8 @@ fn ignores_interrupts(status: &str) -> bool {
         .is_some_and(|ignored| ignored & 1 << (Signal::INT.as_raw() - 1) != 0)
 }
 
-/// Sends a process group signals of increasing force, until `gone` returns true or the signals are used up, after 8 s.
+/// Sends a process group signals of increasing force, until `gone` returns true or the last signal's timeout expires,
+/// after 8 s in all (6.2 s if this process ignores SIGINT).
 pub fn end_group(group: Pid, mut gone: impl FnMut() -> bool) {
     for (signal, patience) in signals() {
         // An error means that the group has ended, which is the normal case.
@@ -620,7 +621,7 @@ mod tests {
         drop(device);
         let status = PathBuf::from(format!("/proc/{grandchild}/status"));
         let deadline = Instant::now() + PATIENCE;
-        // The adopting process reaps it later; a zombie counts as ended.
+        // The process that adopts the grandchild may reap it later, so a zombie (state Z) counts as ended.
         while fs::read_to_string(&status).is_ok_and(|status| !status.contains("State:\tZ")) {
             assert!(Instant::now() < deadline, "grandchild still runs");
             thread::sleep(POLL_INTERVAL);

@@ -13,7 +13,7 @@ use signal_hook::{flag, iterator::Signals, low_level};
 const EXIT_STATUS_INTERRUPTED: i32 = 130;
 
 /// The interval within which a SIGINT after another signal counts as the same stop. `timeout` and some wrappers of
-/// commands send one signal to the process and one to its group; the user has not pressed Ctrl-C twice.
+/// commands send one signal to the process and one to its group, although the user has not pressed Ctrl-C twice.
 const TWICE_WITHIN: Duration = Duration::from_millis(300);
 
 /// Returns the flag that SIGINT, SIGTERM or SIGHUP sets; the first call installs the handlers.

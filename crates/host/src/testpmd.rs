@@ -11,7 +11,7 @@ pub const PROGRAM: &str = "dpdk-testpmd";
 /// The memory of the program, MB; 16384 buffers of 2304 bytes need 38.
 const MEMORY_MB: u64 = 128;
 
-/// The memory of a program whose packet buffers a peer maps, MB.
+/// The memory of the program with [`Memory::Shared`], MB.
 const SHARED_MEMORY_MB: u64 = 64;
 
 /// The memory for a program's packets.
@@ -67,7 +67,7 @@ impl Testpmd<'_> {
 }
 
 impl Memory {
-    /// Returns the memory options of the program, for the present number of free huge pages.
+    /// Returns the program's memory options, which depend on the present number of free huge pages.
     pub(crate) fn words_here(self) -> Vec<String> {
         self.words(free_huge_pages())
     }

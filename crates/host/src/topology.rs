@@ -65,21 +65,22 @@ pub struct Topology {
     pub cpus: Vec<Cpu>,
 }
 
-/// Chooses among the CPUs that the affinity mask and the cpuset of this process allow.
+/// Returns the best pair of CPUs among those that the affinity mask and the cpuset of this process allow.
 #[must_use]
 pub fn choose_cores() -> CorePlan {
     Topology::read_under(Path::new("/"), &allowed_cpus()).choose_cores()
 }
 
-/// Returns a core for each of `threads` threads, chosen so that they disturb each other least; `None` if this process
-/// may not use that many cores.
+/// Returns a core for each of `threads` threads, chosen so that the threads disturb each other least; `None` if this
+/// process may not use that many cores.
 #[must_use]
 pub fn cores_for(threads: usize) -> Option<Vec<usize>> {
     Topology::read_under(Path::new("/"), &allowed_cpus()).cores_for(threads)
 }
 
-/// Returns the affinity mask of the calling thread, which the kernel keeps within the cpuset, and the CPUs that `taut
-/// tune apply` isolated. Threads that are pinned to those enter their partition by themselves.
+/// Returns the affinity mask of the calling thread, which the kernel keeps within the cpuset, and the CPUs that
+/// `taut tune apply` isolated. The mask need not contain the isolated CPUs: [`crate::pin_current_thread`] moves a
+/// thread into their partition.
 #[must_use]
 pub fn allowed_cpus() -> BTreeSet<usize> {
     let Ok(set) = sched_getaffinity(None) else {

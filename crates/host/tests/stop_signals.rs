@@ -59,7 +59,8 @@ fn second_interrupt_ends_the_program() {
     });
 }
 
-/// Checks that a program which ignores this signal ends at the interrupt after it, unless both come at once.
+/// Checks that a program which ignores the signal `first` ends at a SIGINT that follows more than 300 ms later, but not
+/// at one that follows at once.
 fn ends_at_the_second(first: Signal) {
     let (mut child, mut wait_for) = start();
     let pid = Pid::from_child(&child);

@@ -1,5 +1,5 @@
-//! Anomalies of a packet, and their names in rules. The caller of the rules sets one bit for each anomaly
-//! ([`crate::evaluate::Packet::anomalies`]).
+//! Anomalies of a packet, and their names in rules. The caller of [`crate::compile::Inspector`] detects the anomalies
+//! and sets one bit for each of them ([`crate::evaluate::Packet::anomalies`]).
 
 /// Defines the anomalies, and the list of the names of stream events in rules.
 macro_rules! anomalies {
@@ -33,9 +33,9 @@ anomalies! {
     Gap = "reassembly_seq_gap",
     /// A fragment overlaps another fragment of the same datagram.
     FragmentOverlap,
-    /// The acknowledgement number is set but the ACK flag is not.
+    /// The acknowledgement number of a segment is not 0, but its ACK flag is clear.
     BrokenAcknowledgement = "pkt_broken_ack",
-    /// The timestamp is older than the latest timestamp that the receiver has.
+    /// The timestamp of a segment is older than the latest timestamp that its receiver has received.
     Timestamp = "pkt_invalid_timestamp",
     /// A segment repeats only bytes that were already acknowledged.
     SpuriousRetransmission = "pkt_spurious_retransmission",
@@ -148,7 +148,8 @@ impl Anomaly {
 /// drops the fragments that they concern before it evaluates rules.
 const OF_FRAGMENTS: [(&str, u8); 2] = [("ipv4.frag_overlap", 4), ("ipv6.frag_overlap", 6)];
 
-/// Checksum keywords, each with the IP version, and with the protocol whose checksum it tests; none for the IP header.
+/// Checksum keywords, each with the IP version, and with the protocol number whose checksum the keyword tests; none for
+/// the checksum of the IP header.
 const CHECKSUMS: [(&str, u8, Option<u8>); 7] = [
     ("ipv4-csum", 4, None),
     ("tcpv4-csum", 4, Some(6)),

@@ -9,7 +9,8 @@ pub const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Arena {
     bytes: Box<[[u8; CHUNK_BYTES]]>,
-    /// Index of the chunk after each chunk, in a list in use or in the list of free chunks; [`NONE`] ends a list.
+    /// For each chunk, the index of the next chunk in its list, which is a list in use or the list of free chunks.
+    /// [`NONE`] ends a list.
     next: Box<[u32]>,
     free: u32,
     used: usize,
@@ -30,7 +31,8 @@ impl Arena {
         }
     }
 
-    /// Removes a chunk from the free list and returns it; its bytes are not cleared.
+    /// Removes a chunk from the free list and returns its index; none if no chunk is free. The bytes of the chunk are
+    /// not cleared.
     #[inline]
     pub fn take(&mut self) -> Option<u32> {
         let chunk = self.free;
@@ -79,7 +81,7 @@ impl Arena {
         &mut self.bytes[chunk as usize]
     }
 
-    /// Returns the chunk after `chunk` in its list.
+    /// Returns the index of the chunk after `chunk` in its list; [`NONE`] at the end of the list.
     #[inline]
     pub fn next(&self, chunk: u32) -> u32 {
         self.next[chunk as usize]

@@ -46,7 +46,7 @@ pub enum Buffer {
     HttpLocation,
     /// Header `Server` of a response; several are joined by `, `.
     HttpServer,
-    /// Names of the header lines as sent, with a line end before the first, after each, and after all.
+    /// Names of the header lines as sent: a line end, then each name with a line end, then another line end.
     HttpHeaderNames,
     /// First line and header lines as sent, with the empty line after them.
     HttpStart,
@@ -83,8 +83,8 @@ pub enum Buffer {
     Ja3sString,
     /// Bytes that `base64_decode` of the same rule has decoded.
     Base64,
-    /// Each interface of a DCE/RPC call, in 19 bytes: its UUID in written order (16), its major version (2), and 1 if a
-    /// first fragment bound the interface.
+    /// Each interface of a DCE/RPC call, in 19 bytes: its UUID in written order (16), its major version (2), and a byte.
+    /// The byte is 1 if the first fragment of a message bound the interface, otherwise 0.
     DceInterface,
     /// Number of the operation of a DCE/RPC call.
     DceOpnum,
@@ -184,7 +184,7 @@ pub enum Buffer {
     FtpReply,
     /// Code of a line of an FTP reply, three digits.
     FtpCompletionCode,
-    /// 1 if an FTP reply is complete.
+    /// 1 with the last line of the final reply to an FTP command; the buffer is absent with other lines.
     FtpReplyReceived,
     /// Endpoint that opens the data connection of FTP: 1 for the server, 2 for the client.
     FtpMode,
@@ -343,8 +343,8 @@ impl Buffer {
         Self::IkeChosen,
     ];
 
-    /// Returns the stage from which the buffer is present. Stage 0 is every packet, stage 1 is a message, and stage 2
-    /// is later bytes from the same sender. Buffers of earlier stages stay present.
+    /// Returns the stage at which the buffer becomes available: 0 with every packet, 1 with a message, 2 only with
+    /// later bytes of the same sender. A buffer stays available at later stages.
     pub fn stage(self) -> u8 {
         match self {
             body if body.is_body() => 2,
@@ -624,7 +624,7 @@ impl Application {
         }
     }
 
-    /// Returns the protocol with that name.
+    /// Returns the protocol with that name; none if no inspected protocol has it.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.name() == name)
     }

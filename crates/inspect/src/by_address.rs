@@ -8,7 +8,8 @@ use crate::ranges::Ranges;
 pub(crate) struct ByAddress {
     /// First address of each interval, in increasing order.
     first: Box<[u128]>,
-    /// Start of each interval's rules in `rules`, followed by the end of the last interval's rules.
+    /// Offset in `rules` at which the rules of each interval begin, followed by the offset after the last interval's
+    /// rules.
     places: Box<[u32]>,
     rules: Box<[u32]>,
 }
@@ -17,10 +18,10 @@ pub(crate) struct ByAddress {
 const WIDEST: u128 = 1 << 20;
 /// Maximum number of IPv6 addresses of an indexed rule.
 const WIDEST_6: u128 = 1 << 96;
-/// IPv4 addresses, mapped into IPv6.
+/// The range of all IPv4 addresses, mapped into IPv6.
 const MAPPED: std::ops::RangeInclusive<u128> = 0xffff_0000_0000..=0xffff_ffff_ffff;
-/// Maximum total of rules over all intervals. If lists of addresses overlap more than this, their rules are evaluated
-/// for every packet instead.
+/// Maximum number of entries: the rules of an interval, summed over all intervals. If address lists overlap so much
+/// that the index would exceed this number, the rules are evaluated for every packet instead.
 const MOST_ENTRIES: usize = 1 << 22;
 
 /// Returns true if the set has few enough addresses for the index.

@@ -65,12 +65,24 @@ impl Verdict {
     pub fn lets_pass(self) -> bool {
         matches!(self, Self::Pass | Self::PassPacket)
     }
+
+    /// Returns the verdict after another rule has matched.
+    #[inline]
+    fn after(self, rule: &Rule) -> Self {
+        match rule.action {
+            Action::Pass if passes_flow(rule) => Self::Pass,
+            Action::Pass => Self::PassPacket,
+            Action::Drop if self != Self::Reject => Self::Drop,
+            Action::Reject => Self::Reject,
+            _ => self,
+        }
+    }
 }
 
 /// Maximum number of matches of one packet that are logged.
 pub const MOST_MATCHES: usize = 64;
-/// Number of groups and rules of a packet that are evaluated before the clock is read, if the time limit is a
-/// millisecond or more. The next constant is that time limit in cycles.
+/// Number of evaluations of groups and rules before the clock is read for the first time, if the time limit of the
+/// packet is [`LONG_TICKS`] or more. That constant is about a millisecond, in cycles.
 const UNTIMED_LOOKS: u32 = 16;
 const LONG_TICKS: u64 = 2_000_000;
 
@@ -81,8 +93,9 @@ pub struct Inspector {
     rates: Rates,
     host_bits: HostBits,
     scratch: Scratch,
-    /// Rules to be evaluated, each as twice its index, plus 1 if its pattern occurred in earlier bytes. `seen` has one
-    /// bit for each rule, which is set if the rule is in the list.
+    /// Rules to evaluate for the packet, each as an entry of twice its index, plus 1 if its pattern occurred in earlier
+    /// bytes. `seen` has two bits for each rule, one for each possible entry; the bit is set while the entry is in this
+    /// list.
     asked: Vec<u32>,
     seen: Vec<u64>,
     /// Matching rules that are to be logged.
@@ -194,9 +207,9 @@ impl Inspector {
     }
 
     /// Begins the next packet. `most_ticks` is the time limit for its rules in cycles of [`taut_sys::ticks`];
-    /// [`u64::MAX`] means no limit. The clock is read before each group and each rule, so the last one may exceed the
-    /// limit. If the limit is a millisecond or more, the clock is not read before the first 16 of them; most packets
-    /// have no more than 16.
+    /// [`u64::MAX`] means no limit. The clock is read before each group and each rule; an evaluation that is running at
+    /// the limit is completed. If the limit is about a millisecond or more, the clock is not read before the first 16
+    /// evaluations; most packets need no more than 16.
     #[inline]
     pub fn begin(&mut self, most_ticks: u64) {
         self.most_ticks = most_ticks;
@@ -244,7 +257,7 @@ impl Inspector {
     }
 
     /// Evaluates the rules on a packet. `with_packet` is false if the payload was inspected before, so that only rules
-    /// about messages are evaluated. `ready` contains the buffers of messages that are new.
+    /// about messages are evaluated. `ready` contains the buffers of messages that are new or have grown.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is another thing, and it is called in one place"
@@ -349,14 +362,16 @@ impl Inspector {
             ..
         } = self;
         let mut found = |pattern: usize, end: usize| {
-            // An earlier search found this pattern, but other bytes that the rule needs may have been missing then.
+            // An earlier search found this pattern, but rules with this pattern may have failed because other bytes
+            // were missing.
             if end <= new_from {
                 for &rule in &group.going_on[pattern] {
                     ask_for(seen, asked, 2 * rule + 1);
                 }
                 return;
             }
-            // The first rule of a pattern represents all rules of that pattern, because padding matches at every byte.
+            // If the first rule of a pattern is already listed, so are the others. This check saves time when a pattern
+            // of padding bytes matches at every byte.
             let rules = &group.found[pattern];
             if rules
                 .first()
@@ -425,17 +440,7 @@ impl Inspector {
                 // it again.
                 fits = !self.evaluator.fits(rule, packet, &parts.before(), bits);
             }
-            let counters = &self.counters[number as usize];
-            add(&counters.asked, 1);
-            let took = if is_timed {
-                taut_sys::ticks().saturating_sub(began)
-            } else {
-                0
-            };
-            if is_timed && took < INTERRUPTED_TICKS {
-                add(&counters.ticks, took);
-                add(&counters.timed, 1);
-            }
+            self.count_evaluation(number, is_timed, began);
             if !fits || !is_whole(rule, parts, &mut self.halves, &mut self.bits_full) {
                 continue;
             }
@@ -446,13 +451,7 @@ impl Inspector {
             add(&self.counters[number as usize].fitted, 1);
             self.bypasses |= rule.bypasses;
             self.change_bits(rule, packet, bits, now_s);
-            match rule.action {
-                Action::Pass if passes_flow(rule) => verdict = Verdict::Pass,
-                Action::Pass => verdict = Verdict::PassPacket,
-                Action::Drop if verdict != Verdict::Reject => verdict = Verdict::Drop,
-                Action::Reject => verdict = Verdict::Reject,
-                _ => {}
-            }
+            verdict = verdict.after(rule);
             let is_written = !rule.is_silent
                 && rated == Rated::Counts
                 && (rule.action != Action::Pass || rule.is_told);
@@ -463,6 +462,22 @@ impl Inspector {
         asked.clear();
         self.asked = asked;
         verdict
+    }
+
+    /// Counts an evaluation of a rule, and the cycles since `began` if it is timed.
+    #[inline]
+    fn count_evaluation(&self, number: u32, is_timed: bool, began: u64) {
+        let counters = &self.counters[number as usize];
+        add(&counters.asked, 1);
+        let took = if is_timed {
+            taut_sys::ticks().saturating_sub(began)
+        } else {
+            0
+        };
+        if is_timed && took < INTERRUPTED_TICKS {
+            add(&counters.ticks, took);
+            add(&counters.timed, 1);
+        }
     }
 
     /// Counts a match of a rule against its rate, and returns the effect of the rate on the match.

@@ -43,12 +43,12 @@ pub struct DceRpc {
     made: usize,
 }
 
-/// The call to which the current fragments of a direction belong.
+/// The call that is being assembled in one direction.
 #[derive(Debug, Default)]
 struct Side {
     stub: Vec<u8>,
     call: Call,
-    /// True if rules were evaluated on the call's message.
+    /// True if the message of the call was already reported.
     is_told: bool,
     record: Record,
 }
@@ -57,7 +57,8 @@ struct Side {
 #[derive(Debug, Clone, Copy)]
 struct Interface {
     context: u16,
-    /// UUID, major version, and 1 if a first fragment bound the interface, as in [`Buffer::DceInterface`].
+    /// UUID, major version, and 1 if the first fragment of a message bound the interface, otherwise 0, as in
+    /// [`Buffer::DceInterface`].
     named: [u8; UUID + 3],
     answer: Answer,
 }

@@ -106,7 +106,7 @@ pub fn query(message: &[u8], name: &mut Name) -> Result<Question, DnsFault> {
         return Err(DnsFault::NoQuestion);
     }
     let mut at = 12;
-    // Offset after the first compression pointer, where the question continues after the name.
+    // Offset after the first compression pointer, where the question continues after the name; none without a pointer.
     let mut behind = None;
     let mut pointers = 0;
     loop {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn names_compare_equal_regardless_of_earlier_contents() {
+    fn reused_names_compare_equal_to_new_ones() {
         let (mut used, mut fresh) = (Name::default(), Name::default());
         assert!(used.extend(b"long.example"));
         used.clear();

@@ -14,7 +14,7 @@ use crate::pattern::Regex;
 use crate::record::number_of;
 use crate::rule::*;
 use crate::transform::{self, Transform, transformed};
-use data::{calculated, compares, decode_base64, digits, entropy, find, jump};
+use data::{aligned, calculated, compares, decode_base64, digits, entropy, find, jump};
 use packet::{bits_fit, header_fits};
 
 pub use packet::{MOST_VLANS, Packet, Vlans};
@@ -72,7 +72,8 @@ impl Default for Evaluator {
 }
 
 impl Evaluator {
-    /// Returns true if a rule matches. The function tests flow bits; the caller changes them, and handles rates.
+    /// Returns true if a rule matches. The function tests flow bits. After a match, the caller changes these bits and
+    /// counts the match against the rule's rate.
     #[inline]
     pub fn fits(
         &mut self,
@@ -240,12 +241,7 @@ impl Evaluator {
                 value,
             } => {
                 let (read, _) = self.read(field, data, end)?;
-                // Fields of eight bytes, and numbers that were read from a buffer, are unsigned.
-                let value = match *value {
-                    Number::Is(value) => i128::from(value),
-                    variable @ Number::Read(_) => i128::from(self.value(variable) as u64),
-                };
-                (compares(i128::from(read), *how, value) != *not).then_some(end)
+                (compares(i128::from(read), *how, self.operand(*value)) != *not).then_some(end)
             }
             Test::Jump {
                 field,
@@ -275,13 +271,7 @@ impl Evaluator {
                 into,
             } => {
                 let (read, behind) = self.read(field, data, end)?;
-                let number = (read as i64).saturating_mul(*times);
-                let over = number.rem_euclid(*align);
-                let number = if over == 0 {
-                    number
-                } else {
-                    number.saturating_add(align - over)
-                };
+                let number = aligned((read as i64).saturating_mul(*times), *align);
                 self.variables[usize::from(*into) % MOST_VARIABLES] = number;
                 Some(behind)
             }
@@ -300,7 +290,7 @@ impl Evaluator {
         }
     }
 
-    /// Returns true if a test holds that concerns all of the data, or one position in it.
+    /// Returns true if a test of the data as a whole, or of one position in the data, holds.
     #[inline]
     fn holds(&self, test: &Test, data: &[u8], end: usize) -> bool {
         match test {
@@ -424,6 +414,16 @@ impl Evaluator {
         match number {
             Number::Is(number) => number,
             Number::Read(variable) => self.variables[usize::from(variable) % MOST_VARIABLES],
+        }
+    }
+
+    /// Returns the value with which `byte_test` compares a field.
+    #[inline]
+    fn operand(&self, number: Number) -> i128 {
+        // Fields of eight bytes, and numbers that were read from a buffer, are unsigned.
+        match number {
+            Number::Is(value) => i128::from(value),
+            variable @ Number::Read(_) => i128::from(self.value(variable) as u64),
         }
     }
 

@@ -182,7 +182,7 @@ mod tests {
         reading
     }
 
-    /// Returns the error of a rule in the second of three lines, the other two of which load.
+    /// Returns the error of `rule`, which is read as the second of three lines. The other two lines are valid rules.
     fn mistake(rule: &str) -> String {
         let beside =
             |id| format!("alert udp any any -> any any (content:\"a\"; nocase; sid:{id};)");
@@ -250,7 +250,7 @@ mod tests {
                 said.starts_with(&format!("2:{column}: {reason}")),
                 "{option}: {said}"
             );
-            // The same holds for an option in a line of its own.
+            // If the option is on a line of its own, the error names that line.
             let said = mistake(&format!("{HEADER}(sid:2; rev:1; \\\n  {option};)"));
             let column = column - 42;
             assert!(
@@ -374,7 +374,7 @@ mod tests {
         ) {
             let text = crate::sample::rules();
             let mut lines: Vec<String> = text.lines().skip(1).map(str::to_string).collect();
-            // Only a few neighbours are used, as reading takes most of the time.
+            // Only a few neighbours of the edited rule are read, because reading takes most of the time of this test.
             let from = which.saturating_sub(3);
             lines = lines.drain(from..(which + 4).min(crate::sample::RULES)).collect();
             let edited = which - from;

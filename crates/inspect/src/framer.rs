@@ -99,10 +99,7 @@ impl Framer {
         mut each: impl FnMut(Framed<'_>),
     ) -> bool {
         loop {
-            let skipped = self.skip.min(data.len() as u64);
-            self.skip -= skipped;
-            // At most `data.len()` bytes are skipped here.
-            data = &data[skipped as usize..];
+            data = self.behind_skipped(data);
             if self.is_lost || data.is_empty() {
                 return false;
             }
@@ -119,12 +116,7 @@ impl Framer {
             }
             let before = self.pending.len();
             if before > 0 {
-                let wanted = match length(&self.pending) {
-                    Length::Bytes(bytes) => bytes.min(MOST_MESSAGE as u64) as usize,
-                    _ => MOST_MESSAGE,
-                };
-                let taken = wanted.saturating_sub(before).min(data.len());
-                self.pending.extend_from_slice(&data[..taken]);
+                self.extend_pending(data, &length);
             }
             let bytes = if before > 0 { &self.pending } else { data };
             let (kept, skip) = match length(bytes) {
@@ -157,6 +149,26 @@ impl Framer {
             // The pending bytes did not contain the end of a message.
             data = &data[kept.saturating_sub(before)..];
         }
+    }
+
+    /// Returns the bytes after those that are skipped.
+    #[inline]
+    fn behind_skipped<'a>(&mut self, data: &'a [u8]) -> &'a [u8] {
+        let skipped = self.skip.min(data.len() as u64);
+        self.skip -= skipped;
+        // At most `data.len()` bytes are skipped here.
+        &data[skipped as usize..]
+    }
+
+    /// Adds bytes to the pending ones, up to the end of their message if it is known.
+    #[inline]
+    fn extend_pending(&mut self, data: &[u8], length: &impl Fn(&[u8]) -> Length) {
+        let wanted = match length(&self.pending) {
+            Length::Bytes(bytes) => bytes.min(MOST_MESSAGE as u64) as usize,
+            _ => MOST_MESSAGE,
+        };
+        let taken = wanted.saturating_sub(self.pending.len()).min(data.len());
+        self.pending.extend_from_slice(&data[..taken]);
     }
 }
 

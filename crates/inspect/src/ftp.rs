@@ -335,7 +335,7 @@ mod tests {
         found
     }
 
-    /// Returns the messages that agree on a mode and a port, with their direction.
+    /// Returns direction, mode and port of each message that reports a data connection.
     fn agreed(found: &[Said]) -> Vec<(bool, u64, u64)> {
         let of = |said: &Said| {
             let mode = numbers(said, Buffer::FtpMode);

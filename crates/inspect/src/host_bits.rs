@@ -28,10 +28,11 @@ pub struct HostBits {
     pub forgotten: u64,
 }
 
-/// Number of entries in which a bit can be stored.
+/// Number of entries in which a given bit can be stored.
 const WAYS: usize = 8;
 
-/// Returns the key of a bit: the sender, the receiver, or both hosts, equal in either direction.
+/// Returns the key under which a host bit is stored: the sender, the receiver, or a combination of both hosts that is
+/// equal in either direction. Returns 0 for other values of `track`.
 pub fn key_of(track: Track, source: u128, destination: u128) -> u128 {
     match track {
         Track::Source => source,

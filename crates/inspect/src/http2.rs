@@ -110,7 +110,7 @@ pub struct Http2 {
 struct Side {
     headers: Headers,
     streams: [Stream; MOST_STREAMS],
-    /// Index in the ring of streams of the stream that the next new stream replaces.
+    /// Index in `streams` of the entry that the next new stream replaces.
     next: usize,
     /// Buffers of frames that belong to no stream.
     frame: Record,
@@ -271,28 +271,13 @@ impl Side {
         frame: Frame,
         to_server: bool,
         framed: Framed<'_>,
-        mut from: Cursor<'_>,
+        from: Cursor<'_>,
         found: &mut Findings<impl FnMut(&Record, BufferSet)>,
     ) -> Option<()> {
         self.frame.clear();
         self.frame
             .put_number(Buffer::Http2FrameType, frame.kind.into());
-        if frame.kind == CONTINUATION {
-            let is_next = self.headers.of.is_some_and(|(id, _)| id == frame.stream);
-            if !is_next {
-                found.tell(&self.frame, self.frame.has());
-                return None;
-            }
-        } else {
-            from = without_padding(frame, framed, from)?;
-            if frame.kind == PUSH_PROMISE {
-                from.take(4)?;
-            } else if frame.flags & WITH_PRIORITY != 0 {
-                priority(&mut self.frame, &mut from)?;
-            }
-            self.headers.begin(frame);
-        }
-        self.headers.more(framed, from);
+        self.block_content(frame, framed, from, found)?;
         if frame.flags & END_HEADERS == 0 {
             found.tell(&self.frame, self.frame.has());
             return Some(());
@@ -326,6 +311,35 @@ impl Side {
         }
         found.tell(&stream.record, ready);
         stream.record.take_back(stream.end);
+        Some(())
+    }
+
+    /// Appends the content of a frame to a header block, which begins with the frame or continues; returns none if the
+    /// frame is invalid.
+    #[inline]
+    fn block_content(
+        &mut self,
+        frame: Frame,
+        framed: Framed<'_>,
+        mut from: Cursor<'_>,
+        found: &mut Findings<impl FnMut(&Record, BufferSet)>,
+    ) -> Option<()> {
+        if frame.kind == CONTINUATION {
+            let is_next = self.headers.of.is_some_and(|(id, _)| id == frame.stream);
+            if !is_next {
+                found.tell(&self.frame, self.frame.has());
+                return None;
+            }
+        } else {
+            from = without_padding(frame, framed, from)?;
+            if frame.kind == PUSH_PROMISE {
+                from.take(4)?;
+            } else if frame.flags & WITH_PRIORITY != 0 {
+                priority(&mut self.frame, &mut from)?;
+            }
+            self.headers.begin(frame);
+        }
+        self.headers.more(framed, from);
         Some(())
     }
 
@@ -670,7 +684,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_and_bodies_fill_the_buffers_of_http() {
+    fn http2_messages_set_the_same_rule_buffers_as_http1() {
         let (mut client, mut server) = (Encoder::new(), Encoder::new());
         let to_server: Vec<u8> = [1, 3]
             .into_iter()

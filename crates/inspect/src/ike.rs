@@ -271,7 +271,7 @@ mod tests {
     use crate::findings::Counts;
     use crate::protocols::testing::{Said, numbers, read_datagrams, texts};
 
-    /// Returns the messages found in a datagram to the server, and in the same one to the client.
+    /// Returns the messages found in a datagram, first if it is sent to the server, then if it is sent to the client.
     fn read_both_ways(bytes: &[u8]) -> [(Vec<Said>, Counts); 2] {
         [true, false].map(|it| read_datagrams(Application::Ike, it, &[bytes.to_vec()]))
     }

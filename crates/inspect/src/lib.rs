@@ -17,7 +17,7 @@
 //! `protocols.rs`. These are `dcerpc.rs`, `sip.rs`, `mqtt.rs`, `http2.rs`, `ftp.rs`, `ssh.rs`, `ntp.rs` and `ike.rs`,
 //! whose messages are records (`record.rs`).
 //!
-//! `sample.rs` and `trace.rs` contain rules and traffic of our own, for tests and measurements.
+//! `sample.rs` and `trace.rs` contain rules and traffic that were written for taut, for tests and measurements.
 //!
 //! Readers begin with `rule.rs`. The crate does no input or output. It allocates no memory after set-up, except for
 //! record parsers, which grow up to their limits, and for headers of HTTP/2.

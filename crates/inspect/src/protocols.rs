@@ -136,7 +136,7 @@ pub(crate) mod testing {
     use super::*;
     use crate::buffer::Buffer;
 
-    /// The direction of a message and all of its instances.
+    /// A reported message: its direction (true for to the server), and its instances, each with its buffer.
     pub type Said = (bool, Vec<(Buffer, Vec<u8>)>);
 
     /// Passes pieces of both directions to a parser and returns the messages, with the total counts.
@@ -177,7 +177,7 @@ pub(crate) mod testing {
         (found, all)
     }
 
-    /// Does the same as [`read`], with the pieces split into parts of these lengths in rotation.
+    /// Does the same as [`read`], after splitting the pieces into parts with the given lengths, which repeat.
     pub fn read_cut(
         parser: &mut Parser,
         pieces: &[(bool, Vec<u8>)],

@@ -35,7 +35,7 @@ pub struct Rates {
     pub forgotten: u64,
 }
 
-/// Number of entries in which a counter can be stored.
+/// Number of entries in which a given counter can be stored.
 const WAYS: usize = 8;
 
 impl Rates {

@@ -136,7 +136,7 @@ impl Reading {
     }
 }
 
-/// Returns the text with commented-out rules enabled.
+/// Returns the text of a rule file with its commented-out rules enabled.
 fn with_disabled(text: &str) -> String {
     let mut all = String::with_capacity(text.len());
     for line in text.lines() {

@@ -51,9 +51,10 @@ const PROTOCOLS: [(Application, Test); 10] = [
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recognition {
     answer: Option<Answer>,
-    /// True for an endpoint whose bytes are known not to identify the protocol; the client comes first.
+    /// By endpoint, the client first: true if the first bytes of the endpoint identify no protocol.
     is_silent: [bool; 2],
-    /// The protocol of the ports, which is the result if the bytes of neither endpoint identify a different one.
+    /// The protocol of the stream's ports, which is the result once the bytes of one endpoint identify no protocol;
+    /// none if no protocol belongs to these ports.
     by_port: Option<Application>,
     is_at_limit: bool,
 }

@@ -8,7 +8,8 @@ const VERSION: [u32; 3] = [8, 0, 6];
 /// Features of Suricata that taut supports.
 const FEATURES: [&str; 1] = ["ja3"];
 
-/// Returns the first requirement in `value` that is not met, if any; `knows` returns true for supported keywords.
+/// Returns the first requirement in `value` that is not met; none if all are met. `knows` returns true for supported
+/// keywords.
 ///
 /// # Errors
 /// Returns an error if a version is invalid.
@@ -28,7 +29,7 @@ pub(crate) fn unmet(value: &str, knows: impl Fn(&str) -> bool) -> Read<Option<St
     Ok(None)
 }
 
-/// Returns true if taut's version is in one of the ranges, which are separated by bars.
+/// Returns true if [`VERSION`] is in one of the ranges, which are separated by bars.
 fn has_version(ranges: &str) -> Read<bool> {
     for range in ranges.split('|') {
         let mut is_in = true;

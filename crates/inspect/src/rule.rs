@@ -82,12 +82,13 @@ pub struct Rule {
     pub is_told: bool,
     /// True if the rest of the flow bypasses the inspection after a match, unless the packet is dropped.
     pub bypasses: bool,
-    /// The rate at which the rule has to match, or at which matches are logged.
+    /// The rate at which the rule has to match before it takes effect, or the limit on how often matches are logged;
+    /// none if every match counts.
     pub rate: Option<Rate>,
     /// The tests of a rule with `=>` that the response has to pass. [`crate::compile::RuleSet`] makes a separate rule
     /// of them.
     pub response: Option<Box<Rule>>,
-    /// The bit numbers of both halves, if this rule is one half of a rule with `=>`.
+    /// The numbers of the flow bits that record matches of both halves, if this rule is one half of a rule with `=>`.
     pub half: Option<Half>,
     /// Identity, message and metadata of the rule.
     pub about: About,
@@ -139,7 +140,8 @@ pub struct About {
 pub struct FlowTest {
     /// Direction of the packet: true for to the server, none for both directions.
     pub to_server: Option<bool>,
-    /// Required value of "both endpoints have sent packets"; for TCP, of "the handshake is complete".
+    /// Required value of "both endpoints have sent packets", or for TCP of "the handshake is complete"; none if the
+    /// rule does not test it.
     pub established: Option<bool>,
     /// True if the rule is evaluated only on the ordered bytes of a stream, and never on a single packet.
     pub only_stream: bool,
@@ -271,11 +273,11 @@ pub enum HeaderTest {
     TlsState(Bits),
     /// Version of TLS records in this packet.
     TlsVersion(u16),
-    /// An anomaly of the packet, one bit of [`crate::anomaly::Anomaly`] each; inverted if `not`.
+    /// The packet has at least one of these anomalies, or with `not`, none of them.
     Anomaly {
-        /// Bits of the anomalies, at least one of which has to be set.
+        /// Anomalies, one bit of [`crate::anomaly::Anomaly`] each.
         bits: u64,
-        /// True if none of the bits may be set.
+        /// True if the test holds when the packet has none of the anomalies.
         not: bool,
     },
     /// VLAN identifiers of the frame.
@@ -447,9 +449,9 @@ pub enum Test {
     },
     /// Comparison with the length of the buffer.
     Len(Within),
-    /// The number in the buffer is in one of these ranges.
+    /// The number in the buffer satisfies at least one of these comparisons.
     Number(Vec<Within>),
-    /// Bits in the number in the buffer.
+    /// The bits `set` of the number in the buffer are set, and the bits `unset` are clear.
     Flags {
         /// Bits that have to be set.
         set: u64,
@@ -467,8 +469,8 @@ pub enum Test {
     },
     /// The buffer is absent. This is the first test of its buffer.
     Absent {
-        /// True if a present buffer is tested by the other steps. If false, the rule does not match if the buffer is
-        /// present.
+        /// True if the rule may also match with a present buffer, which the later steps then test. If false, the rule
+        /// matches only without the buffer.
         or_else: bool,
     },
     /// Decodes Base64 in the buffer; [`Buffer::Base64`] then contains the result.
@@ -539,8 +541,8 @@ pub enum Form {
 }
 
 impl Form {
-    /// Returns the maximum length in bytes of a number in this encoding: 8 for binary numbers, and 20 for text, which are
-    /// the digits of the largest 64-bit number.
+    /// Returns the maximum length in bytes of a number in this encoding: 8 for binary numbers, and 20 for text (the
+    /// number of digits of the largest 64-bit number).
     pub fn most_bytes(self) -> usize {
         match self {
             Self::Big | Self::Little => 8,
@@ -706,15 +708,15 @@ impl HostBit {
     }
 }
 
-/// The number of times that a rule has to match within a period before it takes effect, or the limit on how often it is
-/// logged in that period.
+/// The number of times that a rule has to match within a period before it takes effect, or the limit on how many
+/// matches are logged in a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Effect of the count.
+    /// Effect of reaching `count`.
     pub kind: RateKind,
     /// Packets whose matches are counted together.
     pub track: Track,
-    /// Number of matches.
+    /// Number of matches within a period.
     pub count: u32,
     /// Period in seconds.
     pub seconds: u32,
@@ -723,15 +725,16 @@ pub struct Rate {
 /// The effect of counting a rule's matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateKind {
-    /// The rule matches only after `count` matches (`detection_filter`).
+    /// The rule takes effect only after `count` matches in a period (`detection_filter`).
     Filter,
-    /// The rule is logged up to `count` times.
+    /// The first `count` matches of a period are logged.
     Limit,
-    /// The rule is logged every `count`th time.
+    /// Every `count`th match of a period is logged.
     Every,
-    /// The rule is logged once, at the `count`th match.
+    /// Only the `count`th match of a period is logged.
     Once,
-    /// The rule is logged at the `count`th match, then each time that the count has grown by `multiplier`.
+    /// The `count`th match of a period is logged, and then each match whose number is that of the last logged match
+    /// times `multiplier`.
     Backoff {
         /// Factor, at least 2.
         multiplier: u32,

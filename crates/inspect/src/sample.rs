@@ -1,6 +1,6 @@
-//! Three hundred rules of our own, free of any licence, in the language of Suricata, for trials, measurements and
-//! tests. They use every option that Suricata and taut both support, and none of them matches the traffic of
-//! `taut generate`.
+//! Three hundred rules in the language of Suricata, for trials, measurements and tests. They were written for taut, and
+//! no licence restricts their use. They use every option that Suricata and taut both support, and none of them matches
+//! the traffic of `taut generate`.
 
 use std::fmt::Write as _;
 

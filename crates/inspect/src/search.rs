@@ -61,7 +61,8 @@ impl<A: Automaton> Started<A> {
     fn find(&self, data: &[u8], each: &mut impl FnMut(usize, usize)) {
         let Self { automaton, start } = self;
         let skip = automaton.prefilter();
-        // The next position at which a pattern may begin, if none has begun before it.
+        // Offset at which the next pattern may begin. The search skips the bytes before this offset while no pattern
+        // has begun.
         let next = |at: usize| match skip {
             None => Some(at),
             Some(skip) => {

@@ -1,7 +1,7 @@
 //! SIP over UDP and TCP (RFC 3261 chapters 7 and 18). A message is the head of a request or a response.
 //!
-//! Header fields have short names, too (section 7.3.3). Each line of a field is an instance of its buffer; continued
-//! lines are joined. Over TCP the length of a body is in `Content-Length`, and a message without that header has no
+//! Header fields have short names, too (section 7.3.3). Each line of a field is an instance of the field's buffer, the
+//! text that rules search; continued lines are joined. Over TCP the length of a body is in `Content-Length`, and a message without that header has no
 //! body.
 
 use crate::buffer::{Buffer, BufferSet};

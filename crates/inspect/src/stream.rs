@@ -312,8 +312,8 @@ impl Stream {
         own && arena.has(bytes / CHUNK_BYTES + 2)
     }
 
-    /// Returns the fault of the first `old` bytes of a segment, which arrived before. Acknowledged bytes do not matter;
-    /// all others have to equal the stored ones.
+    /// Returns the fault of the first `old` bytes of a segment, which arrived before; none if they have no fault.
+    /// Acknowledged bytes do not matter; all others have to equal the stored ones.
     fn fault_of_old(&self, arena: &Arena, payload: &[u8], old: usize) -> Option<Segment> {
         // Byte `i` of the segment is `old - i` bytes before the next one.
         let last = old.min(payload.len());
@@ -518,14 +518,7 @@ impl Stream {
         let mut chunk = self.early;
         while from < payload.len() {
             let at = sequence.wrapping_add(from as u32);
-            // Skip chunks that end before these bytes.
-            while chunk != NONE {
-                let (begin, len) = head(arena, chunk);
-                if is_before(at, begin.wrapping_add(len as u32)) {
-                    break;
-                }
-                (before, chunk) = (chunk, arena.next(chunk));
-            }
+            (before, chunk) = pass_over(arena, at, (before, chunk));
             let mut until = payload.len();
             if chunk != NONE {
                 let (begin, len) = head(arena, chunk);
@@ -550,10 +543,7 @@ impl Stream {
                 }
                 return Segment::NoMemory;
             };
-            let bytes = arena.bytes_mut(new);
-            bytes[..4].copy_from_slice(&at.to_be_bytes());
-            bytes[4..HEAD].copy_from_slice(&(len as u16).to_be_bytes());
-            bytes[HEAD..][..len].copy_from_slice(&payload[from..from + len]);
+            fill(arena, new, at, &payload[from..from + len]);
             arena.link(new, chunk);
             match before {
                 NONE => self.early = new,
@@ -645,7 +635,7 @@ impl StreamLimits {
     }
 }
 
-/// The result of storing early bytes so far.
+/// The results so far while the early bytes of a segment are stored.
 #[derive(Default)]
 struct Keeping {
     overlaps: bool,
@@ -671,6 +661,29 @@ fn head(arena: &Arena, chunk: u32) -> (u32, usize) {
         sequence,
         usize::from(u16::from_be_bytes([bytes[4], bytes[5]])),
     )
+}
+
+/// Stores early data with its sequence number and its length in a chunk.
+#[inline]
+fn fill(arena: &mut Arena, chunk: u32, sequence: u32, data: &[u8]) {
+    let bytes = arena.bytes_mut(chunk);
+    bytes[..4].copy_from_slice(&sequence.to_be_bytes());
+    bytes[4..HEAD].copy_from_slice(&(data.len() as u16).to_be_bytes());
+    bytes[HEAD..][..data.len()].copy_from_slice(data);
+}
+
+/// Passes over chunks of early data that end before the sequence number `at`. Returns the last of them and the next
+/// chunk.
+#[inline]
+fn pass_over(arena: &Arena, at: u32, (mut before, mut chunk): (u32, u32)) -> (u32, u32) {
+    while chunk != NONE {
+        let (begin, len) = head(arena, chunk);
+        if is_before(at, begin.wrapping_add(len as u32)) {
+            break;
+        }
+        (before, chunk) = (chunk, arena.next(chunk));
+    }
+    (before, chunk)
 }
 
 #[cfg(test)]
@@ -849,7 +862,7 @@ mod tests {
             );
         }
         let begin = u32::MAX - 3000;
-        // The distance and the split do not matter.
+        // The results do not depend on the distance from the end of the stream, or on how the segment is split.
         for (from, to) in [
             (0, 1),
             (0, 8000),
@@ -954,7 +967,7 @@ mod tests {
         );
     }
 
-    /// A sender whose acknowledgement is lost retransmits until one arrives.
+    /// A sender retransmits until an acknowledgement arrives, so lost acknowledgements cause retransmissions.
     #[test]
     fn inline_retransmissions_need_no_buffer_space() {
         let (mut arena, mut stream) = begun();

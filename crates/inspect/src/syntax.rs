@@ -79,7 +79,7 @@ pub struct Word<'a> {
 pub struct WrittenOption<'a> {
     /// Name of the option.
     pub name: &'a str,
-    /// Text after the colon.
+    /// Text after the colon; none without a colon.
     pub value: Option<&'a str>,
     /// Offset in the text of the rule, for [`Joined::mistake`].
     pub at: usize,
@@ -155,7 +155,8 @@ fn begins_rule(line: &str, goes_on: bool, is_action: &dyn Fn(&str) -> bool) -> b
     is_header && first.is_some_and(is_action)
 }
 
-/// Returns true if a line belongs to a rule with a mistyped action; options do not look like this.
+/// Returns true if a line contains `->` or `<>` before a parenthesis, as the first line of a rule does even if its
+/// action is mistyped. Lines with options of a rule do not.
 fn has_arrow(line: &str) -> bool {
     let header = header_of(line);
     let is_header = !header.contains(['"', ';', '#']) && header.len() < line.len();
@@ -175,15 +176,16 @@ enum Seen {
     Option(usize, usize),
     /// The parenthesis after the last option.
     End,
-    /// Text between a closed quote and the end of the option.
+    /// Text at this offset, which is between a closed quote and the end of the option.
     Behind(usize),
-    /// The name of another option within an option that is not in quotes.
+    /// The name of another option, at this offset within an option that is not in quotes, so its semicolon is missing.
     Unended(usize),
-    /// A quoted value has a semicolon and the name of another option in it, so its closing quote is probably missing.
+    /// The name of another option, at this offset after a semicolon in a quoted value, so the value's closing quote is
+    /// probably missing.
     Unquoted(usize),
 }
 
-/// Iterates over the options of a rule, and continues at the same offset when the rule has grown.
+/// An iterator over the options of a rule. When lines are appended to the rule, the iterator continues at its offset.
 #[derive(Debug, Default)]
 struct Scan {
     /// Offset that is read next.

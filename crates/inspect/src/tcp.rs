@@ -184,7 +184,7 @@ pub struct Connection {
     is_reset: bool,
     /// For each endpoint, true if its last segment was a reset.
     resets: [bool; 2],
-    /// Endpoint that sent the first FIN, once there is a FIN.
+    /// Index of the endpoint that sent the first FIN, 0 for the client; meaningless before the first FIN.
     first_to_end: u8,
 }
 
@@ -206,7 +206,8 @@ impl Connection {
         self.is_done(0) && self.is_done(1)
     }
 
-    /// Returns true if the endpoint `end` has sent a FIN that the other endpoint has acknowledged.
+    /// Returns true if the endpoint `end` (0 for the client, 1 for the server) has sent a FIN that the other endpoint
+    /// has acknowledged.
     pub fn is_done(&self, end: usize) -> bool {
         let end = &self.ends[end & 1];
         end.end == Some(end.acknowledged)
@@ -224,7 +225,8 @@ impl Connection {
         self.first_to_end = 1 - self.first_to_end;
     }
 
-    /// Checks a segment sent by the end `from`, and updates the state of the connection.
+    /// Checks a segment sent by the end `from` (0 for the client, 1 for the server), and updates the state of the
+    /// connection.
     ///
     /// # Errors
     /// Returns the reason why the receiver discards the segment. The state is then unchanged, except for whether the
@@ -343,23 +345,7 @@ impl Connection {
     ) -> Result<Change, Refusal> {
         let other = 1 - from;
         if !self.ends[from].is_open {
-            return match self.ends[from].openings[0] {
-                // The other direction is unknown: it takes another path, or the other end has not answered yet.
-                Some(opening) if !self.ends[other].is_known() && policy.takes_midstream => {
-                    // The SYNs are kept, because a late answer of the other end will count.
-                    let openings = self.ends[from].openings;
-                    self.ends[from] = End {
-                        openings,
-                        ..End::open(&opening, None)
-                    };
-                    self.is_midstream = true;
-                    self.ordinary(from, head, policy)
-                }
-                Some(_) => Err(Refusal::Opening),
-                None if !policy.takes_midstream => Err(Refusal::Midstream),
-                None if self.ends[other].openings != [None; 2] => Err(Refusal::Acknowledgement),
-                None => Ok(self.midstream(from, head, head.sequence)),
-            };
+            return self.unopened(from, head, policy);
         }
         let end = &self.ends[from];
         let until = used_until(head);
@@ -399,6 +385,34 @@ impl Connection {
         Ok(change)
     }
 
+    /// Handles a segment of an end whose SYN is unknown or not answered.
+    #[inline]
+    fn unopened(
+        &mut self,
+        from: usize,
+        head: &SegmentHead,
+        policy: Policy,
+    ) -> Result<Change, Refusal> {
+        let other = 1 - from;
+        match self.ends[from].openings[0] {
+            // The other direction is unknown: it takes another path, or the other end has not answered yet.
+            Some(opening) if !self.ends[other].is_known() && policy.takes_midstream => {
+                // The SYNs are kept, because a late answer of the other end will count.
+                let openings = self.ends[from].openings;
+                self.ends[from] = End {
+                    openings,
+                    ..End::open(&opening, None)
+                };
+                self.is_midstream = true;
+                self.ordinary(from, head, policy)
+            }
+            Some(_) => Err(Refusal::Opening),
+            None if !policy.takes_midstream => Err(Refusal::Midstream),
+            None if self.ends[other].openings != [None; 2] => Err(Refusal::Acknowledgement),
+            None => Ok(self.midstream(from, head, head.sequence)),
+        }
+    }
+
     /// Handles the first segment of a direction, if the handshake was not seen.
     fn midstream(&mut self, from: usize, head: &SegmentHead, first: u32) -> Change {
         let mut change = Change::default();
@@ -426,8 +440,9 @@ impl Connection {
         self.is_ahead(from, head) || is_before(used_until(head), farthest)
     }
 
-    /// Returns true if a segment has an older timestamp than its receiver has, if both ends use timestamps. A
-    /// difference of one is allowed, as in Linux.
+    /// Returns true if the timestamp of a segment is older than the latest one that its receiver has certainly received
+    /// from the same sender. A difference of one is allowed, as in Linux. Returns false unless both ends use
+    /// timestamps.
     fn is_outdated(&self, from: usize, head: &SegmentHead) -> bool {
         match (
             self.ends[from].timestamp,
@@ -441,8 +456,8 @@ impl Connection {
         }
     }
 
-    /// Returns true if a segment begins after the range that its receiver accepts. A zero-window probe begins at its
-    /// edge.
+    /// Returns true if a segment begins after the range that its receiver accepts. A zero-window probe begins at the
+    /// end of that range, so the result for a probe is false.
     fn is_ahead(&self, from: usize, head: &SegmentHead) -> bool {
         let end = &self.ends[from];
         let edge = end.edge.unwrap_or(end.sent.wrapping_add(FARTHEST));
@@ -755,7 +770,7 @@ mod tests {
         );
         let far = head(ACK, 101 + FARTHEST + 1000, 501, 9);
         assert_eq!(it.segment(CLIENT, &far, MIDSTREAM), Err(Refusal::Window));
-        // The state lasts until the other end answers one of its SYNs.
+        // The state of the client's SYNs is kept until the server answers one of them.
         it.segment(CLIENT, &head(SYN, 7000, 0, 0), MIDSTREAM)
             .unwrap();
         for answered in [100, 7000] {

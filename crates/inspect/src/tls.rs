@@ -283,7 +283,8 @@ pub struct Records {
 /// Reads the records that begin in a packet and the handshake messages that begin in those, up to [`MOST_IN_A_PACKET`].
 pub fn records(mut bytes: &[u8]) -> Records {
     let mut records = Records::default();
-    // Remaining bytes of the length, the length so far, and remaining bytes of the message.
+    // State of the current handshake message: remaining bytes of its length field, the length read so far, and
+    // remaining bytes of its body.
     let (mut of_length, mut length, mut left) = (0, 0, 0);
     let mut messages = 0;
     while let Some(head) = bytes.first_chunk::<5>() {

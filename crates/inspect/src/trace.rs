@@ -1,5 +1,6 @@
-//! Traffic of our own for trials and measurements, free of any licence. It contains datagrams to port 53 that are no
-//! DNS, and conversations of DNS, HTTP and TLS that the inspectors parse. No rule of [`crate::sample`] matches it.
+//! Traffic for trials and measurements, which was written for taut, and whose use no licence restricts. It contains
+//! datagrams to port 53 that are no DNS, and conversations of DNS, HTTP and TLS that the inspectors parse. No rule of
+//! [`crate::sample`] matches it.
 
 use std::net::Ipv4Addr;
 use taut_wire::{
@@ -295,7 +296,8 @@ fn datagram(ends: Ends, to_server: bool, payload: &[u8]) -> Result<Vec<u8>, Erro
     })
 }
 
-/// Returns a frame around this number of layer-4 bytes, which `fill` writes with the sum of their pseudo header.
+/// Returns a frame with `len` layer-4 bytes. `fill` writes these bytes; its second argument is the sum of the pseudo
+/// header.
 fn packet(
     ends: Ends,
     to_server: bool,

@@ -144,7 +144,7 @@ impl Transform {
     }
 }
 
-/// Copies the data to the given memory and transforms the copy; returns none if it does not fit.
+/// Copies the data to the given memory and transforms the copy; returns none if the result does not fit.
 pub fn transformed<'a>(
     transforms: &[Transform],
     data: &[u8],
@@ -276,9 +276,9 @@ pub(crate) struct Decoder {
     n: u32,
 }
 
-/// The result of a letter.
+/// The result of decoding one letter.
 pub(crate) enum Letter {
-    /// A byte.
+    /// The letter completes this byte.
     Byte(u8),
     /// The letter completes no byte.
     Nothing,

@@ -28,11 +28,11 @@ use taut_inspect::{dns, tls};
 const MOST_EMPTY: u32 = 16;
 /// The limit on the certificates of a server for which rules are evaluated.
 const MOST_CERTIFICATES: usize = 16;
-/// The limit on the matched rules that are remembered for a packet, or for its certificates, so that each rule is
-/// recorded once.
+/// The limit on the matched rules that are remembered per packet, and for the certificates of a packet, so that each
+/// rule is recorded only once.
 pub(super) const MOST_TOLD: usize = 64;
 
-/// A packet while rules are evaluated for it, with the current verdict.
+/// The state of the evaluation for one packet: the rules, the packet, its flow's slot, and the verdict so far.
 pub(super) struct Ask<'a, 'p> {
     pub in_force: &'a InForce,
     pub inspector: &'a mut Inspector,
@@ -43,7 +43,7 @@ pub(super) struct Ask<'a, 'p> {
     pub place: usize,
     pub verdict: Verdict,
     pub is_asked: bool,
-    /// True if rules need a message that cannot be parsed.
+    /// True if the packet completes a message that rules need and that cannot be parsed.
     pub is_unread: bool,
     /// The rules that were already recorded for this packet.
     pub told: &'a mut Vec<u32>,
@@ -53,8 +53,9 @@ pub(super) struct Ask<'a, 'p> {
     pub alert_only: bool,
 }
 
-/// Reads the complete handshake messages of one TLS endpoint. Calls `ask` for each with the parts that rules need.
-/// Returns the number of messages that cannot be parsed, plus the number of certificates beyond [`MOST_CERTIFICATES`].
+/// Reads the complete handshake messages of one TLS endpoint. Calls `ask` for each message, with the parts that rules
+/// need. Returns the number of messages that cannot be parsed, plus the number of certificates beyond
+/// [`MOST_CERTIFICATES`].
 fn read_messages(
     flight: &mut Flight,
     to_server: bool,
@@ -219,7 +220,7 @@ impl Asking<'_, '_> {
         ))
     }
 
-    /// Handles the end of a direction once the receiver has received the end, which may complete a message.
+    /// Handles the end of a direction's stream once its receiver has received it. The end may complete a message.
     pub fn end_of_direction(&mut self, flow: &mut Flow) {
         self.ask.end_of_http(self.messages, flow);
     }
@@ -318,7 +319,8 @@ const OF_FIRST: [Buffer; 4] = [
     Buffer::TlsSerial,
 ];
 
-/// Returns the buffers that need the reassembled first messages of a TLS client (`to_server`) or of a TLS server.
+/// Returns the buffers that rules can test only if the first messages of a TLS client (`to_server`) or of a TLS server
+/// are reassembled.
 fn of_flight(to_server: bool) -> BufferSet {
     match to_server {
         true => [Buffer::Ja3Hash, Buffer::Ja3String].into_iter().collect(),
@@ -352,7 +354,7 @@ impl Ask<'_, '_> {
                 _ => 0,
             };
             if empty == MOST_EMPTY {
-                // This prevents an endless loop on the same bytes.
+                // Reporting a gap to the parser prevents an endless loop on bytes that the parser does not consume.
                 parser.gap(to_server);
                 self.is_unread = true;
                 break;
@@ -559,8 +561,8 @@ impl Ask<'_, '_> {
         self.about(flow, &parts, with_packet, ready.iter().copied().collect());
     }
 
-    /// Searches the ClientHellos of a flow for server names; returns true if the rules for the packet were evaluated
-    /// together with them.
+    /// Searches the ClientHellos of a flow for server names. Returns true if the rules for the packet were evaluated
+    /// together with a ClientHello.
     fn hellos(
         &mut self,
         messages: &mut Messages,
@@ -605,7 +607,7 @@ impl Ask<'_, '_> {
     }
 
     /// Reads names, certificates and fingerprints from the first messages of a TLS endpoint. Returns true if the rules
-    /// for the packet were evaluated together with them.
+    /// for the packet were evaluated together with these messages.
     fn flight(
         &mut self,
         messages: &mut Messages,
@@ -689,7 +691,8 @@ impl Ask<'_, '_> {
         }
     }
 
-    /// Evaluates the rules for the packet if `with_packet`, and the rules for messages with the new buffers `ready`.
+    /// Evaluates the rules for messages with the new buffers `ready`, and, if `with_packet` is true, the rules for the
+    /// packet.
     fn about(&mut self, flow: &mut Flow, parts: &Parts<'_>, with_packet: bool, ready: BufferSet) {
         self.is_asked = true;
         if self.verdict.lets_pass() || self.inspector.is_over_time() {

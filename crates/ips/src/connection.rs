@@ -78,7 +78,7 @@ pub(super) fn release(flow: &mut Flow, arena: &mut Arena, messages: &mut Message
     messages.end(flow);
 }
 
-/// Starts the connection or the streams that begin with a segment of `direction`. Returns true if the flow is
+/// Starts the TCP state of a connection, or its streams, at a segment of `direction`. Returns true if the flow is
 /// inspected.
 pub(super) fn begin(
     flow: &mut Flow,
@@ -119,7 +119,7 @@ pub(super) fn begin(
     true
 }
 
-/// Frees memory for a segment of `len` bytes: flows that use much memory release it.
+/// Frees memory for a segment of `len` bytes: flows that use much memory lose their stored stream data.
 pub(super) fn make_room(
     flows: &mut Flows,
     arena: &mut Arena,
@@ -137,7 +137,7 @@ pub(super) fn make_room(
 }
 
 /// Processes an accepted segment: evaluates the rules for the new bytes of the stream. Returns the reason if the
-/// segment is refused after all.
+/// segment is refused after all, none if it is accepted.
 pub(super) fn take(
     flow: &mut Flow,
     asking: &mut Asking<'_, '_>,
@@ -149,27 +149,7 @@ pub(super) fn take(
 ) -> Option<Refused> {
     let direction = usize::from(!asking.ask.packet.to_server);
     if let Some(number) = change.acknowledged {
-        // Acknowledged bytes of the other endpoint that never arrived here are given up, and the early data after them
-        // is inspected.
-        let anomalies = std::mem::take(&mut asking.ask.packet.anomalies);
-        *asking.ask.packet = turned(asking.ask.packet);
-        let mut stream = std::mem::take(&mut flow.streams[1 - direction]);
-        // If taut is inline, the receiver cannot have bytes that never arrived here. An acknowledgement of such bytes
-        // is ignored, and taut waits for the bytes.
-        let number = match limits.in_line && !flow.has_unread && is_before(stream.next(), number) {
-            true => stream.next(),
-            false => number,
-        };
-        stream.acknowledge(arena, number, limits, &mut |piece| {
-            asking.piece(flow, 1 - direction, &piece);
-        });
-        flow.streams[1 - direction] = stream;
-        if flow.connection.is_done(1 - direction) {
-            asking.end_of_direction(flow);
-        }
-        *asking.ask.packet = turned(asking.ask.packet);
-        asking.ask.packet.anomalies = anomalies;
-        asking.ask.is_asked = false;
+        acknowledge(flow, asking, arena, limits, number);
     }
     let is_syn = head.flags & SYN != 0;
     // The text in a reset is not part of the stream (RFC 9293 section 3.5.3).
@@ -212,6 +192,38 @@ pub(super) fn take(
         }
         Segment::TooFar => refused(OUTSIDE.0, OUTSIDE.1),
     }
+}
+
+/// Gives up bytes of the other endpoint that the packet acknowledges and that never arrived here, and evaluates the
+/// rules for the early data after them.
+#[inline]
+fn acknowledge(
+    flow: &mut Flow,
+    asking: &mut Asking<'_, '_>,
+    arena: &mut Arena,
+    limits: &StreamLimits,
+    number: u32,
+) {
+    let direction = usize::from(!asking.ask.packet.to_server);
+    let anomalies = std::mem::take(&mut asking.ask.packet.anomalies);
+    *asking.ask.packet = turned(asking.ask.packet);
+    let mut stream = std::mem::take(&mut flow.streams[1 - direction]);
+    // If taut is inline, the receiver cannot have bytes that never arrived here. An acknowledgement of such bytes is
+    // ignored, and taut waits for the bytes.
+    let number = match limits.in_line && !flow.has_unread && is_before(stream.next(), number) {
+        true => stream.next(),
+        false => number,
+    };
+    stream.acknowledge(arena, number, limits, &mut |piece| {
+        asking.piece(flow, 1 - direction, &piece);
+    });
+    flow.streams[1 - direction] = stream;
+    if flow.connection.is_done(1 - direction) {
+        asking.end_of_direction(flow);
+    }
+    *asking.ask.packet = turned(asking.ask.packet);
+    asking.ask.packet.anomalies = anomalies;
+    asking.ask.is_asked = false;
 }
 
 /// Returns the packet with the direction reversed.

@@ -14,8 +14,8 @@ const RULES: &str = "drop http any any -> any any (flow:established,to_server; h
      drop ssh any any -> any any (ssh.software; content:\"evil\"; sid:5;)\n";
 const REQUEST: &[u8] = b"GET /evil HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// An inspection, and the current time that it gets. Tests act as the hosts on both sides, which may ignore bytes that
-/// they receive.
+/// An inspection, and the current time that is passed to it. The tests play the hosts on both sides, which may ignore
+/// bytes that they receive.
 struct Line {
     function: Box<dyn Function>,
     _folder: tempfile::TempDir,
@@ -253,10 +253,10 @@ fn a_drop_lasts_until_the_server_accepts_a_new_connection() {
         assert!(line.client(SYN, (7000 + seconds as u32, 0), b""));
         assert!(!line.client(ACK, (7001 + seconds as u32, 500), b"on with it"));
     }
-    // Replies come from the other side.
+    // A reply of the server that arrives at the client's port is forged, so it is dropped.
     let forged = segment(false, SYN | ACK, (900, 7601), b"");
     assert!(!line.passes(&forged, 0));
-    // The server replies to another SYN.
+    // The server replies to another SYN of the client, which begins a new connection.
     assert!(line.client(SYN, (9000, 0), b""));
     assert!(line.server(SYN | ACK, (20_000, 9001), b""));
     assert!(line.client(ACK, (9001, 20_001), b"GET /fine HTTP/1.1\r\n\r\n"));
@@ -301,7 +301,7 @@ fn the_syn_that_the_server_acknowledges_starts_the_stream() {
 
 #[test]
 fn data_in_a_syn_is_part_of_the_stream() {
-    // The SYN carries all of the request, or a part of it.
+    // The SYN carries the complete request, or a part of the request.
     let mut line = Line::new("");
     assert!(!line.client(SYN, (99, 0), REQUEST));
     for cut in 1..REQUEST.len() {

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use taut_inspect::buffer::Buffer;
 use taut_sys::{Clock, ticks};
 
-/// The severity in events of a rule without a priority.
+/// The severity that events report for a rule without a priority.
 const USUAL_SEVERITY: u8 = 3;
 
 /// The relation between clock ticks and the time of day.
@@ -104,6 +104,31 @@ struct Line<'a> {
     said: BTreeMap<&'static str, Value>,
 }
 
+impl Line<'_> {
+    /// Returns the fields that are common to all events; the type is that of an alert.
+    fn of(arrived: &Arrived, time: &Time, said: &[u8]) -> Self {
+        let event = &arrived.event;
+        let ends = &event.ends;
+        let has_ports = matches!(ends.protocol, 6 | 17 | 132);
+        Self {
+            timestamp: utc(time.of(arrived)),
+            flow_id: event.flow,
+            in_iface: None,
+            event_type: "alert",
+            src_ip: address(ends.source.0),
+            src_port: has_ports.then_some(ends.source.1),
+            dest_ip: address(ends.destination.0),
+            dest_port: has_ports.then_some(ends.destination.1),
+            proto: protocol(ends.protocol),
+            app_proto: event.application.map(|it| it.name()),
+            alert: None,
+            drop: None,
+            flow: None,
+            said: in_words(said),
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Alert<'a> {
     action: &'static str,
@@ -163,24 +188,7 @@ pub(super) fn line(
     said: &[u8],
 ) {
     let event = &arrived.event;
-    let ends = &event.ends;
-    let has_ports = matches!(ends.protocol, 6 | 17 | 132);
-    let mut line = Line {
-        timestamp: utc(time.of(arrived)),
-        flow_id: event.flow,
-        in_iface: None,
-        event_type: "alert",
-        src_ip: address(ends.source.0),
-        src_port: has_ports.then_some(ends.source.1),
-        dest_ip: address(ends.destination.0),
-        dest_port: has_ports.then_some(ends.destination.1),
-        proto: protocol(ends.protocol),
-        app_proto: event.application.map(|it| it.name()),
-        alert: None,
-        drop: None,
-        flow: None,
-        said: in_words(said),
-    };
+    let mut line = Line::of(arrived, time, said);
     match event.what {
         What::Alert { is_blocked, .. } => {
             let is_blocked = is_blocked && rule.is_none_or(|it| it.drops);
@@ -220,7 +228,7 @@ pub(super) fn line(
     append(lines, &line);
 }
 
-/// Returns the message parts of an alert as the JSON objects that Suricata writes, by protocol.
+/// Returns the message parts of an alert as Suricata's JSON objects, by the name of the protocol.
 fn in_words(mut said: &[u8]) -> BTreeMap<&'static str, Value> {
     let mut objects = BTreeMap::new();
     while let Some((&[number, high, low], rest)) = said.split_first_chunk() {

@@ -15,7 +15,7 @@ pub(super) const SAID: [Buffer; 8] = [
     Buffer::TlsSni,
 ];
 
-/// The two endpoints of a packet: addresses and ports.
+/// The two endpoints of a packet: their addresses and ports.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ends {
     pub source: (u128, u16),
@@ -39,7 +39,7 @@ impl Ends {
 pub(super) enum What {
     /// A rule matches.
     Alert {
-        /// The version of the rule set; the next field is the rule's index in that set.
+        /// The version of the rule set that matched; the next field is the index of the matching rule in that set.
         version: u64,
         rule: u32,
         /// True if the packet was dropped.

@@ -1,6 +1,6 @@
-//! Writes events, and the packets that caused alerts. Each worker has a ring to a writing thread. A worker never waits:
-//! if its ring is full, it counts the event as lost. The thread reads a limited number of events at a time and holds no
-//! lock while it writes.
+//! Writes events, and the packets that caused alerts. Each worker has a ring to the writing thread, which all workers
+//! share. A worker never waits: if its ring is full, it counts the event as lost. The thread reads a limited number of
+//! events at a time and holds no lock while it writes.
 
 use super::eve::{self, Time};
 use super::event::{Arrived, Event, SAID, What};
@@ -34,7 +34,7 @@ const SAID_BYTES: usize = 512;
 const MOST_COMMENTS: usize = 16;
 /// The interval at which the rings are polled.
 const LOOK: Duration = Duration::from_millis(10);
-/// The maximum time that a line is buffered so that several lines are written together.
+/// The maximum time for which a line is buffered, so that several lines are written together.
 const FLUSH: Duration = Duration::from_millis(100);
 /// The interval at which statistics are written.
 const STATISTICS: Duration = Duration::from_secs(8);
@@ -50,7 +50,7 @@ pub(super) struct Events {
     has_lines: bool,
     /// True if the packets of alerts are written.
     has_packets: bool,
-    /// The timestamp of the packet that the next events are about.
+    /// The ingress port's timestamp of the packet that the next events are about, in ns since 1970; 0 if there is none.
     stamp_ns: u64,
     /// The number of the packet that the next alerts are about. The next field is true if the packet has already caused
     /// an alert.
@@ -67,7 +67,7 @@ struct Lost {
 }
 
 impl Events {
-    /// Sets the timestamp of the packet that the next events are about, as the ingress port took it; 0 if there is
+    /// Sets the ingress port's timestamp of the packet that the next events are about, in ns since 1970; 0 if there is
     /// none.
     #[inline]
     pub fn begin_packet(&mut self, stamp_ns: u64) {
@@ -128,7 +128,7 @@ impl Events {
         self.packet
     }
 
-    /// Writes the packet to the ring if it caused alerts and the ring has space for all of it.
+    /// Writes the packet to the ring if the packet caused alerts and the ring has space for the complete packet.
     #[inline]
     pub fn end_of_packet(&mut self, event: impl FnOnce(What) -> Event, frame: &[u8]) {
         if std::mem::take(&mut self.is_alerted) && self.has_packets {
@@ -148,7 +148,7 @@ impl Events {
     }
 }
 
-/// Returns a part of the message for alerts. If the message is a response, some parts are those of its request.
+/// Returns a part of the message for alerts. If the message is a response, some parts are taken from its request.
 fn said_by<'a>(parts: &Parts<'a>, buffer: Buffer) -> Option<&'a [u8]> {
     let said = match parts.message {
         Message::Http { http, is_request } => {
@@ -171,8 +171,8 @@ fn one_more(counter: &AtomicU64) {
 struct Source {
     events: Consumer<Arrived>,
     bytes: Consumer<u8>,
-    /// The comments for a packet, one for each alert about it, until the packet follows. The next field is the packet's
-    /// number.
+    /// The comments for a packet, one for each alert that it caused, stored until the packet itself arrives. The next
+    /// field is the packet's number.
     comments: Vec<String>,
     packet: u32,
     /// The bytes last read from the ring: a packet, or parts of a message.
@@ -336,7 +336,8 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Opens the files or the socket, and starts the thread. Lines are written to `events`. Packets of alerts are
-    /// written to the file `alerts`, up to its size limit in bytes. Returns none if neither is configured.
+    /// written to the file `alerts`, up to its size limit in bytes. Returns none if neither `events` nor `alerts` is
+    /// set.
     ///
     /// # Errors
     /// Fails if a file cannot be opened.
@@ -431,7 +432,7 @@ struct Writing {
     packets: Option<PacketFile>,
     /// The pending lines.
     lines: Vec<u8>,
-    /// The time at which the end of the thread was requested.
+    /// The time at which the end of the thread was requested; none before.
     ending: Option<Instant>,
 }
 

@@ -35,7 +35,7 @@ pub(super) struct Flow {
     /// True if the server has replied.
     pub is_answered: bool,
     pub settled: Settled,
-    /// The ingress ports at which packets of the lower endpoint and of the other endpoint arrive.
+    /// The ingress ports at which packets of the lower and of the higher endpoint arrive; none before the first packet.
     ports: [Option<u8>; 2],
     /// The TCP state of the flow, if it is a connection.
     pub connection: Connection,
@@ -54,10 +54,10 @@ pub(super) struct Flow {
     pub streams: [Stream; 2],
     /// The DNS message framing of each TCP direction, to the server first.
     pub dns: [Framing; 2],
-    /// The number of the flow's parser, from 1; 0 for none, [`super::lend::NO_MORE`] if the flow is not parsed any
-    /// more.
+    /// The number, from 1, of the parser that the flow has borrowed; 0 for none, [`super::lend::NO_MORE`] if the flow
+    /// is not parsed any more.
     pub parser: u32,
-    /// The numbers of the reassembly buffers for first TLS messages, from 1, to the server first.
+    /// The numbers, from 1, of the borrowed reassembly buffers for first TLS messages, to the server first; 0 for none.
     pub flights: [u32; 2],
     /// The identifier of the flow in events.
     pub id: u64,
@@ -87,8 +87,8 @@ impl Flow {
         }
     }
 
-    /// Returns true if packets of an endpoint may arrive at `port`, and stores that port. An endpoint with a known port
-    /// must not move to the port of the other endpoint.
+    /// Returns true if packets of an endpoint may arrive at `port`, and then stores that port. An endpoint with a known
+    /// port must not move to the port of the other endpoint.
     pub fn comes_from(&mut self, is_low: bool, port: u8) -> bool {
         let (own, other) = (usize::from(!is_low), usize::from(is_low));
         match self.ports[own] {
@@ -184,7 +184,7 @@ pub(super) struct Flows {
     pub used: usize,
     /// The number of flows that were evicted before their timeout.
     pub forced_out: u64,
-    /// The time of the last eviction of a flow with TCP state.
+    /// The time, in seconds, of the last eviction of a flow with TCP state; none before the first one.
     forgotten_s: Option<u32>,
     /// The slot at which the last search for memory ended.
     looked: usize,
@@ -218,7 +218,7 @@ impl Flows {
     }
 
     /// Releases the stream memory of one of the next few flows, except the flow in slot `but`: a closed flow, or else
-    /// the flow that uses most memory. The released data can no longer be compared.
+    /// the flow that uses most memory. Retransmissions can no longer be compared with the released data.
     pub fn make_room(&mut self, arena: &mut Arena, but: usize, in_line: bool) -> bool {
         let most = self.flows.len();
         let places = (0..LOOKED).map(|it| (self.looked + it) % most);
@@ -251,7 +251,7 @@ impl Flows {
     }
 
     /// Finds the flow with `key`, or adds it; calls `gone` with the flow that is evicted for it. Returns the slot, and
-    /// whether the flow is new.
+    /// true if the flow is new.
     pub fn find(&mut self, key: &Key, now_s: u32, gone: impl FnOnce(&mut Flow)) -> (usize, bool) {
         let hash = key.hash(&self.hash_key);
         let bucket = (hash as usize) & (self.tags.len() - 1);

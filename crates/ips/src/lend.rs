@@ -31,7 +31,7 @@ pub(super) struct Lent<T> {
     hand: usize,
 }
 
-/// The number of items that a search for the borrower that was idle longest examines.
+/// The number of items among whose borrowers one search finds the flow that has been idle for longest.
 const LOOKED_AT: usize = 16;
 
 impl<T> Lent<T> {
@@ -57,7 +57,7 @@ impl<T> Lent<T> {
         found
     }
 
-    /// Assigns a free item to the flow in slot `place` and returns the item's number.
+    /// Assigns a free item to the flow in slot `place` and returns the item's number; none if no item is free.
     pub fn take(&mut self, place: usize) -> Option<u32> {
         let number = self.free.pop()?;
         if let Some(owner) = self.owners.get_mut(number as usize - 1) {
@@ -80,7 +80,7 @@ impl<T> Lent<T> {
 /// The parser number of a flow that is not parsed any more; no parser has this number.
 pub(super) const NO_MORE: u32 = u32::MAX;
 
-/// The first bytes of a TLS connection.
+/// The first bytes that a TLS client sends, stored until a ClientHello is complete.
 pub(super) struct Hello {
     pub bytes: Box<[u8; HELLO_BYTES]>,
     pub len: usize,

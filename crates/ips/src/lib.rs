@@ -75,6 +75,7 @@ pub const ENTRY: Entry = Entry {
     summary: "inspects packets by rules of Snort and Suricata, and drops, rejects or reports what fits",
     class: Class::Advanced,
     ports: None,
+    settings: SETTINGS,
     files: |settings| taut_function::file_names(settings, "rules"),
     build: |table| {
         let checked = settings::<Settings>(table)?.check()?;
@@ -84,6 +85,158 @@ pub const ENTRY: Entry = Entry {
     },
     in_kernel: KernelVersion::No("it keeps flows and looks into payloads"),
 };
+
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[
+    (
+        "rules",
+        "none",
+        "rule files. A rule with an error is skipped; `taut ips status` shows the first error, `taut ips check` \
+         all",
+    ),
+    (
+        "strict",
+        "not set",
+        "what an error refuses besides its rule: `true`: chain and reload (the old rules stay); not set: a \
+         reload; `false`: nothing",
+    ),
+    (
+        "variables",
+        "none",
+        "table of names in rules, such as `HOME_NET = \"[10.0.0.0/8]\"`, `EXTERNAL_NET = \"!$HOME_NET\"`: \
+         addresses, or ports if the name ends in `_PORTS`. An undefined name in a rule is an error",
+    ),
+    (
+        "language",
+        "by content of each file",
+        "`\"snort3\"` or `\"suricata\"`: the same has two spellings (`http_uri; content:\"x\"` and \
+         `content:\"x\"; http_uri`)",
+    ),
+    (
+        "lenient",
+        "`false`",
+        "`true` loads a rule without its unsupported part, so it matches more than it should; else the rule is \
+         skipped",
+    ),
+    (
+        "alert_only",
+        "`false`",
+        "nothing is dropped; matches are logged as `allowed`",
+    ),
+    (
+        "events",
+        "none",
+        "file to which events are appended, or `unix:PATH`, a listening socket",
+    ),
+    (
+        "alerts",
+        "none",
+        "pcapng file of packets with alerts; comments have number, revision and message of the rules. An existing \
+         file gets a new section",
+    ),
+    (
+        "alerts_size",
+        "`\"100 MB\"`",
+        "maximum size of the file `alerts`, at least `\"64 kB\"`. Packets beyond it, or beyond 1 MiB waiting, are skipped and \
+         counted (`alerts_left_out`)",
+    ),
+    ("control", "none", "path of a socket for `taut ips`"),
+    (
+        "flows",
+        "65536",
+        "flows per worker, 1,024 to 16,777,216; when full, one of eight is replaced",
+    ),
+    (
+        "memory",
+        "`\"64 MB\"`",
+        "stream bytes per worker: unacknowledged, out of order, and the last 256 of each direction",
+    ),
+    (
+        "overload",
+        "`\"queue\"`",
+        "when packets arrive without a pause for longer than `bound`: `\"queue\"` (they wait in the port's ring, \
+         whose size bounds their latency), `\"bypass\"` (they pass uninspected, flows of more than 1 MiB \
+         permanently), `\"drop\"`",
+    ),
+    (
+        "bound",
+        "`\"1ms\"`",
+        "the time after which `overload` applies",
+    ),
+    (
+        "max_time",
+        "`\"50ms\"`",
+        "maximum time of rules per packet, `\"1us\"` to `\"1s\"`; then the other rules are skipped. It is checked \
+         before each rule, so one rule may exceed it; interruptions count",
+    ),
+    (
+        "over_time",
+        "`\"drop\"`",
+        "a packet over `max_time`, unless a rule dropped it: `\"drop\"` (of TCP also the rest of its flow), or \
+         `\"pass\"`",
+    ),
+    (
+        "inner",
+        "`false`",
+        "`true` inspects the packet in a tunnel: IP in IP, GRE (IP, Ethernet, ERSPAN II), VXLAN (UDP port 4789), \
+         Teredo (3544), GTP-U (2152), NSH, up to three nested. Other frames are inspected as they are. Rejected \
+         packets in tunnels are dropped without a message. Fragments in tunnels are reassembled; fragments of \
+         outer packets are not inspected",
+    ),
+    (
+        "checksums",
+        "`\"drop\"`",
+        "wrong checksums of IPv4, TCP, UDP or ICMP: `\"drop\"`; or `\"ignore\"`, for links that fill them in \
+         later, such as veth without `tx off`",
+    ),
+    (
+        "overlap",
+        "`\"drop\"`",
+        "repeated bytes that differ, in a stream or fragments: `\"drop\"` the segment or datagram, or \
+         `\"first\"`: rules see the first copy, and the packet passes",
+    ),
+    (
+        "midstream",
+        "`\"inspect\"`",
+        "connections whose opening was not seen: `\"inspect\"` from there on, `\"pass\"`, or `\"drop\"`",
+    ),
+    (
+        "urgent",
+        "`\"clear\"`",
+        "segments with urgent data: `\"clear\"` removes the mark, so that all receivers read what rules read; \
+         `\"drop\"`; `\"pass\"`",
+    ),
+    (
+        "min_ttl",
+        "0",
+        "minimum TTL or hop limit on leaving. Set it to the remaining hops, so that no packet ends before its \
+         receiver",
+    ),
+    (
+        "head_limit",
+        "`\"64 KiB\"`",
+        "stored bytes of an HTTP head, up to `\"1 MiB\"`",
+    ),
+    (
+        "body_limit",
+        "`\"100 kB\"`",
+        "stored bytes of an HTTP body, decompressed, up to `\"16 MiB\"`",
+    ),
+    (
+        "matcher",
+        "`\"aho-corasick\"`",
+        "search for contents: built in, or by the library `\"vectorscan\"` (or Hyperscan 5), without which \
+         the chain is refused. Rely on the default: Vectorscan 5.4.9 with AVX-512 missed contents in the last 34 \
+         bytes (with hundreds of contents; taut pads with zeros). `cargo bench -p taut-inspect --bench search` \
+         compares both",
+    ),
+    (
+        "fragments",
+        "`\"inspect\"`",
+        "fragments wait up to 30 s for their datagram and pass if it does; or `\"pass\"` uninspected. They leave \
+         as fragments, which `nat` and `aes` drop",
+    ),
+];
 
 /// The compiled rules of an inspection for measurements, which writes no events, has no control socket and drops
 /// nothing.
@@ -100,7 +253,7 @@ impl Looking {
     /// # Errors
     /// Fails if the function cannot share the state of the earlier functions.
     pub fn function(&mut self) -> Result<Box<dyn Function>, SettingsError> {
-        // The first function puts the rules in force for all functions.
+        // The compiled rules are passed to the first function, which puts them in force for all functions.
         let compiled = std::mem::take(&mut self.compiled);
         let mut function = Ips::new(self.checked.clone(), compiled);
         function.join(Member::default(), &self.shared)?;
@@ -108,7 +261,7 @@ impl Looking {
     }
 }
 
-/// Compiles the rules of an inspection for measurements. Also returns the result of reading the rules.
+/// Compiles the rules of an inspection for measurements ([`Looking`]). Also returns the result of reading the rules.
 ///
 /// # Errors
 /// Fails as a chain with these settings does.
@@ -275,7 +428,8 @@ impl Function for Ips {
         outcome::drops(outcome)
     }
 
-    /// Returns a counter other than the outcomes: of flows and streams, or of the matches of a rule (`alert 2019401`).
+    /// Returns a counter other than the outcomes: one of flows and streams, or the number of matches of a rule (`alert
+    /// 2019401`).
     fn count_of(&self, name: &str) -> Option<u64> {
         if let Some(id) = name.strip_prefix("alert ") {
             let rules = &self.together.as_ref()?.deciding.rules;

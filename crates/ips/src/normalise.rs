@@ -40,7 +40,7 @@ pub(super) enum Look {
 }
 
 /// Classifies a frame by its headers; `checks` is true if checksums are verified. A frame that an end host would refuse
-/// does not count as a packet. Fills in the facts of packets, including those with a wrong checksum.
+/// does not count as a packet. Fills in the facts of a packet, even if its checksum is wrong.
 pub(super) fn look<'a>(
     headers: &Headers,
     frame: &'a [u8],
@@ -293,8 +293,8 @@ fn of_tcp<'a>(transport: &'a [u8], packet: &mut Packet<'a>) -> Option<(SegmentHe
     Some((head, payload))
 }
 
-/// Returns a number for the network of a flow: the VLANs of a frame, the outer one in the higher bits, and the pair of
-/// ports of the ingress port.
+/// Returns a number for the network of a flow. It consists of the VLANs of a frame, the outer one in the higher bits,
+/// and the pair of ports to which the ingress port belongs.
 pub(super) fn network_of(vlans: Vlans, from_port: usize) -> u32 {
     let mut ids = vlans.ids().map(u32::from);
     let [outer, inner] = [0; 2].map(|none| ids.next().unwrap_or(none));

@@ -41,7 +41,7 @@ fn checksum_rules_match_packets_that_are_dropped_for_their_checksum() {
     let mut answer = segment(false, ACK, (500, 100), b"x");
     answer[50] ^= 1;
     assert!(!passes(&mut function, &answer));
-    // The anomaly of a dropped segment does not affect its flow.
+    // The anomaly of a dropped segment does not affect the segment's flow.
     assert!(passes(&mut function, &segment(true, ACK, (100, 500), b"y")));
     drop(function);
     assert_eq!(ids(folder.path()), [4, 1, 2, 5]);

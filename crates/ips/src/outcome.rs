@@ -26,7 +26,8 @@ pub(super) enum Outcome {
     DroppedOverTime,
     /// The segment repeats bytes of its stream with different content.
     DroppedOverlap,
-    /// The segment repeats unacknowledged bytes that were discarded for lack of memory.
+    /// The segment repeats unacknowledged bytes that were discarded for lack of memory, so that the copies cannot be
+    /// compared.
     DroppedUnknown,
     /// There was no memory for the stream data of the segment.
     DroppedNoMemory,
@@ -57,7 +58,7 @@ pub(super) enum Outcome {
     /// The segment completes a message that rules need and that cannot be parsed, for example because its segments are
     /// too small.
     DroppedUnread,
-    /// The packet arrived at the port of the other endpoint of its flow.
+    /// The packet arrived at the port behind which the other endpoint of its flow is.
     DroppedWrongSide,
     /// The segment has urgent data and such segments are dropped, or its URG flag cannot be cleared.
     DroppedUrgent,
@@ -120,7 +121,7 @@ pub(super) enum Note {
     Gaps,
     /// Early segments for which there was no memory, so that the missing bytes before them were given up.
     NoMemory,
-    /// Flows without a detected protocol.
+    /// Flows whose protocol was not detected.
     Unrecognised,
     /// Segments with a cleared URG flag.
     UrgentCleared,
@@ -180,7 +181,7 @@ impl Counters {
         }
     }
 
-    /// Adds to an event counter that several threads write.
+    /// Adds to the counter of a [`Note`] that several threads write.
     pub fn note_elsewhere(&self, note: Note, more: u64) {
         self.notes[note as usize].fetch_add(more, Ordering::Relaxed);
     }

@@ -79,8 +79,8 @@ impl PacketFile {
         Ok(opened)
     }
 
-    /// Checks at an interval whether the file was removed from its path, and recreates it. If that fails, packets are
-    /// still written to the removed file.
+    /// Checks at an interval whether the file was removed from its path, and then creates a new one. If that fails,
+    /// packets are still written to the removed file.
     fn look(&mut self) {
         if self.looked.elapsed() < AGAIN {
             return;
@@ -181,7 +181,8 @@ fn whole_bytes(file: &File, bytes: u64) -> io::Result<u64> {
             return Ok(bytes);
         }
         if u64::from(total) > left {
-            // The rest is longer than any block of ours, so it is damage rather than a truncated end.
+            // The rest is longer than the longest block that this module writes, so the file is damaged, not merely
+            // truncated.
             return Ok(if left > LONGEST_BLOCK_BYTES {
                 bytes
             } else {

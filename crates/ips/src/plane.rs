@@ -28,12 +28,12 @@ use taut_inspect::tcp::{Change, Policy, SYN, URG};
 use taut_port::{BATCH_CAPACITY, Batch, PortError, Punt};
 use taut_sys::{Clock, HashKey};
 use taut_wire::{EtherType, Headers, Layer3};
-use verdict::{Conclusion, Fate, settled, too_much};
+use verdict::{Conclusion, Fate, settled, still_settled, too_much};
 
 /// The number of flow table slots that are checked for expired flows in each batch.
 const SWEPT: usize = 4;
-/// The number of stream bytes before a segment that rules test together with the segment. The next constant is the
-/// limit on stored bytes per direction.
+/// The number of bytes immediately before a segment in its stream that rules test together with the segment. The next
+/// constant is the limit on stored bytes per direction.
 const WINDOW: usize = 256;
 const KEPT: usize = 1 << 20;
 /// The maximum length of a reassembled datagram with its link header, in bytes.
@@ -61,7 +61,7 @@ pub(super) struct Plane {
     swept: usize,
     arena: Arena,
     fragments: Box<Fragments>,
-    /// The time of the last check for fragments that have timed out.
+    /// The time, in seconds, of the last check for fragments that have timed out.
     expired_s: u32,
     /// The frame of a reassembled datagram.
     whole: Vec<u8>,
@@ -70,9 +70,9 @@ pub(super) struct Plane {
     joined: Vec<u8>,
     policies: Policies,
     limits: StreamLimits,
-    /// The time in ticks for which packets may arrive without a pause before the overload policy applies.
+    /// The time, in ticks, for which packets may arrive without a pause before the overload policy applies.
     bound_ticks: u64,
-    /// The time since which packets have arrived without a pause.
+    /// The time, in ticks, since which packets have arrived without a pause; none after a pause.
     busy_since: Option<u64>,
     ticks_per_s: f64,
 }
@@ -299,7 +299,7 @@ impl Plane {
                 (Outcome::DroppedChecksum, Fate::Drop)
             }
             Look::Done(outcome) => (outcome, Fate::Drop),
-            // The reassembled datagram is itself a fragment, which only an attacker sends.
+            // The reassembled datagram is itself a fragment; only an attacker sends such datagrams.
             Look::Fragment => (Outcome::DroppedFragment, Fate::Drop),
         };
         self.whole = whole;
@@ -391,8 +391,8 @@ impl Plane {
         }
     }
 
-    /// Runs the connection step: returns the part of the packet that its receiver accepts, or the outcome if the packet
-    /// needs no inspection.
+    /// Runs the connection step. Returns the part of the packet that its receiver accepts, or, if the packet needs no
+    /// inspection, its outcome as the error.
     fn judge(
         &mut self,
         facts: &Facts<'_>,
@@ -437,29 +437,12 @@ impl Plane {
             &mut self.arena,
             &mut self.messages,
         ) {
-            // In a settled flow only the opening of a new connection is inspected, and only the receiver's reply
-            // confirms it.
-            return Err(match flow.settled {
-                Settled::Drops if !connection::is_opening(facts) => {
-                    (Outcome::DroppedWithFlow, Fate::Drop)
-                }
-                Settled::Drops => (Outcome::Passed, Fate::Pass),
-                _ => (Outcome::PassedWithFlow, Fate::Pass),
-            });
+            return Err(still_settled(flow, facts));
         }
-        let has_data = !facts.payload.is_empty();
         Ok(Step {
             place,
             from_low,
-            established: match facts.segment {
-                // Data in a SYN, and in the packet that completes the handshake, is delivered once the connection is
-                // established.
-                Some(head) => {
-                    let is_opening = head.flags & SYN != 0;
-                    was_established || has_data && (is_opening || flow.connection.is_established())
-                }
-                None => flow.is_answered,
-            },
+            established: is_established(facts, flow, was_established),
             change,
             refused,
             anomalies,
@@ -540,15 +523,7 @@ impl Plane {
         if !asking.ask.is_asked {
             asking.whole(flow, facts.payload);
         }
-        let conclusion = Conclusion {
-            verdict: asking.ask.verdict,
-            refused,
-            is_over_time: asking.ask.inspector.is_over_time(),
-            is_unread: asking.ask.is_unread,
-            bypasses: asking.ask.inspector.bypasses(),
-            over_time: policies.over_time,
-            in_line: !policies.alert_only,
-        };
+        let conclusion = Conclusion::new(&asking.ask, refused, policies);
         let (outcome, fate, reason) = conclusion.of(flow);
         if flow.settled != Settled::No {
             // The flow needs no memory, because it is not inspected any more.
@@ -576,6 +551,22 @@ struct Step {
     now: Now,
 }
 
+/// Returns true if a packet counts as one of an established connection. `was_established` is the state before the
+/// packet.
+#[inline]
+fn is_established(facts: &Facts<'_>, flow: &Flow, was_established: bool) -> bool {
+    let has_data = !facts.payload.is_empty();
+    match facts.segment {
+        // Data in a SYN, and in the packet that completes the handshake, is delivered once the connection is
+        // established.
+        Some(head) => {
+            let is_opening = head.flags & SYN != 0;
+            was_established || has_data && (is_opening || flow.connection.is_established())
+        }
+        None => flow.is_answered,
+    }
+}
+
 /// Fills in the properties of a packet that are derived from its flow.
 fn of_flow(packet: &mut Packet<'_>, flow: &Flow, from_low: bool) {
     packet.to_server = from_low == flow.client_is_low;
@@ -583,7 +574,7 @@ fn of_flow(packet: &mut Packet<'_>, flow: &Flow, from_low: bool) {
     (packet.flow_packets, packet.flow_bytes) = (flow.packets, flow.bytes);
 }
 
-/// Releases everything that a flow has borrowed, and writes the event of its end.
+/// Releases everything that a flow has borrowed, and writes the event that reports the flow's end.
 fn end(
     flow: &mut Flow,
     arena: &mut Arena,
@@ -615,7 +606,7 @@ fn end(
     }
 }
 
-/// Releases everything that a closed flow has borrowed. The flow is remembered, but data after its end is not
+/// Releases everything that a closed flow has borrowed. The flow stays in the table, but data after its end is not
 /// inspected.
 fn ease(flow: &mut Flow, arena: &mut Arena, messages: &mut Messages) {
     for stream in &mut flow.streams {

@@ -20,7 +20,7 @@ pub(super) const MOST_SHOWN: usize = 100;
 /// The size limit of a rule file.
 const MOST_FILE_BYTES: u64 = 256 << 20;
 
-/// A set of rules, and the memory with which each worker evaluates it.
+/// A set of rules in force, with an inspector for each worker: the memory with which the worker evaluates the rules.
 pub(super) struct InForce {
     pub version: u64,
     pub set: RuleSet,
@@ -80,7 +80,7 @@ impl InForce {
         }
     }
 
-    /// Replaces a worker's inspector by one of this set. It never waits and frees nothing.
+    /// Replaces a worker's inspector by one of this set. The call never waits and frees no memory.
     pub fn change(&self, inspector: &mut Inspector) {
         // There is one inspector for each worker.
         let next = self.inspectors.take();
@@ -106,7 +106,7 @@ struct State {
     /// The descriptions of the rules by version of the rule set, the newest last.
     about: Vec<(u64, Arc<Vec<Known>>)>,
     counters: OfVersion,
-    /// The rules of the current rule set that have a separate metric.
+    /// The indices of the rules of the current rule set that have a separate metric.
     shown: Vec<u32>,
     /// The number of existing or planned workers and slow paths.
     workers: usize,
@@ -123,7 +123,7 @@ pub struct Read {
     /// The number of rules that were skipped because of an error.
     #[serde(default)]
     pub mistaken: usize,
-    /// The first error, with its position.
+    /// The first error, with its position; none if there was no error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_mistake: Option<String>,
     /// The number of rules that were skipped because a part is unsupported.
@@ -151,9 +151,9 @@ pub struct Costs {
     pub asked: u64,
     /// The number of matches.
     pub fitted: u64,
-    /// The total time of the evaluations in packets with detailed timing, in ticks.
+    /// The total time of the rule's evaluations in those packets that were timed in detail, in ticks.
     pub ticks: u64,
-    /// The number of evaluations in packets with detailed timing.
+    /// The number of the rule's evaluations in those packets that were timed in detail.
     pub timed: u64,
 }
 
@@ -263,7 +263,7 @@ impl Rules {
     }
 
     /// Returns the number of packets of all workers that matched this rule. Returns none if no such rule is in force,
-    /// or if the rules are being changed. It never waits.
+    /// or if the rules are being changed. The call never waits.
     pub fn fitted(&self, id: u32) -> Option<u64> {
         let state = self.state.try_lock().ok()?;
         let (version, workers) = &state.counters;
@@ -277,9 +277,9 @@ impl Rules {
         (!rules.is_empty()).then(|| rules.iter().map(fitted).sum())
     }
 
-    /// Returns the matches since the rules were read. At most [`MOST_SHOWN`] rules have counters of their own. These
-    /// are the rules that matched first, so that no counter disappears later. The matches of all other rules are added
-    /// up.
+    /// Returns the number of matches since the rules were read: of each rule with a counter of its own, and the sum of
+    /// all other rules. At most [`MOST_SHOWN`] rules have counters of their own. These are the rules that matched
+    /// first, so that no counter disappears later.
     pub fn hits(&self) -> (Vec<(About, u64)>, u64) {
         let mut state = self.lock();
         let State {
@@ -392,8 +392,8 @@ pub fn read_files<P: AsRef<Path>>(files: &[P], options: &Options) -> Result<Read
 /// Reads files and compiles their rules, except those with errors.
 ///
 /// # Errors
-/// Fails if a file cannot be read. If an error refuses all rules, returns the first one, with file, line and column,
-/// and the number of others.
+/// Fails if a file cannot be read. If an error refuses all rules, returns the first error with file, line and column,
+/// and the number of further errors.
 pub(super) fn compile(checked: &Checked, refuses: bool) -> Result<Compiled, String> {
     let reading = read_files(&checked.rules, &checked.options)?;
     let first_mistake = first_mistake(&checked.rules, &reading);
@@ -421,7 +421,7 @@ pub(super) fn compile(checked: &Checked, refuses: bool) -> Result<Compiled, Stri
     Ok((set, read))
 }
 
-/// Returns the first error with its position, and the number of others.
+/// Returns the first error with its position, and the number of further errors; none if there is no error.
 fn first_mistake(files: &[PathBuf], reading: &Reading) -> Option<String> {
     let (file, mistake) = reading.mistakes.first()?;
     let more = match reading.mistaken - 1 {

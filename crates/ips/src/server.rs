@@ -36,7 +36,7 @@ pub struct Answer {
     /// The result of reading the rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<Read>,
-    /// The rules with the highest cost, in that order.
+    /// The rules with the highest cost, the highest first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top: Option<Vec<Costs>>,
     /// The number of packets with each outcome.

@@ -72,7 +72,7 @@ enum Checksums {
     /// Packets with wrong checksums are dropped, as by their receiver.
     #[default]
     Drop,
-    /// Checksums are not verified, as for captures made before the NIC has filled them in.
+    /// Checksums are not verified. Captures made before the NIC has filled in the checksums need this.
     Ignore,
 }
 
@@ -118,6 +118,19 @@ enum Matcher {
     #[default]
     AhoCorasick,
     Vectorscan,
+}
+
+impl Matcher {
+    fn checked(self) -> Result<search::Matcher, SettingsError> {
+        let matcher = match self {
+            Self::AhoCorasick => search::Matcher::AhoCorasick,
+            Self::Vectorscan => search::Matcher::Vectorscan,
+        };
+        if let Err(reason) = matcher.check() {
+            return Err(SettingsError(format!("matcher: {reason}")));
+        }
+        Ok(matcher)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -185,9 +198,9 @@ pub(super) struct Checked {
     pub matcher: search::Matcher,
     /// The destination of events: a file, or a Unix socket if the path begins with `unix:`.
     pub events: Option<String>,
-    /// The file for packets that caused alerts, and its size limit in bytes.
+    /// The file for packets that caused alerts, and its size limit in bytes; none if they are not stored.
     pub alerts: Option<(String, u64)>,
-    /// Path of the control socket.
+    /// Path of the control socket; none if there is none.
     pub control: Option<PathBuf>,
     /// The number of flows in a worker's flow table.
     pub flows: usize,
@@ -206,7 +219,7 @@ pub(super) struct Checked {
 /// The policies that apply to each packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Policies {
-    /// True if no packet is dropped.
+    /// True if the rules only cause alerts and no packet is dropped.
     pub alert_only: bool,
     pub fragments: Fragments,
     /// True if packets with wrong checksums are dropped.
@@ -226,17 +239,19 @@ const MOST_FLOWS: usize = 1 << 24;
 const MEMORY_BYTES: usize = 64 << 20;
 const ALERTS_BYTES: u64 = 100_000_000;
 const LEAST_ALERTS_BYTES: u64 = 64 << 10;
-/// The default is far longer than the inspection of any packet that is not crafted to be slow. Interruptions of the
-/// worker count as well. For a worker on two busy shared cores, none exceeded 25 ms in 20 s.
+/// The default of `max_time`. It is far longer than the inspection of any packet that is not crafted to be slow.
+/// Interruptions of the worker count as well. For a worker on two busy shared cores, none exceeded 25 ms in 20 s.
 const MAX_TIME: Duration = Duration::from_millis(50);
 const BOUND: Duration = Duration::from_millis(1);
-/// A time below the minimum is within the cost of reading the clock; a time above the maximum is no useful limit.
+/// The minimum of `max_time`; the next constant is the maximum. A shorter time is within the cost of reading the clock,
+/// and a longer time is no useful limit.
 const LEAST_TIME: Duration = Duration::from_micros(1);
 const MOST_TIME: Duration = Duration::from_secs(1);
 
 impl Settings {
     pub fn check(self) -> Result<Checked, SettingsError> {
         let error = |text: String| Err(SettingsError(text));
+        let policies = self.policies();
         let variables = self.variables.iter();
         let variables = Variables::new(variables.map(|it| (it.0.as_str(), it.1.as_str())))
             .map_err(|reason| SettingsError(format!("variables: {reason}")))?;
@@ -257,23 +272,11 @@ impl Settings {
             return error("max_time: expected 1us to 1s".to_string());
         }
         let http = http_limits(self.head_limit, self.body_limit)?;
-        let alerts_bytes = self.alerts_size.map(|it| it.bytes);
-        if alerts_bytes.is_some_and(|it| it < LEAST_ALERTS_BYTES) {
-            return error("alerts_size: expected \"64 kB\" at least".to_string());
-        }
-        if alerts_bytes.is_some() && self.alerts.is_none() {
-            return error("alerts_size: needs alerts".to_string());
-        }
+        let alerts_bytes = alerts_bytes(self.alerts_size, self.alerts.is_some())?;
         if self.rules.len() > 4096 {
             return error("rules: more than 4096 files".to_string());
         }
-        let matcher = match self.matcher {
-            Matcher::AhoCorasick => search::Matcher::AhoCorasick,
-            Matcher::Vectorscan => search::Matcher::Vectorscan,
-        };
-        if let Err(reason) = matcher.check() {
-            return error(format!("matcher: {reason}"));
-        }
+        let matcher = self.matcher.checked()?;
         Ok(Checked {
             rules: self.rules,
             options: Options {
@@ -298,22 +301,40 @@ impl Settings {
             flows,
             memory_bytes: self.memory.map_or(MEMORY_BYTES, |it| it.bytes as usize),
             overlap: self.overlap,
-            policies: Policies {
-                alert_only: self.alert_only,
-                fragments: self.fragments,
-                checks: self.checksums == Checksums::Drop,
-                min_ttl: self.min_ttl,
-                urgent: self.urgent,
-                midstream: self.midstream,
-                overload: self.overload.unwrap_or(Overload::Queue),
-                over_time: self.over_time.unwrap_or(OverTime::Drop),
-                inner: self.inner,
-            },
+            policies,
             http,
             bound,
             max_time,
         })
     }
+
+    fn policies(&self) -> Policies {
+        Policies {
+            alert_only: self.alert_only,
+            fragments: self.fragments,
+            checks: self.checksums == Checksums::Drop,
+            min_ttl: self.min_ttl,
+            urgent: self.urgent,
+            midstream: self.midstream,
+            overload: self.overload.unwrap_or(Overload::Queue),
+            over_time: self.over_time.unwrap_or(OverTime::Drop),
+            inner: self.inner,
+        }
+    }
+}
+
+/// Returns the size limit of the file for alerts in bytes, if it is set. `is_stored` is true if there is such a file.
+fn alerts_bytes(size: Option<Size>, is_stored: bool) -> Result<Option<u64>, SettingsError> {
+    let bytes = size.map(|it| it.bytes);
+    if bytes.is_some_and(|it| it < LEAST_ALERTS_BYTES) {
+        return Err(SettingsError(
+            "alerts_size: expected \"64 kB\" at least".to_string(),
+        ));
+    }
+    if bytes.is_some() && !is_stored {
+        return Err(SettingsError("alerts_size: needs alerts".to_string()));
+    }
+    Ok(bytes)
 }
 
 /// Returns the limits on stored HTTP messages.

@@ -15,14 +15,14 @@ use taut_wire::{
     icmp_error,
 };
 
-/// The chain has two ports, or pairs of them.
+/// The pairs of ports: the chain has two ports, or several pairs of two.
 const PAIR: Pairs = Pairs::of(usize::MAX);
 /// The hop limit of the resets.
 const HOPS: u8 = 64;
 const MAC_BYTES: usize = 6;
 const TCP_BYTES: usize = 20;
 
-/// The bytes that count for a frame in addition to its length.
+/// The bytes by which a waiting frame counts towards the limit in addition to its length.
 const FRAME_BYTES: usize = 64;
 /// The maximum time for which the frames of fragments wait. The next constant is the limit on their bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ pub(super) struct SlowPath {
     inner: bool,
     /// The frames that wait until the worker has received the last fragment of their datagram.
     waiting: HashMap<Datagram, Waiting>,
-    /// The datagrams in the order of their first fragments; some of them are already released.
+    /// The datagrams in the order in which their first fragments arrived. Some of them are already released.
     order: VecDeque<(Instant, Datagram)>,
     bytes: usize,
     expired: Instant,
@@ -176,7 +176,8 @@ impl SlowPath {
             return;
         }
         if headers.protocol() == IpProtocol::TCP {
-            // The sender's reset leaves through the ingress port, the receiver's through its partner.
+            // The reset for the sender leaves through the ingress port, the reset for the receiver through the other
+            // port of the pair.
             if let Some(reset) = reset(&headers, frame, true) {
                 send(Passage::of_own(punted.from_port), &reset);
             }
@@ -215,9 +216,9 @@ impl Handler for SlowPath {
     }
 }
 
-/// Returns the frame that ends the connection for one of its ends (RFC 9293 section 3.5.2). It goes to the segment's
-/// sender as if from its receiver, or to the receiver as if from the sender. Returns none for a reset, and for other
-/// packets than TCP.
+/// Returns a frame with a reset that ends the connection at one endpoint (RFC 9293 section 3.5.2). If `to_sender`, the
+/// endpoint is the sender of the segment in `frame`, and the reset seems to come from the receiver; otherwise it is the
+/// other way round. Returns none if `frame` is a reset or not TCP.
 fn reset(headers: &Headers, frame: &[u8], to_sender: bool) -> Option<Vec<u8>> {
     let link = frame.get(..headers.ip())?;
     let segment = Tcp::new(headers.transport_in(frame)).ok()?;
@@ -237,7 +238,7 @@ fn reset(headers: &Headers, frame: &[u8], to_sender: bool) -> Option<Vec<u8>> {
     Some(reply)
 }
 
-/// Returns source and destination for a packet in the same direction, or, if `to_sender`, in the reverse direction.
+/// Returns source and destination in this order, or, if `to_sender`, swapped.
 fn directed<T>((source, destination): (T, T), to_sender: bool) -> (T, T) {
     match to_sender {
         true => (destination, source),

@@ -172,23 +172,30 @@ fn inspected(rules: &str, frames: &[(u64, Vec<u8>)], more: &str) -> Said {
         }
     }
     drop((function, slow));
-    let text = fs::read_to_string(folder.path().join("eve.json")).unwrap();
+    said.alerts = alerts_by_packet(&folder.path().join("eve.json"), events);
+    said
+}
+
+/// Returns the identifiers of the matching rules by packet, from a file of events and the number of alerts per packet.
+fn alerts_by_packet(file: &Path, counts: Vec<(usize, u64)>) -> BTreeMap<usize, Vec<u64>> {
+    let text = fs::read_to_string(file).unwrap();
     let lines = text
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let mut ids = lines
         .filter(|it| it["event_type"] == "alert")
         .map(|it| it["alert"]["signature_id"].as_u64().unwrap());
-    for (number, count) in events {
+    let mut alerts = BTreeMap::new();
+    for (number, count) in counts {
         let mut of_packet: Vec<u64> = ids.by_ref().take(count as usize).collect();
         assert_eq!(of_packet.len() as u64, count);
         of_packet.sort_unstable();
         if count > 0 {
-            said.alerts.insert(number, of_packet);
+            alerts.insert(number, of_packet);
         }
     }
     assert_eq!(ids.next(), None);
-    said
+    alerts
 }
 
 /// Returns the differences between both results, one line each.

@@ -73,8 +73,8 @@ impl Target {
         })
     }
 
-    /// Writes complete lines. Returns how many were not accepted; a partly written line from an earlier call counts as
-    /// well.
+    /// Writes complete lines. Returns how many lines were not accepted; a partly written line from an earlier call
+    /// counts as well.
     pub fn write(&mut self, lines: &[u8]) -> u64 {
         let cut = self.look();
         let (taken, lost) = match &mut self.sink {
@@ -96,8 +96,8 @@ impl Target {
         u64::from(!std::mem::take(&mut self.rest).is_empty())
     }
 
-    /// Checks at an interval whether the file is still there, or a reader listens again; returns how many lines were
-    /// truncated by a change.
+    /// Checks at an interval whether the file is still at its path, or whether a reader listens at the socket again.
+    /// Returns how many lines a change of file or reader has truncated.
     fn look(&mut self) -> u64 {
         if self.looked.is_some_and(|it| it.elapsed() < AGAIN) {
             return 0;

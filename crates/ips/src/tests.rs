@@ -14,7 +14,7 @@ pub(super) fn ips(folder: &Path, rules: &str, more: &str) -> Box<dyn Function> {
     function
 }
 
-/// Returns an inspection with these rules, and with the tests' settings where `more` has none.
+/// Returns an inspection with these rules and the settings in `more`; other settings have the tests' defaults.
 fn not_prepared(folder: &Path, rules: &str, more: &str) -> Box<dyn Function> {
     fs::write(folder.join("rules"), rules).unwrap();
     let mut text = format!("rules = [\"{}/rules\"]\n{more}\n", folder.display());
@@ -407,7 +407,7 @@ fn http2_is_parsed_after_an_upgrade_of_the_connection() {
     }
     drop(function);
     assert_eq!(ids(folder.path()), [3, 1, 2]);
-    // The bytes that the client sends before the server agrees are not parsed.
+    // The bytes that the client sends before the server accepts the upgrade to HTTP/2 are not parsed.
     let folder = tempfile::tempdir().unwrap();
     let mut function = ips(folder.path(), rules, "");
     for (from_client, flags, numbers, payload, passed) in [
@@ -677,7 +677,7 @@ fn ntp_and_ike_are_recognised_at_their_ports_only() {
 
 #[test]
 fn packets_over_the_time_limit_pass_or_drop_as_configured() {
-    // Rules without a content are evaluated for every packet, and this number of them takes more than a microsecond.
+    // Rules without a content are evaluated for every packet. So many of them take more than a microsecond.
     let mut rules = String::new();
     for sid in 1..3000 {
         writeln!(
@@ -1363,7 +1363,7 @@ fn resident_bytes() -> usize {
 
 #[test]
 fn alert_floods_need_bounded_memory_and_requests_get_replies() {
-    // Memory belongs to a process, so the test runs in one of its own.
+    // The test measures the memory of its process, so it runs in a process of its own.
     if std::env::var_os("TAUT_TEST_ALONE").is_none() {
         let test = "alert_floods_need_bounded_memory_and_requests_get_replies";
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
@@ -1416,7 +1416,7 @@ fn alert_floods_need_bounded_memory_and_requests_get_replies() {
     assert!(more < 32 << 20, "{more}");
     drop(function);
     let text = fs::read_to_string(folder.path().join("eve.json")).unwrap();
-    // There are too many alerts to parse them all.
+    // The lines are counted by their text, because parsing so many alerts as JSON would take too long.
     let of = |kind: &str| {
         let kind = format!("\"event_type\":\"{kind}\"");
         text.lines().filter(move |line| line.contains(&kind))

@@ -23,8 +23,8 @@ const NSH: EtherType = EtherType(0x894f);
 const UDP_BYTES: usize = 8;
 const VXLAN_BYTES: usize = 8;
 const ERSPAN_BYTES: usize = 8;
-/// The bytes of the nonce and the confirmation byte of a Teredo authentication; the next constant is the length of an
-/// origin indication.
+/// The total length of nonce and confirmation byte in a Teredo authentication, bytes. The next constant is the length
+/// of an origin indication.
 const TEREDO_NONCE_BYTES: usize = 9;
 const TEREDO_ORIGIN_BYTES: usize = 8;
 
@@ -90,7 +90,8 @@ fn version(frame: &[u8], at: usize) -> u8 {
     frame.get(at).map_or(0, |byte| byte >> 4)
 }
 
-/// Returns the content of a datagram to or from a tunnel port.
+/// Returns the headers of the packet that a datagram to or from a tunnel port carries, and the frame up to the end of
+/// that packet.
 fn udp<'a>(headers: &Headers, frame: &'a [u8], at: usize) -> Option<(Headers, &'a [u8])> {
     let (from, to) = headers.ports()?;
     let datagram = frame.get(at..)?;

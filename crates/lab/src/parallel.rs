@@ -70,9 +70,9 @@ pub struct Measured {
     pub repetitions: u32,
     /// Number of processors that the threads could use.
     pub cpus: usize,
-    /// Time per packet, over all threads and repetitions.
+    /// Time per packet, over all threads and repetitions; none without packets.
     pub processing_ns: Option<Summary>,
-    /// Mean of the repetitions' means, with the interval of their median; none without packets.
+    /// Mean of the repetitions' means, with the confidence interval of the median of these means; none without packets.
     pub mean_ns: Option<Interval>,
     /// Number of packets that the functions dropped.
     pub dropped: u64,
@@ -236,7 +236,7 @@ fn repeat(
     Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A guard that a thread holds until it has processed its packets or panics.
+/// A guard that counts its thread as working until the thread has processed its minimum number of packets, or panics.
 struct Working<'a>(&'a AtomicUsize);
 
 impl Drop for Working<'_> {
@@ -257,8 +257,8 @@ struct Instance<'a> {
 }
 
 impl Instance<'_> {
-    /// Processes packets until every thread has processed its minimum number, so that no thread gets a processor for
-    /// itself.
+    /// Processes `packets` packets or more, for at least `least`, and continues until every thread has done so.
+    /// Otherwise the last thread would have a processor for itself.
     fn run(&mut self, packets: u64, least: Duration, working: Working<'_>) -> LatencyHistogram {
         let mut times = LatencyHistogram::new();
         for _ in 0..WARM_UP {
@@ -287,7 +287,7 @@ impl Instance<'_> {
         }
     }
 
-    /// Processes a packet in all functions, and returns the cycles.
+    /// Processes a packet in all functions, and returns the number of cycles that this took.
     fn handle_one(&mut self) -> u64 {
         self.pool.fill(&mut self.batch, 1, self.frame.len() as u16);
         for packet in self.batch.packets_mut() {

@@ -16,7 +16,8 @@ use taut_results::files_below;
 /// The folders that reports write.
 const WRITTEN: [&str; 2] = ["figures", "models"];
 
-/// Shows copies of the results folder `folder`. In each copy one file or folder is moved outside or replaced by a trap.
+/// Shows copies of the results folder `folder`. In each copy one file or folder is moved outside, or one file is
+/// replaced by a special file that would block its reader.
 pub(crate) fn check(folder: &Path) {
     let mut files = files_below(folder).unwrap();
     let is_written = |file: &PathBuf| {
@@ -124,7 +125,8 @@ impl Place {
     fn is_harmless(&self, honest: &str, what: &str) {
         let before = self.contents();
         let page = shown(self);
-        // The page must differ, because the missing file is noticed and the outside is not read.
+        // The page must differ from that of the original folder: the missing file is noticed, and the outside is not
+        // read.
         assert_ne!(page.as_deref(), Ok(honest), "{what}");
         assert_eq!(self.contents(), before, "{what}");
     }

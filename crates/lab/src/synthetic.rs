@@ -349,7 +349,7 @@ fn one_latency(shape: Shape, due_ns: f64, random: &mut Rng) -> f64 {
     let normal = (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
     let mut ns = shape.base_ns * (shape.spread * normal).exp();
     if shape.wait_ns > 0.0 {
-        // The timer fires at fixed times, so a packet waits for the next one.
+        // The timer fires at fixed times, so a packet waits until the timer fires next.
         ns += shape.wait_ns - (due_ns * 1.000_37) % shape.wait_ns;
     }
     if (due_ns * 1.000_013) % 4_000_000.0 < 8_000.0 {

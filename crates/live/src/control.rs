@@ -10,7 +10,7 @@ use ratatui::widgets::{Block, Paragraph};
 use taut_control::Standing;
 use taut_measure::quantity;
 
-/// Length of the body, and radius of the wheels or half the height of the cart, in the picture's unit.
+/// Length of the body, and radius of the wheels (for a cart: half its height), in units of the picture.
 const BODY: f64 = 1.0;
 const WHEEL: f64 = 0.18;
 
@@ -18,7 +18,7 @@ const WHEEL: f64 = 0.18;
 pub struct ControlView<'a> {
     /// The running loop, on one line.
     pub title: &'a str,
-    /// Units of the balance and of the travel.
+    /// Units of the plant's balance and of its travel, as in [`Standing`].
     pub units: &'a [String; 2],
     /// Number of inputs of the plant.
     pub inputs: usize,
@@ -30,7 +30,7 @@ pub struct ControlView<'a> {
     pub standing: &'a Standing,
     /// The plant's balance at the last readings, the newest last.
     pub balance: &'a [f64],
-    /// Times from the last readings to the arrival of the resulting commands, ms.
+    /// Time from each of the last readings to the arrival of the resulting command, ms, the newest last.
     pub round_trips_ms: &'a [f64],
 }
 
@@ -124,7 +124,7 @@ fn draw_plant(frame: &mut Frame<'_>, area: Rect, view: &ControlView<'_>) {
         _ => Shape::Mark,
     };
     let standing = view.standing;
-    // The scale is the largest value of the history, so that the mark uses the available space.
+    // The largest value of the history sets the scale, so that the mark uses the available space.
     let most = largest(view.balance).max(standing.balance.abs());
     // A cell is about twice as high as it is wide.
     let inner = [area.width.saturating_sub(2), area.height.saturating_sub(2)];
@@ -234,7 +234,7 @@ fn largest(values: &[f64]) -> f64 {
     if most > 0.0 { finite(most) } else { 1.0 }
 }
 
-/// Returns a finite number for drawing.
+/// Returns `value`, or 0 if it is infinite or not a number, because such values cannot be drawn.
 fn finite(value: f64) -> f64 {
     if value.is_finite() { value } else { 0.0 }
 }

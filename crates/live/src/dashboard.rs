@@ -44,7 +44,7 @@ impl Dashboard {
         })
     }
 
-    /// Draws `view`.
+    /// Draws the dashboard of a generator.
     ///
     /// # Errors
     /// The terminal is closed.
@@ -55,7 +55,7 @@ impl Dashboard {
             .map(drop)
     }
 
-    /// Draws a capture.
+    /// Draws the dashboard of a capture.
     ///
     /// # Errors
     /// The terminal is closed.
@@ -65,7 +65,7 @@ impl Dashboard {
             .map(drop)
     }
 
-    /// Draws a control loop.
+    /// Draws the dashboard of a control loop.
     ///
     /// # Errors
     /// The terminal is closed.

@@ -17,7 +17,7 @@ pub struct View<'a> {
     pub elapsed_seconds: f64,
     /// Planned duration, s.
     pub planned_seconds: f64,
-    /// The current step, for commands with several steps.
+    /// The current step of a command with several steps; none for other commands.
     pub doing: Option<&'a str>,
     /// All streams; the distributions of one of them are shown.
     pub streams: &'a [StreamView],
@@ -201,7 +201,8 @@ fn draw_histogram(
     frame.render_widget(bars, area);
 }
 
-/// Returns values by column, on a logarithmic axis from `low_ns` to `high_ns`.
+/// Returns the number of values in each of `columns` columns, which divide a logarithmic axis from `low_ns` to
+/// `high_ns`.
 fn bars(histogram: &LatencyHistogram, low_ns: u64, high_ns: u64, columns: usize) -> Vec<u64> {
     let mut bars = vec![0_u64; columns];
     let (low, high) = ((low_ns as f64).ln(), (high_ns as f64).ln());

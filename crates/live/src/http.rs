@@ -215,7 +215,8 @@ fn serve(mut client: TcpStream, answer: &impl Fn(&Request<'_>) -> Reply) -> io::
     }
 }
 
-/// Writes the complete text, or as much as a client receives within the time limit, which restarts after each megabyte.
+/// Writes the complete text. Returns an error if the client exceeds the time limit, which restarts after each
+/// [`PATIENT_BYTES`].
 fn write(client: &mut TcpStream, mut text: &[u8]) -> io::Result<()> {
     let mut deadline = Instant::now() + PATIENCE;
     let mut left = text.len();

@@ -10,7 +10,7 @@
 //!
 //! The code that runs a measurement calls these types. [`Dashboard::show`] and [`metrics::generator_metrics`] get
 //! streams as `taut_traffic` publishes them, [`metrics::forwarder_metrics`] gets the counters that a worker publishes.
-//! No packet loop calls this crate, and nothing here draws figures.
+//! No packet loop calls this crate. The plots of reports are drawn by `taut-figure`.
 //!
 //! Begin with `dashboard.rs`, then `http.rs`.
 

@@ -170,8 +170,8 @@ impl Family for u128 {
 }
 
 impl<A: Family> Case<A> {
-    /// Makes a case whose destinations are random addresses in the table's prefixes: uniform, or prefix number n with
-    /// probability 1/n and always at the same address.
+    /// Makes a case whose destinations are random addresses in the table's prefixes. Either all prefixes are equally
+    /// likely, or prefix number n has a probability proportional to 1/n, and always the same address within it.
     fn new(name: &str, rib: Rib<A>, prefixes: &[Prefix<A>], blocks: usize) -> Self {
         let mut random = fastrand::Rng::with_seed(7);
         let mut order: Vec<Prefix<A>> = prefixes.to_vec();

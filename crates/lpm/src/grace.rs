@@ -27,7 +27,7 @@ impl<T> Grace<T> {
         self.waiting.push_back((self.generation, thing));
     }
 
-    /// Returns the number of items ever retired, which is the sequence number of the last one.
+    /// Returns the number of items ever retired, which is the sequence number of the item that was retired last.
     pub fn generation(&self) -> u64 {
         self.generation
     }

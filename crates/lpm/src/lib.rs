@@ -7,7 +7,8 @@
 //!
 //! Readers take no lock and never wait. While a route is added or deleted they get, for each address, the old or the
 //! new result. Memory freed by a change is reused only after the caller reports that all earlier look-ups have ended
-//! (`quiesced`). A caller that needs all changes at once builds the next table separately and swaps it in.
+//! (`quiesced`). A caller whose changes must all take effect at the same time builds another table separately and swaps
+//! it in.
 //!
 //! Begin with `naive.rs`, then `v4/mod.rs`.
 

@@ -2,9 +2,9 @@
 //!
 //! The published figures (G. Huston's table statistics, AS131072, 4 December 2024) are 221,747 IPv6 prefixes with a
 //! mean length of 42.94 bits, 56 % of them within another one. For 2024, they are about a million IPv4 prefixes, and 46
-//! % /48 in IPv6. The counts of each length are not copied from a table: they are common knowledge, rounded (about 60 %
-//! /24, then /22 and /23), and adjusted to those figures. The positions of prefixes are synthetic: IPv6 prefixes are
-//! within separate allocations, few of which have many prefixes.
+//! % of the IPv6 prefixes with a length of 48 bits. The counts of each length are not copied from a table: they are
+//! common knowledge, rounded (about 60 % /24, then /22 and /23), and adjusted to those figures. The positions of
+//! prefixes are synthetic: IPv6 prefixes are within separate allocations, few of which have many prefixes.
 
 use fastrand::Rng;
 
@@ -72,8 +72,8 @@ pub const LENGTHS_V6: [(u8, u32); 29] = [
     (48, 101_000),
 ];
 
-/// First bytes of private and loopback networks, which have no routes in a core router. This network, multicast and
-/// above are excluded by the range of first bytes.
+/// First bytes of private and loopback networks, which have no routes in a core router. The range from which first
+/// bytes are drawn excludes "this network" (0) and multicast and above (from 224).
 const NOT_ROUTED_V4: [u32; 2] = [10, 127];
 const FIRST_OCTETS: std::ops::Range<u32> = 1..224;
 
@@ -128,7 +128,7 @@ pub fn full_table_v6(seed: u64, hops: u16) -> Rib<u128> {
             let share = random.f64();
             let share = if length > 32 { share * share } else { share };
             let allocation = allocations[(share * ALLOCATIONS as f64) as usize];
-            // Networks are numbered consecutively from the first, or spread.
+            // The prefixes of an allocation are either close together at its start, or spread over it.
             let bits = random.u128(..) & (u128::MAX >> 29);
             let few = random.u32(..=8);
             let low = random.u128(..1 << few) << (128 - u32::from(length));

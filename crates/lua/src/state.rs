@@ -21,14 +21,14 @@ use taut_port::{BATCH_CAPACITY, Batch, Packet};
 /// Port value of packets that leave through the default port.
 const USUAL_PORT: u8 = u8::MAX;
 
-/// Number of recorded values that are passed on in one call.
+/// Maximum number of recorded values that a script buffers before it passes them on in one call.
 pub const SAMPLES: usize = 1024;
 
 /// Packets that a script has borrowed, as `memory.lua` declares them.
 #[repr(C)]
 struct Window {
     data: [Cell<*mut u8>; BATCH_CAPACITY],
-    /// Time from timestamp to arrival of each packet, ns; negative for packets without a stamp.
+    /// Time from timestamp to arrival of each packet, ns; negative for packets without a timestamp.
     latency_ns: [Cell<f64>; BATCH_CAPACITY],
     sequence: [Cell<f64>; BATCH_CAPACITY],
     len: [Cell<u32>; BATCH_CAPACITY],
@@ -88,8 +88,8 @@ unsafe extern "C" fn find_headers(window: *const Window, slot: u32) {
 pub struct Lent {
     /// Offsets of the packet's headers, in bytes; [`ABSENT`] for missing ones.
     pub headers: [u16; HEADERS],
-    /// Index of the packet's stream (from 1; 0 for packets without a stamp), sequence number, and ns from timestamp to
-    /// arrival.
+    /// Index of the packet's stream (from 1), sequence number, and ns from timestamp to arrival; none for a packet
+    /// without a timestamp, for which the script reads stream 0.
     pub stamp: Option<(u16, u64, f64)>,
 }
 
@@ -123,7 +123,7 @@ fn read(cell: &AtomicU64) -> f64 {
     f64::from_bits(cell.load(Ordering::Relaxed))
 }
 
-/// A number of a script, as other threads see it.
+/// A number that a script writes and that any thread may read.
 #[derive(Debug, Clone)]
 pub struct Number(Cells);
 
@@ -159,7 +159,7 @@ impl Numbers {
     }
 }
 
-/// Recorded values that have not been passed on yet, as other threads see them.
+/// Values that a script has recorded but not passed on yet; any thread may read them.
 #[derive(Debug, Clone)]
 pub struct Pending(Cells);
 

@@ -20,14 +20,14 @@ pub(crate) struct Watch {
     /// Number of the last call that was begun.
     number: u64,
     ends: Ends,
-    /// The thread, and the channel whose closing ends it.
+    /// The watchdog thread, and the channel that ends the thread when it is closed.
     thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 struct Watched {
     /// Number of the running call; 0 for none.
     lasts: AtomicU64,
-    /// True if the thread has ended a call, or is about to.
+    /// True if the watchdog thread has ended a call, or is about to end one.
     is_told: AtomicBool,
 }
 

@@ -75,7 +75,7 @@ impl BurstSearch {
         self.passed.unwrap_or(0)
     }
 
-    /// Returns true if no burst failed: the buffer of the device never overflowed.
+    /// Returns true if no burst up to the longest allowed length failed: the buffer of the device never overflowed.
     pub fn is_unlimited(&self) -> bool {
         self.failed.is_none()
     }
@@ -85,12 +85,12 @@ impl BurstSearch {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BufferTime {
-    /// Average burst length divided by the rate of the burst, s: the duration of the burst.
+    /// Duration of the average burst, s: its length in packets divided by the rate at which it was sent.
     pub implied_seconds: f64,
-    /// `implied_seconds` minus the part for packets that the device forwarded during the burst, s: the time that the
-    /// packets left in the buffer take at the burst's rate.
+    /// `implied_seconds` without the part for packets that the device forwarded during the burst, s. It is the buffer
+    /// size as a time: how long the link needs to carry a full buffer at the burst's rate.
     pub corrected_seconds: f64,
-    /// Number of packets in the buffer.
+    /// Number of packets that the buffer holds when the burst ends.
     pub corrected_packets: f64,
 }
 

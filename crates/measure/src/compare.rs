@@ -13,8 +13,8 @@ use statrs::distribution::{ContinuousCDF, Normal};
 /// chance in one of ten cases.
 pub const MIN_RUNS: usize = 4;
 
-/// The fraction of the next step of the binomial distribution that is added to the probability of a miss. It corrects
-/// for groups with little scatter: their intervals miss the true value more often than those of groups without scatter.
+/// Weight with which the next step of the binomial distribution raises the probability of a miss. Groups with little
+/// scatter need this correction: their intervals miss the true value more often than those of groups without scatter.
 /// The value was found by simulation (`tests/coverage.rs` checks it).
 const BETWEEN: f64 = 0.25;
 
@@ -25,9 +25,9 @@ const EXACT_RUNS: usize = 40;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
-    /// Number of runs of each group.
+    /// Number of runs of each group, that of `a` first.
     pub runs: [u64; 2],
-    /// Medians of each group.
+    /// Median of each group, that of `a` first.
     pub medians: [f64; 2],
     /// Difference between a run of `b` and a run of `a` (`b - a`): the median of all differences (Hodges and Lehmann
     /// 1963); `None` with fewer than [`MIN_RUNS`] runs in a group.
@@ -53,9 +53,10 @@ pub enum Finding {
     Differs,
     /// No difference was found. A difference may still exist: the interval shows its possible size.
     NotShown,
-    /// There are too few runs: with this number of comparisons, no values could show a difference.
+    /// There are too few runs for a test, or so few that even groups without overlap would not differ significantly
+    /// after the correction for this number of comparisons.
     TooFewRuns {
-        /// Required number of runs per group.
+        /// Number of runs per group from which a difference can be significant.
         needed: u64,
     },
 }
@@ -169,7 +170,8 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
 pub fn judge(comparisons: &[Comparison], level: f64) -> Vec<Judged> {
     let tested: Vec<f64> = comparisons.iter().filter_map(|c| c.p_value).collect();
     let mut corrected = holm(&tested).into_iter();
-    // Comparisons with too few runs count too: with enough runs they would be tests.
+    // The required number of runs is computed for all comparisons: with enough runs, those without a p-value would be
+    // tests as well.
     let family = comparisons.len() as f64;
     comparisons
         .iter()
@@ -193,7 +195,7 @@ pub fn judge(comparisons: &[Comparison], level: f64) -> Vec<Judged> {
         .collect()
 }
 
-/// Returns the smallest possible p-value: that of groups whose values do not overlap.
+/// Returns the smallest p-value that groups of `a` and `b` runs can have: that of groups whose values do not overlap.
 fn smallest_p_value(a: u64, b: u64) -> f64 {
     let few = a.min(b);
     let ways = (1..=few).map(|k| (a + b - few + k) as f64 / k as f64);
@@ -205,7 +207,7 @@ fn runs_needed(level: f64) -> u64 {
     (MIN_RUNS as u64..1000).find(enough).unwrap_or(1000)
 }
 
-/// Counts the pairs in which the value of `b` is greater; ties count half.
+/// Counts the pairs of a value of `a` and a value of `b` in which the value of `b` is greater; ties count half.
 fn wins(a: &[f64], b: &[f64]) -> f64 {
     let mut sorted = a.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -217,8 +219,9 @@ fn wins(a: &[f64], b: &[f64]) -> f64 {
     b.iter().map(|&value| below(value)).sum()
 }
 
-/// Returns the number of sorted pairs between two groups that an interval excludes at each end, and the confidence of
-/// the interval. The number is the largest with at least `confidence`, or 0.
+/// Returns how many of the sorted pairs between two groups of `a` and `b` runs an interval may exclude at each end, and
+/// the confidence of that interval. The number is the largest whose interval still has at least `confidence`; it is 0
+/// if none has.
 fn left_out(a: usize, b: usize, confidence: f64) -> (usize, f64) {
     let claims = Claims::of(a, b);
     let enough = |left_out: &usize| claims.of_pairs(*left_out) >= confidence;
@@ -226,7 +229,7 @@ fn left_out(a: usize, b: usize, confidence: f64) -> (usize, f64) {
     (most, claims.of_pairs(most))
 }
 
-/// The confidence of intervals that exclude a given number of pairs at each end.
+/// The confidence of intervals for two groups, by the number of pairs that the interval excludes at each end.
 struct Claims {
     groups: [usize; 2],
     /// Cumulative distribution of the rank-sum statistic; empty for groups with more than [`EXACT_RUNS`] runs together.
@@ -254,9 +257,9 @@ impl Claims {
         }
     }
 
-    /// Returns the minimum of two confidences: for groups with equal scatter, and for a group next to one without
-    /// scatter. In the second case, each value of the scattered group occurs in as many pairs as the group without
-    /// scatter has runs.
+    /// Returns the confidence of an interval that excludes `left_out` pairs at each end. It is the lower of two: that
+    /// for groups with equal scatter, and that for a scattered group compared with a group without scatter. In the
+    /// second case, each value of the scattered group occurs in as many pairs as the group without scatter has runs.
     fn of_pairs(&self, left_out: usize) -> f64 {
         let [a, b] = self.groups.map(|runs| runs as f64);
         let alike = match self.up_to.get(left_out) {
@@ -278,7 +281,7 @@ impl Claims {
     }
 }
 
-/// Returns the probability that at most `few` of `count` values are below their median.
+/// Returns the probability that at most `few` of `count` values are below the median of their distribution.
 fn binomial_up_to(few: usize, count: usize) -> f64 {
     let mut term = (-(count as f64)).exp2();
     let mut sum = term;
@@ -297,7 +300,8 @@ fn exact_p_value(ranks: &[usize], few: usize, sum: usize) -> f64 {
     (2.0 * low.min(high) / all).min(1.0)
 }
 
-/// Counts, for every sum, the ways to choose `few` of the ascending ranks with that sum.
+/// Returns, at the index of each sum, the number of ways to choose `few` of the ascending `ranks` so that they add up
+/// to that sum.
 fn ways(ranks: &[usize], few: usize) -> Vec<f64> {
     let most: usize = ranks.iter().rev().take(few).sum();
     let mut ways = vec![vec![0.0_f64; most + 1]; few + 1];

@@ -1,5 +1,5 @@
-//! The passage of each packet through a device, derived from observations on its links: when it entered and when it
-//! left.
+//! The passage of each packet through a device, derived from observations on the device's links: when the packet
+//! entered and when it left. A side is the index of one of these links.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -14,7 +14,8 @@ pub struct Crossings {
     patience_ns: u64,
     /// Packets in the device, by flow, then by their ingress side.
     tracks: BTreeMap<(u16, usize), Track>,
-    /// Packets that left the device but were not observed entering it, or entered it longer ago than the timeout.
+    /// Number of departures without a matching arrival: the packet was not observed entering the device, or entered it
+    /// longer ago than the timeout.
     pub only_left: u64,
 }
 
@@ -29,13 +30,14 @@ pub struct Crossed {
     pub side: usize,
     /// Time at which the packet entered, on the tap's clock.
     pub entered_ns: u64,
-    /// Side through which the packet first left, and the time since it entered, ns; none if it did not leave.
+    /// Side through which the packet first left, and the time from entering to leaving, ns; `None` if it did not leave
+    /// within the timeout.
     pub left: Option<(usize, u64)>,
-    /// Number of times that the packet entered before it left, up to 255.
+    /// Number of times that the packet entered before it first left, at most 255.
     pub arrivals: u8,
-    /// Number of times that the packet left, up to 255.
+    /// Number of times that the packet left within the timeout, at most 255; 0 if it did not leave.
     pub departures: u8,
-    /// True if a packet of its flow that entered later left earlier (RFC 4737).
+    /// True if this packet was overtaken: a packet of its flow and side that entered later left earlier (RFC 4737).
     pub reordered: bool,
 }
 
@@ -46,7 +48,7 @@ struct Track {
     packets: VecDeque<Crossed>,
     /// Number of packets that were reported and removed from `packets`.
     settled: u64,
-    /// Position of the packet of each sequence number, counted from the first packet of the track.
+    /// For each sequence number, the position of its packet, counted from the first packet of the track.
     places: HashMap<u64, u64>,
     /// Highest position among the packets that have left.
     highest_left: Option<u64>,
@@ -76,7 +78,8 @@ impl Track {
 }
 
 impl Crossings {
-    /// Creates a matcher without observations.
+    /// Creates a matcher without observations; a packet that has not left `patience_ns` after it entered counts as
+    /// lost.
     pub fn new(patience_ns: u64) -> Self {
         Self {
             patience_ns,
@@ -159,9 +162,9 @@ impl Crossings {
 /// The statistics of the packets that entered a device through one side.
 #[derive(Debug, Clone, Default)]
 pub struct CrossingAccount {
-    /// Packets that entered.
+    /// Number of packets that entered.
     pub entered: u64,
-    /// Packets that did not leave within the timeout.
+    /// Number of packets that did not leave within the timeout.
     pub lost: u64,
     /// Packets that left more often than they entered.
     pub duplicate: u64,
@@ -172,7 +175,7 @@ pub struct CrossingAccount {
 }
 
 impl CrossingAccount {
-    /// Counts a packet.
+    /// Counts a packet that [`Crossings`] reported.
     pub fn add(&mut self, packet: &Crossed) {
         self.entered += 1;
         self.duplicate += u64::from(packet.departures > packet.arrivals);

@@ -10,15 +10,15 @@ use crate::latency::LatencyHistogram;
 #[derive(Debug, Clone)]
 pub struct GapRecorder {
     asked_gap_ns: f64,
-    /// Sum of the requested gaps.
+    /// Sum of the requested gaps, ns.
     asked_ns: f64,
-    /// Sum of the squared errors.
+    /// Sum of the squared differences between recorded and requested gaps, ns².
     squares_ns2: f64,
     gaps: LatencyHistogram,
     absolute_errors: LatencyHistogram,
 }
 
-/// The summary of gaps.
+/// The summary of recorded gaps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GapSummary {

@@ -38,10 +38,11 @@ pub struct Interval {
     /// Probability that an interval by this method, from this number of values, covers the true value, 0..1. It may
     /// differ from the requested confidence.
     pub confidence: f64,
-    /// Number of values; for two groups, that of the smaller group.
+    /// Number of values from which the interval was computed; for two groups, the number of values of the smaller
+    /// group.
     #[serde(default)]
     pub count: u64,
-    /// Method of the interval.
+    /// Method by which the interval was computed.
     #[serde(default)]
     pub method: IntervalMethod,
 }
@@ -131,8 +132,8 @@ pub fn quantile_interval_ranks(count: u64, q: f64, confidence: f64) -> Option<Ra
         return None;
     }
     let tail = (1.0 - confidence) / 2.0;
-    // Binomial weights relative to the mode: exact by recurrence, unlike the incomplete beta function of large
-    // arguments.
+    // Binomial weights are computed relative to that of the mode. Their recurrence is exact, unlike the incomplete beta
+    // function for large arguments.
     let odds = q / (1.0 - q);
     let step_up = |k: u64| (count - k) as f64 / (k + 1) as f64 * odds;
     const NEGLIGIBLE: f64 = 1e-30;
@@ -253,7 +254,7 @@ pub fn ratio_interval(a: &[f64], b: &[f64], confidence: f64) -> Option<PairedRat
     })
 }
 
-/// Returns the probability that the median of the values' distribution is within their range.
+/// Returns the probability that the range of `count` values contains the median of their distribution.
 fn range_coverage(count: usize) -> f64 {
     1.0 - (1.0 - count as f64).exp2()
 }
@@ -275,7 +276,7 @@ mod tests {
 
     #[test]
     fn order_statistics_agree_with_scipy() {
-        // scipy.stats.binom, searched with the same tail rule (SciPy 1.17.1).
+        // The expected ranks are from scipy.stats.binom, searched with the same tail rule (SciPy 1.17.1).
         for (count, q, confidence, ranks) in [
             (20, 0.5, 0.95, (5, 14)),
             (100, 0.5, 0.95, (39, 60)),
@@ -294,7 +295,7 @@ mod tests {
 
     #[test]
     fn median_interval_coverage_equals_the_binomial_probability() {
-        // 1 - 2/2^6, 1 - 2(1 + 10)/2^10, 1 - 2(1 + 20 + 190 + 1140 + 4845 + 15504)/2^20.
+        // The expected values are 1 - 2/2^6, 1 - 2(1 + 10)/2^10, 1 - 2(1 + 20 + 190 + 1140 + 4845 + 15504)/2^20.
         for (count, coverage) in [(6, 0.96875), (10, 0.978515625), (20, 0.958610534667969)] {
             let found = quantile_interval_ranks(count, 0.5, 0.95).unwrap();
             assert!((found.coverage - coverage).abs() < 1e-12, "{found:?}");
@@ -358,7 +359,7 @@ mod tests {
             assert_eq!(few.method, IntervalMethod::Range);
         }
         assert!(median_interval(&values[..3], 0.7).unwrap().confidence >= 0.75);
-        // Ranks 2 and 9 of ten (Conover, Practical Nonparametric Statistics, table A3).
+        // The bounds are ranks 2 and 9 of ten (Conover, Practical Nonparametric Statistics, table A3).
         let ten: Vec<f64> = (1..=10).rev().map(f64::from).collect();
         let found = median_interval(&ten, 0.95).unwrap();
         assert_eq!((found.low, found.point, found.high), (2.0, 5.5, 9.0));

@@ -7,9 +7,10 @@ use crate::latency::LatencyHistogram;
 
 /// A recorder of the jitter of one flow, one packet at a time.
 ///
-/// Pairs are packets with successive sequence numbers. A pair with a lost packet is skipped, which is stricter than the
-/// RFC's "consecutive received": a loss must not appear as jitter. A packet that arrives after a higher sequence number
-/// is skipped; [`JitterRecorder::from_samples`] sorts all packets first, so it pairs such packets too.
+/// A pair consists of two packets with successive sequence numbers. A pair with a lost packet is skipped, so that a
+/// loss does not appear as jitter; the RFC pairs consecutively received packets, across losses. A packet that arrives
+/// after a higher sequence number is skipped; [`JitterRecorder::from_samples`] sorts all packets first, so it pairs
+/// such packets too.
 #[derive(Debug, Clone, Default)]
 pub struct JitterRecorder {
     previous: Option<(u64, u64)>,

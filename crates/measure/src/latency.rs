@@ -140,12 +140,13 @@ impl LatencyHistogram {
         self.moments.mean()
     }
 
-    /// Returns the standard deviation of the values (population: every packet is here), ns, exact.
+    /// Returns the standard deviation of the values, ns, exact. It is that of a population, because all packets are
+    /// counted.
     pub fn std_ns(&self) -> Option<f64> {
         self.moments.standard_deviation()
     }
 
-    /// Returns the value at quantile `q` (0..=1) by nearest rank, ns; `None` if empty or if `q` is no quantile.
+    /// Returns the value at quantile `q` by nearest rank, ns; `None` if the histogram is empty or `q` is outside 0..=1.
     ///
     /// The result is the middle of the bucket that contains the rank; at quantiles 0 and 1 it is the exact minimum and
     /// maximum.
@@ -153,7 +154,8 @@ impl LatencyHistogram {
         self.value_at_rank(nearest_rank(self.count(), q)?)
     }
 
-    /// Returns the value at a 0-based position among the sorted values, ns, with the precision of [`Self::quantile`].
+    /// Returns the value at the 0-based position `rank` among the sorted values, ns, with the precision of
+    /// [`Self::quantile`].
     pub fn value_at_rank(&self, rank: u64) -> Option<u64> {
         let (min, max) = (self.min_ns()?, self.max_ns()?);
         if rank == 0 {
@@ -187,9 +189,9 @@ impl LatencyHistogram {
         })
     }
 
-    /// Returns the number of values above `limit_ns`, from the complete buckets above it. It is exact up to 511 ns, and
-    /// if `limit_ns` is the highest value of a bucket. Otherwise the values in the bucket of `limit_ns` are not
-    /// counted.
+    /// Returns the number of values above `limit_ns`, counted in complete buckets. It is exact for a `limit_ns` up to
+    /// 511 ns, and for the highest value of a bucket. For any other limit, the values in the bucket of `limit_ns` are
+    /// not counted.
     pub fn count_above(&self, limit_ns: u64) -> u64 {
         if self.moments.max <= limit_ns {
             return 0;
@@ -258,7 +260,7 @@ impl LatencyHistogram {
     }
 }
 
-/// Maximum size of a decompressed histogram in bytes: nine bytes for each of all possible buckets fit.
+/// Maximum size of a decompressed histogram in bytes: it leaves nine bytes for each possible bucket.
 const MOST_PAYLOAD_BYTES: u32 = 64 << 20;
 
 /// Returns true if the encoded histogram has an impossible length field. The decoder would allocate up to 4 GiB before
@@ -596,7 +598,7 @@ mod tests {
             let (a, b) = (read.quantile(q).unwrap(), latency.quantile(q).unwrap());
             assert!(a.abs_diff(b) as f64 <= 0.006 * b as f64, "{q}: {a} {b}");
         }
-        // A histogram that states a size of 4 GiB, compressed and plain.
+        // The histogram's length field states 4 GiB, once in plain and once in compressed form.
         let plain: Vec<u8> = [0x1c84_9313_u32, 0xffff_fff0]
             .iter()
             .flat_map(|word| word.to_be_bytes())

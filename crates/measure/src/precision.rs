@@ -1,5 +1,5 @@
-//! The precision of a generator, from the gaps between its packets at a constant rate, as an independent observer
-//! measured them. It consists of squared and absolute errors against the requested gap, pauses, bunches and a
+//! The precision of a generator at a constant rate, computed from the gaps between its packets, which an independent
+//! observer measured. The result contains squared and absolute errors against the requested gap, pauses, bunches and a
 //! histogram. The definitions follow Gallenmüller 2021, section 3.3.
 
 use serde::{Deserialize, Serialize};
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Length by which a gap must exceed the requested gap to count as a pause of the sender, ns.
 pub const PAUSE_NS: f64 = 100_000.0;
 
-/// Histogram bins per requested gap, and the number of requested gaps that the histogram covers; longer gaps count in
-/// the last bin.
+/// Number of histogram bins per requested gap. The next constant is the length of the histogram in requested gaps;
+/// longer gaps count in the last bin.
 pub const BINS_PER_GAP: usize = 50;
 const COVERED_GAPS: usize = 3;
 
@@ -18,7 +18,7 @@ pub const TRIMMED_SHARE: f64 = 0.001;
 /// The precision of a series of gaps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Precision {
-    /// Number of gaps.
+    /// Number of gaps between successive packets.
     pub count: u64,
     /// Requested gap, ns.
     pub asked_ns: f64,

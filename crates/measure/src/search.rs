@@ -2,7 +2,8 @@
 //!
 //! RFC 2544 section 26.1 defines this rate as the throughput. Loss verification follows ETSI GS NFV-TST 009 clause
 //! 12.3.3: a trial that fails is repeated, and a rate fails after two trials with the same verdict. A single
-//! interruption of a virtual machine thus does not halve the result.
+//! interruption of a virtual machine thus does not halve the result. The rates to try form a ladder: each rung is the
+//! rung below times a constant factor.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,9 +18,9 @@ pub struct SearchSettings {
     pub start_pps: f64,
     /// Ratio of each rung to the one below; at least 1.01.
     pub factor: f64,
-    /// Highest rung; never exceeded.
+    /// Highest rung of the ladder; no trial exceeds this rate.
     pub max_pps: f64,
-    /// Number of rungs to climb after the first lossy one, so that the curve shows the overload.
+    /// Number of rungs to try above the first lossy one, so that the curve shows the overload.
     pub lossy_trials_after_first: u32,
     /// Number of halvings (on a logarithmic scale) between the highest loss-free and the lowest failing rate.
     pub bisections: u32,
@@ -52,9 +53,9 @@ pub struct TrialOutcome {
     pub offered_pps: f64,
     /// Packets that the generator sent.
     pub sent: u64,
-    /// Different packets that were received back.
+    /// Different packets that were received back; duplicates are not counted.
     pub received: u64,
-    /// Packets that the device's port did not accept from the generator: lost before they were sent.
+    /// Packets that the device's port did not accept from the generator; they are not in `sent`.
     pub refused: u64,
     /// True if the generator itself missed its schedule.
     pub generator_behind: bool,
@@ -120,7 +121,7 @@ pub enum Limit {
     Device,
     /// The generator does not reach higher rates: the device may be faster.
     Generator,
-    /// No higher rate was tried: the device may be faster.
+    /// No higher rate was tried, because the range ends there or the search is incomplete: the device may be faster.
     Range,
 }
 
@@ -132,7 +133,8 @@ pub struct SearchResult {
     pub loss_free_pps: Option<f64>,
     /// Reason why no higher rate was found.
     pub limited_by: Limit,
-    /// Lowest rate above `loss_free_pps` at which two trials lost packets.
+    /// Lowest rate above `loss_free_pps` at which two trials lost packets, packets per second; `None` if there is no
+    /// such rate.
     pub first_lossy_pps: Option<f64>,
     /// True if no rate below the highest loss-free one lost packets twice. If false, the device
     /// fails in the middle of its range and a single figure does not describe it.
@@ -235,7 +237,7 @@ impl LadderSearch {
             bisections,
             ..
         } = self.settings;
-        // One rung more than the logarithm gives, in case it rounds down.
+        // One rung is added in case the logarithm rounds down.
         let steps = ((max_pps.ln() - start_pps.ln()) / factor.ln()).ceil() as u64 + 1;
         3 * (steps + 1 + u64::from(bisections))
     }
@@ -253,7 +255,8 @@ impl LadderSearch {
             repeat: !self.failures.is_empty(),
             asked_pps: Some(rate_pps),
         });
-        // A rate fails after two trials with the same verdict: a late generator does not confirm a loss.
+        // A rate fails only after two trials with the same verdict: a trial with a late generator does not confirm a
+        // loss.
         if verdict != Verdict::LossFree {
             let said_before = self.failures.contains(&verdict);
             self.failures.push(verdict);
@@ -294,7 +297,7 @@ impl LadderSearch {
             return SearchStep::Done;
         };
         let rate_pps = match self.loss_free_pps() {
-            // The roots are separate, as the product of two large rates may overflow.
+            // Each root is computed on its own, because the product of two large rates may overflow.
             Some(loss_free_pps) => loss_free_pps.sqrt() * failing_pps.sqrt(),
             None => failing_pps / self.settings.factor,
         };
@@ -385,7 +388,7 @@ mod tests {
         }
     }
 
-    /// Runs a search against a device that responds to each rate with a verdict.
+    /// Runs a search; `device` returns the verdict of a trial at the given rate.
     fn search(settings: SearchSettings, mut device: impl FnMut(f64) -> Verdict) -> SearchResult {
         let mut search = LadderSearch::new(settings).unwrap();
         while let Some(rate_pps) = search.next_rate_pps() {

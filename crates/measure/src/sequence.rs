@@ -31,7 +31,8 @@ pub enum Arrival {
 /// ```
 #[derive(Debug, Clone)]
 pub struct SequenceTracker {
-    /// Bit for each number in `next_expected - window..next_expected`, at number modulo window.
+    /// One bit for each number in `next_expected - window..next_expected`, at the index `number % window`: set if the
+    /// number was received.
     seen: Box<[u64]>,
     /// Highest received number plus one.
     next_expected: u64,
@@ -109,7 +110,7 @@ impl SequenceTracker {
     #[inline]
     fn accept_highest(&mut self, sequence: u64) -> Arrival {
         let (word, bit) = self.position(sequence);
-        // A bit left over from one window ago may be set here: setting it again is enough.
+        // The bit may still be set from the number one window ago, which shares it; setting it again is enough.
         self.seen[word] |= bit;
         self.next_expected = sequence.saturating_add(1);
         self.received_unique += 1;
@@ -152,7 +153,7 @@ impl SequenceTracker {
             let (word, _) = self.position(from);
             let first = from % 64;
             let span = (64 - first).min(sequence - from);
-            // A word at a time: a long burst of loss must not stall the receiver.
+            // Bits are cleared a word at a time, because a long burst of loss must not stall the receiver.
             self.seen[word] &= !((u64::MAX >> (64 - span)) << first);
             from += span;
         }
@@ -173,7 +174,7 @@ impl SequenceTracker {
         self.received_unique
     }
 
-    /// Returns the count of sequence numbers below the highest received one that have not been received yet.
+    /// Returns how many sequence numbers below the highest received one have not been received yet.
     pub fn missing_below_highest(&self) -> u64 {
         self.next_expected.saturating_sub(self.received_unique)
     }

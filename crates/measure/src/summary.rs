@@ -55,7 +55,8 @@ impl Summary {
             .iter()
             .for_each(|&value| moments.record(value.into()));
         let mut scratch = samples_ns.to_vec();
-        // Percentiles are computed in rising order, so all values below the last one are already in position.
+        // Percentiles are computed in rising order, so the values below the last computed percentile are already in
+        // front of it.
         let mut settled = 0;
         Summary::build(&moments, |rank| {
             let rank = usize::try_from(rank).ok()?;

@@ -1,5 +1,5 @@
 //! The search for the throughput of a device, by three methods: plain bisection, bisection with loss verification, and
-//! repeated trials that vote.
+//! repeated trials that vote. In a vote, several full trials at one rate decide together whether the rate passes.
 //!
 //! RFC 2544 section 26.1; ETSI GS NFV-TST 009 clause 12.3.3; draft-ietf-bmwg-mlrsearch-15, whose
 //! classification of loads (appendix A) and Conditional Throughput (appendix B) [`Method::Mlr`] follows.
@@ -15,7 +15,7 @@ pub enum Method {
     Binary,
     /// Bisection; a trial that fails is verified by one more, which decides (TST 009 clause 12.3.3).
     Tst009,
-    /// Short trials find the range; full trials at each rate then vote (MLRsearch).
+    /// Short trials narrow the range of rates; full trials at one rate after the other then vote (MLRsearch).
     #[default]
     Mlr,
 }
@@ -67,7 +67,7 @@ pub struct ThroughputSettings {
     pub loss_tolerance: f64,
     /// Length of a full trial, s.
     pub trial_seconds: f64,
-    /// Number of full trials of a complete vote, MLRsearch only (Goal Duration Sum, in trials).
+    /// Number of full trials of a complete vote; only MLRsearch uses it (its Goal Duration Sum, counted in trials).
     pub votes: u32,
 }
 
@@ -79,7 +79,7 @@ pub enum ThroughputSettingsError {
         "rates from {0} to {1} packets per second: both must be above 0, the first below the second"
     )]
     Range(f64, f64),
-    /// A fraction is invalid.
+    /// A fraction is invalid: its name, its value, and the smallest allowed value.
     #[error("{0} is {1}: must be a fraction of at least {2} and less than 1")]
     Share(&'static str, f64, f64),
     /// The length of a trial is invalid.
@@ -127,9 +127,10 @@ impl TimedTrial {
 pub struct ThroughputResult {
     /// Highest offered rate that passed, packets per second; `None` if none did.
     pub rate_pps: Option<f64>,
-    /// `rate_pps` minus the tolerated loss, packets per second: Conditional Throughput (MLRsearch appendix B).
+    /// `rate_pps` minus the tolerated loss, packets per second: Conditional Throughput (MLRsearch appendix B). `None`
+    /// if no rate passed.
     pub conditional_pps: Option<f64>,
-    /// Lowest failing rate above `rate_pps`, packets per second.
+    /// Lowest failing rate above `rate_pps`, packets per second; `None` if no rate failed.
     pub failing_pps: Option<f64>,
     /// Reason why no higher rate was found.
     pub limited_by: Limit,
@@ -301,8 +302,8 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns the highest passing and the lowest failing rate of the trials until now, packets per second: of full
-    /// trials, or of short trials if no full trials exist.
+    /// Returns the highest passing and the lowest failing rate until now, packets per second. A bound that full trials
+    /// do not show is taken from short trials; it is `None` if these do not show it either.
     pub fn bounds_so_far(&self) -> (Option<f64>, Option<f64>) {
         let full = self.settings.trial_seconds;
         let (low, high) = bounds(&self.classes(full));
@@ -325,7 +326,7 @@ impl ThroughputSearch {
         Some(Wanted { rate_pps, seconds })
     }
 
-    /// Returns a tried rate that has neither passed nor failed yet.
+    /// Returns a rate that has been tried but has neither passed nor failed yet; `None` if there is none.
     fn pending(&self, classes: &[(f64, Class)]) -> Option<f64> {
         let undecided = classes.iter().find(|(_, c)| *c == Class::Undecided);
         undecided.map(|(rate, _)| *rate)
@@ -365,7 +366,7 @@ impl ThroughputSearch {
         if let Some(rate) = self.pending(&classes) {
             return wanted(rate);
         }
-        // An overloaded device often forwards less than it could: the received rate is a good next guess.
+        // An overloaded device forwards about as much as it can, or less, so the received rate is a good next guess.
         if let Some(last) = self.trials.last().filter(|_| self.trials.len() <= 3) {
             let through = last.outcome.offered_pps * (1.0 - last.outcome.loss_ratio());
             let lower = through * (1.0 - self.settings.precision);
@@ -376,8 +377,8 @@ impl ThroughputSearch {
         wanted(self.between(bounds(&classes), self.settings.precision * COARSER)?)
     }
 
-    /// Returns the next full trial: trials vote at one rate after the other, beginning at the result of the short
-    /// trials.
+    /// Returns the next full trial; `None` if the search is complete. Trials vote at one rate after the other,
+    /// beginning at the highest rate that passed in short trials, or at the lowest rate if none passed.
     fn next_vote(&self) -> Option<Wanted> {
         let ThroughputSettings {
             min_pps,
@@ -423,7 +424,8 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns the factor by which the upward step grows: it doubles with each rate up to `low` that was tried.
+    /// Returns the length of the next upward step as a multiple of the precision. It doubles with each rate at or below
+    /// `low` that has been tried.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_possible_wrap,
@@ -434,7 +436,8 @@ impl ThroughputSearch {
         2_f64.powi(held.min(30) as i32)
     }
 
-    /// Returns the factor by which the downward step grows while all rates fail: it doubles with each tried rate.
+    /// Returns the length of the next downward step, used while all rates fail, as a multiple of the precision. It
+    /// doubles with each rate that has been tried.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_possible_wrap,
@@ -464,11 +467,12 @@ impl ThroughputSearch {
         let behind = at()
             .filter(|t| t.verdict == Verdict::GeneratorBehind)
             .count();
-        // If the generator mostly fails, a single trial in which it did not is not representative.
+        // If the generator fails in most trials, a single trial in which it kept its schedule is not representative.
         let count = |verdict| at().filter(|t| t.verdict == verdict).count();
         let (good_trials, lossy) = (count(Verdict::LossFree), count(Verdict::Lossy));
         if behind > SECOND_CHANCES && behind > good_trials {
-            // Loss in trials that were sent as requested is due to the device, however often the generator was late.
+            // Loss in trials that kept their schedule is due to the device, however often the generator was late in
+            // others.
             return match lossy > good_trials {
                 true => Class::Fails,
                 false => Class::GeneratorFails,
@@ -477,11 +481,7 @@ impl ThroughputSearch {
         let valid = || at().filter(|t| t.verdict != Verdict::GeneratorBehind);
         let last = valid().next_back().map(|t| t.verdict);
         match self.settings.method {
-            Method::Binary => match last {
-                Some(Verdict::LossFree) => Class::Holds,
-                Some(_) => Class::Fails,
-                None => Class::Undecided,
-            },
+            Method::Binary => class_by(last),
             Method::Tst009 => match (last, valid().count()) {
                 (Some(Verdict::LossFree), _) => Class::Holds,
                 (Some(_), 2..) => Class::Fails,
@@ -502,11 +502,7 @@ impl ThroughputSearch {
                         .sum()
                 };
                 if short_only {
-                    return match last {
-                        Some(Verdict::LossFree) => Class::Holds,
-                        Some(_) => Class::Fails,
-                        None => Class::Undecided,
-                    };
+                    return class_by(last);
                 }
                 classify(
                     goal,
@@ -517,7 +513,8 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns the median of the offered rates in the trials in which `rate_pps` passed.
+    /// Returns the median of the offered rates of the loss-free full trials at `rate_pps`, packets per second;
+    /// `rate_pps` itself without such trials.
     fn offered(&self, rate_pps: f64) -> f64 {
         let full = self.settings.trial_seconds;
         let held = self.trials.iter().filter(|t| {
@@ -528,8 +525,8 @@ impl ThroughputSearch {
         offered.get(offered.len() / 2).copied().unwrap_or(rate_pps)
     }
 
-    /// Returns the loss ratio that Conditional Throughput subtracts from a rate: the better half of the full trials at
-    /// that rate lost at most this.
+    /// Returns the loss ratio that Conditional Throughput subtracts from `rate_pps`: the highest loss ratio among the
+    /// better half of the full trials at that rate.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -575,8 +572,18 @@ fn verdict(outcome: &TrialOutcome, tolerance: f64) -> Verdict {
     }
 }
 
-/// Classifies a rate by the seconds of good and bad trials, full and short (MLRsearch appendix A). A rate passes once
-/// the remaining trials cannot make it fail, and fails once they cannot make it pass.
+/// Classifies a rate by the verdict of its last valid trial.
+fn class_by(last: Option<Verdict>) -> Class {
+    match last {
+        Some(Verdict::LossFree) => Class::Holds,
+        Some(_) => Class::Fails,
+        None => Class::Undecided,
+    }
+}
+
+/// Classifies a rate by the seconds of its full trials, good and bad, and of its short trials, good and bad (MLRsearch
+/// appendix A). A complete vote has `goal` seconds of full trials. A rate passes once the remaining trials cannot make
+/// it fail, and fails once they cannot make it pass.
 fn classify(goal: f64, [good, bad]: [f64; 2], [good_short, bad_short]: [f64; 2]) -> Class {
     let balance = good_short * EXCEED_RATIO / (1.0 - EXCEED_RATIO);
     let bad = bad + (bad_short - balance).max(0.0);
@@ -595,8 +602,8 @@ fn class_at(classes: &[(f64, Class)], rate: f64) -> Class {
     found.map_or(Class::Undecided, |(_, class)| *class)
 }
 
-/// Returns the lowest failing rate and the highest passing rate below it. Passing rates above a failing rate are
-/// ignored.
+/// Returns the highest passing rate below the lowest failing one, and the lowest failing rate with its class. Passing
+/// rates above a failing rate are ignored.
 fn bounds(classes: &[(f64, Class)]) -> (Option<f64>, Option<(f64, Class)>) {
     let failing = |class| matches!(class, Class::Fails | Class::GeneratorFails);
     let upper = classes.iter().copied().find(|(_, class)| failing(*class));
@@ -780,7 +787,8 @@ mod tests {
         }
     }
 
-    /// Returns the median of the results of many searches in which each trial fails by accident one time in `one_in`.
+    /// Returns the 10th percentile of the results of many searches in which each trial fails by accident with a
+    /// probability of 1 in `one_in`.
     fn typical(method: Method, one_in: u32) -> f64 {
         let mut rates: Vec<f64> = (0..101)
             .map(|seed| {
@@ -828,7 +836,7 @@ mod tests {
                 "{method:?}: {rate} above {lowest}, which failed"
             );
         }
-        // A search that met the lossy range from above reports it.
+        // A search whose bisection tried the lossy range reports that the device is not monotonic.
         let mut search = ThroughputSearch::new(settings(Method::Binary)).unwrap();
         for (rate_pps, share) in [(6e6, 1.0), (4.5e6, 0.9), (2e6, 1.0)] {
             let wanted = Wanted {
@@ -866,7 +874,7 @@ mod tests {
         assert_eq!(classify(5.0, [2.0, 2.0], [0.0, 0.0]), Class::Undecided);
         assert_eq!(classify(5.0, [3.0, 2.0], [0.0, 0.0]), Class::Holds);
         assert_eq!(classify(5.0, [2.0, 3.0], [0.0, 0.0]), Class::Fails);
-        // Short bad trials count once they outweigh short good ones; short good ones alone prove nothing.
+        // Bad short trials count only as far as they outweigh good short trials; good short trials alone prove nothing.
         assert_eq!(classify(5.0, [0.0, 2.0], [0.5, 1.2]), Class::Fails);
         assert_eq!(classify(5.0, [0.0, 2.0], [1.2, 1.2]), Class::Undecided);
         assert_eq!(classify(5.0, [0.0, 0.0], [50.0, 0.0]), Class::Undecided);

@@ -23,13 +23,13 @@ pub struct Interrupt {
 /// Traffic and interrupts on one core.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scene {
-    /// Packets per second.
+    /// Constant rate of the packets, packets per second.
     pub rate_pps: f64,
     /// Latency of an undisturbed packet, ns.
     pub undisturbed_ns: f64,
     /// Length of the measurement, s.
     pub seconds: f64,
-    /// The interrupts.
+    /// The periodic interrupts of the core; empty for an undisturbed core.
     pub interrupts: Vec<Interrupt>,
 }
 
@@ -45,12 +45,13 @@ pub struct Hit {
 /// The lines that one interrupt forms in the latencies over time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Beat {
-    /// Change of the packets' phase from one interrupt to the next, ns; positive if packets fall later after each
-    /// interrupt.
+    /// Change, from one interrupt to the next, of the time from an interrupt to the packet nearest to it, ns. It is
+    /// positive if that packet comes later after each interrupt.
     pub drift_ns: f64,
-    /// Length of a line, s: from the full cost of an interrupt to zero, or back. `None` if the phase does not change.
+    /// Length of a line, s, in which the delay falls from the full cost of an interrupt to zero, or rises from zero to
+    /// the full cost. `None` if `drift_ns` is zero.
     pub line_s: Option<f64>,
-    /// Time from the start of a line to the start of the next, s; `None` if the phase does not change.
+    /// Time from the start of a line to the start of the next, s; `None` if `drift_ns` is zero.
     pub recurs_s: Option<f64>,
 }
 
@@ -170,7 +171,8 @@ mod tests {
 
     #[test]
     fn timers_in_phase_with_packets_always_or_never_delay_packets() {
-        // At 10 kpkt/s and 250 interrupts a second, every 40th packet meets an interrupt, always at the same phase.
+        // At 10 kpkt/s and 250 interrupts a second, every 40th packet meets an interrupt, and always has the same
+        // distance from its start.
         let mut scene = scene(10_000.0, &[(250.0, 6_000.0)]);
         let waits =
             |scene: &Scene| -> Vec<f64> { scene.hits().iter().map(|hit| hit.latency_ns).collect() };

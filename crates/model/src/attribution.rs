@@ -1,9 +1,9 @@
-//! Attribution of late packets to the interruption of a core that delayed them, from the times of packets and
+//! Attribution of late packets: which core's interruption delayed each of them. It compares the times of packets and
 //! interruptions on one clock.
 //!
-//! Interruptions on a packet's path explain its lateness if they last at least half of its excess over the usual
-//! latency. Matching is in time only, so it shows coincidence. On one clock, with gaps and transit times of some µs,
-//! little else can coincide by chance.
+//! A packet's excess is its latency minus the usual latency. Interruptions on the packet's path explain its lateness if
+//! they last at least half of this excess. Matching is in time only, so it shows coincidence. On one clock, with gaps
+//! and transit times of some µs, little else can coincide by chance.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,9 +23,9 @@ pub enum Core {
 /// A period in which a core was interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Gap {
-    /// Start, ns.
+    /// Start of the gap, ns from the common start of all times.
     pub start_ns: f64,
-    /// Length, ns.
+    /// Length of the gap, ns.
     pub length_ns: f64,
     /// True if the gap is a tick of a periodic timer ([`crate::find_ticks`]).
     pub tick: bool,
@@ -51,7 +51,7 @@ pub enum Cause {
     GeneratorOther,
     /// An earlier packet that one of these causes delayed was still in flight when this packet was sent.
     Behind,
-    /// No known cause.
+    /// No interruption and no delayed packet explains the latency.
     Unexplained,
 }
 
@@ -94,7 +94,8 @@ pub struct Attribution {
     generator: Lost,
     device: Lost,
     usual_ns: f64,
-    /// End of the last known delay, ns: packets sent before it wait behind a delayed packet.
+    /// Latest arrival of a delayed packet whose cause is known, ns: a packet sent before this time waits behind that
+    /// packet.
     behind_until_ns: f64,
 }
 
@@ -160,8 +161,8 @@ impl Attribution {
         let (generator_ns, generator_tick) = self.generator.between(sent_ns, received_ns);
         if device_ns.max(generator_ns) > 0.0 && device_ns + generator_ns >= SHARE * excess_ns {
             self.behind_until_ns = self.behind_until_ns.max(received_ns);
-            // If both cores were interrupted at the same time, nothing is known about the device, so a tie counts as an
-            // interruption of the generator.
+            // While the generator's core is interrupted, it observes nothing of the device. A tie therefore counts as
+            // an interruption of the generator.
             return Some(if device_ns > generator_ns {
                 Cause::of(Core::Device, device_tick)
             } else {

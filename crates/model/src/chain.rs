@@ -131,7 +131,7 @@ impl ChainCycles {
     }
 }
 
-/// Returns the candidate sets of terms for a fit of cycles per packet to runs of chains: those of
+/// Returns the candidate sets of terms for a fit of cycles per packet to runs of chains. They are the sets of
 /// [`crate::resource::shapes`], each without and with
 ///
 /// - hand-overs between functions (`hand_overs`: number of functions less one), per packet or per batch;
@@ -246,7 +246,7 @@ mod tests {
             let bytes = 8.0 * 1024f64.powi(3);
             mpps(vec![function(0.0, Some(Structure { bytes, accesses }))])
         };
-        // All 100 accesses hit in one level.
+        // In `near`, all 100 accesses hit in the same level.
         let near = |level| CLOCK_MHZ / (100.0 + 100.0 * memory.level_cycles(level));
         for (rate, expected) in [
             (mpps(vec![function(0.0, None); 5]), 13.333),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn accesses_to_memory_cost_a_hundred_times_its_latency() {
+    fn a_hundred_memory_accesses_cost_a_hundred_latencies() {
         let structure = Structure {
             bytes: 8.0 * 1024f64.powi(3),
             accesses: 100.0,

@@ -192,7 +192,7 @@ pub enum ErrorBasis {
 pub struct Errors {
     /// The data on which the errors were computed.
     pub basis: ErrorBasis,
-    /// Number of runs.
+    /// Number of runs over which the errors were computed.
     pub count: u64,
     /// Median of the relative errors (nearest rank).
     pub median: f64,
@@ -232,7 +232,7 @@ impl Errors {
 pub struct Outside {
     /// Name of the variable.
     pub variable: String,
-    /// The requested value.
+    /// The value for which the prediction was requested.
     pub asked: f64,
     /// Smallest value among the runs of the fit.
     pub min: f64,

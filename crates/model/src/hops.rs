@@ -1,6 +1,6 @@
-//! The latency of one pass through a switch: the slope of a least-squares line through latency over the number of
-//! passes. (FLOWer; Gallenmüller 2021, section 3.4: the slope of the latency over loops is the latency per pair of
-//! ports.)
+//! The latency of one pass through a switch. It is the slope of a least-squares line through latency over the number of
+//! passes, which the code calls loops. (FLOWer; Gallenmüller 2021, section 3.4: the slope of the latency over loops is
+//! the latency per pair of ports.)
 
 use crate::fit::{Coefficient, Design, FitError, LinearFit, Spread, least_squares};
 
@@ -10,14 +10,15 @@ pub const CONFIDENCE: f64 = 0.95;
 /// A line fitted to latency over the number of loops.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hops {
-    /// Latency of the path without loops.
+    /// Latency of the path without loops, in the unit of the points.
     pub without: Coefficient,
     /// Latency that each loop adds.
     pub per_loop: Coefficient,
     /// Share of the variance that the line explains.
     pub r_squared: f64,
-    /// Mean residual for even and for odd numbers of loops; `None` for a parity without points. A difference between
-    /// the two shows that the switch's ports differ in pairs.
+    /// Mean residual for even and for odd numbers of loops, in this order, in the unit of the latency; `None` for a
+    /// parity without points. A difference between the two means shows that every second loop takes longer, because
+    /// pairs of ports differ.
     pub residual_by_parity: [Option<f64>; 2],
     /// The fit with all its details.
     pub fit: LinearFit,

@@ -79,7 +79,7 @@ impl IoCosts {
         found.max_by_key(|costs| costs.port.len())
     }
 
-    /// Checks the numbers.
+    /// Checks that all costs and fractions are valid.
     ///
     /// # Errors
     /// [`WrongValue`] for the first invalid number.

@@ -33,8 +33,8 @@ pub struct Overload {
 }
 
 impl Overload {
-    /// Makes the model from the median latencies of the function and of a plain forwarder between the same ports, at a
-    /// low rate, and from the interruptions of the core.
+    /// Makes the model from two median latencies and from the interruptions of the core. The latencies are those of the
+    /// function and of a plain forwarder between the same ports, both at a low rate.
     ///
     /// # Errors
     /// [`WrongValue`] if the function is not slower than the plain forwarder, or if interruptions are invalid or take
@@ -49,7 +49,7 @@ impl Overload {
         let confidence = function_us.plus(forwarder_us).confidence;
         let cpu_us = Estimate::new(
             value,
-            // If the interval of t_CPU reaches 0, the rate has a lower bound only.
+            // If the lower end of t_CPU is 0, the rate has a lower bound but no upper one.
             (function_us.low - forwarder_us.high).max(0.0),
             function_us.high - forwarder_us.low,
             confidence,

@@ -52,9 +52,9 @@ pub struct Row {
     pub cores: Option<u32>,
     /// The limit that a machine would reach first if the load grew.
     pub bound: Bound,
-    /// Used share of the resource that limits the machine; above 1 the machine does not carry its load.
+    /// Share of the limiting resource that the load of a machine uses; above 1, the machine does not carry its load.
     pub used: f64,
-    /// True if each machine carries its share even at the lower end of the interval.
+    /// True if each machine carries its part of the demand even at the lower end of the interval of `carried_pps`.
     pub carries: bool,
 }
 
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Returns 300 cycles plus two accesses to the state.
+    /// Returns the cycles of a packet: 300 plus two accesses to `state_bytes` of state.
     fn cycles(state_bytes: f64) -> Estimate {
         let memory = Hierarchy::published(PUBLISHED_SHARE).unwrap();
         let access = memory.cycles(state_bytes.max(1.0)).unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_machines_with_six_cores_each_carry_a_countrys_bearers() {
+    fn a_countrys_bearers_fit_on_ten_machines_with_six_cores() {
         let rows = table(
             &COUNTRY,
             &machine(),
@@ -200,7 +200,7 @@ mod tests {
         let carries: Vec<bool> = rows.iter().map(|row| row.carries).collect();
         assert_eq!(carries, [false, true, true, true]);
         assert!(rows[0].used > 1.0 && rows[0].cores.is_none());
-        // 20 million packets a second at nearly 800 cycles each need 5.3 of 16 cores.
+        // In the second row, 20 million packets a second at nearly 800 cycles each need 5.3 of 16 cores.
         assert_eq!(rows[1].cores, Some(6));
         assert_eq!(rows[3].cores, Some(1));
         assert!(

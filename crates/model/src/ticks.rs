@@ -12,20 +12,20 @@ use serde::{Deserialize, Serialize};
 const KERNEL_HZ: [f64; 4] = [1000.0, 300.0, 250.0, 100.0];
 /// Maximum relative difference of the clocks of kernel and measurement, parts per million.
 const PPM: f64 = 100.0;
-/// Number of bins that a period is divided into.
+/// Number of bins into which a period is divided, to find the phase with the most gaps.
 const PLACES: usize = 100;
 /// Minimum fraction of the ticks at which a gap must occur.
 const SEEN: f64 = 0.5;
 /// Factor by which the number of gaps on the grid must exceed the number expected by chance.
 const ABOVE_CHANCE: f64 = 3.0;
-/// Upper limits on the length of a tick, both of which apply: a multiple of the lower quartile of the gaps on the grid,
-/// and a length in ns.
+/// Upper limits on the length of a tick, both of which apply. The first is a multiple of the lower quartile of the
+/// lengths of the gaps on the grid, the second is a length in ns.
 const TIMES_QUARTILE: f64 = 4.0;
 const LONGEST_NS: f64 = 100_000.0;
 /// Minimum number of expected ticks; with fewer, no timer is reported.
 const FEWEST: f64 = 20.0;
 
-/// A timer's ticks.
+/// The grid of a periodic timer's ticks, as found in the gaps of one core.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ticks {
     /// Period of the ticks by the measurement's clock, ns.
@@ -75,13 +75,14 @@ fn off_grid(at_ns: f64, period_ns: f64, phase_ns: f64) -> f64 {
     (ticks - ticks.round()) * period_ns
 }
 
-/// Returns period and phase, ns, of the grid near `nominal_ns` that matches the gaps; `None` if no grid matches.
+/// Returns the period and the phase, ns, of a grid on which the gaps lie, with a period near `nominal_ns`; `None` if
+/// there is no such grid.
 fn grid(starts: &[f64], nominal_ns: f64, duration_ns: f64) -> Option<(f64, f64)> {
     let expected = duration_ns / nominal_ns;
     if expected < FEWEST || (starts.len() as f64) < SEEN * expected {
         return None;
     }
-    // With this step, the position of the last tick changes by half a bin.
+    // With this step between candidate periods, the position of the last tick changes by half a bin per candidate.
     let step_ppm = (1e6 * 0.5 / PLACES as f64 / expected).max(0.1);
     let steps = (PPM / step_ppm).ceil() as i32;
     let corrected = |step: i32| nominal_ns * (1.0 + f64::from(step) * step_ppm / 1e6);

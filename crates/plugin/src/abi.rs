@@ -25,7 +25,7 @@ pub(crate) struct RawPacket {
     rest: u64,
 }
 
-/// Verdict and port fields of a packet for which the library has set neither.
+/// Initial values of a packet's verdict and port, which stay if the library sets neither.
 const UNSAID: u64 = (KEEP as u64) << 48 | (USUAL_PORT as u64) << 56;
 
 impl RawPacket {
@@ -45,8 +45,8 @@ impl RawPacket {
         }
     }
 
-    /// Returns the bits in which this entry differs from `packet`, from which it was made; 0 if the library has changed
-    /// nothing.
+    /// Returns the bits in which this entry differs from `packet`, from which the entry was made; 0 if the library has
+    /// changed nothing that counts.
     #[inline(always)]
     pub(crate) fn said(&self, packet: &Packet) -> u64 {
         // Changes of headroom and tailroom are ignored.

@@ -81,7 +81,7 @@ impl Library {
     /// Checks that the file is a library for this machine, without running it.
     ///
     /// # Errors
-    /// [`LibraryError`].
+    /// Returns an error if the file cannot be read, or is not a library for this machine.
     pub fn check(path: &Path) -> Result<(), LibraryError> {
         let path = path.to_path_buf();
         match kind(&path) {
@@ -99,7 +99,8 @@ impl Library {
     /// Loads the library into this process, which runs the library's initialisers.
     ///
     /// # Errors
-    /// [`LibraryError`].
+    /// Returns an error if [`Library::check`] does, if the loader rejects the library, or if the library lacks a
+    /// function or has another version of the interface.
     pub fn load(path: &Path) -> Result<Self, LibraryError> {
         Self::check(path)?;
         let not_loaded = |reason: String| LibraryError::NotLoaded {

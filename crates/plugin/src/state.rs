@@ -127,8 +127,8 @@ impl State {
         }
     }
 
-    /// Runs the library on the unmarked packets of a batch. If `sends` is set, the packets leave through the ports that
-    /// the library chooses.
+    /// Runs the library on the unmarked packets of a batch. If `sends` is true, the library may choose an egress port
+    /// for each packet; otherwise each packet with such a choice is dropped.
     #[inline]
     pub fn process(&mut self, batch: &mut Batch, call: &Call, sends: bool) {
         if batch.is_marked() {
@@ -328,7 +328,7 @@ unsafe extern "C" fn counter(host: *const RawHost, name: *const c_char) -> *mut 
     making.counter(&name).as_ptr()
 }
 
-/// The header's `fail` of `struct taut_host`.
+/// The function `fail` in `struct taut_host` of the C header.
 unsafe extern "C" fn fail(host: *const RawHost, reason: *const c_char) {
     // SAFETY: host and reason satisfy the same conditions as host and name in `counter`.
     let (making, reason) = unsafe { (&mut *host.cast_mut().cast::<Making>(), text(reason)) };

@@ -28,7 +28,7 @@ pub type Part = Box<dyn FnOnce(&mut Resources) -> Result<Box<dyn Port>, PortErro
 pub type Joinable = Box<dyn Fn(usize) -> Result<Part, PortError> + Send>;
 
 /// The way in which several workers share the ports of a backend. Each worker has a part of the port (queues, rings, a
-/// socket of its own), which receives all frames of its flows.
+/// socket of its own). A part receives all frames of the flows that belong to its worker.
 #[derive(Clone, Copy)]
 pub enum Split {
     /// Workers cannot share a port; the text is the reason.
@@ -52,7 +52,7 @@ pub struct Backend {
     pub options: &'static [(&'static str, &'static str)],
     /// Function that returns the maximum number of pool slots that a port of this spec uses.
     pub frames: fn(&PortSpec) -> u32,
-    /// True if the pool's slots must be aligned powers of two (AF_XDP).
+    /// True if the size of a pool slot must be a power of two and each slot aligned to it (AF_XDP).
     pub aligned: bool,
     /// The handling of packets, with one entry for each kind of port of the backend.
     pub handling: &'static [Handling],
@@ -283,8 +283,8 @@ impl PortSpec {
         }
     }
 
-    /// Returns the path of the socket file that the port creates and removes. The file stays if the process ends
-    /// without closing the port.
+    /// Returns the path of the socket file that the port creates and removes; None for all ports but memif servers. The
+    /// file stays if the process ends without closing the port.
     pub fn own_socket(&self) -> Option<PathBuf> {
         let serves = self.option("role").unwrap_or("server") == "server";
         (self.backend() == "memif" && serves).then(|| PathBuf::from(&self.target))

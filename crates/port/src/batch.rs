@@ -34,7 +34,7 @@ pub enum Punt {
     Fragment,
     /// The packet is the last missing fragment of its datagram, so that all its fragments can continue.
     LastFragment,
-    /// A function has made the packet, and the function's handler shall send it through this port.
+    /// A function has made the packet, and the slow-path handler of this function shall send it through this port.
     Made {
         /// Index of the egress port.
         port: u8,
@@ -105,7 +105,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Returns true if the packet is not marked, as [`Batch::is_kept`] does.
+    /// Returns true if the packet is marked neither as dropped nor as punted, as [`Batch::is_kept`] does.
     pub fn is_kept(&self) -> bool {
         self.mark.is_none()
     }
@@ -165,7 +165,7 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// Makes an empty batch. It allocates memory only here.
+    /// Makes an empty batch. Only this call allocates memory; filling the batch does not.
     pub fn new() -> Self {
         Self::limited(BATCH_CAPACITY)
     }
@@ -365,14 +365,14 @@ impl Batch {
         self.punted |= 1 << (index & 63);
     }
 
-    /// Returns the cause for which packet `index` was punted. This batch must have been filled by [`Batch::settle`].
+    /// Returns the cause for which packet `index` was punted. This batch must be one that [`Batch::settle`] filled.
     #[inline(always)]
     pub fn cause(&self, index: usize) -> Punt {
         self.causes[index & 63]
     }
 
-    /// Returns the index of the function ([`Batch::set_stage`]) that punted packet `index`. This batch must have been
-    /// filled by [`Batch::settle`].
+    /// Returns the index of the function ([`Batch::set_stage`]) that punted packet `index`. This batch must be one that
+    /// [`Batch::settle`] filled with punted packets.
     #[inline(always)]
     pub fn punter(&self, index: usize) -> u8 {
         self.punters[index & 63]
@@ -438,14 +438,15 @@ impl Batch {
         self.dropped | self.punted | self.redirected | self.copied != 0
     }
 
-    /// Returns true if all packets leave through the usual egress port, without priorities and without copies.
+    /// Returns true if no packet has an egress port of its own, a priority or a requested copy, so that all leave
+    /// together through the default port.
     #[inline(always)]
     pub fn goes_together(&self) -> bool {
         self.redirected | self.copied == 0
     }
 
-    /// Removes all packets in order, and passes each to `each` with its egress port, its priority ([`NO_PRIORITY`]
-    /// without one) and the ports of its copies.
+    /// Removes all packets in order, and passes each to `each`. The further arguments are its egress port (None for the
+    /// default), its priority ([`NO_PRIORITY`] without one) and its copies (pairs of packet index and egress port).
     #[inline(always)]
     pub fn scatter(&mut self, mut each: impl FnMut(Packet, Option<u8>, u8, &[(u8, u8)])) {
         let (redirected, egress) = (self.redirected, self.egress);
@@ -489,7 +490,7 @@ impl Batch {
         (self.dropped | self.punted) & (1 << (index & 63)) == 0
     }
 
-    /// Returns the mark of packet `index`.
+    /// Returns the mark of packet `index`; None if the packet has no mark.
     #[inline]
     pub fn mark(&self, index: usize) -> Option<Mark> {
         let bit = 1 << (index & 63);
@@ -552,7 +553,7 @@ impl Batch {
     }
 
     /// Removes all packets marked as dropped or punted. Dropped packets release their memory. Punted packets are
-    /// appended to `slow`, or dropped if it is full. Returns the number of dropped packets.
+    /// appended to `slow`, or dropped if `slow` is full. Returns the number of dropped packets, including punted ones.
     #[inline]
     pub fn settle(&mut self, slow: &mut Batch) -> usize {
         let len = self.packets.len();

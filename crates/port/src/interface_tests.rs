@@ -35,7 +35,7 @@ impl Testbed {
         Self::with_queues(cables, 2)
     }
 
-    /// Makes a testbed as [`Testbed::new`] does, with the given number of queues at both ends.
+    /// Makes a testbed as [`Testbed::new`] does, with the given number of queues at both ends of each pair.
     pub(crate) fn with_queues(cables: u32, queues: u32) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() {

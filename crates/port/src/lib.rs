@@ -1,9 +1,10 @@
 //! The packet pool, the [`Batch`], the trait [`Port`], and one folder per backend.
 //!
-//! A [`Packet`] is a handle on memory of a [`Pool`] or of a port's ring. A [`Batch`] has up to 64 packets, and a
-//! [`Port`] receives and sends batches. A port is opened from its textual spec ([`PortSpec`]), with the pool and other
-//! state that ports share ([`Resources`]), and used by exactly one thread. Each backend describes itself in a
-//! [`Backend`]; [`backends`] is the list of them. [`in_kernel`] has the ports for programs in the kernel.
+//! A [`Packet`] is a handle on memory of a [`Pool`] or of a port's ring. A *ledger* (`pool.rs`) records which slots of
+//! a ring packets use. A [`Batch`] has up to 64 packets, and a [`Port`] receives and sends batches. A port is opened
+//! from its textual spec ([`PortSpec`]), with the pool and other state that ports share ([`Resources`]), and used by
+//! exactly one thread. Each backend describes itself in a [`Backend`]; [`backends`] is the list of them. [`in_kernel`]
+//! has the ports for programs in the kernel.
 //!
 //! Start reading at `port.rs`, then `null.rs`, the smallest backend. The crate has `unsafe` code for rings and packet
 //! memory that are shared with the kernel, with devices and with other processes.

@@ -32,8 +32,8 @@ impl Packet {
     /// # Safety
     /// `data .. data + len` must be valid for reads and writes and unshared (as far as the ring protocol of the memory
     /// guarantees) until the slot is returned. `slot` must have been counted out of `pool` ([`Pool::count_out`]) for
-    /// exactly this handle. The `headroom` bytes before `data` must be part of the same slot; in a pool with memory of
-    /// its own they must be all bytes of the slot before `data`.
+    /// exactly this handle. The `headroom` bytes before `data` must be part of the same slot. In a pool with memory of
+    /// its own, `headroom` must be the number of all bytes of the slot before `data`.
     #[inline(always)]
     pub(crate) unsafe fn new(
         data: NonNull<u8>,
@@ -67,7 +67,8 @@ impl Packet {
     /// Returns the frame's bytes.
     #[inline(always)]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `new` was promised that the range is valid and ours until this handle is dropped.
+        // SAFETY: the caller of `new` guaranteed that the range is valid and belongs to this handle until it is
+        // dropped.
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len()) }
     }
 
@@ -94,7 +95,7 @@ impl Packet {
     /// Returns true if the packet was received in place and is in the port's ring instead of a pool. A peer may then
     /// write to it.
     pub fn is_in_ring(&self) -> bool {
-        // A ledger does not know where its slots end.
+        // Only the ledger of a ring has a stride of 0, because it does not know the size of its slots.
         self.stride_bytes() == 0
     }
 
@@ -105,7 +106,7 @@ impl Packet {
         if n > self.headroom || self.len.checked_add(n).is_none() {
             return false;
         }
-        // SAFETY: `headroom` bytes before `data` are part of the slot (promised to `new`).
+        // SAFETY: `headroom` bytes before `data` are part of the slot, as the caller of `new` guaranteed.
         self.data = unsafe { self.data.sub(usize::from(n)) };
         self.headroom -= n;
         self.len += n;
@@ -144,7 +145,7 @@ impl Packet {
         else {
             return false;
         };
-        // SAFETY: the first `n` of `len` bytes are part of the slot, and so is what follows them.
+        // SAFETY: the first `n` of `len` bytes are part of the slot, so the new start is inside the slot or at its end.
         self.data = unsafe { self.data.add(usize::from(n)) };
         self.headroom = headroom;
         self.len = len;
@@ -169,7 +170,8 @@ impl Packet {
         self.slot
     }
 
-    /// Drops the handle and returns the slot's number. The slot stays counted out, and the caller owns it.
+    /// Consumes the handle without returning the slot to the pool; returns the slot's number. The slot stays counted
+    /// out, and the caller owns it.
     #[inline(always)]
     pub(crate) fn into_slot(self) -> u32 {
         let slot = self.slot;

@@ -1,7 +1,8 @@
 //! The packet pool: equal slots of shared memory, and a list of free slots.
 //!
 //! A pool belongs to one thread, so taking and returning a slot is a push and a pop. The list is last-in-first-out, so
-//! that the next slot is the one whose cache lines are still in the cache.
+//! that the next slot is the one whose cache lines are still in the cache. A slot that a packet or another owner uses
+//! is *counted out* of the pool; the pool is freed only when no slot is counted out.
 //!
 //! The same type is the ledger of a port that receives *in place*. Its slots are descriptors of the peer's ring, and a
 //! free slot is one that may be returned to the peer.
@@ -34,7 +35,7 @@ impl Pool {
     /// result as [`Pool::give_back`] for each.
     ///
     /// # Safety
-    /// The packets are initialised, and nobody uses them any more.
+    /// The packets must be initialised, and no code may use them after the call.
     #[inline(always)]
     pub(crate) unsafe fn give_back_all(mut packets: &[ManuallyDrop<Packet>]) {
         while let Some(first) = packets.first() {
@@ -87,7 +88,7 @@ impl PoolHandle {
             STRIDE_BYTES
         };
         let memory = Mapping::create("taut-pool", slots as usize * stride_bytes as usize)?;
-        // Highest slots first, so that the pool is used from its start.
+        // The highest slots are at the bottom of the stack, so that the pool is used from its start.
         Ok(Self::from_parts(
             (0..slots).rev().collect(),
             Some(memory),
@@ -131,7 +132,7 @@ impl PoolHandle {
         unsafe { self.0.as_ref() }
     }
 
-    /// Returns true if `packet` is in this pool.
+    /// Returns true if the slot of `packet` belongs to this pool.
     #[inline(always)]
     pub(crate) fn owns(&self, packet: &Packet) -> bool {
         packet.pool() == self.0
@@ -272,7 +273,7 @@ impl PoolHandle {
         self.memory().map_or(0, |m| m.len() / self.stride_bytes())
     }
 
-    /// Removes every returned slot of a ledger, oldest first.
+    /// Removes all returned slots of a ledger and passes each to `each`, oldest first.
     #[inline(always)]
     pub(crate) fn drain_returned(&self, mut each: impl FnMut(u32)) {
         // SAFETY: single-threaded; `each` gets a number, not access to this pool, and the callers in

@@ -4,9 +4,10 @@ use crate::Batch;
 use serde::{Deserialize, Serialize};
 use taut_sys::{Alarm, StampClock};
 
-/// A place where packets enter and leave. It is used by one thread, polled, and never blocks.
+/// A place where packets enter and leave. One thread polls a port; receiving and sending never block.
 ///
-/// A function or worker does not know the backend of a port. The calls are dynamic, but once per batch, not per packet.
+/// A function or worker does not know the backend of a port. Each call is a dynamic dispatch, but it is made once per
+/// batch, not once per packet.
 pub trait Port {
     /// Appends the packets that have arrived to `batch`, up to its capacity; returns their number.
     ///
@@ -21,8 +22,8 @@ pub trait Port {
     /// ```
     fn rx(&mut self, batch: &mut Batch) -> usize;
 
-    /// Takes packets from the front of `batch` and sends them immediately; returns their number. Packets that did not
-    /// fit stay in the batch: the caller decides whether to retry or to drop them.
+    /// Takes packets from the front of `batch` and sends them immediately; returns the number of packets taken. Packets
+    /// for which the port has no space stay in the batch: the caller decides whether to retry or to drop them.
     ///
     /// ```
     /// # use taut_port::{Batch, Port, PortSpec, Resources};
@@ -42,14 +43,14 @@ pub trait Port {
     /// Returns the counters since the port was opened. The call is cheap, but not free.
     fn counters(&mut self) -> PortCounters;
 
-    /// Returns whether the port can still receive packets. Links and peers can always bring more; files end. Call it as
-    /// often as [`Port::link`].
+    /// Returns whether the port can still receive packets. Links and peers can always deliver more packets, but a
+    /// capture file ends. Make the call about once per second, as for [`Port::link`].
     fn supply(&mut self) -> Supply {
         Supply::Open
     }
 
-    /// Returns true if packets wait in the port without loss until they are received (a file). Then the caller should
-    /// receive no more than it can send.
+    /// Returns true if the port loses no packets while the caller does not receive, because the packets are in a file.
+    /// The caller should then receive no more packets than it can send.
     fn waits(&self) -> bool {
         false
     }
@@ -59,8 +60,8 @@ pub trait Port {
         true
     }
 
-    /// Returns true if the link accepts a frame of this length and kind. A link without a known limit accepts all
-    /// frames.
+    /// Returns true if the link accepts this frame, judged by its length and kind. A link without a known limit accepts
+    /// all frames.
     fn fits(&self, _frame: &[u8]) -> bool {
         true
     }
@@ -70,13 +71,13 @@ pub trait Port {
     fn close(&mut self) {}
 
     /// Sets whether received packets must be in memory that no other process can write to. If so, frames in shared
-    /// memory are copied before they are delivered.
+    /// memory are copied before they are delivered; otherwise they may stay there.
     fn own_bytes(&mut self, _wanted: bool) {}
 
-    /// Prepares the port for a caller that will sleep: `alarm` watches the file that becomes readable when a packet
-    /// arrives. The caller calls [`Port::rx`] once more before it sleeps, because a packet may have arrived just
-    /// before. It calls [`Port::disarm`] when it is awake. Returns false if the caller must keep polling, because work
-    /// is left or the backend cannot wake a thread ([`Backend::wakes`](crate::Backend::wakes)).
+    /// Prepares the port for a caller that will sleep: `alarm` then watches a file descriptor that becomes readable
+    /// when a packet arrives. The caller calls [`Port::rx`] once more before it sleeps, because a packet may have
+    /// arrived just before. It calls [`Port::disarm`] after it wakes up. Returns false if the caller must keep polling,
+    /// because work is left or the backend cannot wake a thread ([`Backend::wakes`](crate::Backend::wakes)).
     fn arm(&mut self, alarm: &mut Alarm) -> bool {
         let _ = alarm;
         false
@@ -85,9 +86,9 @@ pub trait Port {
     /// Ends the preparation for sleep, because the caller polls again.
     fn disarm(&mut self) {}
 
-    /// Returns the arrival timestamps of the packets that the last [`Port::rx`] appended. They have the device's own
-    /// clock ([`Port::stamp_clock`]) and unit (a NIC: ticks; a capture file: microseconds since 1970), and are 0 for a
-    /// packet without one. The list is empty if timestamps are not configured, or the backend has none.
+    /// Returns the arrival timestamps of the packets that the last [`Port::rx`] appended, 0 for a packet without a
+    /// timestamp. Clock ([`Port::stamp_clock`]) and unit are those of the device (a NIC: ticks; a capture file:
+    /// microseconds since 1970). The list is empty if timestamps are not configured, or the backend has none.
     fn arrival_stamps(&self) -> &[u64] {
         &[]
     }
@@ -97,8 +98,8 @@ pub trait Port {
         None
     }
 
-    /// Describes for display the choices that the spec left open (such as driver mode, copies). The text is empty if
-    /// there were none.
+    /// Returns a text for display about choices that the spec left to the port, such as driver mode and copies. The
+    /// text is empty if there were none.
     fn details(&self) -> String {
         String::new()
     }
@@ -143,14 +144,14 @@ pub enum Supply {
 /// The reason why a port has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breakdown {
-    /// Reason and position in words.
+    /// Reason in words, with the position in the file if there is one.
     pub why: String,
     /// True if the machine is the cause, such as a full disk; false if the input is the cause.
     pub is_machines: bool,
 }
 
-/// The counters of a port since it was opened. Packets that did not fit into a full ring are counted by the caller;
-/// these counters include the losses inside the port.
+/// The counters of a port since it was opened. The port counts the packets that are lost inside it; the caller counts
+/// those for which the port had no space (`tx_full`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 // Missing fields default to 0, so that results folders of older versions stay readable.
 #[serde(default)]
@@ -173,7 +174,8 @@ pub struct PortCounters {
     pub tx_too_long: u64,
     /// Packets taken from the caller that the kernel or the peer refused.
     pub tx_failed: u64,
-    /// Packets that the port did not take because its ring was full, and that the caller dropped and counted.
+    /// Packets for which the port had no space and which the caller therefore dropped. Ports leave this counter at 0;
+    /// the caller adds it.
     pub tx_full: u64,
 }
 

@@ -98,7 +98,7 @@ fn kill_peers(path: &Path, ours: &str, peers: &str) {
         received += came;
         peer.kill().unwrap();
         peer.wait().unwrap();
-        // The packets received last are held until after the peer was killed.
+        // The packets received last stay in use until after the peer was killed.
         while port.link().is_up() {
             assert!(
                 begun.elapsed() < PATIENCE,

@@ -8,45 +8,45 @@ pub enum ResultsError {
     /// The file system returned an error.
     #[error("{}: {source}; check the path, its permissions and the free space", path.display())]
     Io {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// The error of the system.
+        /// The error that the operating system returned.
         source: std::io::Error,
     },
     /// There are no results in the folder.
     #[error("{}: no results here; expected a folder that taut demo, bench, generate --out, probe client --out, \
             capture match --out, control run --out or experiment has written", path.display())]
     NoResults {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
     },
     /// The folder does not exist.
     #[error("{}: no such folder; expected one that taut demo, bench, generate --out, probe client --out, capture \
             match --out, control run --out or experiment has written", path.display())]
     NoFolder {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
     },
     /// A name in the results leads out of the folder.
     #[error("{}: {source}; the results are damaged", path.display())]
     NotInside {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
-        /// The name.
+        /// The name that leads out of the folder.
         source: NotInside,
     },
     /// A JSON file cannot be parsed as the expected type.
     #[error("{}: line {}: {source}; the file is damaged or of another version, run the experiment again", path.display(), source.line())]
     Json {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The position and the problem.
+        /// The error of the JSON parser, with its position in the file.
         source: serde_json::Error,
     },
     /// The folder was written by a version with another layout.
     #[error("{}: schema {found}, this taut reads {supported}; use the taut that wrote it", path.display())]
     Schema {
-        /// The experiment.json.
+        /// Path of the folder's `experiment.json`.
         path: PathBuf,
         /// Layout version that the folder has.
         found: u32,
@@ -56,7 +56,7 @@ pub enum ResultsError {
     /// A Parquet file is damaged or lacks a column.
     #[error("{}: {reason}; the file is damaged, run the experiment again", path.display())]
     Samples {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The problem.
         reason: String,
@@ -64,7 +64,7 @@ pub enum ResultsError {
     /// The histogram log could not be written.
     #[error("{}: {source}", path.display())]
     Histogram {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The problem.
         source: taut_measure::HlogError,
@@ -72,27 +72,27 @@ pub enum ResultsError {
     /// A run exists already; results are never overwritten.
     #[error("{}: exists already; choose a new results folder", path.display())]
     Exists {
-        /// The run's folder.
+        /// Path of the run's folder.
         path: PathBuf,
     },
     /// The folder claims an implausible number of runs.
     #[error("{}: more than {most} runs; the file is damaged", path.display())]
     TooMany {
-        /// The experiment.json.
+        /// Path of the folder's `experiment.json`.
         path: PathBuf,
-        /// The limit.
+        /// Largest number of runs that is accepted.
         most: u64,
     },
     /// A device id that is not valid as the name of a folder.
     #[error("device id {id:?}: use letters, digits and any of -_.,:=(), not beginning with '.'")]
     DeviceId {
-        /// The id.
+        /// The invalid id.
         id: String,
     },
 }
 
 impl ResultsError {
-    /// Returns the error for a folder that does not exist or has no results.
+    /// Returns [`Self::NoFolder`] if the folder does not exist, otherwise [`Self::NoResults`].
     pub(crate) fn none(path: &Path) -> Self {
         let path = path.to_owned();
         match path.is_dir() {

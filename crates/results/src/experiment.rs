@@ -28,7 +28,7 @@ impl Experiment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Shortened, for a quick check.
+    /// Shortened lengths, for a quick check.
     Quick,
     /// The default lengths.
     Default,
@@ -50,7 +50,7 @@ pub struct Settings {
     pub cbr_seconds: f64,
     /// Length of one trial of the sweep, s.
     pub trial_seconds: f64,
-    /// Number of repetitions, each with all devices, interleaved.
+    /// Number of repetitions. Each repetition measures every device, so that the devices are interleaved.
     pub repetitions: u32,
     /// Seed of all random choices.
     pub seed: u64,
@@ -99,16 +99,17 @@ pub struct DeviceInfo {
     pub label: String,
     /// Transport between the generator and the device.
     pub transport: Transport,
-    /// Forwarder or calibration.
+    /// The kind of the device: a forwarder under test, or the calibration.
     pub kind: Kind,
     /// Packet I/O of the device: `memif`, `bridge`, `AF_PACKET`, `AF_XDP`, `XDP`, or the name of the forwarding
-    /// program. Devices with a flush policy, the same transport and the same I/O differ only in that policy, and are
-    /// compared with each other.
+    /// program. Devices with a flush policy that have the same transport and the same `io` differ only in their policy,
+    /// and are compared with each other.
     pub io: String,
     /// Flush policy as written on the command line, `full(32, drain 100 us)`; `None` where the
     /// device has none.
     pub flush: Option<String>,
-    /// Longest time the flush policy lets a packet wait (drain or flush timer), ns.
+    /// Longest time for which the flush policy lets a packet wait, ns: the period of its drain or flush timer. `None`
+    /// without such a timer.
     pub flush_wait_ns: Option<u64>,
     /// The command line that started the device.
     pub command: Vec<String>,

@@ -153,7 +153,7 @@ impl RunWriter {
         write_json(&self.partial.join("sweep.json"), sweep)
     }
 
-    /// Completes the run.
+    /// Completes the run: renames its folder from `<repetition>.partial` to `<repetition>`.
     pub fn finish(self) -> Result<(), ResultsError> {
         fs::rename(&self.partial, &self.whole).map_err(ResultsError::io(self.partial))
     }
@@ -207,9 +207,9 @@ pub struct Results {
 /// The results of one run. Parts that were not measured are `None`.
 #[derive(Debug)]
 pub struct Run {
-    /// The device.
+    /// Id of the device that was measured.
     pub device_id: String,
-    /// The repetition, from 1.
+    /// Number of the repetition, counted from 1.
     pub repetition: u32,
     /// The results folder that contains the run.
     pub dir: PathBuf,
@@ -217,7 +217,7 @@ pub struct Run {
     pub name: InsidePath,
     /// The measurement at the constant rate.
     pub cbr: Option<CbrResult>,
-    /// The sweep.
+    /// The sweep over the offered rate.
     pub sweep: Option<Sweep>,
     /// The interruptions at the constant rate.
     pub interruptions: Option<MeasuredInterruptions>,
@@ -231,7 +231,7 @@ impl Run {
             .transpose()
     }
 
-    /// Returns whether the run has a file of that name.
+    /// Returns true if the run's folder has a plain file named `file`.
     pub fn has(&self, file: &str) -> bool {
         has(&self.dir, &format!("{}/{file}", self.name))
     }

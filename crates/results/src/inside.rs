@@ -1,6 +1,6 @@
-//! File names from untrusted sources, checked so that they cannot lead out of a folder. Every file name in a results
-//! file is resolved through [`InsidePath`], so that no name and no link leads out of the folder. Results folders may
-//! come from untrusted sources.
+//! File names from untrusted sources, checked so that they cannot lead out of a folder. A results folder may come from
+//! such a source, so every file name in it is resolved through [`InsidePath`], which rejects both names and links that
+//! lead elsewhere.
 
 use crate::error::{LONGEST, NotInside, ResultsError};
 use crate::whole_file::write_whole;
@@ -22,7 +22,7 @@ const LONGEST_PART: usize = 255;
 pub struct InsidePath(String);
 
 impl InsidePath {
-    /// Checks a name.
+    /// Checks that a name is a relative path inside a folder, and returns it.
     ///
     /// # Errors
     /// The name leads out of the folder, or is not valid for files.
@@ -60,7 +60,7 @@ impl InsidePath {
         &self.0
     }
 
-    /// Returns the name of an entry in the folder that has this name; `below` is the name of the entry in that folder.
+    /// Returns this name, a `/`, and `below`: the name of the entry `below` in the folder with this name.
     ///
     /// # Errors
     /// The joined name is too long.

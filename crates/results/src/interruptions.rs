@@ -1,5 +1,5 @@
-//! `interruptions.json`: the interruptions of two cores in a measurement, that of the generator and that of the device.
-//! Each core's own loop recorded them.
+//! `interruptions.json`: the interruptions of the generator's core and of the device's core in a measurement. The loop
+//! on each core recorded its own interruptions.
 
 use crate::error::ResultsError;
 use crate::whole_file::write_whole;
@@ -34,8 +34,8 @@ pub struct CoreInterruptions {
 }
 
 impl MeasuredInterruptions {
-    /// Returns the interruptions that the load generator recorded in its last trial, and those in `device_log`, if the
-    /// device records any.
+    /// Returns the interruptions of the load generator's last trial: those in `own`, from the generator's loop, and
+    /// those in `device_log`, from the device's loop. The device's are `None` without a log.
     ///
     /// # Errors
     /// The device's file cannot be read.
@@ -69,7 +69,8 @@ impl MeasuredInterruptions {
 }
 
 /// Selects the interruptions during the trial from the device's log, which begins at the start of the device.
-/// Overwritten entries count as not recorded only if the trial began before the oldest entry that is left.
+/// Overwritten log entries count as not recorded only if the oldest remaining entry is already in the trial, because
+/// only then may they belong to the trial.
 fn device(log: &LoggedInterruptions, began: u64, clock: &Clock) -> CoreInterruptions {
     let in_trial = |one: &&Interruption| one.start_ticks + one.length_ticks > began;
     let first = log.each.iter().position(|one| in_trial(&one));

@@ -25,9 +25,9 @@ pub struct Manifest {
     pub machine: serde_json::Value,
     /// The task of each core, in one or two sentences.
     pub core_plan: String,
-    /// Known sources of noise.
+    /// Known sources of noise on the machine; empty if there are none.
     pub noise: Vec<Noise>,
-    /// Measurements that were impossible on this machine.
+    /// Measurements that were skipped because they were impossible on this machine.
     pub left_out: Vec<LeftOut>,
     /// Attempts that failed and were repeated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -85,8 +85,8 @@ pub struct LeftOut {
     pub how: String,
 }
 
-/// A measurement attempt that failed and was repeated. The results contain the later attempt, and would look more
-/// reliable than they are without this record.
+/// A measurement attempt that failed and was repeated. The results contain only the later attempt; without this record,
+/// they would look more reliable than they are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailedAttempt {
@@ -106,7 +106,7 @@ pub fn moment(text: &str) -> Option<SystemTime> {
     humantime::parse_rfc3339(text).ok()
 }
 
-/// Returns bytes in hexadecimal, such as those of a digest: two digits each.
+/// Returns the bytes as hexadecimal text with two digits per byte, for example for a digest.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -31,7 +31,8 @@ pub fn noise(cores: &CorePlan, activity: Option<&SystemActivity>) -> Vec<Noise> 
 /// Fraction of a core's time that other tasks take, above which latencies are no longer representative.
 pub const MOST_TAKEN: f64 = 0.02;
 
-/// Returns a warning for results from a busy machine, from its sources of noise: one sentence and the remedy.
+/// Returns a warning and its remedy if a source of noise took more than [`MOST_TAKEN`] of a measured core; `None`
+/// otherwise.
 pub fn busy(noise: &[Noise]) -> Option<String> {
     let taken = noise
         .iter()

@@ -43,7 +43,7 @@ pub struct PacketSample {
 }
 
 impl PacketSample {
-    /// Returns the record of packet `sequence` from a trial, in nanoseconds.
+    /// Returns the sample of packet `sequence` from the generator's record, with clock ticks converted to nanoseconds.
     pub fn of(sequence: u64, packet: &Sampled, ns_per_tick: f64) -> Self {
         let ns = |ticks: u32| (f64::from(ticks) * ns_per_tick) as u32;
         Self {
@@ -73,7 +73,8 @@ const SCHEMA: &str = "message samples {
 const CSV_HEADER: &str =
     "sequence,intended_send_ns,send_delay_ns,latency_ns,arrivals,reordered,refused,corrupt\n";
 
-/// Number of rows per row group, and rows of CSV that are written together: 8 MiB in memory.
+/// Number of rows in a block, which takes 8 MiB in memory. A block is a row group of Parquet, or the rows of CSV that
+/// are written together.
 const BLOCK: usize = 1 << 18;
 
 /// File format of samples.
@@ -134,8 +135,9 @@ impl PacketWriter {
         written.map_err(ResultsError::io(&self.whole))
     }
 
-    /// Writes the remaining rows, closes the file and gives it its name; returns the number of rows. After an error the
-    /// file ends with the last complete block; without any complete block there is no file.
+    /// Writes the remaining rows, closes the file and renames it to its final name; returns the number of rows. If
+    /// `after_error` is true, or writing fails, the file ends with the last complete block; without a complete block,
+    /// the file is removed.
     pub fn finish(self, after_error: bool) -> Result<u64, ResultsError> {
         match self.end(after_error) {
             (_, Some(why)) => Err(why),

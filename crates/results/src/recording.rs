@@ -101,7 +101,7 @@ impl Recording {
     pub fn discard(self) {
         for stream in &self.streams {
             for file in ["samples.parquet", "samples.csv"] {
-                // The file may not exist yet.
+                // An error is ignored, because the file may not exist yet.
                 let _ = fs::remove_file(stream.join(file));
             }
             if *stream != self.dir {
@@ -113,8 +113,8 @@ impl Recording {
         }
     }
 
-    /// Starts a thread that writes the samples of the stream with this index. Returns the thread, and the sampler that
-    /// the generator's loop fills.
+    /// Starts a thread that writes the samples of the stream with index `stream`. Returns the thread, and the sampler
+    /// to which the generator's loop passes the samples.
     pub fn sample(
         &self,
         stream: usize,
@@ -254,7 +254,7 @@ pub struct SampleThread {
 }
 
 impl SampleThread {
-    /// Returns the first error of the thread; after an error, the thread writes nothing more.
+    /// Returns the thread's first error, after which the thread writes nothing more; `None` without an error.
     pub fn problem(&self) -> Option<&str> {
         self.problem.get().map(String::as_str)
     }

@@ -30,13 +30,13 @@ pub struct CbrResult {
     pub corrupt: u64,
     /// Received frames that were not the generator's.
     pub foreign: u64,
-    /// Latencies beyond the histogram's range.
+    /// Packets with a latency above the histogram's range; the top bucket counts them.
     pub saturated: u64,
     /// Latency from the send timestamp; `None` when nothing came back.
     pub latency: Option<Summary>,
-    /// Latency from the intended send time, which includes delays of the sender.
+    /// Latency from the intended send time, which includes delays of the sender; `None` when nothing came back.
     pub latency_from_intended: Option<Summary>,
-    /// Differences between the latencies of successive packets.
+    /// Differences between the latencies of successive packets; `None` without two successive packets that came back.
     pub jitter: Option<JitterSummary>,
     /// Send timestamps minus intended send times. Results of taut 0.1 call it `slip`.
     #[serde(alias = "slip")]

@@ -143,7 +143,8 @@ fn short(reader: ColumnReader) -> Option<ColumnReaderImpl<Int32Type>> {
     }
 }
 
-/// Returns all values of a column, and for each row whether it has a value (no entries for a required column).
+/// Returns the values of a column, and a list that states for each row whether it has a value (1) or not (0). The list
+/// is empty for a required column, in which every row has a value.
 fn read_column<T: DataType>(
     reader: ColumnReader,
     typed: Typed<T>,

@@ -5,9 +5,9 @@ use crate::folder::open_optional;
 use crate::samples::{Sample, SampleReader};
 use std::path::Path;
 
-/// Passes every packet of `samples.parquet`, else of `samples.csv`, to the callback in the order of sending; returns
-/// false if there is neither. The files are in the folder `below` in `dir`, or in `dir` itself if `below` is empty;
-/// links are not followed.
+/// Passes every packet of `samples.parquet`, or of `samples.csv` if the former does not exist, to `each` in the order
+/// of sending. Returns false if neither file exists. The files are in the subfolder `below` of `dir`, or in `dir`
+/// itself if `below` is empty; links are not followed.
 ///
 /// # Errors
 /// The file cannot be read, or is damaged. In the latter case, the callback has received the packets before the damage.

@@ -15,9 +15,9 @@ use std::sync::Arc;
 /// The cells of a column, top to bottom.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cells {
-    /// Texts.
+    /// A column of texts.
     Text(Vec<String>),
-    /// Numbers; NaN stands for a missing number.
+    /// A column of numbers; NaN stands for a missing number.
     Number(Vec<f64>),
 }
 

@@ -39,7 +39,8 @@ const SPARE_LINES: usize = 1 << 17;
 /// Next hops and other memory that a change has retired, stored until no worker uses them.
 #[derive(Debug)]
 struct Retiring {
-    /// The generations of the IPv4 and IPv6 FIB of each table.
+    /// For each table, the generations of its IPv4 FIB and of its IPv6 FIB at the request to the workers. Memory that
+    /// was retired earlier can be reused once all workers have confirmed.
     tables: Vec<(u64, u64)>,
     hops: Vec<NextHop>,
     since: Instant,
@@ -56,7 +57,7 @@ pub(super) struct Control {
     /// True if all routes come from the kernel.
     are_kernels: bool,
     tables: Vec<Table>,
-    /// The identifier of each table in the text form of routes.
+    /// The number by which the text of a route (`table N`) names each table.
     table_ids: Arc<[u32]>,
     hops: Arc<Hops>,
     in_use: HashMap<Key, InUse, Seeded>,
@@ -66,27 +67,28 @@ pub(super) struct Control {
     /// The next hops that have lost their last route since the last request for a grace period.
     left: Vec<NextHop>,
     retiring: Option<Retiring>,
-    /// The configured routes.
+    /// The routes and their targets, without the host routes of neighbours.
     routes: HashMap<Network, Target, Seeded>,
     /// The number of IPv4 routes in `routes`, stored because counting a million takes long.
     routes_v4: usize,
-    /// The neighbours that have a host route because their address is in the network of a port.
+    /// The neighbours that have a host route of their own because their address is in the network of a port.
     stations: HashMap<At, ()>,
     neighbours: Neighbours,
-    /// Packets that waited for neighbours behind a port with a failed link.
+    /// Packets that waited for neighbours behind an interface whose link has failed, until the next `tick` returns
+    /// them.
     stranded: Vec<Waiting>,
     /// Packets that can leave because the kernel has resolved their neighbour, each with the neighbour and its MAC
     /// address.
     released: Vec<(At, Mac, Waiting)>,
-    /// The sync status, if routes are taken from the kernel.
+    /// The sync status of the kernel's routes; none if routes do not come from the kernel.
     followed: Option<KernelStatus>,
     next_look: Instant,
     /// The number of added, changed and removed routes since the start.
     changes: Arc<AtomicU64>,
     workers: Vec<Sender<()>>,
-    /// The packet counts of each worker, by next hop.
+    /// For each worker, the number of packets sent by each next hop.
     used: Vec<Used>,
-    /// The XDP programs that use the same routes.
+    /// The maps of the XDP programs that use the same routes; none if the kernel forwards no packets.
     kernel: Kernel,
 }
 
@@ -137,7 +139,8 @@ impl Control {
         Ok(control)
     }
 
-    /// Fills the empty tables. Adding a route here costs less than adding it later.
+    /// Fills the empty tables with the initial routes. While no worker reads the tables, adding a route costs less than
+    /// later.
     fn begin(&mut self, asked: &[Asked]) -> Result<(), Refused> {
         for (network, target) in self.own_routes() {
             self.routes.insert(network, target);
@@ -197,7 +200,7 @@ impl Control {
         (fibs, Arc::clone(&self.hops))
     }
 
-    /// Copies the routes to XDP programs from now on.
+    /// Copies all routes, and every later change, to the XDP programs.
     ///
     /// # Errors
     /// Fails if the programs' tables are too small.
@@ -219,7 +222,7 @@ impl Control {
         self.used.push(used);
     }
 
-    /// Returns the number of packets that all workers have sent by the next hop of that number.
+    /// Returns the number of packets that all workers have sent by the next hop `number`.
     fn sent_by(&self, number: NextHop) -> u64 {
         let of_worker = |used: &Used| {
             used.get(number.index())
@@ -241,7 +244,8 @@ impl Control {
         self.kernel.is_none().then_some(sent)
     }
 
-    /// Returns the less specific routes that contain the address as well, longest first.
+    /// Returns the other routes that contain `address`: those less specific than the route in use, longest prefix
+    /// first.
     pub fn covering(&self, table: u8, address: IpAddr) -> Vec<RouteText> {
         let Some((found, _)) = self.route_of(table, address) else {
             return Vec::new();
@@ -264,12 +268,12 @@ impl Control {
         Arc::clone(&self.interfaces)
     }
 
-    /// Returns the identifier of each table in the text form of routes.
+    /// Returns the number by which the text of a route names each table.
     pub fn table_ids(&self) -> Arc<[u32]> {
         Arc::clone(&self.table_ids)
     }
 
-    /// Returns the table of an interface.
+    /// Returns the number of the table in which packets from an interface are looked up.
     pub fn table_of(&self, interface: u8) -> u8 {
         let interface = self.interfaces.get(usize::from(interface));
         interface.map_or(0, |it| it.table)
@@ -449,7 +453,7 @@ impl Control {
         }
     }
 
-    /// Returns the longest prefix of a table that covers a longer prefix, which is that of a host or a route.
+    /// Returns the longest prefix in the table that contains the given prefix and is shorter than it.
     fn parent(&self, Network { table, prefix }: Network) -> Option<Prefix> {
         let Table { v4, v6 } = self.tables.get(usize::from(table))?;
         Some(match prefix {
@@ -472,8 +476,8 @@ impl Control {
         self.followed = Some(status);
     }
 
-    /// Writes the next hop of a prefix into the tables; none removes the prefix. The kernel programs have the main
-    /// table only.
+    /// Writes the next hop of a prefix into the tables; none removes the prefix. The XDP programs get a copy only of
+    /// the main table.
     fn write(&mut self, network: Network, hop: Option<NextHop>) -> Result<(), Refused> {
         let Network { table, prefix } = network;
         let Some(table) = self.tables.get_mut(usize::from(table)) else {

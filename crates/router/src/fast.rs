@@ -64,7 +64,7 @@ pub(super) const OUTCOMES: [&str; 11] = [
     "dropped: no memory for a VLAN tag",
 ];
 
-/// The result of the first check of a packet.
+/// The result of the first check of a packet: its destination, or the reason why it needs no lookup.
 enum Look {
     V4(u32),
     V6([u8; 16]),
@@ -147,7 +147,8 @@ impl<A: Copy + Default> Asking<A> {
         self.count += 1;
     }
 
-    /// Calls `look` for the packets of each table together.
+    /// Looks up the next hops of the packets: calls `look` once for all packets if they use the same table, else once
+    /// per packet. Returns the numbers of the next hops, and how many there are.
     #[inline(always)]
     fn numbers<const TAGGED: bool>(
         &self,
@@ -159,7 +160,7 @@ impl<A: Copy + Default> Asking<A> {
         let Some(first) = packets.first() else {
             return (numbers, 0);
         };
-        // Packets without tags arrived at one interface.
+        // Packets without tags arrived at the same interface, so they use the same table.
         if !TAGGED || packets.iter().all(|packet| packet.table == first.table) {
             look(
                 first.table.into(),
@@ -202,7 +203,8 @@ pub(super) struct Plane {
     ports: Vec<OnPort>,
     /// The properties of the ingress interfaces, by interface number.
     ears: Vec<Ears>,
-    /// The properties of the egress interfaces, by interface number, for every possible number.
+    /// The properties of the egress interfaces, by interface number. Every possible number has an entry, so that no
+    /// bounds check is needed.
     exits: Box<[Exit; MOST_EXITS]>,
     fibs: Fibs,
     hops: Arc<Hops>,

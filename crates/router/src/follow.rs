@@ -24,7 +24,7 @@ use taut_sys::{
 };
 use taut_wire::Mac;
 
-/// The longest wait for changes. After it, the thread checks whether it has to end.
+/// The longest wait for changes, after which the thread checks whether it has to end.
 const LISTEN: Duration = Duration::from_millis(100);
 /// The delay of a full request after the event that causes it, because more such events may follow.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -56,11 +56,11 @@ struct Known {
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
     known: HashMap<Network, Known, Seeded>,
-    /// The number of full requests.
+    /// The number of full requests so far, which is also the number of the latest one.
     asking: u64,
     /// True while the received messages are the reply to a full request, and not notifications of changes.
     is_told_all: bool,
-    /// The time since which a full request is due.
+    /// The time since which a full request is due; none while none is due.
     pub wants_all: Option<Instant>,
     pub status: KernelStatus,
 }
@@ -231,7 +231,7 @@ impl Mirror {
             }
             _ => None,
         };
-        // If two routes have the same rank, the route with that target is removed.
+        // If several routes have this rank, the one with the given target is removed.
         let twins = known
             .others
             .iter()

@@ -46,8 +46,8 @@ impl Group {
         }
     }
 
-    /// Returns the number of buckets to which each present member is entitled: a share by its weight, but at least one
-    /// bucket.
+    /// Returns the number of buckets to which each member is entitled, in proportion to its weight, but at least one;
+    /// none for absent members.
     fn due(&self) -> Vec<Option<f64>> {
         let members = self.members.iter();
         let mut due: Vec<Option<f64>> = members.map(|it| it.is_there.then_some(0.0)).collect();

@@ -133,7 +133,7 @@ impl Hops {
         Hop::of_word(word.map_or(0, |word| word.load(Ordering::Relaxed)))
     }
 
-    /// Returns the hop of a flow in a group.
+    /// Returns the hop that the group assigns to a flow; `flow` is the flow's hash.
     #[inline]
     pub fn of_group(&self, group: u8, flow: u64) -> Hop {
         let bucket = &self.groups[usize::from(group)][flow as usize % BUCKETS];

@@ -24,10 +24,31 @@ pub const ENTRY: Entry = Entry {
     summary: "gives a port addresses of its own, which answer ARP, neighbour discovery and echo; other packets pass",
     class: Class::Basic,
     ports: Some("port"),
+    settings: SETTINGS,
     files: |_| Vec::new(),
     build: |table| Ok(Box::new(Host::new(settings(table)?)?) as Box<dyn Function>),
     in_kernel: KernelVersion::No("it has no version there"),
 };
+
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[
+    (
+        "port",
+        "0",
+        "number of the port in the chain; each port with addresses needs a `host` of its own",
+    ),
+    ("mac", "required", "MAC address of the port"),
+    (
+        "addresses",
+        "required",
+        "its IPv4 and IPv6 addresses, 1 to 64",
+    ),
+    (
+        "tap",
+        "none",
+        "name of a kernel interface that makes the kernel this host",
+    ),
+];
 
 /// The limit on addresses of one port.
 const MOST_ADDRESSES: usize = 64;
@@ -251,8 +272,9 @@ struct Answers {
 }
 
 impl Answers {
-    /// Sends "port unreachable" to the sender of a datagram; none if the datagram is incomplete or has a wrong
-    /// checksum.
+    /// Sends "port unreachable" to the sender of a datagram. Returns true if it was sent, false if the rate limit or
+    /// the port refused it. Returns none if the datagram is incomplete, has a wrong checksum, or must not cause an ICMP
+    /// error.
     fn refuse(&mut self, frame: &[u8], send: &mut Send<'_>) -> Option<bool> {
         let own = datagram_for(frame)?;
         let mut reply = [0; icmp_error::LONGEST_BYTES];
@@ -261,7 +283,7 @@ impl Answers {
     }
 }
 
-/// Returns the destination of a complete UDP datagram with right checksums.
+/// Returns the destination address of a UDP datagram; none if the datagram is incomplete or has a wrong checksum.
 pub(crate) fn datagram_for(frame: &[u8]) -> Option<IpAddr> {
     let headers = Headers::of(frame);
     if headers.protocol() != IpProtocol::UDP || headers.is_fragment() {
@@ -380,7 +402,7 @@ impl Handler for Kernel {
     }
 }
 
-/// Turns an echo request into the reply in place; none if it is incomplete or has a wrong checksum.
+/// Turns an echo request into the reply in place; none if the request is incomplete or has a wrong checksum.
 pub(crate) fn echo(frame: &mut [u8]) -> Option<()> {
     let mut ethernet = Ethernet::new(&mut *frame).ok()?;
     ethernet.swap_addresses();

@@ -19,7 +19,7 @@ pub(super) type Kernel = Option<Arc<KernelRouter>>;
 /// table entry, no program uses the entry.
 pub(super) const LONGEST_RUN: Duration = Duration::from_millis(50);
 
-/// The programs, with the maps in which the router in the process stores its routes as well.
+/// The XDP version of the function: the programs and their maps, to which the router in the process copies its routes.
 pub(super) const UPCALL: UpcallVersion = UpcallVersion {
     check: |table| router_settings(table).map(drop),
     make: |table, ports, shared| {
@@ -29,7 +29,7 @@ pub(super) const UPCALL: UpcallVersion = UpcallVersion {
     },
 };
 
-/// Returns the part of the function's settings that the programs need.
+/// Returns the settings that the XDP programs need, derived from the function's settings.
 ///
 /// # Errors
 /// Returns the error in the settings.

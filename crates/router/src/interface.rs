@@ -10,9 +10,9 @@ const MOST_KERNELS_ADDRESSES: usize = 1024;
 /// An interface of the router: a port, or a VLAN on a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Interface {
-    /// The name in routes; by default the interface's number.
+    /// The name by which routes refer to the interface; by default its number.
     pub name: String,
-    /// The number of its port.
+    /// The number of the port to which the interface belongs.
     pub port: u8,
     /// The VLAN in the tag of the interface's frames; none if its frames are untagged.
     pub vlan: Option<u16>,
@@ -28,7 +28,8 @@ pub(super) struct Interface {
     pub tap: Option<String>,
 }
 
-/// The own addresses of an interface, including the link-local IPv6 one, each with the length of its network's prefix.
+/// The router's own addresses on an interface, including the link-local IPv6 address, each with the prefix length of
+/// its network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Addresses(Vec<(IpAddr, u8)>);
 

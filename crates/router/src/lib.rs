@@ -78,6 +78,7 @@ pub const ENTRY: Entry = Entry {
     summary: "a router: sends IPv4 and IPv6 packets where routes lead, asks for neighbours, tells senders what is wrong",
     class: Class::Basic,
     ports: None,
+    settings: SETTINGS,
     files: settings::route_files,
     build: |table| {
         let checked = settings::<Settings>(table)?.check()?;
@@ -86,7 +87,34 @@ pub const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Upcall(in_kernel::UPCALL),
 };
 
-/// The number of buffers in a worker's pool, for packets that get a tag without headroom for it.
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[
+    (
+        "interface",
+        "required",
+        "one table for each port of the chain, in order, or for each VLAN on one; packets that arrive without an \
+         interface are dropped",
+    ),
+    (
+        "routes",
+        "none",
+        "file of routes, in addition to the networks of the interfaces; or `\"kernel\"`: the kernel's routes and \
+         no others",
+    ),
+    (
+        "netns",
+        "that of the command",
+        "network namespace of the kernel interfaces, by its name in `ip netns`",
+    ),
+    (
+        "control",
+        "none",
+        "path of a socket through which `taut route` reads and changes the routes",
+    ),
+];
+
+/// The number of buffers in a worker's pool. A packet that gets a VLAN tag but has no headroom for the tag is copied
+/// into such a buffer.
 const SLOTS_FOR_TAGS: u32 = 2048;
 
 /// The state that the routers of all workers share.
@@ -94,7 +122,7 @@ const SLOTS_FOR_TAGS: u32 = 2048;
 struct Deciding {
     control: Arc<Mutex<Control>>,
     changes: Arc<AtomicU64>,
-    /// The kernel's interfaces.
+    /// The kernel's interfaces that receive packets for the router itself; none if the settings name none.
     taps: Option<Arc<Taps>>,
     _follower: Option<Arc<Follower>>,
     _socket: Option<Arc<ControlSocket>>,
@@ -108,7 +136,7 @@ struct Router {
     counts: Arc<Counts>,
     /// True for the function of the first worker, whose slow path reads the kernel's packets.
     is_first: bool,
-    /// The maps of the programs, if packets pass in the kernel.
+    /// The maps of the XDP programs; none if the kernel forwards no packets.
     kernel: Kernel,
 }
 
@@ -136,7 +164,7 @@ impl Function for Router {
     fn needs(&self) -> Needs {
         Needs {
             spread: Spread::Any,
-            // Calls without packets confirm grace periods: the worker then reads no table.
+            // In a call without packets, the worker reads no table and can therefore confirm a grace period.
             empty_batches: EmptyBatches::Wakes,
             chooses_ports: true,
             ..Needs::default()

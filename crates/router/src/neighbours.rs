@@ -10,10 +10,10 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use taut_wire::Mac;
 
-/// A neighbour: the number of its port, and its address.
+/// A neighbour: the number of the interface behind which it is, and its IP address.
 pub(super) type At = (u8, IpAddr);
 
-/// A waiting frame, and the number of its ingress port.
+/// A waiting frame, and the number of its ingress interface.
 pub(super) type Waiting = (u8, Vec<u8>);
 
 /// The time between two requests, and the number of requests before a neighbour is given up.
@@ -36,12 +36,13 @@ const MOST_KNOWN: usize = 16_384;
 
 #[derive(Debug)]
 enum State {
-    /// The neighbour has been requested this many times; packets wait.
+    /// The neighbour has been requested `questions` times without a reply; packets wait for it.
     Asked {
         questions: u32,
         waiting: VecDeque<Waiting>,
     },
-    /// The neighbour is known. After a long idle time it is requested again, this many times so far.
+    /// The neighbour is known. After [`REACHABLE`] without a message from it, the neighbour is requested again;
+    /// `questions` counts these requests.
     Known { mac: Mac, questions: u32 },
     /// The neighbour did not reply.
     Failed,
@@ -76,13 +77,13 @@ pub(super) enum Wanted {
 /// An action that is due.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// The neighbour has to be requested: by multicast, or at its last address.
+    /// The neighbour has to be requested: at its last MAC address, or by multicast if that is none.
     Ask(At, Option<Mac>),
     /// The neighbour did not reply; these packets have waited for it.
     GivenUp(At, Vec<Waiting>),
     /// The neighbour was known, and no longer replies.
     Gone(At),
-    /// These packets have waited for neighbours behind a port with a failed link.
+    /// These packets have waited for neighbours behind an interface whose link has failed.
     Stranded(Vec<Waiting>),
 }
 
@@ -158,7 +159,7 @@ impl Neighbours {
         all.filter(move |(_, it)| known(it)).map(|(at, _)| *at)
     }
 
-    /// Returns the number of known neighbours, and that of unresolved ones.
+    /// Returns the number of known neighbours and the number of unresolved neighbours.
     pub fn count(&self) -> (usize, usize) {
         (self.all.len() - self.unknown, self.unknown)
     }
@@ -168,7 +169,8 @@ impl Neighbours {
         self.all.contains_key(&at)
     }
 
-    /// Records a neighbour's address. A neighbour that was not requested is recorded only if `may_be_new`.
+    /// Records a neighbour's MAC address. A neighbour without an entry, which was thus never requested, is recorded
+    /// only if `may_be_new`.
     pub fn learn(&mut self, at: At, mac: Mac, may_be_new: bool, now: Instant) -> Option<Learnt> {
         if self
             .all
@@ -191,7 +193,7 @@ impl Neighbours {
         Some(Learnt { is_new, waited })
     }
 
-    /// Records the configured address of a neighbour.
+    /// Records the configured MAC address of a neighbour, which replaces a learned one.
     pub fn fix(&mut self, at: At, mac: Mac, now: Instant) -> Option<Learnt> {
         if let Some(neighbour) = self.all.get_mut(&at) {
             neighbour.is_fixed = false;
@@ -204,7 +206,7 @@ impl Neighbours {
         Some(learnt)
     }
 
-    /// Removes the configured address of a neighbour; returns true if the neighbour had one.
+    /// Removes a neighbour whose MAC address is configured; returns true if there was one.
     pub fn unfix(&mut self, at: At) -> bool {
         let is_fixed = self
             .all
@@ -216,8 +218,8 @@ impl Neighbours {
         is_fixed
     }
 
-    /// Removes the neighbours behind a port with a failed link. Returns the neighbours that were known, and the frames
-    /// that waited for the others.
+    /// Removes the neighbours behind the interface `port`, whose link has failed. Returns the neighbours that were
+    /// known, and the frames that waited for the others. Neighbours with a configured MAC address stay.
     pub fn cut_off(&mut self, port: u8) -> (Vec<At>, Vec<Waiting>) {
         let (mut known, mut waited) = (Vec::new(), Vec::new());
         let mut gone = 0;
@@ -239,7 +241,8 @@ impl Neighbours {
         (known, waited)
     }
 
-    /// Requests again the neighbours behind a port when its link returns: earlier requests were lost.
+    /// Requests the neighbours behind the interface `port` again when its link returns, because earlier requests were
+    /// lost.
     pub fn join(&mut self, port: u8, now: Instant) {
         let mut gone = 0;
         self.all.retain(|at, neighbour| {

@@ -20,7 +20,7 @@ pub enum Request {
     Add {
         /// The routes to add.
         routes: Vec<String>,
-        /// True if an existing route is changed instead of refused.
+        /// True if a route whose prefix already has a route replaces that route; false if it is refused.
         #[serde(default)]
         replace: bool,
     },
@@ -33,7 +33,7 @@ pub enum Request {
     Load {
         /// The length of the text in bytes.
         bytes: u64,
-        /// True if an existing route is changed, as in `add`.
+        /// True if existing routes are replaced, as in `add`.
         #[serde(default)]
         replace: bool,
     },
@@ -63,23 +63,23 @@ pub struct Answer {
     /// The reason for a refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The line of the file with the error.
+    /// The number, from 1, of the line of the text that contains the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
     /// The number of routes added, changed, removed or listed. If a route is refused, this is the number of routes
     /// before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes: Option<usize>,
-    /// The requested route.
+    /// The route of the address in a `show` request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<RouteText>,
-    /// The neighbours of the route.
+    /// The neighbours to which that route leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbours: Option<Vec<NeighbourText>>,
     /// The number of packets that workers have sent by the route's next hop, including packets of other routes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<u64>,
-    /// The less specific routes that contain the address as well, longest first.
+    /// The other routes that contain the address: those less specific than `route`, longest prefix first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covering: Option<Vec<RouteText>>,
     /// The state of the router.
@@ -112,7 +112,7 @@ fn lock(control: &Mutex<Control>) -> MutexGuard<'_, Control> {
 pub(super) struct Served(pub(super) Arc<Mutex<Control>>);
 
 impl Decides for Served {
-    /// Does nothing: tables are changed in place, so a change is in force before its reply is sent.
+    /// Does nothing: tables are changed in place, so a change is in force before the reply to its request is sent.
     fn settle(&self) -> Result<(), String> {
         Ok(())
     }

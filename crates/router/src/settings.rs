@@ -16,7 +16,7 @@ use taut_wire::Mac;
 const MOST_INTERFACES: usize = 256;
 /// The limit on ports of a chain.
 const MOST_PORTS: u8 = 64;
-/// The limit on tables: each takes some 100 MB.
+/// The limit on tables, each of which takes some 100 MB of memory.
 const MOST_TABLES: usize = 16;
 /// The VLANs that a tag can name (IEEE 802.1Q-2018 section 9.6).
 const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
@@ -64,9 +64,9 @@ struct WrittenInterface {
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
     pub interfaces: Arc<[Interface]>,
-    /// The kernel's number of each table; routes in files name their table by this number.
+    /// The kernel's number of each table, by index; routes in files name their table by this number.
     pub tables: Arc<[u32]>,
-    /// The routes in addition to those of the interfaces.
+    /// The configured routes, without those that follow from the interfaces' addresses.
     pub routes: Arc<[Asked]>,
     /// True if routes, addresses and neighbours come from the kernel.
     pub are_kernels: bool,
@@ -123,8 +123,8 @@ impl Settings {
     }
 }
 
-/// Returns the validated interface of that number, which must not conflict with those in `before`; its table is added
-/// to `tables`.
+/// Validates the interface with index `number`, which must not conflict with the interfaces in `before`. Adds its table
+/// to `tables` if it is missing there.
 fn interface(
     number: usize,
     written: WrittenInterface,
@@ -241,8 +241,8 @@ fn check_tap(tap: &str, before: &[Interface]) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the addresses of an interface of that table, at least `least` of them. No other interface of the table may
-/// have one of them, or one of their networks.
+/// Parses the addresses of an interface whose table is `table`; there must be at least `least`. No other interface of
+/// the table may have one of these addresses or one of their networks.
 fn addresses(
     written: &[String],
     least: usize,

@@ -122,7 +122,8 @@ pub(super) struct SlowPath {
     control: Arc<Mutex<Control>>,
     counts: Arc<Counts>,
     errors: ErrorLimit,
-    /// The kernel's interfaces, and whether this slow path reads from them.
+    /// The kernel's interfaces, and true if this slow path reads from them; none if the settings name no such
+    /// interface.
     taps: Option<(Arc<Taps>, bool)>,
     /// True if frames of at least one interface are tagged.
     has_tags: bool,
@@ -263,7 +264,7 @@ impl SlowPath {
         }
     }
 
-    /// Requests a neighbour: by multicast, or at its last MAC address.
+    /// Requests a neighbour: at its last MAC address `mac`, or by multicast if that is none.
     fn ask(&self, (port, ip): At, mac: Option<Mac>, send: &mut Send<'_>) {
         let Some(interface) = self.interfaces.get(usize::from(port)) else {
             return;

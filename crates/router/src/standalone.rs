@@ -36,7 +36,7 @@ impl Detached {
     /// kernel is not involved.
     ///
     /// # Errors
-    /// Returns the error in the settings, or the requirement that the machine lacks.
+    /// Returns the error in the settings, or the name of the requirement that the machine lacks.
     pub fn new(table: toml::Table) -> Result<Self, String> {
         let checked = settings::<Settings>(table).and_then(Settings::check);
         let mut checked = checked.map_err(|e| e.0)?;
@@ -130,14 +130,14 @@ impl Detached {
         output
     }
 
-    /// Advances the time.
+    /// Advances the router's virtual time.
     pub fn later(&mut self, time: Duration) {
         self.now += time;
         let now = self.now;
         self.control().tick(now);
     }
 
-    /// Checks that a lookup of the address in the tables gives the target of its route.
+    /// Checks that a lookup of `address` in the tables gives the target of the longest route that contains it.
     ///
     /// # Errors
     /// Returns the difference.

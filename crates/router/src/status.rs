@@ -27,9 +27,9 @@ pub struct NeighbourText {
 /// The state of a router.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// The number of IPv4 routes, including those of interfaces and their own addresses.
+    /// The number of IPv4 routes, including the routes of the interfaces' networks and own addresses.
     pub routes_v4: usize,
-    /// The number of IPv6 routes, including those of interfaces and their own addresses.
+    /// The number of IPv6 routes, including the routes of the interfaces' networks and own addresses.
     pub routes_v6: usize,
     /// The number of neighbours with known MAC addresses.
     pub neighbours: usize,
@@ -41,7 +41,7 @@ pub struct Status {
     pub next_hops_most: usize,
     /// The memory of the tables in which workers look up destinations, bytes.
     pub table_bytes: usize,
-    /// The sync status, if routes are taken from the kernel.
+    /// The sync status of the kernel's routes; none if routes do not come from the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<KernelStatus>,
 }
@@ -51,7 +51,7 @@ pub struct Status {
 pub struct KernelStatus {
     /// The number of routes received from the kernel.
     pub routes: usize,
-    /// The number of received changes.
+    /// The number of notifications of changes received since the start.
     pub changes: u64,
     /// The number of full requests: for all routes, addresses and neighbours of the kernel.
     pub asked_for_all: u64,

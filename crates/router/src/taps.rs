@@ -24,7 +24,7 @@ const LONGEST_FRAME_BYTES: usize = 9018;
 pub(super) struct Taps {
     /// The kernel's interface for each interface of the router, by the router's interface number.
     all: Vec<Option<Tap>>,
-    /// The number of the router's interface for each number of a kernel's interface.
+    /// The number of the router's interface, by the kernel's interface number.
     numbers: HashMap<u32, u8>,
 }
 
@@ -56,7 +56,7 @@ impl Taps {
         })
     }
 
-    /// Returns the number of the router's interface for the number of a kernel's interface.
+    /// Returns the number of the router's interface that belongs to the kernel's interface `kernels`.
     pub fn interface(&self, kernels: u32) -> Option<u8> {
         self.numbers.get(&kernels).copied()
     }
@@ -93,7 +93,7 @@ impl Taps {
         self.all.iter().flatten().for_each(|tap| tap.arm(alarm));
     }
 
-    /// Sets the link state of the kernel's interface.
+    /// Sets the link state of the kernel's interface that belongs to the router's interface.
     pub fn set_carrier(&self, interface: usize, is_there: bool) {
         if let Some(Some(tap)) = self.all.get(interface) {
             tap.set_carrier(is_there);

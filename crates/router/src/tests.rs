@@ -67,7 +67,7 @@ struct Bench {
 #[derive(Debug, PartialEq)]
 enum Fate {
     Forwarded(Sent),
-    /// The slow path received it, for this reason, and sent these frames.
+    /// The slow path received the frame, with this punt cause, and sent these frames.
     Slow(taut_port::Punt, Vec<Sent>),
     Dropped,
 }
@@ -77,7 +77,7 @@ impl Bench {
         Self::beside(routes, None)
     }
 
-    /// Creates a router next to programs in the kernel, if there are some.
+    /// Creates a router; if `kernel` is set, the router copies its routes to the maps of XDP programs.
     fn beside(routes: &str, kernel: Option<&Arc<KernelRouter>>) -> Self {
         Self::of(SETTINGS, routes, kernel)
     }
@@ -158,7 +158,8 @@ impl Bench {
         assert!(!answer.contains("error"), "{line}: {answer}");
     }
 
-    /// Passes a neighbour's request for the router's address; returns the frames that the router then sends.
+    /// Passes a neighbour's request for the router's own address to the router; returns the frames that the router then
+    /// sends.
     fn hear(&mut self, port: usize, who: &str, at: Mac) -> Vec<Sent> {
         let frame = question(port, ip(who), at);
         match self.pass(port, &frame) {
@@ -656,7 +657,7 @@ fn flows_spread_by_weight_and_the_route_lists_its_weights() {
         };
         light += usize::from(Ethernet::new(&frame[..]).unwrap().destination() == mac(4));
     }
-    // The share is 16 of 64 buckets; the hash has another key each time.
+    // The member has 16 of 64 buckets. The hash key differs in each run of the test, hence the wide range.
     assert!((20..=120).contains(&light), "{light} of 256");
     let control = Arc::clone(&bench.router.deciding.as_ref().unwrap().control);
     let told = control.lock().unwrap().list();

@@ -42,7 +42,7 @@ pub(super) struct Way {
 /// The largest weight of a next hop, as in `ip route`.
 const MOST_WEIGHT: u16 = 256;
 
-/// A configured route.
+/// A route as a line of text requests it: network and target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Asked {
     pub network: Network,
@@ -106,7 +106,7 @@ pub(super) fn parse(
     Ok(routes.into_iter().map(|(_, route)| route).collect())
 }
 
-/// Parses an address and a prefix length, by default that of a single address.
+/// Parses an address and a prefix length. Without a length, the prefix contains only the address.
 pub(super) fn address_and_length(text: &str) -> Option<(IpAddr, u8)> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length)),
@@ -153,7 +153,8 @@ fn route<'a>(
     Ok(Asked { network, target })
 }
 
-/// Returns the index of the table that is named after the word `table`; by default, that of the main table.
+/// Returns the index of the table whose number follows the word `table`; without that word, the index of the main
+/// table.
 fn table<'a>(mut words: impl Iterator<Item = &'a str>, tables: &[u32]) -> Result<u8, String> {
     if !words.any(|word| word == "table") {
         return Ok(0);
@@ -181,7 +182,8 @@ pub(super) fn network(text: &str, tables: &[u32]) -> Result<Network, String> {
     Ok(Network { table, prefix })
 }
 
-/// Parses a prefix. `default` has the family of the address after `via`.
+/// Parses a prefix. `default` is the IPv6 default route if one of `words`, the rest of the line, is an IPv6 address,
+/// else the IPv4 one.
 pub(super) fn prefix<'a>(
     text: &str,
     mut words: impl Iterator<Item = &'a str>,
@@ -210,7 +212,8 @@ pub(super) fn prefix<'a>(
     Ok(prefix)
 }
 
-/// Parses neighbours from words. The interface of a neighbour is by default the one with the neighbour's network.
+/// Parses neighbours from words. A neighbour without `dev INTERFACE` is on the interface whose network contains its
+/// address.
 fn neighbours<'a>(
     words: impl Iterator<Item = &'a str>,
     interfaces: &[Interface],
@@ -221,19 +224,7 @@ fn neighbours<'a>(
     while let Some(word) = words.next() {
         match word {
             "nexthop" => {}
-            "via" => {
-                let mut text = words.next().unwrap_or_default();
-                if matches!(text, "inet" | "inet6") {
-                    text = words.next().unwrap_or_default();
-                }
-                let address = text.parse::<IpAddr>();
-                let address =
-                    address.map_err(|_| format!("via: expected an address, not '{text}'"))?;
-                if address.is_ipv4() != matches!(prefix, Prefix::V4(_)) {
-                    return Err(format!("via: {address} is of another family than {prefix}"));
-                }
-                found.push((None, address, 1));
-            }
+            "via" => found.push((None, via(&mut words, prefix)?, 1)),
             "dev" => {
                 let name = words.next().unwrap_or_default();
                 let port = port(name, interfaces)?;
@@ -264,22 +255,46 @@ fn neighbours<'a>(
             }
         }
     }
-    let behind = |(port, address, weight): (Option<u8>, IpAddr, u16)| {
-        let near = |it: &Interface| it.table == table && it.addresses.are_near(address);
-        let port = port.or_else(|| interfaces.iter().position(near).map(|at| at as u8));
-        let own = |it: &Interface| it.table == table && it.addresses.contains(address);
-        match port {
-            _ if interfaces.iter().any(own) => Err(format!("via: {address} is the router's own")),
-            Some(port) => Ok(Way {
-                at: (port, address),
-                weight,
-            }),
-            None => Err(format!(
-                "via: {address} is in no network of an interface; name one with `dev INTERFACE`"
-            )),
-        }
-    };
-    found.into_iter().map(behind).collect()
+    found
+        .into_iter()
+        .map(|found| way(found, interfaces, table))
+        .collect()
+}
+
+/// Parses the address after `via`; its family may precede it.
+fn via<'a>(words: &mut impl Iterator<Item = &'a str>, prefix: Prefix) -> Result<IpAddr, String> {
+    let mut text = words.next().unwrap_or_default();
+    if matches!(text, "inet" | "inet6") {
+        text = words.next().unwrap_or_default();
+    }
+    let address = text.parse::<IpAddr>();
+    let address = address.map_err(|_| format!("via: expected an address, not '{text}'"))?;
+    if address.is_ipv4() != matches!(prefix, Prefix::V4(_)) {
+        return Err(format!("via: {address} is of another family than {prefix}"));
+    }
+    Ok(address)
+}
+
+/// Makes a next hop of a port, an address and a weight. Without a port, the next hop is on the interface whose network
+/// contains the address.
+fn way(
+    (port, address, weight): (Option<u8>, IpAddr, u16),
+    interfaces: &[Interface],
+    table: u8,
+) -> Result<Way, String> {
+    let near = |it: &Interface| it.table == table && it.addresses.are_near(address);
+    let port = port.or_else(|| interfaces.iter().position(near).map(|at| at as u8));
+    let own = |it: &Interface| it.table == table && it.addresses.contains(address);
+    match port {
+        _ if interfaces.iter().any(own) => Err(format!("via: {address} is the router's own")),
+        Some(port) => Ok(Way {
+            at: (port, address),
+            weight,
+        }),
+        None => Err(format!(
+            "via: {address} is in no network of an interface; name one with `dev INTERFACE`"
+        )),
+    }
 }
 
 fn device<'a>(

@@ -37,9 +37,10 @@ struct Core {
     state: LuaState,
     shared: Arc<Shared>,
     number: StateNumber,
-    /// Lua function that calls a script's function with a batch.
+    /// Lua function that calls a given function of the script with a batch; none while the state is being made or
+    /// dropped.
     with_batch: RefCell<Option<Function>>,
-    /// Indices of the open ports, from 0, and the load generator on them.
+    /// The open ports, as indices from 0, and the load generator that uses them; none if no port is open.
     instrument: RefCell<Option<(Vec<usize>, Instrument)>>,
     /// Socket files of the open ports.
     sockets: RefCell<Vec<PathBuf>>,
@@ -238,7 +239,35 @@ fn host(core: &Rc<Core>) -> mlua::Result<Table> {
         })?,
     )?;
     host.set("print", lua.create_function(print)?)?;
-    let clock = script.clock;
+    add_clock(core, &host)?;
+    add_tasks(core, &host)?;
+
+    add_histograms(core, &host)?;
+    let weak = Rc::downgrade(core);
+    host.set(
+        "run",
+        lua.create_function(move |lua, (options, streams): (Table, Table)| {
+            let core = weak.upgrade().ok_or_else(has_ended)?;
+            run(&core, lua, &options, &streams)
+        })?,
+    )?;
+    Ok(host)
+}
+
+/// Makes the Lua function by which a script gets the counter with a given name.
+fn counter(core: &Rc<Core>) -> mlua::Result<Function> {
+    let weak = Rc::downgrade(core);
+    core.state.lua().create_function(move |_, name: String| {
+        let core = weak.upgrade().ok_or_else(has_ended)?;
+        let (number, read, write) = core.state.number()?;
+        core.count(name, Cell::Counter(number))?;
+        Ok((read, write))
+    })
+}
+
+fn add_clock(core: &Rc<Core>, host: &Table) -> mlua::Result<()> {
+    let lua = core.state.lua();
+    let clock = core.shared.script.clock;
     host.set(
         "now",
         lua.create_function(move |_, ()| Ok(clock.to_ns(ticks()) / 1e9))?,
@@ -259,30 +288,7 @@ fn host(core: &Rc<Core>) -> mlua::Result<Table> {
             }
             Ok(())
         })?,
-    )?;
-    add_tasks(core, &host)?;
-
-    add_histograms(core, &host)?;
-    let weak = Rc::downgrade(core);
-    host.set(
-        "run",
-        lua.create_function(move |lua, (options, streams): (Table, Table)| {
-            let core = weak.upgrade().ok_or_else(has_ended)?;
-            run(&core, lua, &options, &streams)
-        })?,
-    )?;
-    Ok(host)
-}
-
-/// Makes the Lua function that returns the counter of a name.
-fn counter(core: &Rc<Core>) -> mlua::Result<Function> {
-    let weak = Rc::downgrade(core);
-    core.state.lua().create_function(move |_, name: String| {
-        let core = weak.upgrade().ok_or_else(has_ended)?;
-        let (number, read, write) = core.state.number()?;
-        core.count(name, Cell::Counter(number))?;
-        Ok((read, write))
-    })
+    )
 }
 
 fn add_histograms(core: &Rc<Core>, host: &Table) -> mlua::Result<()> {
@@ -374,7 +380,7 @@ fn print(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
     Ok(())
 }
 
-/// Returns a number in the format of traffic files.
+/// Returns a text or a number in the format of traffic files; none for other values.
 fn text_of(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.to_string_lossy()),
@@ -448,7 +454,7 @@ fn with_options(error: Error, beside: &[String]) -> Error {
     ))
 }
 
-/// Returns the index (from 0) of the port that an option names.
+/// Returns the index, from 0, of the port that the option `key` names, or `otherwise` without that option.
 fn port_of(options: &Table, key: &str, otherwise: usize) -> mlua::Result<usize> {
     match options.get::<Value>(key)? {
         Value::Nil => Ok(otherwise),

@@ -62,7 +62,7 @@ impl Counts {
         self.take(|number| number == state);
     }
 
-    /// Returns the current counts of all states, including running ones.
+    /// Removes and returns the counts of all states, including running ones.
     pub fn whole(&mut self) -> Counted {
         self.take(|_| true);
         std::mem::take(&mut self.of_ended)

@@ -23,8 +23,8 @@ pub struct Ended {
     pub counted: Counted,
     /// Success if the script ended by itself, otherwise the reason.
     pub outcome: Result<(), ScriptError>,
-    /// True if a state of the script is in a call that does not return: the process must exit soon, which ends the
-    /// script's threads.
+    /// True if a state of the script is in a call that does not return. The caller must then exit the process soon,
+    /// because only that ends the script's threads.
     pub is_stuck: bool,
 }
 
@@ -51,7 +51,7 @@ pub enum ScriptError {
 }
 
 impl Script {
-    /// Runs the script to its end. `stop` is set by the user.
+    /// Runs the script to its end. `stop` becomes true when the user requests the end.
     pub fn run(self, stop: &AtomicBool) -> Ended {
         match std::fs::read_to_string(&self.path) {
             Ok(source) => self.run_source(source, stop),

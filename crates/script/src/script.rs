@@ -27,15 +27,15 @@ pub struct Script {
     pub arguments: Vec<String>,
     /// True if the script may access files, programs and memory.
     pub trusted: bool,
-    /// Time limit, after which the script gets a stop request.
+    /// Time limit, after which the script gets a stop request; none for no limit.
     pub limit: Option<Duration>,
-    /// Time that the script may use after a stop request: [`LAST_WORDS`].
+    /// Time that the script may use after a stop request, normally [`LAST_WORDS`].
     pub last_words: Duration,
     /// Memory limit of each Lua state, bytes.
     pub memory_bytes: usize,
     /// Longest time to wait until the peer of a port connects.
     pub wait: Duration,
-    /// CPU core on which the main state runs.
+    /// CPU core on which the main state runs; none for any core.
     pub core: Option<usize>,
     /// The clock of all timestamps.
     pub clock: Clock,
@@ -60,10 +60,11 @@ pub struct Shared {
     pub source: String,
     /// Name of the script in Lua's messages.
     pub chunk: String,
-    /// Flag that stops running trials.
+    /// Flag that stops running trials when it becomes true.
     pub halt: AtomicBool,
     reason: AtomicU8,
-    /// True if a port is unavailable on this machine; another machine may have it.
+    /// True if the last failed trial lacked something on this machine: a port, a link or a gateway. Another machine may
+    /// have it.
     pub lacking: AtomicBool,
     /// Failure of the first state that failed; other states only report that they were stopped.
     failure: Mutex<Option<String>>,

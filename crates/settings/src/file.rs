@@ -126,19 +126,7 @@ pub fn in_words(error: &toml::de::Error) -> String {
         } else {
             &keys[..]
         };
-        let name = ticked[0];
-        let expected = wrong
-            .strip_prefix(name)
-            .and_then(|w| w.strip_prefix("`, expected "));
-        let want = expected.map_or_else(
-            || ": none are allowed here".to_string(),
-            |expected| format!(": expected {expected}"),
-        );
-        return format!(
-            "{}unknown key `{name}`{want}{}",
-            outer(keys),
-            suggestion(name, known.iter().copied())
-        );
+        return format!("{}{}", outer(keys), unknown_key(wrong, ticked[0], known));
     }
     if message.starts_with("missing field `") {
         let keys = if error.span().is_some() {
@@ -162,18 +150,25 @@ pub fn in_words(error: &toml::de::Error) -> String {
     }
 }
 
+/// Describes an unknown key: `wrong` is the parser's message from the key's `name` on, and `known` are the valid keys.
+fn unknown_key(wrong: &str, name: &str, known: &[&str]) -> String {
+    let expected = wrong
+        .strip_prefix(name)
+        .and_then(|w| w.strip_prefix("`, expected "));
+    let want = expected.map_or_else(
+        || ": none are allowed here".to_string(),
+        |expected| format!(": expected {expected}"),
+    );
+    format!(
+        "unknown key `{name}`{want}{}",
+        suggestion(name, known.iter().copied())
+    )
+}
+
 /// Returns the invalid value, if the message contains one, and the valid values.
 fn value_and_want(message: &str, key: &str, ticked: &[&str]) -> (Option<String>, String) {
     if message.starts_with("unknown variant `") {
-        let known = ticked.get(1..).unwrap_or_default();
-        let names: Vec<_> = known.iter().map(|name| format!("\"{name}\"")).collect();
-        let wrong = ticked.first().copied().unwrap_or_default();
-        let meant = suggestion(wrong, known.iter().copied());
-        let want = match &names[..] {
-            [all @ .., last] if !all.is_empty() => format!("{} or {last}", all.join(", ")),
-            _ => names.concat(),
-        } + &meant;
-        return (Some(format!("\"{wrong}\"")), want);
+        return unknown_variant(ticked);
     }
     let Some((given, expected)) = message
         .strip_prefix("invalid type: ")
@@ -181,19 +176,7 @@ fn value_and_want(message: &str, key: &str, ticked: &[&str]) -> (Option<String>,
         .or_else(|| message.strip_prefix("invalid length "))
         .and_then(|rest| rest.rsplit_once(", expected "))
     else {
-        let want = match message {
-            "invalid IP address syntax" => "expected an IP address such as \"192.0.2.1\"",
-            "invalid IPv4 address syntax" => "expected an IPv4 address such as \"192.0.2.1\"",
-            "invalid IPv6 address syntax" => "expected an IPv6 address such as \"2001:db8::1\"",
-            "invalid socket address syntax" | "invalid IPv4 socket address syntax" => {
-                "expected an address with a port, such as \"192.0.2.1:80\""
-            }
-            _ if message.starts_with("data did not match any variant") => {
-                "expected a value of another kind"
-            }
-            _ => message,
-        };
-        return (None, want.to_string());
+        return (None, want_alone(message).to_string());
     };
     let number = ["integer `", "floating point `"]
         .iter()
@@ -237,6 +220,35 @@ fn value_and_want(message: &str, key: &str, ticked: &[&str]) -> (Option<String>,
             let given = if want.contains("write `") { "" } else { given };
             (None, format!("expected {want}{given}"))
         }
+    }
+}
+
+/// Returns the invalid value and the valid values; `ticked` has the invalid value first.
+fn unknown_variant(ticked: &[&str]) -> (Option<String>, String) {
+    let known = ticked.get(1..).unwrap_or_default();
+    let names: Vec<_> = known.iter().map(|name| format!("\"{name}\"")).collect();
+    let wrong = ticked.first().copied().unwrap_or_default();
+    let meant = suggestion(wrong, known.iter().copied());
+    let want = match &names[..] {
+        [all @ .., last] if !all.is_empty() => format!("{} or {last}", all.join(", ")),
+        _ => names.concat(),
+    } + &meant;
+    (Some(format!("\"{wrong}\"")), want)
+}
+
+/// Returns the description of an error whose message contains no invalid value.
+fn want_alone(message: &str) -> &str {
+    match message {
+        "invalid IP address syntax" => "expected an IP address such as \"192.0.2.1\"",
+        "invalid IPv4 address syntax" => "expected an IPv4 address such as \"192.0.2.1\"",
+        "invalid IPv6 address syntax" => "expected an IPv6 address such as \"2001:db8::1\"",
+        "invalid socket address syntax" | "invalid IPv4 socket address syntax" => {
+            "expected an address with a port, such as \"192.0.2.1:80\""
+        }
+        _ if message.starts_with("data did not match any variant") => {
+            "expected a value of another kind"
+        }
+        _ => message,
     }
 }
 

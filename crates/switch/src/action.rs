@@ -146,7 +146,8 @@ pub(super) enum ActionsError {
     TooMany,
 }
 
-/// The limit on the actions of a rule, or of all buckets of a group together: an OpenFlow message has space for them.
+/// The limit on the actions of a rule, or of all buckets of a group together: an OpenFlow message has space for this
+/// many actions.
 pub(super) const MOST_ACTIONS: usize = 2000;
 
 impl Of {
@@ -285,7 +286,7 @@ pub(super) const CUSTOMER_TAG: EtherType = EtherType(0x8100);
 pub(super) const SERVICE_TAG: EtherType = EtherType(0x88a8);
 
 /// Adds a tag to the packet, with the VLAN identifier and priority of its outermost tag. Returns false, without a
-/// change, if there is no memory for it.
+/// change, if there is no memory for the tag.
 pub(super) fn push_vlan(packet: &mut Packet, kind: EtherType, pool: &PoolHandle) -> bool {
     let outer = outer_tag(packet.bytes()).unwrap_or(0);
     if !move_start(packet, TAG_AT, 0, TAG_BYTES, pool) {

@@ -45,7 +45,7 @@ impl AtWork {
 }
 
 impl Worker {
-    /// Runs work on a batch.
+    /// Runs `work` on a batch; the counter is odd during this time.
     #[inline(always)]
     pub fn in_batch<T>(&self, work: impl FnOnce() -> T) -> T {
         // Relaxed: there is one worker, and the fence orders it before all that follows.

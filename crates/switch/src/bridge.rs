@@ -4,7 +4,7 @@ use super::address_table::{Learned, is_reserved};
 use taut_function::Context;
 use taut_wire::Ethernet;
 
-/// The learning bridge.
+/// The learning bridge: its address table, and its counts of packets by outcome.
 #[derive(Debug)]
 pub(super) struct Bridge {
     pub learned: Learned,

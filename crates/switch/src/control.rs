@@ -77,7 +77,8 @@ pub(super) struct Control {
     /// The names of the rules; the name of a removed rule stays until its identifier is reused.
     names: Vec<Name>,
     many: usize,
-    /// The rules with the same match, the rule of highest priority first.
+    /// The rules by match: the number of the tuple, and the compared bits of the key. Rules with the same match are in
+    /// descending order of priority.
     by_key: HashMap<(u16, Key), Vec<RuleId>, Seeded>,
     timed: BTreeSet<RuleId>,
     free_slots: Vec<Slot>,
@@ -160,7 +161,8 @@ impl Control {
         &self.counts
     }
 
-    /// Returns the newest shape. The worker has this shape, or gets it with its first batch after [`Control::tell`].
+    /// Returns the newest shape: the tuples, groups and meters. The worker has this shape, or gets it with its first
+    /// batch after [`Control::tell`].
     pub fn shape(&self) -> &Shape {
         self.shape.present()
     }
@@ -253,7 +255,7 @@ impl Control {
         Some((meter, state))
     }
 
-    /// Returns the rule with exactly this match, in this table and at this priority.
+    /// Returns the rule with exactly this match, in this table and at this priority; none if there is no such rule.
     pub fn same(&self, table: u8, priority: u16, value: &Key, mask: &Key) -> Option<RuleId> {
         let tuple = *self.by_mask.get(&(table, *mask))?;
         let ids = self.by_key.get(&(tuple, *value))?;
@@ -329,36 +331,11 @@ impl Control {
             let key = (&state.tuple, &rule.value);
             self.memory.write(&slots, key, head, &steps);
         }
-        let of_key = self.by_key.entry((tuple, rule.value)).or_default();
-        let priority_of = |id: &RuleId| {
-            let kept = self.rules.get(*id as usize).and_then(Option::as_ref);
-            kept.map_or(0, |kept| kept.rule.priority)
-        };
-        let at = of_key.partition_point(|other| priority_of(other) > rule.priority);
-        let before = of_key.first().copied();
-        of_key.insert(at, id);
-        if at == 0 {
-            let instead = before.and_then(|other| {
-                let kept = self.rules.get(other as usize)?.as_ref()?;
-                kept.slots.first().copied()
-            });
-            let state = self.tuples.get(usize::from(tuple)).and_then(Option::as_ref);
-            let put = state.map_or(Err(Full), |state| {
-                self.memory
-                    .put(&state.tuple, &rule.value, slots[0], instead)
-            });
-            if let Err(full) = put {
-                // Both buckets of the rule's hash are full.
-                let of_key = self.by_key.entry((tuple, rule.value)).or_default();
-                of_key.retain(|other| *other != id);
-                if of_key.is_empty() {
-                    self.by_key.remove(&(tuple, rule.value));
-                }
-                self.free_ids.push(id);
-                self.free_slots.extend(slots);
-                self.leave(tuple);
-                return Err(full.into());
-            }
+        if let Err(full) = self.put_by_key(&rule, tuple, id, &slots) {
+            self.free_ids.push(id);
+            self.free_slots.extend(slots);
+            self.leave(tuple);
+            return Err(full.into());
         }
         if rule.idle_s != 0 || rule.hard_s != 0 {
             self.timed.insert(id);
@@ -376,19 +353,47 @@ impl Control {
             made: Instant::now(),
         });
         self.many += 1;
-        if let Some(state) = self
-            .tuples
-            .get_mut(usize::from(tuple))
-            .and_then(Option::as_mut)
-        {
-            *state.priorities.entry(priority).or_default() += 1;
-            let is_first = state.priorities.values().take(2).sum::<u32>() == 1;
-            if is_first || priority > state.tuple.highest {
-                state.tuple.highest = priority;
-                self.is_behind = true;
+        self.enter(tuple, priority);
+        Ok(id)
+    }
+
+    /// Adds a rule to those with its match; workers see the first of them.
+    fn put_by_key(
+        &mut self,
+        rule: &Rule,
+        tuple: u16,
+        id: RuleId,
+        slots: &[Slot],
+    ) -> Result<(), Full> {
+        let of_key = self.by_key.entry((tuple, rule.value)).or_default();
+        let priority_of = |id: &RuleId| {
+            let kept = self.rules.get(*id as usize).and_then(Option::as_ref);
+            kept.map_or(0, |kept| kept.rule.priority)
+        };
+        let at = of_key.partition_point(|other| priority_of(other) > rule.priority);
+        let before = of_key.first().copied();
+        of_key.insert(at, id);
+        if at != 0 {
+            return Ok(());
+        }
+        let instead = before.and_then(|other| {
+            let kept = self.rules.get(other as usize)?.as_ref()?;
+            kept.slots.first().copied()
+        });
+        let state = self.tuples.get(usize::from(tuple)).and_then(Option::as_ref);
+        let put = state.map_or(Err(Full), |state| {
+            self.memory
+                .put(&state.tuple, &rule.value, slots[0], instead)
+        });
+        if put.is_err() {
+            // Both buckets of the rule's hash are full, so the insertion is undone.
+            let of_key = self.by_key.entry((tuple, rule.value)).or_default();
+            of_key.retain(|other| *other != id);
+            if of_key.is_empty() {
+                self.by_key.remove(&(tuple, rule.value));
             }
         }
-        Ok(id)
+        put
     }
 
     /// Adds a rule, which replaces an existing rule with the same match. The counts of the replaced rule continue if
@@ -459,7 +464,7 @@ impl Control {
         Ok(())
     }
 
-    /// Removes a rule.
+    /// Removes and returns a rule; none if there is no rule with that identifier.
     pub fn remove(&mut self, id: RuleId) -> Option<Kept> {
         let kept = self.rules.get_mut(id as usize)?.take()?;
         self.many -= 1;
@@ -501,6 +506,19 @@ impl Control {
         Some(kept)
     }
 
+    /// Counts a rule of that priority in its tuple.
+    fn enter(&mut self, number: u16, priority: u16) {
+        let Some(Some(state)) = self.tuples.get_mut(usize::from(number)) else {
+            return;
+        };
+        *state.priorities.entry(priority).or_default() += 1;
+        let is_first = state.priorities.values().take(2).sum::<u32>() == 1;
+        if is_first || priority > state.tuple.highest {
+            state.tuple.highest = priority;
+            self.is_behind = true;
+        }
+    }
+
     /// Removes a tuple if its last rule has been removed.
     fn leave(&mut self, number: u16) {
         let Some(state) = &mut self.tuples[usize::from(number)] else {
@@ -521,8 +539,9 @@ impl Control {
         }
     }
 
-    /// Removes rules with an expired timeout, among some of the timed rules. Returns each removed rule, and true if it
-    /// was removed because of its idle timeout. Calls repeated until the end is reported check all timed rules.
+    /// Removes the rules with an expired timeout among the next timed rules. Returns each removed rule, with true if
+    /// its idle timeout expired, and then true if the last timed rule has been checked. The next call after that begins
+    /// with the first timed rule.
     pub fn expired(
         &mut self,
         now: Instant,
@@ -582,7 +601,8 @@ impl Control {
         Ok(())
     }
 
-    /// Removes groups, and the rules with actions that refer to them. (OpenFlow 1.3.5, section 6.6.)
+    /// Removes the selected groups, and the rules with actions that refer to them. Returns the removed rules. (OpenFlow
+    /// 1.3.5, section 6.6.)
     pub fn remove_groups(&mut self, wanted: impl Fn(u32) -> bool) -> Vec<(RuleId, Kept)> {
         let before = self.groups.len();
         self.groups.retain(|id, _| !wanted(*id));
@@ -616,7 +636,7 @@ impl Control {
         Ok(())
     }
 
-    /// Removes meters, and the rules that use them.
+    /// Removes the selected meters, and the rules that use them. Returns the removed rules.
     pub fn remove_meters(&mut self, wanted: impl Fn(u32) -> bool) -> Vec<(RuleId, Kept)> {
         let before = self.meters.len();
         self.meters.retain(|id, _| !wanted(*id));
@@ -649,7 +669,8 @@ impl Control {
         Ok(())
     }
 
-    /// Returns the number of the tuple to which a rule belongs; creates the tuple if it does not exist.
+    /// Returns the number of the tuple, the rules with one mask, to which a rule belongs; creates the tuple if it does
+    /// not exist.
     fn tuple(&mut self, rule: &Rule) -> Result<u16, Refused> {
         if let Some(number) = self.by_mask.get(&(rule.table, rule.mask)) {
             return Ok(*number);

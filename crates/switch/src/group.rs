@@ -24,7 +24,8 @@ pub(super) enum GroupKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bucket {
     pub weight: u16,
-    /// The watched port: the bucket gets packets only while the link of this port is up.
+    /// The watched port: the bucket gets packets only while the link of this port is up. None for a bucket without a
+    /// watched port.
     pub watch: Option<PortNumber>,
     pub actions: Vec<Action>,
 }

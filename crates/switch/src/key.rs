@@ -1,4 +1,5 @@
-//! The fields of a packet that rules compare. They fill one cache line: each field has a fixed position in eight words.
+//! The fields of a packet that rules compare. The fields fill one cache line: each field has a fixed position in eight
+//! words.
 
 use taut_wire::{EtherType, Headers, IpProtocol};
 

@@ -66,10 +66,56 @@ pub const ENTRY: Entry = Entry {
     summary: "a learning bridge, or by rules: sends, floods, changes, tags, meters and shares out frames as OpenFlow does",
     class: Class::Basic,
     ports: None,
+    settings: SETTINGS,
     files: |_| Vec::new(),
     build: |table| Ok(Box::new(Switch::new(settings(table)?)?) as Box<dyn Function>),
     in_kernel: KernelVersion::Upcall(in_kernel::UPCALL),
 };
+
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[
+    (
+        "addresses",
+        "4096",
+        "maximum number of MAC addresses, 4 to 1048576; a new one replaces the one idle for longest",
+    ),
+    (
+        "age",
+        "`\"300s\"`",
+        "idle time after which an address is forgotten",
+    ),
+    ("rules", "none", "file of flow entries, groups and meters"),
+    (
+        "rule, group, meter",
+        "none",
+        "the same here, as lists of tables",
+    ),
+    (
+        "miss",
+        "`\"drop\"` with flow entries, else `\"normal\"`",
+        "for a packet that no entry of a table matches: `\"normal\"`, `\"drop\"` or `\"controller\"`",
+    ),
+    (
+        "openflow",
+        "none",
+        "address on which it listens for controllers, such as `\"127.0.0.1:6653\"`: OpenFlow",
+    ),
+    (
+        "controller",
+        "none",
+        "address of a controller to connect to, tried once a second",
+    ),
+    (
+        "datapath_id",
+        "1",
+        "number by which controllers know the switch",
+    ),
+    (
+        "most_rules",
+        "16384, or twice the configured ones",
+        "maximum number of flow entries, up to 2097152: about 240 bytes each for the worker",
+    ),
+];
 
 /// The number of buffers in the worker's pool, for packets that get a tag without headroom for it.
 const SLOTS_FOR_TAGS: u32 = 2048;
@@ -95,7 +141,7 @@ struct Plane {
 struct Switch {
     age: Duration,
     bridge: Bridge,
-    /// The control plane with the initial rules, until it is passed on; none after that, and for a bridge.
+    /// The control plane with the initial rules; none for a bridge, and after `prepare` has taken it out.
     control: Option<Control>,
     miss: Miss,
     controllers: Controllers,

@@ -6,7 +6,7 @@ use taut_port::pair::Lane;
 
 /// The port number that means no port.
 pub(super) const NOWHERE: usize = 255;
-/// The bit position, in the note that accompanies a frame, of the rule's number plus 1.
+/// The position of the rule's number plus 1 in the note that accompanies a frame: its lowest bit.
 const RULE_AT: u32 = 16;
 
 /// The destination of packets for controllers.

@@ -45,7 +45,7 @@ enum Course {
     Dropped,
 }
 
-/// The state of packets between two steps.
+/// The buffers for the state of packets between two steps: their keys, the rules found, and the state of the search.
 pub(super) struct Between<'a> {
     pub keys: &'a mut [Key; BATCH_CAPACITY],
     pub found: &'a mut [Found; BATCH_CAPACITY],
@@ -67,7 +67,7 @@ pub(super) struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// Passes the packets whose bits are set through the tables.
+    /// Passes the packets whose bits are set in `wanted` through the tables.
     #[inline(always)]
     pub fn pass(&self, batch: &mut Batch, wanted: u64, between: Between<'_>, pass: &mut Pass<'_>) {
         let Between {
@@ -79,7 +79,7 @@ impl Tables<'_> {
         let in_port = self.context.from_port as u16;
         let mut of_table = [0_u64; TABLES as usize];
         of_table[0] = wanted;
-        // Tables lead only to tables of higher numbers.
+        // Each table is visited once, because tables lead only to tables of higher numbers.
         let mut left = 1_u64;
         while left != 0 {
             let table = left.trailing_zeros() as usize & (of_table.len() - 1);
@@ -338,8 +338,8 @@ impl<'a> Pass<'a> {
         Course::Done
     }
 
-    /// Executes steps. Sets `own` to the index of the packet that the steps change. It is a copy if the packet was sent
-    /// before.
+    /// Executes steps. Sets `own` to the index of the packet that the steps change. That packet is a copy if the
+    /// original was sent before.
     #[inline(always)]
     fn take(
         &mut self,
@@ -427,7 +427,7 @@ impl<'a> Pass<'a> {
         Course::Done
     }
 
-    /// Counts a packet in the meter of that number; returns true if it exceeds the meter's rate.
+    /// Counts a packet in the meter of that number; returns true if the packet exceeds the meter's rate.
     #[inline(always)]
     fn exceeds(&self, batch: &Batch, index: usize, meter: u32) -> bool {
         let now_ns = self.clock.to_ns(self.context.now_ticks) as u64;
@@ -545,7 +545,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Appends a second copy of a packet to the batch.
+    /// Appends a second copy of a packet to the batch, and returns its index; none if there is no space or no memory.
     fn double(&self, batch: &mut Batch, index: usize) -> Option<usize> {
         let bytes = batch.packets()[index].bytes();
         let length = u16::try_from(bytes.len()).ok();

@@ -20,7 +20,7 @@ pub(super) enum Refused {
     NoSuchGroup,
     #[error("no meter has this number")]
     NoSuchMeter,
-    #[error("it exists already")]
+    #[error("a group or meter with this number exists already")]
     Exists,
     #[error("there are too many groups, buckets or meters")]
     TooMany,

@@ -67,20 +67,7 @@ impl Server {
         facts: &Arc<Facts>,
         clock: &Clock,
     ) -> Result<Self, PortError> {
-        let listen = |address: &SocketAddr| {
-            let listener = TcpListener::bind(address)?;
-            listener.set_nonblocking(true)?;
-            Ok(listener)
-        };
-        let listener = controllers.listen.as_ref().map(listen).transpose();
-        let listener = listener.map_err(|e: std::io::Error| {
-            let address = controllers.listen.map(|it| it.to_string());
-            let what = format!(
-                "function \"switch\": openflow {}",
-                address.unwrap_or_default()
-            );
-            PortError::system(what, e)
-        })?;
+        let listener = listen(controllers)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (bell, slow_bell) = (Arc::new(Doorbell::new()?), Arc::new(Doorbell::new()?));
         let (send, sent) = sync_channel(MOST_SENT);
@@ -93,7 +80,7 @@ impl Server {
             facts: Arc::clone(facts),
             stop: Arc::clone(&stop),
         });
-        let mut thread = Thread {
+        let thread = Thread {
             control: Arc::clone(control),
             controllers: controllers.clone(),
             listener,
@@ -110,23 +97,7 @@ impl Server {
             stop: Arc::clone(&stop),
             buffer: vec![0; READ_BYTES].into(),
         };
-        // An endpoint of a lane belongs to the thread that has opened the endpoint.
-        let (tell, started) = sync_channel(1);
-        let handle = spawn_background("switch", move || {
-            let lane = speaks.then(|| Lane::open(&name, MOST_SHOWN)).transpose();
-            match lane {
-                Ok(lane) => {
-                    let _ = tell.send(Ok(()));
-                    thread.run(lane);
-                }
-                Err(e) => drop(tell.send(Err(e))),
-            }
-        })?;
-        let died = |_| {
-            let dead = std::io::Error::other("its thread exited while starting");
-            PortError::system("function \"switch\"", dead)
-        };
-        started.recv().map_err(died)??;
+        let handle = thread.spawn(name, speaks)?;
         Ok(Self {
             stop,
             bell,
@@ -147,6 +118,24 @@ impl Server {
             .take()
             .map(|it| Box::new(it) as Box<dyn Handler>)
     }
+}
+
+/// Returns the listener for controllers, if the switch listens for some.
+fn listen(controllers: &Controllers) -> Result<Option<TcpListener>, PortError> {
+    let listen = |address: &SocketAddr| {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    let listener = controllers.listen.as_ref().map(listen).transpose();
+    listener.map_err(|e: std::io::Error| {
+        let address = controllers.listen.map(|it| it.to_string());
+        let what = format!(
+            "function \"switch\": openflow {}",
+            address.unwrap_or_default()
+        );
+        PortError::system(what, e)
+    })
 }
 
 impl Drop for Server {
@@ -202,10 +191,27 @@ struct Peer {
     has_ended: bool,
 }
 
+impl Peer {
+    /// Reads the controller's next bytes, if its session accepts some; returns their number.
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if !self.session.listens() || self.has_ended {
+            return Ok(0);
+        }
+        match self.stream.read(buffer) {
+            Ok(0) => {
+                self.has_ended = true;
+                Ok(0)
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
+            read => read,
+        }
+    }
+}
+
 /// An outgoing connection to a controller. A separate thread connects, because a timeout takes long.
 #[derive(Default)]
 struct Call {
-    /// The time of the last attempt.
+    /// The time of the last attempt; none before the first one.
     called: Option<Instant>,
     /// The channel on which the connection arrives; none if no attempt is running.
     reached: Option<Receiver<TcpStream>>,
@@ -248,7 +254,7 @@ struct Thread {
     controllers: Controllers,
     listener: Option<TcpListener>,
     sessions: Vec<Peer>,
-    /// The time until which no connection is accepted.
+    /// The time until which no connection is accepted; none if connections are accepted.
     deaf_until: Option<Instant>,
     call: Call,
     generation: Option<u64>,
@@ -264,6 +270,28 @@ struct Thread {
 }
 
 impl Thread {
+    /// Starts the thread, with a lane of that name if it speaks with controllers; returns when it runs.
+    fn spawn(mut self, name: String, speaks: bool) -> Result<JoinHandle<()>, PortError> {
+        // An endpoint of a lane belongs to the thread that has opened the endpoint.
+        let (tell, started) = sync_channel(1);
+        let handle = spawn_background("switch", move || {
+            let lane = speaks.then(|| Lane::open(&name, MOST_SHOWN)).transpose();
+            match lane {
+                Ok(lane) => {
+                    let _ = tell.send(Ok(()));
+                    self.run(lane);
+                }
+                Err(e) => drop(tell.send(Err(e))),
+            }
+        })?;
+        let died = |_| {
+            let dead = std::io::Error::other("its thread exited while starting");
+            PortError::system("function \"switch\"", dead)
+        };
+        started.recv().map_err(died)??;
+        Ok(handle)
+    }
+
     fn run(&mut self, mut lane: Option<Lane>) {
         let mut alarm = Alarm::default();
         let (mut batch, mut looks) = (Batch::new(), LOOKS);
@@ -317,7 +345,8 @@ impl Thread {
         self.deaf_until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Accepts connections of controllers, and connects to the configured one.
+    /// Accepts connections of controllers, and connects to the configured one. Returns true if a connection has been
+    /// accepted or established.
     fn connect(&mut self) -> bool {
         let mut did = false;
         if self.listener.is_some() && !self.is_deaf() {
@@ -382,17 +411,9 @@ impl Thread {
         for place in 0..self.sessions.len() {
             let (mut sent, mut removed, mut deposed) = (Vec::new(), Vec::new(), false);
             let peer = &mut self.sessions[place];
-            let (mut many, mut is_over) = (0, false);
-            if peer.session.listens() && !peer.has_ended {
-                match peer.stream.read(&mut self.buffer) {
-                    Ok(0) => peer.has_ended = true,
-                    Ok(read) => many = read,
-                    Err(e) => {
-                        is_over =
-                            !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
-                    }
-                }
-            }
+            let read = peer.read(&mut self.buffer);
+            let mut is_over = read.is_err();
+            let many = read.unwrap_or(0);
             if many > 0 || peer.session.goes_on() {
                 did = true;
                 let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
@@ -524,7 +545,7 @@ impl Thread {
     }
 
     /// Sends pending output to controllers, and closes the connections of those that were too slow to read it. Returns
-    /// true if some is left.
+    /// true if some output is left.
     fn flush(&mut self) -> bool {
         let (now, facts) = (Instant::now(), &self.facts);
         limit_output(

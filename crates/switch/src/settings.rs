@@ -30,9 +30,9 @@ pub(super) enum Miss {
 /// The addresses for connections with controllers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Controllers {
-    /// The address at which the switch listens for controllers.
+    /// The address at which the switch listens for controllers; none if it does not listen.
     pub listen: Option<SocketAddr>,
-    /// The address of a controller to which the switch connects.
+    /// The address of a controller to which the switch connects; none if it connects to none.
     pub call: Option<SocketAddr>,
     pub datapath: u64,
 }
@@ -48,11 +48,11 @@ pub(super) struct Settings {
     /// The limit on the number of rules.
     pub most_rules: Option<usize>,
     pub miss: Option<Miss>,
-    /// The address at which the switch listens for controllers.
+    /// The address at which the switch listens for controllers; none if it does not listen.
     pub openflow: Option<SocketAddr>,
-    /// The address of a controller to which the switch connects.
+    /// The address of a controller to which the switch connects; none if it connects to none.
     pub controller: Option<SocketAddr>,
-    /// The number that identifies the switch to controllers.
+    /// The number that identifies the switch to controllers; the default is 1.
     pub datapath_id: Option<u64>,
     #[serde(default)]
     pub rule: Vec<toml::Table>,
@@ -84,27 +84,16 @@ impl Settings {
                 "addresses: expected {WAYS} to {MOST_ADDRESSES}, not {addresses}"
             )));
         }
-        let age = match self.age {
-            None => DEFAULT_AGE,
-            Some(text) => duration(&text)
-                .filter(|age| !age.is_zero())
-                .ok_or_else(|| {
-                    SettingsError(format!("age: expected a time such as 300s, not \"{text}\""))
-                })?,
-        };
-        let mut file = File {
+        let age = age(self.age)?;
+        let here = File {
             rule: self.rule,
             group: self.group,
             meter: self.meter,
         };
-        if let Some(path) = &self.rules {
-            if !file.rule.is_empty() || !file.group.is_empty() || !file.meter.is_empty() {
-                return Err(SettingsError(
-                    "rules: give them in the file or here, not in both".to_string(),
-                ));
-            }
-            file = read_file(path)?;
-        }
+        let file = match &self.rules {
+            Some(path) => read_instead(&here, path)?,
+            None => here,
+        };
         let controllers = Controllers {
             listen: self.openflow,
             call: self.controller,
@@ -143,6 +132,26 @@ impl Settings {
             control: has_rules.then(|| decided(rules, room)).transpose()?,
         })
     }
+}
+
+/// Returns the time after which a learned address expires.
+fn age(written: Option<String>) -> Result<Duration, SettingsError> {
+    match written {
+        None => Ok(DEFAULT_AGE),
+        Some(text) => duration(&text).filter(|age| !age.is_zero()).ok_or_else(|| {
+            SettingsError(format!("age: expected a time such as 300s, not \"{text}\""))
+        }),
+    }
+}
+
+/// Reads the file of rules, which replaces rules in the settings; refuses rules in both.
+fn read_instead(here: &File, path: &std::path::Path) -> Result<File, SettingsError> {
+    if !here.rule.is_empty() || !here.group.is_empty() || !here.meter.is_empty() {
+        return Err(SettingsError(
+            "rules: give them in the file or here, not in both".to_string(),
+        ));
+    }
+    read_file(path)
 }
 
 fn read_file(path: &std::path::Path) -> Result<File, SettingsError> {

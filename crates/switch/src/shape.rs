@@ -190,7 +190,7 @@ mod tests {
         let packets = passed(Limit::Pps(1000), Some(10), 100_000, 10, 60);
         assert!((10_000..=10_012).contains(&packets), "{packets}");
         let packets = passed(Limit::Kbps(8000), Some(80), 100_000, 10, 1000);
-        // 8 Mbit/s are 1,000 packets of 1,000 bytes; a burst of 80 kbit is ten of them.
+        // 8 Mbit/s are 1,000 packets of 1,000 bytes a second; a burst of 80 kbit is ten such packets.
         assert!((10_000..=10_012).contains(&packets), "{packets}");
         // A slow flow passes completely.
         assert_eq!(passed(Limit::Pps(1000), Some(1), 2_000_000, 10, 60), 5000);

@@ -526,7 +526,8 @@ fn masked_mac(key: &str, text: &str) -> Result<(u128, u128), SettingsError> {
     }
 }
 
-/// Parses a network: returns the EtherType of its IP version, its address bits, and its mask.
+/// Parses a network: returns the EtherType of its IP version, its address bits, and its mask; none if the text is no
+/// network.
 fn prefix(text: &str) -> Option<(EtherType, u128, u128)> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length.parse::<u32>().ok()?)),

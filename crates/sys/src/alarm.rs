@@ -3,8 +3,8 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// A list of files, filled again for each [`Alarm::wait`] by the owners of the files. It allocates memory only when it
-/// holds more files than ever before.
+/// A list of files, which the owners of the files fill again before each [`Alarm::wait`]. The list allocates memory
+/// only when it gets longer than ever before.
 #[derive(Debug, Default)]
 pub struct Alarm {
     files: Vec<libc::pollfd>,
@@ -17,7 +17,8 @@ impl Alarm {
         self.files.clear();
     }
 
-    /// Adds a file that ends the wait when it is readable. It has to stay open until after [`Alarm::wait`].
+    /// Adds a file that ends the wait when the file is readable. The file has to stay open until [`Alarm::wait`] has
+    /// returned.
     #[inline]
     pub fn watch(&mut self, file: BorrowedFd<'_>) {
         self.files.push(libc::pollfd {
@@ -37,7 +38,7 @@ impl Alarm {
             .as_ref()
             .map_or(std::ptr::null(), |it| &raw const *it);
         // SAFETY: the array has that many entries, the timeout is a time or null, there is no signal mask, and all are
-        // alive during the call. For a number that is not an open file the kernel sets an error in its entry.
+        // alive during the call. If a descriptor is not open, the kernel sets an error in the descriptor's entry.
         unsafe {
             libc::ppoll(
                 self.files.as_mut_ptr(),

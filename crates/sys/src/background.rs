@@ -17,11 +17,11 @@ const MOST_DEAD: usize = 64;
 pub struct DeadThread {
     /// Name of the thread.
     pub name: String,
-    /// Its panic message.
+    /// Panic message, reduced to one line.
     pub message: String,
 }
 
-/// A registered callback for threads that die ([`at_death`]). Dropping it removes the callback.
+/// The registration of a callback for threads that die ([`at_death`]). Dropping this value removes the callback.
 #[derive(Debug)]
 #[must_use = "dropping it ends it"]
 pub struct DeathWatch(u64);
@@ -55,11 +55,11 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHan
     std::thread::Builder::new()
         .name(name.to_string())
         .spawn(move || {
-            // The main thread's cores; if they are unavailable, the caller's cores remain.
+            // The thread gets the main thread's cores. If these cannot be read, the thread keeps the caller's cores.
             if let Ok(cores) = sched_getaffinity(Some(getpid())) {
                 let _ = sched_setaffinity(None, &cores);
             }
-            // Unwind safety: only code that expects the thread to die uses the state it leaves.
+            // Unwind safety: the state that a dead thread leaves is used only by code that expects threads to die.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
                 note(own, &*panic);
                 resume_unwind(panic);

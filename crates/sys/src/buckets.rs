@@ -73,9 +73,9 @@ pub struct Buckets {
 pub enum Look {
     /// No bucket with that serial number exists yet.
     NotYet,
-    /// The bucket was overwritten or taken.
+    /// The bucket was overwritten, or a reader has taken it ([`Buckets::take`]).
     Gone,
-    /// The bucket exists, and stays as long as the lease.
+    /// The bucket exists, and is not overwritten as long as the lease exists.
     There(Lease),
 }
 
@@ -113,7 +113,7 @@ pub struct Taken {
 unsafe impl Send for Bucket {}
 // SAFETY: a lease gives access only to bytes that nobody writes while it exists, on whichever thread it is.
 unsafe impl Send for Lease {}
-// SAFETY: as above; it only reads.
+// SAFETY: nobody writes the bytes while the lease exists, and a lease only reads them.
 unsafe impl Sync for Lease {}
 // SAFETY: only this value accesses the bucket's memory, on whichever thread it is.
 unsafe impl Send for Taken {}
@@ -168,9 +168,9 @@ impl Buckets {
         self.passed_over.load(Ordering::Relaxed)
     }
 
-    /// Resizes to `wanted` buckets with memory, at most the capacity: allocates memory, or frees that of the buckets
-    /// claimed longest ago. Buckets that are held or being written keep theirs. Returns the new number, and passes the
-    /// tags of removed buckets to `lost`.
+    /// Changes the number of buckets with memory to `wanted`, at most the capacity: allocates memory, or frees the
+    /// memory of the buckets that were claimed longest ago. Buckets that are held or being written keep their memory.
+    /// Returns the new number, and passes the tags of removed buckets to `lost`.
     pub fn resize(&self, wanted: usize, mut lost: impl FnMut([u64; TAGS])) -> usize {
         let _alone = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut filled = self.filled.load(Ordering::Relaxed);
@@ -181,7 +181,7 @@ impl Buckets {
             if slot.state.load(Ordering::Relaxed) == VACANT {
                 slot.memory
                     .store(allocate(self.bucket_bytes), Ordering::Relaxed);
-                // Release: the thread that claims it sees its memory.
+                // Release: the thread that claims this slot sees the slot's memory.
                 slot.state.store(CLOSED, Ordering::Release);
                 filled += 1;
                 self.filled.store(filled, Ordering::Relaxed);
@@ -203,8 +203,8 @@ impl Buckets {
         filled
     }
 
-    /// Claims the bucket that was claimed longest ago, to overwrite it, with initial tags. None if all are being
-    /// written or held.
+    /// Claims the bucket that was claimed longest ago, to overwrite it, and gives it initial tags. None if all buckets
+    /// are being written or held.
     pub fn claim(self: &Arc<Self>, tags: [u64; TAGS]) -> Option<Bucket> {
         let at = self.occupy()?;
         let slot = &self.slots[at];
@@ -213,7 +213,7 @@ impl Buckets {
         slot.set_tags(tags);
         let start = slot.start()?;
         let number = self.newest.fetch_add(1, Ordering::Relaxed) + 1;
-        // Release: a reader that holds it by its new number sees that it is empty.
+        // Release: a reader that holds the bucket by its new number sees that it is empty.
         slot.state
             .store(number << NUMBER_SHIFT | OPEN, Ordering::Release);
         self.entry(number)
@@ -228,9 +228,9 @@ impl Buckets {
         })
     }
 
-    /// Makes busy the slot that was claimed longest ago and is neither held nor being written.
+    /// Marks a slot as busy: the one that was claimed longest ago, of those that are neither held nor being written.
     fn occupy(&self) -> Option<usize> {
-        // Each slot is tried once. Twice the number, because other threads also move the cursor.
+        // Each slot has to be tried once. The loop is twice as long, because other threads also move the cursor.
         for _ in 0..2 * self.slots.len() {
             let at = self.cursor.fetch_add(1, Ordering::Relaxed) % self.slots.len();
             let state = self.slots[at].state.load(Ordering::Relaxed);
@@ -241,7 +241,7 @@ impl Buckets {
                 self.passed_over.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
-            // Acquire: previous holders have finished reading before it is overwritten.
+            // Acquire: earlier holders of the bucket have finished reading before it is overwritten.
             if self.slots[at].occupy(state) {
                 return Some(at);
             }
@@ -269,7 +269,8 @@ impl Buckets {
         let numbers = self.slots.iter().filter_map(Slot::number);
         let there = numbers.filter(|it| *it > number).min();
         let there = there.unwrap_or(u64::MAX).min(newest + 1);
-        // A bucket claimed during the loop above has its entry now, or will have it.
+        // A bucket that was claimed during the search above is missing there, but has an entry in the directory or will
+        // get one.
         (number + 1..there)
             .find(|it| self.entry(*it).load(Ordering::Acquire) >> SLOT_BITS <= *it)
             .unwrap_or(there)
@@ -324,7 +325,7 @@ impl Buckets {
 impl Drop for Buckets {
     fn drop(&mut self) {
         for slot in &self.slots {
-            // No bucket exists any more, because each bucket has a reference to this.
+            // No `Bucket`, `Lease` or `Taken` exists any more, because each of them has a reference to this value.
             free(slot.memory.load(Ordering::Relaxed), self.bucket_bytes);
         }
     }
@@ -367,7 +368,7 @@ impl Slot {
         }
     }
 
-    /// Clears the slot. Only the thread that made it busy may do this.
+    /// Clears the slot. Only the thread that made the slot busy may do this.
     fn clear(&self) {
         self.published.store(0, Ordering::Relaxed);
         self.set_tags([0; TAGS]);
@@ -375,7 +376,7 @@ impl Slot {
 
     /// Makes the slot busy if its state is `state`, which must be closed and not held.
     fn occupy(&self, state: u64) -> bool {
-        // Acquire: pairs with the Release of threads that stop holding it.
+        // Acquire: pairs with the Release of readers that stop holding the bucket.
         self.state
             .compare_exchange(state, BUSY, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
@@ -388,7 +389,7 @@ impl Slot {
             let may = is_there && state >> NUMBER_SHIFT == number && state & HOLDS != HOLDS;
             may.then_some(state + HOLD)
         };
-        // Acquire: its memory, and its empty state when it got this number.
+        // Acquire: the reader sees the bucket's memory, and that the bucket was emptied when it got this number.
         self.state
             .fetch_update(Ordering::Acquire, Ordering::Relaxed, hold)
             .is_ok()
@@ -451,7 +452,8 @@ impl Bucket {
 
 impl Drop for Bucket {
     fn drop(&mut self) {
-        // Release: all that was published before. Other threads change only the number of holders at this time.
+        // Release: a reader that sees the closed state sees everything that was published before. While the bucket is
+        // open, other threads change only the number of holders.
         self.all.slots[self.slot]
             .state
             .fetch_add(CLOSED - OPEN, Ordering::Release);
@@ -462,7 +464,7 @@ impl Lease {
     /// Returns the published bytes, and whether the bucket is closed.
     pub fn bytes(&self) -> (&[u8], bool) {
         let slot = &self.all.slots[self.slot];
-        // The state is read first: if it is closed, all its bytes are published.
+        // The state is read before the length: if the bucket is closed, all its bytes are published.
         let is_closed = slot.state.load(Ordering::Acquire) & KIND == CLOSED;
         let len = slot.published.load(Ordering::Acquire);
         // SAFETY: the bucket's memory is neither freed nor given to another writer as long as this lease holds it. The
@@ -494,7 +496,7 @@ impl Drop for Lease {
 impl Taken {
     /// Returns all bytes of the bucket.
     pub fn bytes(&self) -> &[u8] {
-        // Acquire: pairs with the Release that published them.
+        // Acquire: pairs with the Release that published these bytes.
         let len = self.all.slots[self.slot].published.load(Ordering::Acquire);
         // SAFETY: `len` bytes of the bucket's memory were written; the slot is busy, so nobody else accesses it.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) }
@@ -527,7 +529,7 @@ mod interleavings {
         bucket.publish([value; TAGS]);
     }
 
-    /// Checks that the data of a lease is complete, and does not change while it is held.
+    /// Checks that the data of a lease is complete, and does not change while the lease exists.
     fn check(lease: &Lease) {
         let (bytes, _) = lease.bytes();
         let before = bytes.to_vec();
@@ -674,9 +676,9 @@ mod tests {
         assert_eq!(buckets.claim([0; TAGS]).unwrap().replaced(), [3; TAGS]);
     }
 
-    /// Two writers and two readers run at the same time, and buckets are overwritten constantly; also for Miri. The
-    /// lengths are all combinations of three successive records in a small bucket, and one that is too long for any
-    /// bucket.
+    /// Two writers and two readers run at the same time, and buckets are overwritten constantly. The test also runs
+    /// under Miri. The lengths are all combinations of three successive records in a small bucket, and one that is too
+    /// long for any bucket.
     #[test]
     fn no_record_reaches_beyond_its_bucket() {
         const BYTES: usize = 80;

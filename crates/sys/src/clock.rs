@@ -41,8 +41,8 @@ fn raw_ns() -> u64 {
 pub struct Clock {
     /// Cycles per second.
     pub hz: f64,
-    /// Bound of the calibration error, in parts per million: the width of both reading brackets divided by the
-    /// calibration interval.
+    /// Bound of the calibration error, in parts per million: half the sum of the widths of both readings, divided by
+    /// the calibration interval. The width of a reading is the maximum time between its two clock values.
     pub error_ppm: f64,
 }
 
@@ -128,15 +128,16 @@ pub struct ClockReading {
     pub ticks: u64,
     /// Time of the kernel's clock at the same moment, ns.
     pub ns: u64,
-    /// Cycles between the two counter readings before and after the reading of the kernel's clock, which bound its error.
+    /// Cycles between the two counter readings before and after the reading of the kernel's clock. They bound the error
+    /// of this relation.
     pub bracket_ticks: u64,
     /// Unit of the clock's timestamps, ns.
     unit_ns: u32,
 }
 
 impl ClockReading {
-    /// Returns the maximum error of times relative to the clock's timestamps, ns: that of the reading, and that of
-    /// truncating timestamps to their unit.
+    /// Returns the maximum error of times relative to the clock's timestamps, ns: the sum of the error of this reading
+    /// and the error from truncating timestamps to their unit.
     #[inline]
     pub fn error_ns(&self, clock: &Clock) -> f64 {
         clock.to_ns(self.bracket_ticks) + f64::from(self.unit_ns - 1)

@@ -1,5 +1,5 @@
-//! Datagrams that one system call receives or sends together (`recvmmsg`(2), `sendmmsg`(2)). Datagrams of one length to
-//! one address pass the kernel as one datagram, which the kernel splits when it sends it (`UDP_SEGMENT`, `udp`(7)).
+//! Datagrams that one system call receives or sends together (`recvmmsg`(2), `sendmmsg`(2)). Datagrams of equal length
+//! to the same address pass the kernel as one datagram, which the kernel splits on sending (`UDP_SEGMENT`, `udp`(7)).
 
 use std::io;
 use std::mem::zeroed;
@@ -90,7 +90,7 @@ pub struct Datagrams<const BYTES: usize> {
     names: Box<[Name]>,
     lengths: [usize; DATAGRAMS_AT_A_TIME],
     count: usize,
-    /// True while the kernel splits datagrams; false once it has refused to.
+    /// True until the kernel refuses to split a datagram; from then on, each datagram is passed separately.
     is_cut_up: bool,
 }
 
@@ -132,8 +132,8 @@ impl<const BYTES: usize> Datagrams<BYTES> {
         Some((&self.bytes[at][..self.lengths[at]], address))
     }
 
-    /// Adds a datagram for `to`, which `write` writes. Returns false without adding one if the buffer is full or
-    /// `write` returns None instead of a length.
+    /// Adds a datagram for `to`. `write` writes its payload and returns the length. Returns false and adds nothing if
+    /// the buffer is full or `write` returns None.
     pub fn add(
         &mut self,
         to: SocketAddr,
@@ -229,8 +229,8 @@ impl<const BYTES: usize> Datagrams<BYTES> {
     }
 
     /// Calls the system with one message header per run. A run is a number of successive datagrams that pass as one;
-    /// the first run begins at `from`. The length of a datagram that is a run by itself is set to the one that the
-    /// system returns.
+    /// the first run begins at `from`. After the call, the length of each datagram that is a run by itself is the
+    /// length that the system returned.
     fn call(
         &mut self,
         from: usize,
@@ -369,7 +369,7 @@ mod tests {
         }
         assert_eq!(came.receive(&other, 4).unwrap(), 1);
         assert_eq!(came.get(0).unwrap().0, [1; 500]);
-        // These are more datagrams than can leave as one.
+        // Together these datagrams are too long to leave as one.
         let mut out = Datagrams::<4200>::default();
         while out.add(to, |bytes| Some(bytes.len())) {}
         assert_eq!(out.send(&near), 0);

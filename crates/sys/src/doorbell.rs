@@ -29,7 +29,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// Makes a doorbell without a request.
+    /// Makes a doorbell that is not armed.
     ///
     /// # Errors
     /// [`Error::System`] if too many files are open.
@@ -58,10 +58,10 @@ impl Doorbell {
         true
     }
 
-    /// Withdraws the request, because the receiver is awake.
+    /// Withdraws the receiver's request for a wakeup, because the receiver is awake.
     pub fn disarm(&self) {
         self.asked.store(false, Ordering::Relaxed);
-        // A ring that is in progress may arrive after this read; then the next sleep ends early.
+        // A concurrent `ring` may write after this read; then the receiver's next sleep ends early.
         let _ = read(&self.file, &mut [0; 8]);
     }
 

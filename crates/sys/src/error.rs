@@ -5,18 +5,18 @@ use std::io;
 /// The reason why a request to the system failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The machine lacks something that the operation needs.
+    /// The machine lacks a requirement of the operation.
     #[error("{what}: needs {needs}")]
     Missing {
         /// Attempted operation.
         what: String,
-        /// Missing item, and how to get it.
+        /// Missing requirement, and how to get it.
         needs: String,
     },
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// Attempted operation and its object.
+        /// Attempted operation, and the file or interface that it was about.
         what: String,
         /// Error of the kernel.
         source: io::Error,
@@ -24,7 +24,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns an error about something that the machine lacks.
+    /// Returns an error about a requirement that the machine lacks.
     pub fn missing(what: impl Into<String>, needs: impl Into<String>) -> Self {
         Self::Missing {
             what: what.into(),
@@ -40,7 +40,7 @@ impl Error {
         }
     }
 
-    /// Returns true if the machine lacks something (exit code 3), false if the input is wrong (2).
+    /// Returns true if the machine lacks a requirement (exit code 3), false if the input is wrong (exit code 2).
     pub fn is_missing(&self) -> bool {
         match self {
             Self::Missing { .. } => true,

@@ -85,8 +85,8 @@ const EXCLUDE_KERNEL: u64 = 1 << 5 | 1 << 6;
 /// The flag `PERF_FLAG_FD_CLOEXEC`.
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
 
-/// The counters of one thread, which run as long as this exists. All start and stop together, so that their values
-/// cover the same instructions.
+/// The event counters of one thread, which run as long as this value exists. All counters start and stop together, so
+/// that their values cover the same instructions.
 #[derive(Debug)]
 pub struct EventCounters {
     /// Files of the counters; the first one leads the group.
@@ -99,7 +99,8 @@ pub struct EventCounters {
 pub struct EventCounts {
     /// Time for which the counters were enabled, seconds.
     pub seconds: f64,
-    /// Count of each event. The count is an estimate if other users had the counters part of the time.
+    /// Count of each event. The count is an extrapolation if other users occupied the processor's counters part of the
+    /// time.
     pub counts: Vec<(Event, f64)>,
 }
 
@@ -143,7 +144,7 @@ impl EventCounters {
         self.files.iter().map(|(event, _)| *event)
     }
 
-    /// Returns true if events are counted in the kernel, too.
+    /// Returns true if events in the kernel are counted too; false if only those in user space are.
     pub fn counts_kernel(&self) -> bool {
         self.counts_kernel
     }
@@ -151,7 +152,7 @@ impl EventCounters {
     /// Returns the counts since the counters were opened.
     ///
     /// # Errors
-    /// The counters cannot be read, or other users had the processor's counters all the time.
+    /// The counters cannot be read, or other users occupied the processor's counters all the time.
     pub fn read(&self) -> Result<EventCounts, Error> {
         const HEAD: usize = 3;
         let what = "reading event counters";

@@ -2,8 +2,8 @@
 
 /// Waits until every instruction before this call has completed; no later instruction begins earlier.
 ///
-/// Without it, an out-of-order processor overlaps some hundred cycles of a computation with its neighbours. That is
-/// useful for normal work, but not for a load whose full latency is to be measured.
+/// Without this fence, an out-of-order processor overlaps some hundred cycles of a computation with the code before and
+/// after it. That is useful for normal work, but not for a load whose full latency is to be measured.
 #[inline(always)]
 pub fn wait_for_instructions() {
     #[cfg(target_arch = "x86_64")]

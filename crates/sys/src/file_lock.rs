@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use rustix::fs::{FlockOperation, flock};
 
-/// A file or folder that is locked (flock(2)) until this is dropped or the process ends in any way.
+/// A file or folder that is locked (flock(2)) until this value is dropped or the process ends in any way.
 ///
 /// A child process that another thread starts has copies of this process's files until it calls exec, and a lock lasts
 /// while any copy is open. Dropping therefore unlocks explicitly, which ends the lock for all copies, and then closes
@@ -66,7 +66,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let open = || File::open(folder.path()).unwrap();
         let held = Locked::exclusive(open()).unwrap();
-        // This copy is like the one that a child process has while it is being started.
+        // This copy stands for the one that a child process has until it calls exec.
         let copy: OwnedFd = held.get().as_fd().try_clone_to_owned().unwrap();
         let refused = Locked::shared(open()).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
-/// The key of a hash. Without it, an attacker cannot choose numbers that collide, or that hash to a chosen slot.
+/// The key of a hash. An attacker without the key cannot choose numbers that collide, or that hash to a chosen slot.
 ///
 /// Each pair of numbers is combined with secret numbers by exclusive or and multiplied to 128 bits, and the halves of
 /// the product are folded. This is the step of wyhash (Wang Yi 2019), as used in the hash tables of many languages. It

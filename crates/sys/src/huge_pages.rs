@@ -21,20 +21,21 @@ unsafe impl SharedNumber for AtomicU16 {}
 // SAFETY: an integer.
 unsafe impl SharedNumber for AtomicU32 {}
 
-/// A table of numbers, initially 0, aligned to a huge page, or to a cache line if it is smaller.
+/// A table of numbers, initially 0. Its start is aligned to a huge page, or to a cache line if the table is smaller
+/// than a huge page.
 #[derive(Debug)]
 pub struct AlignedTable<T: SharedNumber> {
     numbers: NonNull<T>,
     len: usize,
 }
 
-// SAFETY: it owns its numbers, as a box would.
+// SAFETY: the table owns its numbers, as a box would.
 unsafe impl<T: SharedNumber + Send> Send for AlignedTable<T> {}
-// SAFETY: it lends its numbers, as a box would.
+// SAFETY: a shared table gives only shared references to its numbers, as a box would.
 unsafe impl<T: SharedNumber + Sync> Sync for AlignedTable<T> {}
 
 impl<T: SharedNumber> AlignedTable<T> {
-    /// Makes a table of `len` numbers, on huge pages if the kernel has any.
+    /// Makes a table of `len` numbers, on huge pages if the kernel supports them.
     ///
     /// # Panics
     /// Panics if the memory is unavailable, as [`Vec::with_capacity`] does.
@@ -88,8 +89,8 @@ impl<T: SharedNumber> Drop for AlignedTable<T> {
     }
 }
 
-/// Returns a vector of `count` values from `make`, written now, on huge pages if the kernel has any. Random lookups in
-/// it cause fewer TLB misses.
+/// Returns a vector of `count` values from `make`, on huge pages if the kernel supports them. Random lookups in such a
+/// vector cause fewer TLB misses.
 pub fn filled_on_huge_pages<T>(count: usize, make: impl FnMut() -> T) -> Vec<T> {
     let mut memory = Vec::with_capacity(count);
     prefer_huge_pages(memory.spare_capacity_mut());

@@ -46,10 +46,10 @@ impl Interface {
         })
     }
 
-    /// Checks that frames can pass.
+    /// Checks that frames can pass the interface: it is up and has a carrier.
     ///
     /// # Errors
-    /// The error says why they cannot, and how to fix it.
+    /// The error says why frames cannot pass, and how to fix that.
     pub fn passes(&self, name: &str) -> Result<(), String> {
         if !self.up {
             Err(format!("{name} is down: ip link set {name} up"))
@@ -184,7 +184,8 @@ pub fn cannot_make_socket(what: impl Into<String>, kind: &str, error: rustix::io
     }
 }
 
-/// Returns true if an interface of this MTU accepts the frame; a VLAN tag does not count towards the MTU.
+/// Returns true if an interface with this MTU accepts the frame; Ethernet header and VLAN tag do not count towards the
+/// MTU.
 #[inline(always)]
 pub fn fits(frame: &[u8], mtu_bytes: usize) -> bool {
     let longest = mtu_bytes + ETHERNET_HEADER_BYTES;

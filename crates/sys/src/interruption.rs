@@ -45,14 +45,14 @@ pub struct RoundWatch {
     /// Mean lengths of iterations without work, and of iterations with work.
     averages_ticks: [u64; 2],
     shortest_ticks: u64,
-    /// Numbers of iterations without work, and with work, at the last call of `adapt`.
+    /// Numbers of iterations since the start, without work and with work, as of the last call of `adapt`.
     rounds: [u64; 2],
     spent_ticks: [u64; 2],
 }
 
 impl RoundWatch {
-    /// Makes a watch without data about iterations with work. Those do not count as interrupted before the first
-    /// [`RoundWatch::adapt`].
+    /// Makes a watch that knows no times yet. Before the first [`RoundWatch::adapt`], no iteration with work counts as
+    /// interrupted.
     pub fn new(clock: &Clock) -> Self {
         let shortest_ticks = clock.to_ticks(SHORTEST_NS) as u64;
         Self {
@@ -72,7 +72,8 @@ impl RoundWatch {
     }
 
     /// Returns the time that the interruption took from an iteration with work: the excess over the mean, or over
-    /// `usual_ticks` if that is longer. Returns 0 if the iteration took less than four times this value.
+    /// `usual_ticks` if that is longer. Returns 0 if the iteration took less than four times the mean or `usual_ticks`,
+    /// whichever is longer.
     pub fn taken_ticks(&self, usual_ticks: u64, round_ticks: u64) -> u64 {
         let usual = usual_ticks.max(self.averages_ticks[1]);
         match round_ticks > TIMES_AVERAGE.saturating_mul(usual) {
@@ -112,13 +113,13 @@ mod tests {
     fn no_interruption_is_detected_before_the_work_cost_is_known() {
         let mut watch = watch();
         assert!(!watch.is_interrupted(true, 1_000_000));
-        // There was no work yet, so the limit is still unknown.
+        // There was no work yet, so the limit for iterations with work is still unknown.
         watch.adapt([100, 0], [3_000, 0]);
         assert!(!watch.is_interrupted(true, 1_000_000));
         watch.adapt([200, 10], [6_000, 20_000]);
         assert!(watch.is_interrupted(true, 8_001));
         assert_eq!(watch.taken_ticks(0, 8_001), 6_001);
-        // An iteration with twice the work was not interrupted.
+        // An iteration with twice the usual work was not interrupted.
         assert_eq!(watch.taken_ticks(4_000, 8_001), 0);
         assert_eq!(watch.taken_ticks(4_000, 16_001), 12_001);
     }

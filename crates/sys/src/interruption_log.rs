@@ -29,7 +29,7 @@ pub struct Work {
     pub packets: u64,
     /// Number of batches with packets.
     pub batches: u64,
-    /// Cycles of iterations with packets, without interruptions.
+    /// Cycles spent in iterations with packets; the time of interruptions is not included.
     pub ticks: u64,
 }
 
@@ -66,7 +66,7 @@ pub struct InterruptionLog {
 }
 
 impl InterruptionLog {
-    /// Creates the file, or replaces an existing one. `hz` are the cycles per second.
+    /// Creates the log's file at `path`, or replaces an existing file. `hz` is the number of cycles per second.
     ///
     /// # Errors
     /// The system's error.
@@ -106,7 +106,7 @@ impl InterruptionLog {
         unsafe { std::slice::from_raw_parts(self.mapping.base().as_ptr().cast(), WORDS) }
     }
 
-    /// Records an interruption in the slot of the oldest.
+    /// Records an interruption; it overwrites the oldest entry if the log is full.
     #[inline]
     pub fn push(&mut self, one: Interruption) {
         let at = FIRST_AT + 2 * (self.count as usize % PLACES);
@@ -120,7 +120,7 @@ impl InterruptionLog {
 
     /// Records the loop's work so far.
     pub fn note_work(&mut self, work: Work) {
-        // The words share a cache line and change rarely, so a reader almost always gets values of one moment.
+        // The words share a cache line and change rarely, so a reader almost always gets consistent values.
         let numbers = [work.packets, work.batches, work.ticks];
         for (word, number) in self.words()[WORK_AT..].iter().zip(numbers) {
             word.store(number, Ordering::Relaxed);
@@ -168,7 +168,7 @@ impl LoggedInterruptions {
     }
 }
 
-/// Reads at most `most` of the first words of the file, and at least those before the entries.
+/// Reads the first words of the file: at most `most`, and at least those before the entries.
 fn read_words(path: &Path, most: usize) -> Result<Vec<u64>, Error> {
     let system = |e: std::io::Error| Error::system(path.display().to_string(), e);
     let file = fs::File::open(path).map_err(system)?;

@@ -1,9 +1,9 @@
 //! Routes, neighbours, addresses and interfaces of a network namespace, and notifications of their changes. (RFC 3549,
 //! rtnetlink(7).)
 //!
-//! One socket receives notifications, the other one requests dumps. A reader that listens before it requests a dump
-//! misses nothing, and reading a fact twice does no harm. If the kernel reports lost notifications
-//! ([`Heard::Overrun`]), the dump must be requested again.
+//! One socket receives notifications, the other one requests dumps of the existing state. A reader that subscribes
+//! before it requests a dump misses no change. A fact that is in both is read twice, which does no harm. If the kernel
+//! reports lost notifications ([`Heard::Overrun`]), the dump must be requested again.
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REPLACE,
@@ -16,7 +16,7 @@ use netlink_packet_route::neighbour::{
 };
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteLwEnCapType, RouteMessage,
-    RouteNextHopFlags, RouteType, RouteVia,
+    RouteNextHop, RouteNextHopFlags, RouteType, RouteVia,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -52,7 +52,7 @@ const ROUTE_ATTRIBUTES: [u16; 7] = [1, 4, 5, 9, 18, 6, 15];
 const NEXT_HOP_OBJECTS: std::ops::RangeInclusive<u16> = 104..=105;
 /// The kernel's numbers of the main and local tables (RT_TABLE_MAIN, RT_TABLE_LOCAL).
 pub const MAIN_TABLE: u32 = 254;
-/// The table of the namespace's own addresses.
+/// The number of the local table, which contains the namespace's own addresses.
 pub const LOCAL_TABLE: u32 = 255;
 
 /// The action of a kernel route.
@@ -60,7 +60,7 @@ pub const LOCAL_TABLE: u32 = 255;
 pub enum KernelRouteKind {
     /// Forwards packets to a next hop.
     Unicast,
-    /// Delivers packets to the host itself, or to all hosts on one of its networks.
+    /// Delivers packets to the host itself; broadcast and anycast routes also have this kind.
     Local,
     /// Drops packets.
     Blackhole,
@@ -89,7 +89,7 @@ pub struct KernelRoute {
     pub table: u32,
     /// Network of the destinations, and length of its prefix in bits.
     pub to: (IpAddr, u8),
-    /// Metric; the route with the lowest one is used.
+    /// Metric: of several routes with the same prefix, the one with the lowest metric is used.
     pub metric: u32,
     /// Action for packets.
     pub kind: KernelRouteKind,
@@ -104,7 +104,7 @@ pub struct KernelRoute {
 pub enum KernelFact {
     /// A route exists.
     Route(KernelRoute),
-    /// A route was deleted, or some of its next hops.
+    /// A route was deleted, or only some next hops of a route: those that `next_hops` lists.
     RouteGone(KernelRoute),
     /// The MAC address of a neighbour is known or has been deleted.
     Neighbour {
@@ -172,7 +172,7 @@ impl KernelRoutes {
     /// The system's error.
     pub fn open() -> io::Result<Self> {
         let changes = open(GROUPS)?;
-        // Only root may set this size. Others get less, so overruns happen earlier.
+        // Only root may set this size. Other users get a smaller buffer, so that overruns happen earlier.
         if sockopt::set_socket_recv_buffer_size_force(&changes, KEPT_BYTES).is_err() {
             let _ = sockopt::set_socket_recv_buffer_size(&changes, KEPT_BYTES);
         }
@@ -184,8 +184,8 @@ impl KernelRoutes {
         })
     }
 
-    /// Passes the current state to `tell`: addresses first, then neighbours, then routes. Returns false if the dump was
-    /// inconsistent because of changes, so that something may be missing.
+    /// Requests the current state and passes it to `tell`: addresses first, then neighbours, then routes. Returns false
+    /// if the state changed during the dump, so that facts may be missing.
     ///
     /// # Errors
     /// The system's error.
@@ -249,7 +249,8 @@ impl KernelRoutes {
         Ok(())
     }
 
-    /// Receives the reply to the last request. Returns true if nothing changed during the dump.
+    /// Receives the reply to the last request and passes its facts to `tell`. Returns true if nothing changed during
+    /// the dump.
     fn hear_answer(&mut self, tell: &mut impl FnMut(KernelFact)) -> io::Result<bool> {
         let mut is_whole = true;
         loop {
@@ -273,7 +274,7 @@ impl KernelRoutes {
         }
     }
 
-    /// Waits for notifications until the timeout, and passes them on in order.
+    /// Waits for notifications until the timeout, and passes their facts on in order.
     ///
     /// # Errors
     /// The system's error.
@@ -339,7 +340,7 @@ fn outcome(message: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Returns the fact in a message; None if the message is about something else or invalid.
+/// Returns the fact in a message; None if the message is invalid or about another subject.
 fn fact(header: &NetlinkHeader, message: &[u8]) -> Option<KernelFact> {
     if NEXT_HOP_OBJECTS.contains(&header.message_type) {
         return Some(KernelFact::NextHopObject);
@@ -374,14 +375,7 @@ fn fact(header: &NetlinkHeader, message: &[u8]) -> Option<KernelFact> {
 /// Parses the route in a message; None if the message is invalid or the route is irrelevant to the router.
 fn route(message: &[u8], is_appended: bool) -> Option<KernelRoute> {
     let header = RouteHeader::parse(message).ok()?;
-    let kind = match header.kind {
-        RouteType::Unicast => KernelRouteKind::Unicast,
-        RouteType::Local | RouteType::Broadcast | RouteType::Anycast => KernelRouteKind::Local,
-        RouteType::BlackHole => KernelRouteKind::Blackhole,
-        RouteType::Unreachable => KernelRouteKind::Unreachable,
-        RouteType::Prohibit => KernelRouteKind::Prohibit,
-        _ => return None,
-    };
+    let kind = kind_of(header.kind)?;
     let none = match header.address_family {
         AddressFamily::Inet => IpAddr::from([0; 4]),
         AddressFamily::Inet6 => IpAddr::from([0_u16; 8]),
@@ -418,25 +412,7 @@ fn route(message: &[u8], is_appended: bool) -> Option<KernelRoute> {
             RouteAttribute::Gateway(address) => via = address_of(&address),
             RouteAttribute::Via(address) => via = neighbour_of(&address),
             RouteAttribute::MultiPath(all) => {
-                for next_hop in all {
-                    let unused = RouteNextHopFlags::Dead | RouteNextHopFlags::Linkdown;
-                    if next_hop.flags.intersects(unused) {
-                        continue;
-                    }
-                    let via = next_hop
-                        .attributes
-                        .iter()
-                        .find_map(|attribute| match attribute {
-                            RouteAttribute::Gateway(address) => address_of(address),
-                            RouteAttribute::Via(address) => neighbour_of(address),
-                            _ => None,
-                        });
-                    route.next_hops.push(KernelNextHop {
-                        interface: next_hop.interface_index,
-                        via,
-                        weight: u16::from(next_hop.hops) + 1,
-                    });
-                }
+                route.next_hops.extend(all.iter().filter_map(next_hop_of));
             }
             _ => {}
         }
@@ -452,6 +428,38 @@ fn route(message: &[u8], is_appended: bool) -> Option<KernelRoute> {
         });
     }
     Some(route)
+}
+
+fn kind_of(kind: RouteType) -> Option<KernelRouteKind> {
+    Some(match kind {
+        RouteType::Unicast => KernelRouteKind::Unicast,
+        RouteType::Local | RouteType::Broadcast | RouteType::Anycast => KernelRouteKind::Local,
+        RouteType::BlackHole => KernelRouteKind::Blackhole,
+        RouteType::Unreachable => KernelRouteKind::Unreachable,
+        RouteType::Prohibit => KernelRouteKind::Prohibit,
+        _ => return None,
+    })
+}
+
+/// Returns a next hop of a route; None if the kernel does not use it.
+fn next_hop_of(next_hop: &RouteNextHop) -> Option<KernelNextHop> {
+    let unused = RouteNextHopFlags::Dead | RouteNextHopFlags::Linkdown;
+    if next_hop.flags.intersects(unused) {
+        return None;
+    }
+    let via = next_hop
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            RouteAttribute::Gateway(address) => address_of(address),
+            RouteAttribute::Via(address) => neighbour_of(address),
+            _ => None,
+        });
+    Some(KernelNextHop {
+        interface: next_hop.interface_index,
+        via,
+        weight: u16::from(next_hop.hops) + 1,
+    })
 }
 
 fn address_of(address: &RouteAddress) -> Option<IpAddr> {
@@ -519,7 +527,7 @@ fn address(message: &AddressMessage, is_there: bool) -> Option<KernelFact> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use netlink_packet_route::route::{RouteNextHop, RoutePreference};
+    use netlink_packet_route::route::RoutePreference;
     use std::net::Ipv4Addr;
 
     fn address(last: u8) -> RouteAddress {

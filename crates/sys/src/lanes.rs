@@ -94,37 +94,37 @@ impl Wide {
 }
 
 impl Lanes {
-    /// Returns the bitwise and.
+    /// Returns the bitwise AND of both vectors.
     #[inline(always)]
     pub fn and(self, other: Self) -> Self {
         Self(instructions!(cpu::_mm512_and_si512(self.0, other.0)))
     }
 
-    /// Returns the bitwise or.
+    /// Returns the bitwise OR of both vectors.
     #[inline(always)]
     pub fn or(self, other: Self) -> Self {
         Self(instructions!(cpu::_mm512_or_si512(self.0, other.0)))
     }
 
-    /// Returns the wrapping difference.
+    /// Returns this vector minus `other`, wrapping at 2^32.
     #[inline(always)]
     pub fn minus(self, other: Self) -> Self {
         Self(instructions!(cpu::_mm512_sub_epi32(self.0, other.0)))
     }
 
-    /// Shifts bits left; the result is 0 for 32 or more.
+    /// Shifts the bits of each number left by the number in `by`; the result is 0 for 32 or more.
     #[inline(always)]
     pub fn up(self, by: Self) -> Self {
         Self(instructions!(cpu::_mm512_sllv_epi32(self.0, by.0)))
     }
 
-    /// Shifts bits right; the result is 0 for 32 or more.
+    /// Shifts the bits of each number right by the number in `by`; the result is 0 for 32 or more.
     #[inline(always)]
     pub fn down(self, by: Self) -> Self {
         Self(instructions!(cpu::_mm512_srlv_epi32(self.0, by.0)))
     }
 
-    /// Adds `other` in the lanes of `which`.
+    /// Adds `other` in the lanes of `which`; the other lanes keep their numbers.
     #[inline(always)]
     pub fn plus_in(self, which: Which, other: Self) -> Self {
         Self(instructions!(cpu::_mm512_mask_add_epi32(
@@ -132,13 +132,13 @@ impl Lanes {
         )))
     }
 
-    /// Returns the lanes in which this number and the number of `bits` have a bit in common.
+    /// Returns the lanes in which this vector's number and the number in `bits` have a 1 bit in common.
     #[inline(always)]
     pub fn having(self, bits: Self) -> Which {
         instructions!(cpu::_mm512_test_epi32_mask(self.0, bits.0))
     }
 
-    /// Returns the lanes in which this number is at most the number of `others`.
+    /// Returns the lanes in which this vector's number is at most the number in `others` (unsigned).
     #[inline(always)]
     pub fn at_most(self, others: Self) -> Which {
         instructions!(cpu::_mm512_cmple_epu32_mask(self.0, others.0))
@@ -190,15 +190,15 @@ impl Lanes {
         })
     }
 
-    /// Loads from a table of 16-bit entries, indexed by as many upper bits of these numbers as the table needs. Each
-    /// entry is the lower half of a loaded number.
+    /// Loads from a table of `N` 16-bit entries. The index of a lane is the upper log2(`N`) bits of its number. The
+    /// entry is the lower half of the loaded number; the upper half has arbitrary bits.
     #[inline(always)]
     pub fn loaded_by_upper_bits<const N: usize>(self, wide: Wide, table: &[AtomicU16; N]) -> Self {
         const { assert!(N.is_power_of_two() && N > 1 && N.ilog2() <= 28) }
         let bits = N.ilog2();
         let pairs = self.down(wide.all(32 - bits + 1));
-        // SAFETY: the table has half as many pairs as entries, and the index of a pair has one bit less than that of an
-        // entry.
+        // SAFETY: the table has half as many pairs as entries, and the index of a pair has one bit less than the index
+        // of an entry.
         let pairs =
             Self(unsafe { cpu::_mm512_i32gather_epi32::<4>(pairs.0, table.as_ptr().cast()) });
         pairs.down(self.down(wide.all(32 - bits - 4)).and(wide.all(16)))

@@ -3,10 +3,10 @@
 //! [`ticks`] reads the time once per batch, and a [`Clock`] converts it to nanoseconds. A sleeping worker waits on an
 //! [`Alarm`], which the [`Doorbell`] of another thread rings. A loop detects its interruptions with a [`RoundWatch`]
 //! and records them in an [`InterruptionLog`], which other processes read. [`Mapping`] is memory that can be shared
-//! with another process; packet pools and rings are made of it. An [`AlignedTable`] is on huge pages, and `lanes` are
-//! sixteen numbers that one vector instruction loads from it. [`interface`] returns the kernel's state of a network
-//! interface; [`compile_packet_filter`] compiles an expression with libpcap; a [`PatternDatabase`] uses Vectorscan. A
-//! failed system call returns an [`Error`], which says how to fix it.
+//! with another process; packet pools and rings are made of it. An [`AlignedTable`] is on huge pages; the module
+//! `lanes` has vectors of sixteen numbers that one instruction loads from such a table. [`interface`] returns the
+//! kernel's state of a network interface; [`compile_packet_filter`] compiles an expression with libpcap; a
+//! [`PatternDatabase`] uses Vectorscan. A failed system call returns an [`Error`], which says how to fix it.
 //!
 //! Start reading at `clock.rs`. The crate has `unsafe` code because system calls take pointers; each `unsafe` function
 //! documents what its callers must guarantee. Nothing in this crate knows packets, ports or functions.

@@ -11,7 +11,7 @@ impl Library {
     /// Loads the first of these libraries that exists.
     ///
     /// # Errors
-    /// The loader's error for the last one.
+    /// The loader's error for the last library of `names`.
     ///
     /// # Safety
     /// The initialisation code of the library has to be sound.
@@ -34,7 +34,7 @@ impl Library {
     /// Returns the address of the function or constant of that name.
     ///
     /// # Errors
-    /// The loader's error if there is none.
+    /// The loader's error if the library has no such symbol.
     pub fn symbol(&self, name: &CStr) -> Result<NonNull<c_void>, String> {
         // SAFETY: the handle is that of a loaded library, the name a C string.
         let found = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };

@@ -1,5 +1,5 @@
-//! Linked cache lines: memory of a fixed size in which each line contains the index of another one, for a load that
-//! walks through it. (Gallenmüller 2021, sections 4.1.3 and 5.1.)
+//! Linked cache lines: memory of a fixed size in which each line contains the index of another line. A memory load
+//! follows these links, so that each access depends on the one before. (Gallenmüller 2021, sections 4.1.3 and 5.1.)
 
 use crate::Error;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -17,9 +17,9 @@ const POPULATED_BYTES: usize = 64 << 20;
 /// The memory that remains free for other processes of the machine, bytes.
 const SPARED_BYTES: u64 = 256 << 20;
 
-/// A block of `lines` cache lines. Each contains the index of a line, initially 0.
+/// A block of cache lines, each of which contains the index of a line, initially 0.
 ///
-/// It belongs to one thread, and is on huge pages if enough are free.
+/// The block belongs to one thread, and is on huge pages if enough are free.
 #[derive(Debug)]
 pub struct LinkedLines {
     base: NonNull<u8>,
@@ -32,11 +32,11 @@ pub struct LinkedLines {
 unsafe impl Send for LinkedLines {}
 
 impl LinkedLines {
-    /// Allocates and populates all the memory now; `stop` cancels that within moments.
+    /// Allocates and populates all the memory. Setting `stop` cancels this within some ten milliseconds.
     ///
     /// # Errors
-    /// [`Error::Missing`] if the machine has not enough free memory, [`Error::System`] if the kernel refuses or it was
-    /// stopped.
+    /// [`Error::Missing`] if the machine has not enough free memory, [`Error::System`] if the kernel refuses or `stop`
+    /// was set.
     pub fn new(lines: usize, stop: &AtomicBool) -> Result<Self, Error> {
         let what = || {
             format!(
@@ -83,7 +83,7 @@ impl LinkedLines {
             huge: false,
         };
         // SAFETY: the range was mapped just now, and advice does not change what is in it. A kernel without transparent
-        // huge pages refuses; ordinary ones do as well.
+        // huge pages refuses; then ordinary pages are used.
         let _ = unsafe { madvise(base.as_ptr().cast(), huge_bytes, Advice::LinuxHugepage) };
         match found.populate(bytes, stop) {
             Ok(()) => Ok(found),
@@ -198,8 +198,8 @@ fn map(bytes: usize, flags: MapFlags) -> rustix::io::Result<NonNull<u8>> {
     NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)
 }
 
-/// Returns the memory available on the machine, limited by that of the control group of this process, bytes. None if
-/// the system does not report it.
+/// Returns the available memory in bytes: the smaller of what the machine has available and the limit of this process's
+/// control group. None if the system does not report it.
 pub fn available_bytes() -> Option<u64> {
     let machine = std::fs::read_to_string("/proc/meminfo")
         .ok()

@@ -26,7 +26,7 @@ pub struct Mapping {
     /// Number of mapped bytes, which is a multiple of the page size.
     mapped: usize,
     fd: Arc<OwnedFd>,
-    /// True if backed by huge pages.
+    /// True if the memory is on huge pages.
     pub huge: bool,
 }
 
@@ -97,7 +97,7 @@ impl Mapping {
     /// Maps a memory file from a peer, after checking that it has the length that the peer states.
     ///
     /// # Errors
-    /// The file is shorter, or the system's error.
+    /// The file is shorter than the peer states, or the system's error.
     pub fn adopt(fd: OwnedFd, len: usize) -> Result<Self, Error> {
         let what = "mapping a memif peer's region";
         let stat = fstat(&fd).map_err(|e| Error::system(what, e))?;

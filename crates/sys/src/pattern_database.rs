@@ -1,7 +1,7 @@
 //! Search for many patterns at once by Vectorscan (or Hyperscan, from which it is derived), which is loaded for the
 //! first database.
 //!
-//! Therefore taut builds and runs without it. Patterns are bytes; ASCII letters match in either case.
+//! Therefore taut builds and runs without the library. Patterns are bytes; ASCII letters match in either case.
 
 use crate::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -26,7 +26,7 @@ pub enum PatternDatabaseError {
     /// This machine has no Vectorscan; the text is the loader's error.
     #[error("needs Vectorscan: apt install libvectorscan5 ({0})")]
     Missing(String),
-    /// Vectorscan refuses the patterns; the text is its error.
+    /// Vectorscan refuses the patterns; the text is Vectorscan's error.
     #[error("{0}")]
     Refused(String),
 }
@@ -42,7 +42,7 @@ pub struct PatternDatabase {
 
 // SAFETY: the database has memory of its own, which the library only reads once the database is made.
 unsafe impl Send for PatternDatabase {}
-// SAFETY: as above.
+// SAFETY: the library only reads the database once it is made, on any number of threads.
 unsafe impl Sync for PatternDatabase {}
 
 /// The number of databases that this process has made.
@@ -175,7 +175,7 @@ fn literal(bytes: &[u8]) -> CString {
     CString::new(each.collect::<Vec<u8>>()).unwrap_or_default()
 }
 
-/// Passes a match on to the callback.
+/// Passes a match from the library to the callback of [`PatternDatabase::find`].
 unsafe extern "C" fn found<F: FnMut(usize, usize)>(
     id: c_uint,
     _from: c_ulonglong,
@@ -219,10 +219,10 @@ const BITS: usize = usize::BITS as usize;
 const COPIED_BYTES: usize = 1 << 17;
 
 impl PatternScratch {
-    /// Prepares the memory for one more database.
+    /// Prepares the scratch memory for one more database.
     ///
     /// # Errors
-    /// There is no memory; then it is prepared for no database.
+    /// There is not enough memory; the scratch memory is then prepared for no database.
     pub fn make_room(&mut self, database: &PatternDatabase) -> Result<(), PatternDatabaseError> {
         let library = database.library;
         // SAFETY: null or scratch memory of this library, which the call may replace by a larger one; the database is

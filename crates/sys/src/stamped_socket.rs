@@ -7,14 +7,14 @@ use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// The space for a timestamp after its header, in words, because headers are aligned to words.
+/// The space for control messages (headers and timestamps), in words, because headers are aligned to words.
 const CONTROL_WORDS: usize = 24;
 
 /// Enables timestamps of arrival on `socket`. If no other socket had them enabled, the kernel starts to timestamp
 /// arrivals some milliseconds later; until then it timestamps datagrams when they are read.
 ///
 /// # Errors
-/// The kernel does not support them.
+/// The kernel does not support these timestamps.
 pub fn stamp_arrivals(socket: &UdpSocket) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the option's value is an int that outlives the call, and its size is given.
@@ -45,7 +45,7 @@ pub struct Departure {
     pub stamp: Duration,
 }
 
-/// A point at which the kernel stamps sent datagrams.
+/// A point at which the kernel takes a timestamp of a sent datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Station {
     /// The entry to the queue of the interface, after the whole network stack.
@@ -58,7 +58,7 @@ pub enum Station {
 /// [`departure`]: while any is waiting, a poll of the socket returns immediately.
 ///
 /// # Errors
-/// The kernel does not support them.
+/// The kernel does not support these timestamps.
 pub fn stamp_departures(socket: &UdpSocket) -> io::Result<()> {
     let wanted: libc::c_uint = libc::SOF_TIMESTAMPING_TX_SCHED
         | libc::SOF_TIMESTAMPING_TX_SOFTWARE

@@ -8,7 +8,7 @@ pub const SHORTEST_SLICE: Duration = Duration::from_micros(100);
 /// Requests time slices of [`SHORTEST_SLICE`] for the calling thread instead of the kernel's milliseconds. A thread
 /// that wakes up for packets then runs immediately, although other threads on its core have not used up their time
 /// slices. Linux lets the thread with the shorter slice run first (EEVDF, from Linux 6.12 on). The thread gets no more
-/// time than before. The request needs no privilege.
+/// CPU time in total than without the request. The request needs no privilege.
 ///
 /// Returns false if the kernel does not support such slices, or if the thread does not have the default scheduling
 /// policy.

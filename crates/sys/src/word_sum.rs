@@ -3,7 +3,8 @@
 /// The minimum number of words for which runtime-selected vector instructions are faster than the baseline ones.
 const WORTH_WORDS: usize = 16;
 
-/// Adds the two halves of all words, each a 32-bit number in the machine's byte order. The sum of 2^31 words fits.
+/// Returns the sum of both halves of all words; each half is a 32-bit number in the machine's byte order. The sum of up
+/// to 2^31 words fits.
 #[inline]
 pub fn sum_of_halves(words: &[[u8; 8]]) -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -20,7 +21,7 @@ fn by_avx2(words: &[[u8; 8]]) -> u64 {
     sum(words)
 }
 
-/// Adds the halves separately, so that no carry is lost and the compiler vectorises the loop.
+/// Adds the two halves of each word separately, so that no carry is lost and the compiler vectorises the loop.
 #[inline(always)]
 fn sum(words: &[[u8; 8]]) -> u64 {
     words.iter().fold(0, |sum, word| {

@@ -110,7 +110,7 @@ impl RecordedTap {
         self.others
     }
 
-    /// Returns the next packet of a file that has to be matched.
+    /// Returns the next packet of a file that has to be matched; none at the end of the file.
     fn next(&mut self, place: usize) -> Result<Option<Seen>, RecordingError> {
         while let Some(found) = self.files[place].next()? {
             let Some((frame, wire_bytes, time_ns)) = found else {
@@ -145,14 +145,14 @@ pub(super) struct Reader {
     scanner: Scanner,
     block: Vec<u8>,
     at: usize,
-    /// Number of bytes to skip beyond the block.
+    /// Number of bytes to skip after the bytes in the block.
     skip: u64,
     number: u64,
     /// True if any byte of the file was read.
     begun: bool,
 }
 
-/// A frame, its length on the link in bytes, and its time in nanoseconds; none for a frame that is too long.
+/// A frame, its length on the link in bytes, and its time in ns since 1970; none for a frame that is too long.
 pub(super) type Found<'a> = Option<(&'a [u8], u32, u64)>;
 
 impl Reader {
@@ -196,7 +196,7 @@ impl Reader {
         Ok(read > 0)
     }
 
-    /// Returns the next frame.
+    /// Returns the next frame; none at the end of the file.
     pub(super) fn next(&mut self) -> Result<Option<Found<'_>>, RecordingError> {
         let (at, len, wire_bytes, time_ns) = loop {
             if self.skip > 0 || self.at == self.block.len() {

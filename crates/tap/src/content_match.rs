@@ -179,7 +179,8 @@ fn note(outcome: Outcome, both: bool, collected: &mut Collected, worst: &mut Wor
     });
 }
 
-/// Returns the median with its confidence interval, at the resolution of the histogram.
+/// Returns the median with its confidence interval, at the resolution of the histogram; none if there are too few
+/// packets.
 fn median(latency: &taut_measure::LatencyHistogram) -> Option<Interval> {
     let ranks = quantile_interval_ranks(latency.count(), 0.5, CONFIDENCE)?;
     let at = |rank| latency.value_at_rank(rank).map(|ns| ns as f64);

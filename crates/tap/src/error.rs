@@ -14,7 +14,7 @@ pub enum InlineError {
     Core(#[from] AffinityError),
     /// The number of ports is neither two nor four.
     #[error(
-        "give two or four ports, not {0}: those of generator and device on one side, then on the other"
+        "give two or four ports, not {0}: the generator's and the device's on one side, then those on the other side"
     )]
     Ports(usize),
 }

@@ -6,7 +6,7 @@
 //! DIR/<interface>/flow-<n>/samples.parquet   one row per packet (or samples.csv)
 //! ```
 //!
-//! Samples have the columns of `taut generate --out`. `intended_send_ns` is the time of entry, after the first
+//! Samples have the columns of `taut generate --out`. `intended_send_ns` is the time of entry, measured from the first
 //! sighting; `latency_ns` is the time inside; `arrivals` is the number of exits.
 
 use super::report::TapReport;
@@ -50,7 +50,7 @@ impl TapFolder {
         &self.dir
     }
 
-    /// Removes the folder, if no packets were observed.
+    /// Removes the folder if it is still empty.
     pub fn discard(self) {
         let _ = fs::remove_dir(&self.dir);
     }

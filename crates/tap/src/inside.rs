@@ -16,7 +16,7 @@ pub struct Inside {
     pub lost: u64,
     /// Frames that the tap missed, or had no space for.
     pub missed: u64,
-    /// Summary of the time inside the device.
+    /// Summary of the time inside the device; none if no packet left it.
     pub summary: Option<Summary>,
     /// Histogram of the time inside the device: a bucket's lowest value (ns) and its count.
     pub histogram: Vec<(u64, u64)>,

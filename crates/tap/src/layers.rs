@@ -60,8 +60,8 @@ pub enum LayersError {
 pub struct LayersReport {
     /// Times of messages from the side that opened the connection.
     pub there: LayeredWay,
-    /// Times of messages to the side that opened the connection. The receiver's time is only known for probes in the
-    /// first direction.
+    /// Times of messages to the side that opened the connection. The time m6 is known only for probes in the first
+    /// direction, so `receiver_ns` and `took_ns` are none here.
     pub back: LayeredWay,
     /// Frames of both captures that do not belong to the connection.
     pub other_frames: u64,
@@ -72,7 +72,7 @@ pub struct LayersReport {
 /// The times of the messages that are sent in one direction.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LayeredWay {
-    /// Messages that were observed.
+    /// Messages of this direction in the captures, each counted once.
     pub messages: u64,
     /// Messages with all timestamps, to which the summaries apply.
     pub stamped: u64,
@@ -118,7 +118,7 @@ struct Packet {
     sent_ns: u64,
     left_ns: u32,
     probe: Option<(ProbeWay, u16, u32)>,
-    /// Times at which the packet was captured at its sender, and at its receiver.
+    /// Times at which the packet was captured at its sender, and at its receiver; none if it was not.
     seen_ns: [Option<u64>; 2],
 }
 
@@ -136,7 +136,7 @@ struct Layers {
     target_ns: [u64; 2],
     /// Packets with messages of each direction, by packet number.
     packets: [HashMap<u64, Packet>; 2],
-    /// Times at which packets of each direction were received, by their send times.
+    /// Times at which the receiver's transport got the packets of each direction (m5), by the packets' send times (m2).
     taken_ns: [HashMap<u64, u64>; 2],
     other_frames: u64,
     not_remembered: u64,
@@ -199,7 +199,7 @@ impl Layers {
         Some(())
     }
 
-    /// Returns the time at which the application sent a packet's message.
+    /// Returns the time at which the application sent a packet's message (m1).
     fn given_ns(&self, way: usize, packet: &Packet) -> u64 {
         let deadline_ns = packet.sent_ns.saturating_add(u64::from(packet.left_ns));
         deadline_ns.saturating_sub(self.target_ns[way])

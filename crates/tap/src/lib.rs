@@ -1,5 +1,8 @@
 //! Measures a device from its links: matches the sightings of a tap, summarises and stores them.
 //!
+//! A *sighting* is one observation of a packet by a tap. A *stamp* is the flow, sequence number and send time that the
+//! load generator writes into a packet.
+//!
 //! The types to know:
 //!
 //! - [`Tapped`]: the paths of packets with stamps through a device, from the [`Sightings`] of a tap: a

@@ -33,7 +33,7 @@ pub struct TapReport {
 pub struct DirectionReport {
     /// The interface, or the side of the device, through which the packets entered.
     pub from: String,
-    /// The interface, or the side of the device, through which most of these packets left.
+    /// The interface, or the side of the device, through which most of these packets left; none if no packet left.
     pub to: Option<String>,
     /// Statistics of all packets.
     #[serde(flatten)]
@@ -87,7 +87,7 @@ pub struct MatchReport {
     pub others: PlaceCounts,
     /// Time within which a packet must arrive at the other place, ns.
     pub within_ns: u64,
-    /// Median delay with its confidence interval, for the packets from each place.
+    /// Median delay with its confidence interval, for the packets from each place; none for too few packets.
     pub median_ns: Vec<Option<Interval>>,
     /// The slowest packets, in descending order of delay.
     pub slowest: Vec<Delayed>,

@@ -19,9 +19,9 @@ pub enum FieldName {
     DstIp,
     /// Time to live or hop limit; in a tunnel, that of the user packet.
     Ttl,
-    /// Source port.
+    /// Source port of UDP or TCP.
     SrcPort,
-    /// Destination port.
+    /// Destination port of UDP or TCP.
     DstPort,
     /// Tunnel endpoint identifier of GTP-U.
     Teid,
@@ -45,11 +45,11 @@ pub struct Values {
     pub low: u128,
     /// Number of successive values, the first of which is `low`.
     pub count: u64,
-    /// Order of the values.
+    /// Order in which successive packets take the values.
     pub order: Order,
 }
 
-/// Reason why values cannot be read.
+/// Reason why the text of a field's values cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} \"{text}\": {reason}")]
 pub struct FieldError {
@@ -272,7 +272,7 @@ pub(crate) fn checksum_offsets(frame: &[u8]) -> Option<(Option<usize>, usize)> {
     Some((ip, headers.transport + if tcp { 16 } else { 6 }))
 }
 
-/// Writer of one field, which gives the field of each packet the next value.
+/// Writer of one header field: it writes the next value into each packet.
 #[derive(Debug, Clone)]
 pub(crate) struct FieldWriter {
     place: FieldLayout,
@@ -284,7 +284,7 @@ pub(crate) struct FieldWriter {
     zipf: Option<Zipf>,
 }
 
-/// Sums that the values written into one packet add to the packet's checksums.
+/// Contribution of the values written into one packet to the packet's checksums.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Added {
     pub(crate) ip: Sum,
@@ -308,8 +308,8 @@ impl FieldWriter {
         })
     }
 
-    /// Restricts the writer to the values of worker `number` of `of` workers: every `of`-th value in ascending order.
-    /// Random values differ from worker to worker.
+    /// Restricts the writer to the share of worker `number` (from 0) of `of` workers: every `of`-th value in ascending
+    /// order, beginning with value `number`. Random values differ from worker to worker.
     pub(crate) fn share(&mut self, number: u64, of: u64) {
         self.next = number % self.values.count;
         self.step = of % self.values.count;

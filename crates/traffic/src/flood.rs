@@ -1,9 +1,9 @@
 //! Measures throughput: offers a load, at a rate or as fast as the port accepts packets, and counts the packets that
 //! arrive at the last port.
 //!
-//! Frames are those of the first stream. They carry no timestamps and are not checked on arrival, so that the generator
-//! is unlikely to be the bottleneck. Requests for the MAC addresses of the emulated hosts are answered only before the
-//! count begins.
+//! All frames are those of the traffic's first stream. They carry no timestamps and are not checked on arrival, so that
+//! the generator is unlikely to be the bottleneck. Requests for the MAC addresses of the emulated hosts get replies
+//! only until the count begins.
 
 use crate::Instrument;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ const FORGIVEN: Duration = Duration::from_millis(1);
 /// Idle time after which no packet is assumed to be in flight: longer than a typical preemption of a forwarder.
 const QUIET: Duration = Duration::from_millis(20);
 
-/// Time after which a device that still sends is assumed never to stop.
+/// Longest duration of a drain: a device that still sends packets after this time is assumed never to stop.
 const UNDER_WAY: Duration = Duration::from_millis(500);
 
 /// The load that a flood offers.
@@ -44,7 +44,7 @@ pub struct Flood {
 /// is `number`.
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
-    /// Time at which all workers begin, in ticks of the clock; early workers wait for it.
+    /// Time at which all workers begin, in ticks of the clock; a worker that is ready earlier waits until then.
     pub begin_ticks: u64,
     /// Index of this worker, from 0.
     pub number: usize,
@@ -53,7 +53,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Waits for the beginning of the flood, and returns its time in ticks.
+    /// Waits until the flood begins, and returns the time of its beginning, ticks.
     fn begin(self) -> u64 {
         while ticks() < self.begin_ticks {
             std::hint::spin_loop();
@@ -216,8 +216,8 @@ impl Instrument {
         flow
     }
 
-    /// Receives the packets in flight, and returns the number of received packets. Ends when none has arrived for
-    /// `QUIET`, or after `UNDER_WAY` even if packets still arrive.
+    /// Receives and discards the packets in flight, and returns their number. The call ends when no packet has arrived
+    /// for `QUIET`, or after `UNDER_WAY` even if packets still arrive.
     pub fn drain(&mut self) -> u64 {
         let clock = self.clock;
         let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;

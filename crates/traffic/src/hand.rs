@@ -7,7 +7,7 @@ use taut_wire::{EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, StampLayout, 
 
 /// A script that makes packets of a trial's streams, and gets the packets that arrive.
 pub trait Hand {
-    /// False for the implementation without a script, so that the compiler removes calls of this implementation.
+    /// False only for the implementation without a script, so that the compiler removes the calls of its methods.
     const ACTIVE: bool = true;
     /// Returns true if packets of the stream with index `stream` pass through [`Hand::craft`].
     fn crafts(&self, stream: usize) -> bool;
@@ -48,11 +48,12 @@ impl Hand for NoHand {
     }
 }
 
-/// The data of a packet that arrived: its stamp, if the packet has one.
+/// The data of a packet that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Arrival {
-    /// Index of the stream in the sender's traffic, sequence number, and time from timestamp to arrival, ns. The time
-    /// is valid only if sender and receiver use the same clock.
+    /// Content of the packet's stamp: index of the stream in the sender's traffic, sequence number, and time from
+    /// timestamp to arrival, ns. The time is valid only if sender and receiver use the same clock. None if the packet
+    /// has no stamp.
     pub stamp: Option<(u16, u64, f64)>,
 }
 
@@ -105,7 +106,7 @@ fn complete(frame: &mut [u8], measured: bool) -> Option<StampLayout> {
     layout
 }
 
-/// Writes the checksums of the IPv4 headers; returns none without an IP packet.
+/// Writes the checksums of the IPv4 headers; returns none if the frame contains no IP packet.
 fn fill_ip_checksums(frame: &mut [u8]) -> Option<()> {
     let packet = ip_packet(frame)?;
     fill_ip_checksum(packet);

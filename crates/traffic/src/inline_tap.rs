@@ -21,7 +21,7 @@ pub struct TappedWire {
     pub device: Box<dyn Port>,
 }
 
-/// Statistics of an inline tap about the packets that it relayed.
+/// Statistics of an inline tap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RelayAccount {
     /// Packets that were dropped because the device's ring was full; they are not counted as entered.
@@ -48,7 +48,8 @@ pub struct InlineTap {
 type Stamps = [Option<Stamp>; BATCH_CAPACITY];
 
 impl InlineTap {
-    /// Makes an inline tap on these links. Sightings of packets on link `i` are recorded as side `i`.
+    /// Makes an inline tap on these links, at most two. `sightings` gets the time, direction and side of each packet;
+    /// packets on link `i` are recorded as side `i`.
     pub fn new(wires: Vec<TappedWire>, sightings: SightingWriter, clock: &Clock) -> Self {
         Self {
             wires,

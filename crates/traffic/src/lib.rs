@@ -1,21 +1,22 @@
-//! The load generator: frames, patterns, stamps and receivers, in one loop on one core; the inline tap; probes through
-//! ordinary sockets.
+//! The load generator, which sends and receives in one loop on one core; the inline tap; probes through ordinary
+//! sockets.
 //!
 //! The types to know:
 //!
 //! - [`Traffic`]: the streams to send, from options or a traffic file; a [`Stream`] makes its packets from templates.
 //! - [`Instrument`]: sends and receives in one loop on one core, for a [`Trial`] at a time, and returns a [`Tally`].
-//! - [`Record`]: gets each packet that is sent, refused or received. [`Summaries`] stores histograms, [`Observed`]
-//!   everything.
+//! - [`Record`]: gets each packet that is sent, refused or received. [`Summaries`] stores histograms; [`Observed`] adds
+//!   a live view, samples of every packet, and the frames of the slowest packets.
 //!
 //! A caller opens an [`Instrument`] with [`Traffic`], waits for links, and runs trials with a record of its choice. The
-//! loop asks each stream's [`Schedule`] for due packets, stamps them immediately before sending, and reads the time
-//! immediately after receiving. A [`Sampler`] passes every packet's times to another thread without waiting. [`Flood`]
-//! sends as fast as a port accepts, [`Receiver`] measures other generators, and [`InlineTap`] relays between a
-//! generator and a device. [`probe`] measures round trips between sockets, and [`control`] closes a control loop over
-//! them. Both use [`messages`]: datagrams, streams, or the deadline transport.
+//! loop asks each stream's [`Schedule`] for due packets. Immediately before sending, it writes a *stamp* into each
+//! packet: flow, sequence number and send timestamp. Immediately after receiving, it reads the time. A [`Sampler`]
+//! passes every packet's times to another thread without waiting. [`Flood`] sends as fast as a port accepts,
+//! [`Receiver`] measures other generators, and [`InlineTap`] relays between a generator and a device. [`probe`]
+//! measures round trips between sockets, and [`control`] closes a control loop over them. Both use [`messages`]:
+//! datagrams, streams, or the deadline transport.
 //!
-//! A generator in 30 lines: `examples/generator.rs`. The same on a port that goes nowhere:
+//! `examples/generator.rs` is a generator in 30 lines. A shorter one, on a port that discards all packets:
 //!
 //! ```
 //! use std::sync::atomic::AtomicBool;
@@ -37,14 +38,15 @@
 //!
 //! The load generator and the device under test are two processes on separate cores. A send timestamp is read
 //! immediately before a frame is sent, and a receive timestamp immediately after it arrived. Both are read on one core
-//! from one time-stamp counter. Latency is recorded from the actual and from the intended send time. A packet that
-//! found the ring of the device full counts as *refused*. Therefore neither a late load generator nor backpressure of
-//! the device hides waiting time.
+//! from one time-stamp counter, whose unit is called a *tick*. Latency is recorded from the actual and from the
+//! intended send time. A packet that found the ring of the device full counts as *refused*. Therefore neither a late
+//! load generator nor backpressure of the device hides waiting time.
 //!
 //! The loops of the load generator and of the worker record interruptions (`taut_sys::RoundWatch`), at one comparison
-//! per iteration. Interruptions are iterations longer than 1 µs and longer than four times the mean of their kind. A
-//! worker writes them into a ring in a mapped file (`taut_sys::InterruptionLog`), which the measuring process reads
-//! after the trial. Both read one counter, so `taut_model` can attribute a late packet to an interruption.
+//! per iteration. An interruption is an iteration longer than 1 µs and longer than four times the mean iteration of its
+//! kind (idle, or with packets). A worker writes them into a ring in a mapped file (`taut_sys::InterruptionLog`), which
+//! the measuring process reads after the trial. Both read one counter, so `taut_model` can attribute a late packet to
+//! an interruption.
 
 #![forbid(unsafe_code)]
 

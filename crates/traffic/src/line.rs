@@ -84,8 +84,8 @@ impl Line {
         })
     }
 
-    /// Returns the next item for the line. No packet begins before its intended send time; the shortest filler may
-    /// delay a packet by the filler's length.
+    /// Returns the next item for the line. No packet begins before its intended send time. A packet may begin late, by
+    /// up to the length of the shortest filler.
     #[inline(always)]
     pub(crate) fn next(&mut self, running: &[Running], now: u64) -> Next {
         let until = now + self.ahead_ticks;
@@ -98,7 +98,7 @@ impl Line {
                 None => Next::Nothing,
             };
         }
-        // The line was idle, and continues at the present time.
+        // If the line was idle, its next frame begins at the present time.
         self.at_ticks = self.at_ticks.max(now as f64);
         let at = self.at_ticks as u64;
         if at >= until {

@@ -1,8 +1,8 @@
 //! A live view of a running trial: counters that are always current, and distributions that the watcher requests.
 //!
-//! Only the loop of the trial accesses its histograms. The watcher requests them by a flag that the loop reads once per
-//! packet. The loop then swaps its histograms for an empty set that the watcher has sent before. There are no locks,
-//! and the loop copies nothing.
+//! Only the loop of the trial accesses its histograms. The *watcher*, a thread that displays the view, requests them by
+//! a flag that the loop reads once per packet. The loop then swaps its histograms for an empty set that the watcher has
+//! sent before. There are no locks, and the loop copies nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ pub struct Slow {
     pub latency_ns: u64,
     /// Sequence number of the packet.
     pub sequence: u64,
-    /// Time of arrival of the packet, seconds after the start.
+    /// Time of arrival of the packet, seconds after the start of the trial.
     pub seen_seconds: f64,
 }
 
@@ -256,11 +256,11 @@ pub struct StreamView {
     pub asked_pps: f64,
     /// Counters since the start.
     pub counts: Counts,
-    /// Increase of the counters between the last two updates.
+    /// Increase of the counters between the last two updates of the view.
     pub last_counts: Counts,
-    /// Seconds between the last two updates.
+    /// Time between the last two updates of the view, s.
     pub last_seconds: f64,
-    /// The last interval; none before the first, or without distributions.
+    /// The last complete interval; none before the first interval has ended, and for a view that has only counters.
     pub last: Option<Box<Interval>>,
     /// Sum of all intervals since the start.
     pub total: Interval,
@@ -276,8 +276,8 @@ impl StreamView {
         self.published.wanted.store(true, Ordering::Relaxed);
     }
 
-    /// Receives available data, and waits up to `patience` for a requested interval. The loop passes the interval of an
-    /// idle stream with that stream's next packet.
+    /// Receives available data, and waits up to `patience` for a requested interval. The loop passes an interval only
+    /// when it handles a packet of the stream, so an idle stream delays its interval.
     pub fn look(&mut self, patience: Duration) {
         let handed_over = if self.published.wanted.load(Ordering::Relaxed) && !patience.is_zero() {
             self.full.recv_timeout(patience).ok()
@@ -300,7 +300,7 @@ impl StreamView {
         self.looked = now;
     }
 
-    /// Starts the time of the view, when the trial begins.
+    /// Sets the present time as the start of the view; called when the trial begins.
     pub fn start(&mut self) {
         self.looked = Instant::now();
     }

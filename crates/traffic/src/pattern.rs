@@ -71,89 +71,92 @@ impl FromStr for Pattern {
     type Err = PatternError;
 
     fn from_str(text: &str) -> Result<Self, PatternError> {
-        let error = |reason: String| PatternError {
+        let pattern = match text.trim().strip_prefix(OF_FILE) {
+            Some(rest) => parse_trace(rest),
+            None => parse_plain(text.trim()),
+        };
+        pattern.map_err(|reason| PatternError {
             text: text.to_string(),
             reason,
-        };
-        let forms = || error(FORMS.to_string());
-        if let Some(inside) = text.trim().strip_prefix(OF_FILE) {
-            let inside = inside.strip_suffix(')').ok_or_else(forms)?;
-            // A file's name may contain commas.
-            let (path, speed) = match inside.rsplit_once(',') {
-                Some((path, speed)) if speed.ends_with('x') => (path, speed.trim()),
-                _ => (inside, "1x"),
-            };
-            let times = speed.trim_end_matches('x').trim().parse::<f64>().ok();
-            let times = times.filter(|times| (1e-3..=1e3).contains(times));
-            let times = times.ok_or_else(|| {
-                error(format!(
-                    "\"{speed}\": expected a speed factor such as 2x or 0.5x (0.001x to 1000x)"
-                ))
-            })?;
-            return Trace::read(path.trim(), times)
-                .map(Self::Trace)
-                .map_err(error);
-        }
-        let (name, arguments) = match text.trim().split_once('(') {
-            None => (text.trim(), Vec::new()),
-            Some((name, rest)) => {
-                let inside = rest.strip_suffix(')').ok_or_else(forms)?;
-                (name.trim(), inside.split(',').map(str::trim).collect())
-            }
-        };
-        let time = |s: &str| {
-            duration(s).ok_or_else(|| {
-                error(format!(
-                    "\"{s}\": expected a time such as 10us, 1.5ms or 1s"
-                ))
-            })
-        };
-        let share = |s: &str| {
-            let percent = s
-                .strip_suffix('%')
-                .and_then(|p| p.trim().parse::<f64>().ok());
-            percent
-                .filter(|p| (0.0..=10_000.0).contains(p))
-                .map(|p| p / 100.0)
-                .ok_or_else(|| error(format!("\"{s}\": expected a share of the rate such as 50%")))
-        };
-        match (name, &arguments[..]) {
-            ("constant" | "cbr", []) => Ok(Self::Constant),
-            ("poisson", []) => Ok(Self::Poisson),
-            ("burst", [packets, gap @ ..]) if gap.len() <= 1 => {
-                let packets = packets.parse().ok().filter(|n| (1..=1_000_000).contains(n));
-                let packets = packets
-                    .ok_or_else(|| error("expected a burst of 1 to 1000000 packets".to_string()))?;
-                let gap = gap.first().map_or(Ok(Duration::ZERO), |g| time(g))?;
-                Ok(Self::Burst { packets, gap })
-            }
-            ("on-off", [on, off]) => {
-                let (on, off) = (time(on)?, time(off)?);
-                if on.is_zero() {
-                    return Err(error("the time on must not be 0".to_string()));
-                }
-                Ok(Self::OnOff { on, off })
-            }
-            ("ramp", [from, to]) => {
-                let (from, to) = (share(from)?, share(to)?);
-                if from + to <= 0.0 {
-                    return Err(error("a ramp from 0 to 0 sends nothing".to_string()));
-                }
-                Ok(Self::Ramp { from, to })
-            }
-            ("steps", shares @ [_, ..]) => {
-                let shares = shares
-                    .iter()
-                    .map(|s| share(s))
-                    .collect::<Result<Vec<_>, _>>()?;
-                if shares.iter().sum::<f64>() <= 0.0 {
-                    return Err(error("steps of 0 send nothing".to_string()));
-                }
-                Ok(Self::Steps(shares))
-            }
-            _ => Err(forms()),
-        }
+        })
     }
+}
+
+/// Parses the text of a pattern that names a file, from the file's name on.
+fn parse_trace(text: &str) -> Result<Pattern, String> {
+    let inside = text.strip_suffix(')').ok_or(FORMS)?;
+    // A file's name may contain commas.
+    let (path, speed) = match inside.rsplit_once(',') {
+        Some((path, speed)) if speed.ends_with('x') => (path, speed.trim()),
+        _ => (inside, "1x"),
+    };
+    let times = speed.trim_end_matches('x').trim().parse::<f64>().ok();
+    let times = times.filter(|times| (1e-3..=1e3).contains(times));
+    let times = times.ok_or_else(|| {
+        format!("\"{speed}\": expected a speed factor such as 2x or 0.5x (0.001x to 1000x)")
+    })?;
+    Trace::read(path.trim(), times).map(Pattern::Trace)
+}
+
+/// Parses the text of a pattern that names no file.
+fn parse_plain(text: &str) -> Result<Pattern, String> {
+    let (name, arguments) = match text.split_once('(') {
+        None => (text, Vec::new()),
+        Some((name, rest)) => {
+            let inside = rest.strip_suffix(')').ok_or(FORMS)?;
+            (name.trim(), inside.split(',').map(str::trim).collect())
+        }
+    };
+    match (name, &arguments[..]) {
+        ("constant" | "cbr", []) => Ok(Pattern::Constant),
+        ("poisson", []) => Ok(Pattern::Poisson),
+        ("burst", [packets, gap @ ..]) if gap.len() <= 1 => {
+            let packets = packets.parse().ok().filter(|n| (1..=1_000_000).contains(n));
+            let packets = packets.ok_or("expected a burst of 1 to 1000000 packets")?;
+            let gap = gap.first().map_or(Ok(Duration::ZERO), |g| parse_time(g))?;
+            Ok(Pattern::Burst { packets, gap })
+        }
+        ("on-off", [on, off]) => {
+            let (on, off) = (parse_time(on)?, parse_time(off)?);
+            if on.is_zero() {
+                return Err("the time on must not be 0".to_string());
+            }
+            Ok(Pattern::OnOff { on, off })
+        }
+        ("ramp", [from, to]) => {
+            let (from, to) = (parse_share(from)?, parse_share(to)?);
+            if from + to <= 0.0 {
+                return Err("a ramp from 0 to 0 sends nothing".to_string());
+            }
+            Ok(Pattern::Ramp { from, to })
+        }
+        ("steps", shares @ [_, ..]) => {
+            let shares = shares
+                .iter()
+                .map(|s| parse_share(s))
+                .collect::<Result<Vec<_>, _>>()?;
+            if shares.iter().sum::<f64>() <= 0.0 {
+                return Err("steps of 0 send nothing".to_string());
+            }
+            Ok(Pattern::Steps(shares))
+        }
+        _ => Err(FORMS.to_string()),
+    }
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    duration(text).ok_or_else(|| format!("\"{text}\": expected a time such as 10us, 1.5ms or 1s"))
+}
+
+/// Parses a percentage of the stream's rate, and returns it as a fraction.
+fn parse_share(text: &str) -> Result<f64, String> {
+    let percent = text
+        .strip_suffix('%')
+        .and_then(|p| p.trim().parse::<f64>().ok());
+    percent
+        .filter(|p| (0.0..=10_000.0).contains(p))
+        .map(|p| p / 100.0)
+        .ok_or_else(|| format!("\"{text}\": expected a share of the rate such as 50%"))
 }
 
 impl std::fmt::Display for Pattern {
@@ -220,8 +223,8 @@ fn trace_scale(trace: &Trace, rate_pps: f64) -> f64 {
     trace.offsets_ns().len() as f64 / trace.period_ns() * 1e9 / rate_pps
 }
 
-/// Intended send times of one stream in one trial. They never drift or shift: a late generator sees times in the past,
-/// from which its send delay is computed.
+/// Intended send times of one stream in one trial. They do not depend on the actual send times: a late generator gets
+/// times in the past, from which its send delay is computed.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     due_ticks: u64,
@@ -274,6 +277,61 @@ enum Kind {
     },
 }
 
+impl Kind {
+    /// Returns the state of a schedule that begins; `length` is the length of the trial in ticks.
+    fn of(pattern: &Pattern, rate_pps: f64, length: f64, hz: f64, seed: u64) -> Self {
+        let ticks = |t: Duration| t.as_secs_f64() * hz;
+        let gap = hz / rate_pps;
+        match pattern {
+            Pattern::Constant => Self::Constant { gap },
+            Pattern::Poisson => Self::Poisson {
+                gap,
+                at: 0.0,
+                length,
+                random: fastrand::Rng::with_seed(seed),
+            },
+            Pattern::Burst {
+                packets,
+                gap: within,
+            } => {
+                let (packets, period) = (u64::from(*packets), f64::from(*packets) * gap);
+                Self::Burst {
+                    packets,
+                    // A burst longer than its period would overlap with the next one.
+                    gap: ticks(*within).min(gap),
+                    period,
+                }
+            }
+            Pattern::OnOff { on, off } => {
+                let (on, off) = (ticks(*on), ticks(*off));
+                Self::OnOff {
+                    gap_on: gap * on / (on + off),
+                    on,
+                    period: on + off,
+                }
+            }
+            Pattern::Ramp { from, to } => Self::Ramp {
+                from: from / gap,
+                slope: (to - from) / gap / length,
+            },
+            Pattern::Steps(shares) => Self::Steps {
+                rates: shares.iter().map(|share| share / gap).collect(),
+                length: length / shares.len() as f64,
+                step: 0,
+                before: 0.0,
+            },
+            Pattern::Trace(trace) => {
+                let scale = trace_scale(trace, rate_pps) * hz / 1e9;
+                Self::Trace {
+                    offsets: Arc::clone(trace.offsets_ns()),
+                    scale,
+                    period: trace.period_ns() * scale,
+                }
+            }
+        }
+    }
+}
+
 impl Schedule {
     /// Makes the schedule of `pattern` that begins at `start_ticks`; `hz` is the number of ticks per second. Equal
     /// seeds give equal schedules.
@@ -285,56 +343,8 @@ impl Schedule {
         hz: f64,
         seed: u64,
     ) -> Self {
-        let ticks = |t: Duration| t.as_secs_f64() * hz;
-        let gap = hz / rate_pps;
-        let length = ticks(duration);
-        let kind = match pattern {
-            Pattern::Constant => Kind::Constant { gap },
-            Pattern::Poisson => Kind::Poisson {
-                gap,
-                at: 0.0,
-                length,
-                random: fastrand::Rng::with_seed(seed),
-            },
-            Pattern::Burst {
-                packets,
-                gap: within,
-            } => {
-                let (packets, period) = (u64::from(*packets), f64::from(*packets) * gap);
-                Kind::Burst {
-                    packets,
-                    // A burst longer than its period would overlap with the next one.
-                    gap: ticks(*within).min(gap),
-                    period,
-                }
-            }
-            Pattern::OnOff { on, off } => {
-                let (on, off) = (ticks(*on), ticks(*off));
-                Kind::OnOff {
-                    gap_on: gap * on / (on + off),
-                    on,
-                    period: on + off,
-                }
-            }
-            Pattern::Ramp { from, to } => Kind::Ramp {
-                from: from / gap,
-                slope: (to - from) / gap / length,
-            },
-            Pattern::Steps(shares) => Kind::Steps {
-                rates: shares.iter().map(|share| share / gap).collect(),
-                length: length / shares.len() as f64,
-                step: 0,
-                before: 0.0,
-            },
-            Pattern::Trace(trace) => {
-                let scale = trace_scale(trace, rate_pps) * hz / 1e9;
-                Kind::Trace {
-                    offsets: Arc::clone(trace.offsets_ns()),
-                    scale,
-                    period: trace.period_ns() * scale,
-                }
-            }
-        };
+        let length = duration.as_secs_f64() * hz;
+        let kind = Kind::of(pattern, rate_pps, length, hz, seed);
         let total = match pattern {
             // Gaps are drawn one by one; this limits an endless series of tiny gaps.
             Pattern::Poisson => u64::MAX,
@@ -549,7 +559,7 @@ mod tests {
             .enumerate()
             .map(|(i, gap)| (1.0 - (-gap / 100_000.0).exp() - (i as f64 + 0.5) / n).abs())
             .fold(0.0, f64::max);
-        // The limit is that of the 1 % level.
+        // The limit is the critical value of the Kolmogorov-Smirnov test at the 1 % level.
         assert!(distance < 1.63 / n.sqrt(), "{distance}");
         assert!((n / 1_000_000.0 - 1.0).abs() < 0.01);
     }

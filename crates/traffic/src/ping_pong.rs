@@ -14,7 +14,7 @@ const LONGEST_NS: f64 = 500e6;
 /// Round trip of a cache line between two cores.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PingPong {
-    /// Median of the blocks' mean round trips (64 each), nanoseconds.
+    /// Median, over the blocks of 64 round trips, of the mean round trip in a block, ns.
     pub p50_ns: f64,
     /// Number of measured round trips.
     pub count: u64,

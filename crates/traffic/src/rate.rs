@@ -18,7 +18,7 @@ pub enum Rate {
     Layer1Bits(f64),
     /// Percentage of the line rate: `50%`, `50% of 10G`.
     Line {
-        /// Fraction of the line rate, 0 to 1.
+        /// Fraction of the line rate, 0 to 1: 0.5 for `50%`.
         share: f64,
         /// Line rate in bit/s, if the text states it.
         bits_per_second: Option<f64>,

@@ -11,20 +11,21 @@ use std::time::Duration;
 use taut_port::{BATCH_CAPACITY, Batch, Port, PortSpec, Resources};
 use taut_sys::{Clock, ticks};
 
-/// An iteration longer than this contains an interruption: 64 arrivals take a fraction of that time.
+/// An iteration longer than this contains an interruption: receiving 64 frames takes a fraction of that time.
 const LONGEST_ROUND: Duration = Duration::from_micros(2);
 
 /// IPv4 UDP in a frame: offset and value of the EtherType, then offset and value of the IP protocol.
 const UDP: (usize, [u8; 2], usize, u8) = (12, [0x08, 0x00], 23, 17);
 
-/// The time between two successive arrivals.
+/// The time between two successive arrivals, and a mark if an interruption of the receiver may have changed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap(u32);
 
 impl Gap {
     const INTERRUPTED: u32 = 1 << 31;
 
-    /// Makes a gap of `ticks`, limited to 2^31 - 1 (nearly a second).
+    /// Makes a gap of `ticks`, limited to 2^31 - 1 ticks (nearly a second). `interrupted` is true if the receiver was
+    /// interrupted at the beginning or the end of the gap.
     pub fn new(ticks: u64, interrupted: bool) -> Self {
         let length = ticks.min(u64::from(Self::INTERRUPTED - 1)) as u32;
         Self(if interrupted {
@@ -56,7 +57,7 @@ pub struct Arrivals {
     pub seconds: f64,
     /// Gaps between successive frames, in order: one fewer than frames. Empty if frames were only counted.
     pub gaps: Vec<Gap>,
-    /// Number of frames that are not IPv4 UDP, such as frames of the kernel.
+    /// Number of frames that are not IPv4 UDP, such as frames of the kernel; no other field includes them.
     pub foreign: u64,
     /// Number of iterations in which the receiver was interrupted.
     pub interruptions: u64,
@@ -99,7 +100,7 @@ impl Receiver {
         let end = ticks() + self.clock.to_ticks(duration.as_nanos() as f64) as u64;
         let mut thrown = 0;
         while ticks() < end {
-            // Handshakes in progress need this call.
+            // A handshake of the port that is in progress advances only in this call.
             self.port.link();
             self.port.rx(&mut self.arrived);
             let frames = self.arrived.packets().iter();
@@ -144,7 +145,7 @@ impl Receiver {
 
     /// Timestamps every arrival for `duration`, or until `room` gaps are stored.
     pub fn watch(&mut self, duration: Duration, room: usize, stop: &AtomicBool) -> Arrivals {
-        // The memory is touched now, or every page would cause a fault later.
+        // The memory is touched now, because otherwise each page would cause a page fault during the measurement.
         let mut gaps = vec![Gap(0); room];
         gaps.clear();
         let mut found = Arrivals::default();
@@ -271,7 +272,7 @@ mod tests {
         let receiving = spec.clone();
         let [done, stop] = [(); 2].map(|()| std::sync::Arc::new(AtomicBool::new(false)));
         let (is_done, has_all) = (std::sync::Arc::clone(&done), std::sync::Arc::clone(&stop));
-        // Packets belong to their thread.
+        // A port and its packets cannot move between threads, so the receiving thread opens its own port.
         let thread = std::thread::spawn(move || {
             let mut receiver = Receiver::open(&receiving, clock).unwrap();
             let watched = receiver.watch(Duration::from_secs(20), 500, &done);

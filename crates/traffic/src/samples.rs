@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 /// Packets per block.
 pub const BLOCK_PACKETS: usize = 4096;
 
-/// Number of blocks for all streams together: 2 million packets, 48 MiB. At 5 million packets a second they bridge a
-/// pause of the disk of 0.3 s.
+/// Number of blocks for all streams together: 2 million packets, 48 MiB. At 5 million packets a second they suffice
+/// while the disk writes nothing for 0.3 s.
 const BLOCKS: usize = 512;
 
 /// Number of blocks that stay open, for all streams together: half a million packets, 0.1 s at 5 million packets a

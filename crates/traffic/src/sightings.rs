@@ -67,8 +67,8 @@ pub fn sightings(room: usize) -> (SightingWriter, SightingReader) {
 }
 
 impl SightingWriter {
-    /// Adds sightings of the packets of one batch at side 0 or 1. Entries without a stamp are frames of other kinds,
-    /// and are skipped.
+    /// Adds sightings of the packets of one batch at side 0 or 1; `leaving` is true for packets that leave the device.
+    /// Entries without a stamp are frames of other kinds, and are skipped.
     #[inline]
     pub fn note(&mut self, stamps: &[Option<Stamp>], side: usize, leaving: bool, now_ticks: u64) {
         let place = (side as u64 & 1) << 1 | u64::from(leaving);
@@ -108,7 +108,8 @@ impl SightingReader {
             let slot = self.ring.slot(number);
             let moment = slot.moment.load(Ordering::Relaxed);
             let packet = slot.packet.load(Ordering::Relaxed);
-            // The counter's two highest bits were shifted out: no machine runs for long enough to set them.
+            // The two highest bits of the time-stamp counter were shifted out: no machine runs for long enough to set
+            // them.
             let since = (moment >> PLACE_BITS).saturating_sub(self.begun_ticks);
             each(Sighting {
                 time_ns: clock.to_ns(since) as u64,

@@ -34,7 +34,7 @@ pub struct Stream {
     /// Indices of the templates in the order of sending, which repeats.
     order: Arc<[u32]>,
     position: usize,
-    /// Index of the first packet in `order`, and step to the next packet, at most the length of `order`.
+    /// Index in `order` of this worker's first packet, and the step to its next packet, at most the length of `order`.
     first: usize,
     step: usize,
     fields: Vec<FieldWriter>,
@@ -87,7 +87,8 @@ pub struct Plan {
     pub load: Load,
     /// Priority of the stream: among streams with due packets, the stream with the highest priority sends first.
     pub priority: u8,
-    /// Seed of random values: equal seeds give equal packets and, in runs of equal seeds, equal intended send times.
+    /// Seed of random values: equal seeds give equal packets. The intended send times are equal only if the seed of the
+    /// run ([`crate::Instrument::set_seed`]) is equal as well.
     pub seed: u64,
 }
 
@@ -166,55 +167,12 @@ impl Stream {
         if !plan.frames.is_empty() {
             return Ok(Self::of_frames(plan));
         }
-        let mut templates = Vec::new();
-        let mut fields: Vec<FieldWriter> = Vec::new();
-        let headers = plan.flow.header_bytes(plan.protocol, plan.tunnel.as_ref());
-        let stamp = match plan.protocol {
-            Protocol::Udp => STAMP_LEN_BYTES,
-            Protocol::Tcp | Protocol::IcmpEcho => 0,
-        };
-        let least = MIN_FRAME_SIZE_BYTES.max(headers + stamp + FRAME_CHECK_SEQUENCE_BYTES);
-        for (size, _) in plan.sizes.parts() {
-            if !(least..=MAX_FRAME_SIZE_BYTES).contains(size) {
-                return Err(StreamError::Size {
-                    size: *size,
-                    least,
-                    headers,
-                    stamp,
-                });
-            }
-            let wrong = |source| StreamError::Frame {
-                size: *size,
-                source,
-            };
-            let frame = plan
-                .flow
-                .frame_as(plan.protocol, plan.tunnel.as_ref(), *size);
-            let frame = frame.map_err(wrong)?;
-            if fields.is_empty() {
-                for (index, (name, values)) in plan.varied.iter().enumerate() {
-                    let seed = plan.seed.wrapping_mul(31).wrapping_add(index as u64);
-                    let writer = FieldWriter::new(&frame, *name, *values, seed);
-                    fields.push(writer.ok_or(StreamError::NoSuchField(name.key()))?);
-                }
-            }
-            templates.push(Template::new(frame, &fields, plan.protocol).map_err(wrong)?);
-        }
+        let (templates, fields) = templates_of(&plan)?;
         let (ip, transport) = checksum_offsets(&templates[0].frame).unwrap_or((None, 0));
         let tcp =
             plan.protocol == Protocol::Tcp && fields.iter().any(FieldWriter::in_transport_sum);
         let ends = ends(&plan);
-        let gateway = match plan.gateway {
-            Some(ip) if ip.is_ipv4() != ends[0].first.is_ipv4() => {
-                return Err(StreamError::GatewayOfOtherVersion(ip));
-            }
-            gateway => gateway.map(|ip| Gateway {
-                ip,
-                asker_ip: ends[0].first,
-                asker_mac: plan.flow.src_mac,
-                vlan: plan.flow.vlan.map_or(Vlan::Untagged, Vlan::Single),
-            }),
-        };
+        let gateway = gateway_of(&plan, ends[0].first)?;
         Ok(Self {
             ends: Some(ends),
             src_mac: plan.flow.src_mac,
@@ -459,6 +417,66 @@ impl Template {
             Protocol::IcmpEcho => {}
         }
         Ok(template)
+    }
+}
+
+/// Makes a template for each frame size, and the writers of the varied fields.
+fn templates_of(plan: &Plan) -> Result<(Vec<Template>, Vec<FieldWriter>), StreamError> {
+    let mut templates = Vec::new();
+    let mut fields: Vec<FieldWriter> = Vec::new();
+    let headers = plan.flow.header_bytes(plan.protocol, plan.tunnel.as_ref());
+    let stamp = match plan.protocol {
+        Protocol::Udp => STAMP_LEN_BYTES,
+        Protocol::Tcp | Protocol::IcmpEcho => 0,
+    };
+    let least = MIN_FRAME_SIZE_BYTES.max(headers + stamp + FRAME_CHECK_SEQUENCE_BYTES);
+    for (size, _) in plan.sizes.parts() {
+        if !(least..=MAX_FRAME_SIZE_BYTES).contains(size) {
+            return Err(StreamError::Size {
+                size: *size,
+                least,
+                headers,
+                stamp,
+            });
+        }
+        let wrong = |source| StreamError::Frame {
+            size: *size,
+            source,
+        };
+        let frame = plan
+            .flow
+            .frame_as(plan.protocol, plan.tunnel.as_ref(), *size);
+        let frame = frame.map_err(wrong)?;
+        if fields.is_empty() {
+            fields = field_writers(plan, &frame)?;
+        }
+        templates.push(Template::new(frame, &fields, plan.protocol).map_err(wrong)?);
+    }
+    Ok((templates, fields))
+}
+
+fn field_writers(plan: &Plan, frame: &[u8]) -> Result<Vec<FieldWriter>, StreamError> {
+    let mut fields = Vec::new();
+    for (index, (name, values)) in plan.varied.iter().enumerate() {
+        let seed = plan.seed.wrapping_mul(31).wrapping_add(index as u64);
+        let writer = FieldWriter::new(frame, *name, *values, seed);
+        fields.push(writer.ok_or(StreamError::NoSuchField(name.key()))?);
+    }
+    Ok(fields)
+}
+
+/// Returns the gateway of a stream whose first source address is `asker_ip`.
+fn gateway_of(plan: &Plan, asker_ip: IpAddr) -> Result<Option<Gateway>, StreamError> {
+    match plan.gateway {
+        Some(ip) if ip.is_ipv4() != asker_ip.is_ipv4() => {
+            Err(StreamError::GatewayOfOtherVersion(ip))
+        }
+        gateway => Ok(gateway.map(|ip| Gateway {
+            ip,
+            asker_ip,
+            asker_mac: plan.flow.src_mac,
+            vlan: plan.flow.vlan.map_or(Vlan::Untagged, Vlan::Single),
+        })),
     }
 }
 

@@ -186,12 +186,7 @@ fn for_each_packet(
     mut each: impl FnMut(Captured<'_>) -> Result<(), String>,
 ) -> Result<(), String> {
     let wrong = |e: std::io::Error| format!("{path}: {e}");
-    let file = File::open(path).map_err(wrong)?;
-    let metadata = file.metadata().map_err(wrong)?;
-    if !metadata.is_file() {
-        return Err(format!("{path}: not a file"));
-    }
-    let file = CaptureFile::of(file).map_err(wrong)?;
+    let file = open(path)?;
     let cut_off = |number| {
         Err(format!(
             "{path}: truncated in packet {number}: editcap {path} WHOLE keeps those before it"
@@ -222,33 +217,18 @@ fn for_each_packet(
                     time_ns,
                     size,
                 }) => {
-                    let frame = &block[at + before..at + before + len];
-                    (size, Some((time_ns, len, Some(frame))))
-                }
-                Ok(Step::Pass { over, size }) => match over {
-                    Over::NoFrame => (size, None),
-                    Over::CutFrame {
-                        whole_bytes,
+                    let packet = Captured {
+                        number: number + 1,
                         time_ns,
-                        ..
-                    } => (size, Some((time_ns, whole_bytes as usize, None))),
-                    Over::LongFrame => {
-                        return Err(format!(
-                            "{path}: packet {} is longer than any frame: it was captured before it was cut into \
-                             frames (ethtool -K INTERFACE gro off gso off tso off)",
-                            number + 1
-                        ));
-                    }
-                },
+                        whole_bytes: len,
+                        frame: Some(&block[at + before..at + before + len]),
+                    };
+                    (size, Some(packet))
+                }
+                Ok(Step::Pass { over, size }) => (size, passed(path, over, number + 1)?),
             };
-            if let Some((time_ns, whole_bytes, frame)) = captured {
+            if let Some(packet) = captured {
                 number += 1;
-                let packet = Captured {
-                    number,
-                    time_ns,
-                    whole_bytes,
-                    frame,
-                };
                 each(packet).map_err(|reason| format!("{path}: {reason}"))?;
             }
             at += size as usize;
@@ -259,6 +239,38 @@ fn for_each_packet(
             let is_cut = offset > 0 && file.read_at(&mut [0], offset - 1).map_err(wrong)? == 0;
             return if is_cut { cut_off(number) } else { Ok(()) };
         }
+    }
+}
+
+/// Opens a capture, which must be a regular file.
+fn open(path: &str) -> Result<CaptureFile, String> {
+    let wrong = |e: std::io::Error| format!("{path}: {e}");
+    let file = File::open(path).map_err(wrong)?;
+    let metadata = file.metadata().map_err(wrong)?;
+    if !metadata.is_file() {
+        return Err(format!("{path}: not a file"));
+    }
+    CaptureFile::of(file).map_err(wrong)
+}
+
+/// Returns the packet in an item that the scanner skips, if it is one; `number` is the number of that packet.
+fn passed(path: &str, over: Over, number: usize) -> Result<Option<Captured<'static>>, String> {
+    match over {
+        Over::NoFrame => Ok(None),
+        Over::CutFrame {
+            whole_bytes,
+            time_ns,
+            ..
+        } => Ok(Some(Captured {
+            number,
+            time_ns,
+            whole_bytes: whole_bytes as usize,
+            frame: None,
+        })),
+        Over::LongFrame => Err(format!(
+            "{path}: packet {number} is longer than any frame: it was captured before it was cut into \
+             frames (ethtool -K INTERFACE gro off gso off tso off)"
+        )),
     }
 }
 

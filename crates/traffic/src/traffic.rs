@@ -27,7 +27,7 @@ use taut_wire::{Mac, Protocol, Tunnel, UdpFlow, VlanTag};
 /// Limit on the streams of one load generator: a stamp identifies its stream by four bits.
 pub const MOST_STREAMS: usize = 16;
 
-/// Valid shares of a stream in the rate: their sums and ratios are finite.
+/// Valid values of a stream's share of the trial's rate; within this range, sums and ratios of shares are finite.
 const SHARES: RangeInclusive<f64> = 1e-9..=1e9;
 
 /// One or more streams that are sent together.
@@ -312,28 +312,41 @@ impl StreamFile {
             plan.pattern = pattern.parse::<Pattern>().map_err(|e| e.to_string())?;
         }
         self.set_sizes(&mut plan)?;
-        let tunnelled = match self.protocol.as_deref() {
-            None | Some("udp") => false,
-            Some("tcp") => {
-                plan.protocol = Protocol::Tcp;
-                false
-            }
-            Some("icmp") => {
-                plan.protocol = Protocol::IcmpEcho;
-                false
-            }
-            Some("gtpu") => true,
-            Some(other) => {
-                return Err(format!(
-                    "protocol \"{other}\": expected udp, tcp, icmp or gtpu"
-                ));
-            }
-        };
+        let tunnelled = self.set_protocol(&mut plan)?;
         self.set_addresses(&mut plan)?;
         if self.gateway.is_some() && self.dst_mac.is_some() {
             return Err("give gateway or dst_mac, not both".to_string());
         }
         plan.gateway = self.gateway;
+        self.set_tunnel(&mut plan, tunnelled)?;
+        plan.load = self.load(&plan)?;
+        if self.frames.is_some() {
+            self.take_frames(&mut plan)?;
+        }
+        Stream::of(plan).map_err(|e| e.to_string())
+    }
+
+    /// Sets the protocol; returns true if the packets are tunnelled.
+    fn set_protocol(&self, plan: &mut Plan) -> Result<bool, String> {
+        match self.protocol.as_deref() {
+            None | Some("udp") => Ok(false),
+            Some("tcp") => {
+                plan.protocol = Protocol::Tcp;
+                Ok(false)
+            }
+            Some("icmp") => {
+                plan.protocol = Protocol::IcmpEcho;
+                Ok(false)
+            }
+            Some("gtpu") => Ok(true),
+            Some(other) => Err(format!(
+                "protocol \"{other}\": expected udp, tcp, icmp or gtpu"
+            )),
+        }
+    }
+
+    /// Sets the tunnel around the packets, if they are tunnelled.
+    fn set_tunnel(&self, plan: &mut Plan, tunnelled: bool) -> Result<(), String> {
         if tunnelled {
             plan.tunnel = Some(Tunnel {
                 teid: 1,
@@ -354,22 +367,27 @@ impl StreamFile {
         {
             return Err("teid and outer addresses need protocol = \"gtpu\"".to_string());
         }
+        Ok(())
+    }
+
+    /// Returns the rate of the stream; without a rate and a share, the rate of the pattern's trace, or an equal share.
+    fn load(&self, plan: &Plan) -> Result<Load, String> {
         if let Pattern::Trace(trace) = &plan.pattern
             && trace.speed() != 1.0
             && (self.rate.is_some() || self.share.is_some())
         {
             return Err("give the trace's speed or a rate, not both".to_string());
         }
-        plan.load = match (&self.rate, self.share) {
-            (Some(_), Some(_)) => return Err("give rate or share, not both".to_string()),
+        match (&self.rate, self.share) {
+            (Some(_), Some(_)) => Err("give rate or share, not both".to_string()),
             (None, None) => match &plan.pattern {
-                Pattern::Trace(trace) => Load::Fixed(trace.rate_pps()),
-                _ => Load::Share(1.0),
+                Pattern::Trace(trace) => Ok(Load::Fixed(trace.rate_pps())),
+                _ => Ok(Load::Share(1.0)),
             },
-            (None, Some(share)) if SHARES.contains(&share) => Load::Share(share),
+            (None, Some(share)) if SHARES.contains(&share) => Ok(Load::Share(share)),
             (None, Some(share)) => {
                 let (least, most) = (SHARES.start(), SHARES.end());
-                return Err(format!("share = {share}: expected {least:e} to {most:e}"));
+                Err(format!("share = {share}: expected {least:e} to {most:e}"))
             }
             (Some(rate), None) => {
                 let rate: Rate = rate
@@ -377,13 +395,9 @@ impl StreamFile {
                     .parse()
                     .map_err(|e: crate::RateError| e.to_string())?;
                 let pps = rate.packets_per_second(plan.sizes.average_bytes());
-                Load::Fixed(pps.map_err(|e| e.to_string())?)
+                Ok(Load::Fixed(pps.map_err(|e| e.to_string())?))
             }
-        };
-        if self.frames.is_some() {
-            self.take_frames(&mut plan)?;
         }
-        Stream::of(plan).map_err(|e| e.to_string())
     }
 
     /// Sets the frame sizes, which may be the frame sizes of the pattern's trace.

@@ -91,7 +91,7 @@ pub struct WorstPackets {
     made: usize,
     /// Minimum latency among the cases, once there are `n` cases.
     threshold: u64,
-    /// Cases that wait for later frames; at most one case per later frame.
+    /// Indices of the cases that wait for later frames.
     waiting: Vec<usize>,
     /// The last frames that arrived, at the index arrival number modulo length.
     recent: Vec<Arrived>,

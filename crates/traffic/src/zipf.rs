@@ -9,7 +9,7 @@ pub(crate) struct Zipf {
     low: f64,
     /// The integral of the envelope up to count + 1/2.
     high: f64,
-    /// A draw whose distance from k is at most this is accepted without a test.
+    /// A draw that lies at most this far below the integer that it is rounded to is accepted without a test.
     sure: f64,
 }
 

@@ -35,7 +35,7 @@ fn stream_shares_of_extreme_size_do_not_panic() {
 }
 
 #[test]
-fn traffic_files_survive_seeded_damage() {
+fn randomly_damaged_traffic_files_never_panic() {
     let mut random = fastrand::Rng::with_seed(0x7AFF);
     for _ in 0..8_000 {
         traffic::file(&damage::damaged(WHOLE, &mut random));

@@ -241,7 +241,8 @@ pub unsafe extern "C" fn taut_deadline_free(endpoint: *mut TautDeadline) {
     }
 }
 
-/// Accepts a message: returns 0, or the reason why it is not accepted.
+/// Accepts a message: returns 0 if it was accepted, otherwise the reason (`TAUT_DEADLINE_FULL` and the like in the
+/// header).
 ///
 /// # Safety
 /// The endpoint was made here and is not used elsewhere during the call; the message must be readable.
@@ -366,7 +367,7 @@ pub unsafe extern "C" fn taut_deadline_notice(
     1
 }
 
-/// Sends a farewell with the next packet.
+/// Ends the connection; the next call of [`taut_deadline_transmit`] writes a farewell if the connection was open.
 ///
 /// # Safety
 /// The endpoint was made here and is not used elsewhere during the call.

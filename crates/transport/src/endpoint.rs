@@ -30,7 +30,7 @@ const ANSWERED_AT_FIRST: u64 = 8;
 /// A notice for the application.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Notice {
-    /// The peer has replied; the value is the round trip of its first reply, ns.
+    /// The peer has replied; the value is the round trip of its first reply, ns, or 0 if the round trip is unknown.
     Connected(u64),
     /// Fewer messages arrive in time than the application requires; the value is the fraction of the latest messages
     /// that arrived in time. It is 0 if the one-way delay alone exceeds the target delay.
@@ -107,7 +107,7 @@ pub struct Counts {
     pub arrived_in_time: u64,
     /// Messages of this side that the peer has reported as missed.
     pub arrived_not: u64,
-    /// Outcomes of the peer's messages, counted by this side.
+    /// Outcomes of the messages that the peer has sent, counted by this side.
     pub received: Received,
 }
 
@@ -129,11 +129,11 @@ impl Counts {
     }
 }
 
-/// The received packets, and the feedback that is pending for them.
+/// The state of the received packets, and of the feedback that is pending for them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Heard {
-    /// The send time in the peer's latest packet, by the peer's clock, and the arrival time of that packet, by the local
-    /// clock, ns.
+    /// Send time in the peer's latest packet, by the peer's clock, and arrival time of that packet, by the local clock,
+    /// ns; none before the first packet.
     latest: Option<(u64, u64)>,
     largest: u64,
     packets: u32,
@@ -352,13 +352,13 @@ impl Endpoint {
         self.state = State::Ended;
     }
 
-    /// Returns the next notice.
+    /// Returns the oldest notice that was not returned before; none if there is none.
     pub fn notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
-    /// Processes a packet that has just arrived. Returns false if it is not of this connection or is invalid; it is
-    /// then counted, and changes nothing.
+    /// Processes a packet that has just arrived. Returns false for an invalid packet and for a packet of another
+    /// connection; such a packet is counted and otherwise ignored.
     pub fn receive(&mut self, now_ns: u64, packet: &[u8]) -> bool {
         let (header, body) = match wire::parse(packet) {
             Ok(it) => it,
@@ -461,7 +461,7 @@ impl Endpoint {
         self.meet(accept.own, &own, &accept.own.random);
         self.state = State::Open;
         let rtt_ns = self.hear(now_ns, header, packet.len());
-        // The reply shows our clock to the peer.
+        // Immediate feedback lets the peer estimate the offset of this side's clock.
         self.heard.at_once = true;
         self.tell(Notice::Connected(rtt_ns.unwrap_or(0)));
         if rtt_ns.is_some_and(|ns| ns / 2 > self.settings.target_ns) {
@@ -554,7 +554,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the time at which feedback has to leave, unless a packet leaves before.
+    /// Returns the time at which feedback has to leave, unless another packet carries it before; none if no feedback is
+    /// pending.
     fn feedback_ns(&self) -> Option<u64> {
         let heard = &self.heard;
         if heard.at_once {
@@ -567,7 +568,7 @@ impl Endpoint {
         let is_enough = heard.unanswered >= self.settings.feedback_every;
         // A packet that carries only feedback may cost a shared medium as much as a message does.
         Some(match self.expected() {
-            // Feedback is as frequent as requested.
+            // Enough packets are unacknowledged, so feedback leaves now, as `feedback_every` requests.
             None | Some((_, true)) if is_enough => heard.first_ns,
             Some((_, false)) if self.settings.feedback_every == 1 => heard.first_ns,
             None => heard.first_ns + feedback_wait_ns(target_ns),
@@ -654,7 +655,7 @@ impl Endpoint {
         None
     }
 
-    /// Ends the connection if nothing has arrived for too long.
+    /// Ends the connection and returns true if a packet is awaited and nothing has arrived for too long.
     fn is_silent(&mut self, now_ns: u64) -> bool {
         // An idle peer need not send anything: silence only counts while a packet is awaited.
         let waits = matches!(self.state, State::Opening { .. }) || self.sender.waiting() > 0;
@@ -769,13 +770,15 @@ impl Endpoint {
         now_ns.saturating_sub(self.last_heard_ns)
     }
 
-    /// Returns true if the peer has received packets: a peer that only sends hellos may use a forged address.
+    /// Returns true if the peer has proven that it receives packets from this side, and always at the opener. A peer
+    /// that has only sent a hello may have used a forged address.
     pub fn is_confirmed(&self) -> bool {
         self.side == Side::Opener || self.counts.packets_received > 1
     }
 }
 
-/// Writes the reply to a hello of another version; the reply contains the version of this side. Returns its length.
+/// Writes a refusal, the reply to a hello of another version, and returns its length. The refusal contains the version
+/// of this side. Returns none if `hello` is too short or not a packet of this transport.
 pub fn refuse(hello: &[u8], now_ns: u64, bytes: &mut [u8; MOST_DATAGRAM_BYTES]) -> Option<usize> {
     let header = Header {
         kind: Kind::Refusal,

@@ -126,7 +126,7 @@ impl Offset {
         self.jumps
     }
 
-    /// Returns the distance between the two bounds, ns.
+    /// Returns the distance between the two bounds, ns; none if one of them is unknown.
     #[cfg(test)]
     pub(crate) fn width_ns(&self, now_ns: u64) -> Option<u64> {
         let (lower, upper) = (self.lower_ns(now_ns)?, self.upper_ns(now_ns)?);

@@ -67,13 +67,14 @@ pub(crate) struct Pace {
     delivered: f64,
     delivered_ns: u64,
     first_sent_ns: u64,
-    /// Number of delivered bytes up to which samples are limited by the application.
+    /// Number of delivered bytes up to which the application limits the samples, because it sends less than the path
+    /// carries; none if it limits no sample.
     limited_until: Option<f64>,
     full_rate: f64,
     full_rounds: u32,
     /// Queueing delay on the path that counts as a queue, ns.
     queue_ns: u64,
-    /// Smoothed round trip of the last few samples, ns.
+    /// Smoothed round trip of the last few samples, ns; none before the first sample.
     recent_rtt: Option<f64>,
     lowest_rtt: Option<(u64, u64)>,
     smoothed_rtt: Option<f64>,
@@ -128,8 +129,8 @@ impl Pace {
         self.lowest_rtt.map(|(ns, _)| ns)
     }
 
-    /// Returns the time after which an unacknowledged packet counts as lost, or feedback on it is requested, ns. The
-    /// peer's feedback delay is not included.
+    /// Returns the time after which an unacknowledged packet counts as lost, or feedback on it is requested, ns; none
+    /// before the first round trip. The peer's feedback delay is not included.
     pub(crate) fn patience_ns(&self) -> Option<u64> {
         self.smoothed_rtt
             .map(|ns| (ns + 4.0 * self.rtt_variation) as u64 + 100_000)
@@ -140,7 +141,7 @@ impl Pace {
         self.rates.iter().copied().fold(0.0, f64::max)
     }
 
-    /// Returns true if the path has a queue.
+    /// Returns true if the path has a queue: recent round trips exceed the lowest one by more than `queue_ns`.
     fn has_queue(&self) -> bool {
         let lowest_ns = self.lowest_rtt_ns().unwrap_or(0);
         self.recent_rtt
@@ -155,7 +156,7 @@ impl Pace {
         }
     }
 
-    /// Returns the bandwidth-delay product (rate times round trip), bytes.
+    /// Returns the bandwidth-delay product (rate times lowest round trip), bytes; none before both are measured.
     fn product(&self) -> Option<f64> {
         let rtt_ns = self.lowest_rtt_ns()? as f64;
         let rate = self.rate();
@@ -206,7 +207,8 @@ impl Pace {
         }
     }
 
-    /// Records that the sender has nothing to send although the window is open.
+    /// Records that the sender has nothing to send although the window is open. Until the packets in flight are
+    /// delivered, samples then count as limited by the application.
     pub(crate) fn is_idle(&mut self, in_flight: u64) {
         self.limited_until = Some(self.delivered + in_flight as f64);
     }

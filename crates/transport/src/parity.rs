@@ -174,9 +174,9 @@ struct Group {
 /// The messages that the receiver obtains from one packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Brought<'a> {
-    /// The packet's own message.
+    /// The packet's own message; none for a parity packet.
     pub message: Option<&'a [u8]>,
-    /// A lost message that is recovered from this packet and earlier ones.
+    /// A lost message that is recovered from this packet and earlier ones; none if no message is.
     pub repaired: Option<&'a [u8]>,
 }
 
@@ -201,7 +201,7 @@ impl Default for ParityReceiver {
 }
 
 impl ParityReceiver {
-    /// Processes a packet. An invalid packet yields nothing, nor does a duplicate or one that is much too late.
+    /// Processes a packet. An invalid packet, a duplicate, and a packet of a group that is too old yield nothing.
     pub fn receive<'a>(&'a mut self, packet: &'a [u8]) -> Brought<'a> {
         let Some(part) = Part::parse(packet) else {
             return Brought::default();

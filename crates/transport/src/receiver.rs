@@ -8,11 +8,11 @@ use crate::wire::{Data, Feedback, Hello, Repair, SYMBOL_BYTES};
 use serde::{Deserialize, Serialize};
 use taut_code::{Combination, Decoder};
 
-/// Time before a message's own deadline at which it stops waiting for earlier messages, ns.
+/// Minimum time before its own deadline at which an arrived message stops waiting for missing earlier messages, ns.
 const GUARD_NS: u64 = 50_000;
 
-/// Outcomes of messages, counted at their receiver. Each message that the receiver knows finally counts as delivered or
-/// missed.
+/// Outcomes of messages, counted at their receiver. Each message that the receiver knows of is finally counted either
+/// in `in_time` or in `missed`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Received {
@@ -24,7 +24,7 @@ pub struct Received {
     pub late: u64,
     /// Messages that were recovered from repairs.
     pub repaired: u64,
-    /// Duplicates: packets with a message that had already arrived.
+    /// Duplicates: packets with a message that had already arrived and is still buffered.
     pub copies: u64,
     /// Packets with a message that had already been given up or delivered.
     pub behind: u64,
@@ -73,7 +73,7 @@ pub(crate) struct Receiver {
     /// Slots of messages that have arrived and are not delivered.
     present: Present,
     bytes: Vec<u8>,
-    /// The next message to deliver, and the highest known message number plus one.
+    /// Number of the next message to deliver, and the highest known message number plus one.
     next: u64,
     end: u64,
     /// The sender sends no messages below this number any more.
@@ -149,7 +149,8 @@ impl Receiver {
         let symbol = &self.symbol[..SYMBOL_BYTES + length];
         let mut told = |number: u64, bytes: &[u8]| keep_symbol(recovered, spare, number, bytes);
         if decoder.source(data.source, symbol, &mut told) == Err(taut_code::Refused::TooFarAhead) {
-            // The packet has passed the checks of the connection, so the decoder restarts at this message.
+            // The number is too far ahead for the decoder. The packet has passed the checks of the connection, so the
+            // number is right, and the decoder restarts at this message.
             decoder.begin_again();
             let _ = decoder.source(data.source, symbol, &mut told);
         }
@@ -239,7 +240,8 @@ impl Receiver {
         true
     }
 
-    /// Gives up all messages before `until`. The number of steps is that of the given-up messages that have arrived.
+    /// Gives up all messages before `until`. The loop runs once for each of them that has arrived, however many are
+    /// missing.
     fn pass_over(&mut self, until: u64) {
         while let Some(number) = self.earliest()
             && number < until
@@ -253,8 +255,8 @@ impl Receiver {
         self.next = until;
     }
 
-    /// Returns the first message that has arrived and is not delivered. The numbers of all such messages are ahead of
-    /// the next one by less than the number of slots.
+    /// Returns the number of the first message that has arrived and is not delivered, or none. Such numbers exceed
+    /// `next` by less than the number of slots, so that a slot determines its number.
     fn earliest(&self) -> Option<u64> {
         let next = self.place(self.next);
         let place = self.present.first_from(next)?;
@@ -271,14 +273,16 @@ impl Receiver {
             .min(slot.latest_ns);
         let mut due_ns = deadline_ns.saturating_sub(self.window_ns);
         if number > self.next && self.floor < number {
-            // Earlier messages may still arrive until the deadline of the previous one, as deadlines increase.
+            // The missing earlier messages may still arrive until the deadline of the message before this one, as
+            // deadlines increase.
             let before = u64::from(slot.gap_ns).max(GUARD_NS);
             due_ns = due_ns.max(deadline_ns.saturating_sub(before));
         }
         Some((number, deadline_ns, due_ns))
     }
 
-    /// Returns the next message that is due for delivery. Messages past their deadline are missed.
+    /// Returns the next message that is due for delivery. Messages past their deadline are counted as missed, and
+    /// skipped.
     pub(crate) fn deliver(&mut self, offset: &Offset, now_ns: u64) -> Option<Delivery<'_>> {
         loop {
             let (number, deadline_ns, due_ns) = self.first(offset, now_ns)?;
@@ -305,7 +309,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the time at which [`Receiver::deliver`] next returns a message if nothing arrives.
+    /// Returns the time at which [`Receiver::deliver`] next returns a message if nothing arrives; none if no message is
+    /// buffered.
     pub(crate) fn wake_ns(&self, offset: &Offset, now_ns: u64) -> Option<u64> {
         self.first(offset, now_ns).map(|(_, _, due_ns)| due_ns)
     }

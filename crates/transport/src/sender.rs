@@ -106,7 +106,8 @@ pub(crate) struct Sender {
     kept: u64,
     sources: Vec<Source>,
     bytes: Vec<u8>,
-    /// The oldest buffered message, the first one that was never sent, and the next one from the application.
+    /// Numbers of the oldest buffered message, of the first message that was never sent, and of the application's next
+    /// message.
     base: u64,
     fresh: u64,
     next: u64,
@@ -124,7 +125,7 @@ pub(crate) struct Sender {
     credit: f64,
     /// True if a repair has to be sent, provided that there are messages to combine.
     repair_due: bool,
-    /// Send time of the first message of the open block, ns.
+    /// Send time of the first message of the open block, ns; none if no block is open.
     block_ns: Option<u64>,
     in_block: usize,
     records: Vec<Record>,
@@ -134,7 +135,8 @@ pub(crate) struct Sender {
     last_feedback: Option<Feedback>,
     loss: f64,
     last_deadline_ns: Option<u64>,
-    /// Smoothed interval between messages, ns, and the time of the last message, ns.
+    /// Smoothed interval between the application's messages, ns, and the time at which its latest message was accepted,
+    /// ns.
     interval_ns: f64,
     pushed_ns: u64,
     /// Time at which a message was last sent, ns, and the number of feedback requests without a reply since then.
@@ -280,7 +282,8 @@ impl Sender {
         }
     }
 
-    /// Skips messages that need no retransmission: known to have arrived, known to be lost, or already retransmitted.
+    /// Advances `doubted` past messages that need no retransmission on suspicion: those known to have arrived, those
+    /// already queued as lost, and those already retransmitted.
     fn settle(&mut self) {
         self.doubted = self.doubted.max(self.base);
         while self.doubted < self.fresh {
@@ -292,9 +295,10 @@ impl Sender {
         }
     }
 
-    /// Returns the time at which the first message of unknown outcome is retransmitted because it would otherwise miss
-    /// its deadline: consecutive losses may hide its loss, or drop the feedback. The time is never before feedback
-    /// usually arrives. Returns none if no feedback has arrived for long.
+    /// Returns the time, ns, at which the message `doubted` is retransmitted although no feedback reports its loss.
+    /// Waiting longer could miss its deadline, because consecutive losses may hide the loss, or drop the feedback. The
+    /// time is never before feedback usually arrives. Returns none if there is no such message, or if the time is more
+    /// than [`DOUBTED_FOR`] target delays after the last feedback.
     fn doubt_ns(&self) -> Option<u64> {
         if self.doubted >= self.fresh {
             return None;
@@ -306,8 +310,8 @@ impl Sender {
         (due_ns <= self.heard_ns + DOUBTED_FOR * self.target_ns).then_some(due_ns)
     }
 
-    /// Returns the expected time of the next message; none if messages are not evenly spaced. Also returns whether
-    /// feedback fits next to the last message, if `tag_bytes` bytes are already used.
+    /// Returns the expected time of the next message, ns, and whether a datagram with such a message has space for
+    /// feedback, in addition to `tag_bytes` bytes. Returns none if messages are not evenly spaced.
     pub(crate) fn expected(&self, tag_bytes: usize) -> Option<(u64, bool)> {
         let interval_ns = self.interval_ns as u64;
         let is_steady = (1..=LONGEST_EXPECTED_NS).contains(&interval_ns);
@@ -329,19 +333,22 @@ impl Sender {
         3 * self.patience_ns().max(10_000_000)
     }
 
-    /// Returns the time at which feedback is overdue; none if the outcomes of all packets are known.
+    /// Returns the time at which feedback is overdue, so that a message is sent again to request it; none if the
+    /// outcomes of the latest messages are known.
     fn ask_ns(&self) -> Option<u64> {
         let is_open = self.open_source().is_some();
         is_open.then(|| self.data_ns + (self.patience_ns() << self.unanswered.min(6)))
     }
 
-    /// Returns the latest message in flight of unknown outcome.
+    /// Returns the latest sent message of which the outcome is unknown; none if there is none among the latest
+    /// [`LOOKED_BACK`] messages.
     fn open_source(&self) -> Option<u64> {
         let mut latest = (self.base..self.fresh).rev().take(LOOKED_BACK);
         latest.find(|number| !self.sources[self.place(*number)].is_known)
     }
 
-    /// Returns the content to send now; a caller that sends the content then calls [`Sender::departed`].
+    /// Returns the content to send now; none if nothing is due or may be sent. A caller that sends the content then
+    /// calls [`Sender::departed`].
     pub(crate) fn next(&mut self, now_ns: u64) -> Option<Outgoing> {
         self.forget(now_ns);
         let has_nothing = self.lost.is_empty() && !self.repair_due && self.fresh == self.next;
@@ -393,7 +400,8 @@ impl Sender {
         None
     }
 
-    /// Returns the time at which [`Sender::next`] next returns something to send if nothing arrives.
+    /// Returns the time at which [`Sender::next`] next returns something to send if nothing arrives; none if there is
+    /// nothing to wait for.
     pub(crate) fn wake_ns(&self) -> Option<u64> {
         let has_work = !self.lost.is_empty() || self.repair_due || self.fresh < self.next;
         let may_send = self.pace.has_room(self.in_flight, self.payload_bytes);
@@ -449,7 +457,7 @@ impl Sender {
         }
     }
 
-    /// Records that a packet left; `outgoing` is the part that needs an acknowledgement.
+    /// Records that a packet left; `outgoing` is the part that needs an acknowledgement, none if no part does.
     pub(crate) fn departed(
         &mut self,
         now_ns: u64,
@@ -529,7 +537,7 @@ impl Sender {
     }
 
     /// Processes the peer's feedback. Returns false if the feedback is impossible; then it is ignored. Otherwise adds
-    /// the messages in time and missed since the last feedback to `told`.
+    /// to `told` the number of messages that arrived in time, and the number of missed ones, since the last feedback.
     pub(crate) fn feedback(
         &mut self,
         now_ns: u64,

@@ -24,7 +24,7 @@ pub enum Coding {
     Window {
         /// Number of messages that a repair combines.
         symbols: usize,
-        /// Number of repairs per message. Without a value, it follows the loss ratio, and is 0 without loss.
+        /// Number of repairs per message. None adapts the number to the loss ratio; it is then 0 without loss.
         redundancy: Option<f64>,
     },
 }
@@ -60,8 +60,8 @@ pub struct Settings {
     pub window_ns: u64,
     /// Redundancy of sent messages.
     pub coding: Coding,
-    /// Number of packets after which the receiver sends feedback, unless a message carries it earlier; 1 acknowledges
-    /// each packet.
+    /// Number of packets after which the receiver sends feedback, unless one of its own messages carries the feedback
+    /// earlier; 1 acknowledges each packet.
     pub feedback_every: u32,
     /// Limit on the length of a message, bytes.
     pub payload_bytes: usize,

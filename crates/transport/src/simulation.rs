@@ -34,9 +34,10 @@ pub struct Passed {
 pub trait Path {
     /// Accepts a packet of `bytes` bytes, including headers, in direction `way`: 0 from the opener, 1 to the opener.
     fn send(&mut self, now_ns: u64, way: usize, id: u32, bytes: u32);
-    /// Returns the time at which the next packet arrives or is dropped.
+    /// Returns the time at which the next packet arrives or is dropped; none if no packet is in flight.
     fn next_ns(&self) -> Option<u64>;
-    /// Returns a packet that has arrived or was dropped by now. A packet may arrive more than once.
+    /// Returns a packet that has arrived or was dropped by now; none if there is none. A packet may arrive more than
+    /// once.
     fn take(&mut self, now_ns: u64) -> Option<Passed>;
 }
 
@@ -216,7 +217,8 @@ impl Stages {
     }
 }
 
-/// The results of a simulation. Index 0 of each pair is the direction from the opener, index 1 the direction to it.
+/// The results of a simulation. Index 0 of each pair is the opener, or the direction from it; index 1 is the answerer,
+/// or the direction from it.
 #[derive(Debug, Clone, Default)]
 pub struct Simulated {
     /// Messages of each direction, in the order of sending.
@@ -311,16 +313,17 @@ pub fn simulate(scenario: &Scenario, path: &mut dyn Path) -> Result<Simulated, E
 struct Simulation<'a> {
     scenario: &'a Scenario,
     path: &'a mut dyn Path,
-    /// The opener, and the answerer after its first packet.
+    /// The opener, and the answerer; none for an answerer whose first packet has not arrived yet.
     peers: [Option<Peer>; 2],
     /// Random bytes of the answerer's connection.
     answerer_random: [u8; 16],
     found: Simulated,
-    /// Packets in flight, by packet number.
+    /// Packets in flight, by packet number; none for an unused number.
     packets: Vec<Option<Packet>>,
     /// Unused indices of `packets`.
     free: Vec<u32>,
-    /// Times of the messages of each direction, by message number.
+    /// For each direction, by message number: the times of the first packet that arrived with the message; none before,
+    /// and on a path without a medium.
     seen: [Vec<Option<Seen>>; 2],
     /// The next message for delivery in each direction.
     next_of: [u64; 2],
@@ -468,7 +471,8 @@ impl<'a> Simulation<'a> {
         delivered
     }
 
-    /// Sends the messages of a side that are due; they may be replies to the messages that were delivered to it.
+    /// Sends the messages of a side that are due. `delivered` is the number of messages that were just delivered to
+    /// this side, to which the answerer may reply.
     fn send(&mut self, side: usize, delivered: u64) {
         let Some(peer) = &mut self.peers[side] else {
             return;
@@ -477,7 +481,7 @@ impl<'a> Simulation<'a> {
         let interval_ns = self.scenario.interval_ns;
         let due_ns = &mut self.due_ns[side];
         if peer.endpoint.is_open() && due_ns.is_none() {
-            // Each side starts once, when it knows the other side.
+            // A side starts to send at the interval once the connection is open.
             *due_ns = Some(self.now + interval_ns);
         }
         let by_clock = side == 0 || !self.scenario.answers;
@@ -518,7 +522,7 @@ impl<'a> Simulation<'a> {
                 self.packets.len() as u32 - 1
             });
             if self.packets.len() >= MOST_UNDER_WAY && self.free.is_empty() {
-                // The packets with these numbers have long arrived, so their numbers are reused.
+                // The packets with the lower half of the indices have long arrived, so these indices are reused.
                 self.free.extend(0..MOST_UNDER_WAY as u32 / 2);
             }
             self.packets[id as usize] = Some(Packet {
@@ -535,7 +539,7 @@ impl<'a> Simulation<'a> {
         self.found.messages[side].len() as u64 >= self.scenario.messages
     }
 
-    /// Returns the time of the next event: a side wakes or sends, or a packet arrives.
+    /// Returns the time of the next event (a side wakes or sends, or a packet arrives); none if nothing will happen.
     fn next_ns(&self) -> Option<u64> {
         let wakes = self.peers.iter().flatten().filter_map(|peer| {
             let at_ns = peer.clock.at_ns(self.now);
@@ -557,7 +561,7 @@ pub fn simulate_datagrams(scenario: &Scenario, path: &mut dyn Path) -> Simulated
     let bytes = scenario.payload_bytes as u32 + HEADERS_BYTES;
     let target_ns = scenario.settings.target_ns;
     let mut now = START_NS;
-    // The number of the message of each packet in flight, by the packet's number.
+    // For each packet in flight, by packet number: the direction and the number of its message.
     let mut numbers: Vec<(usize, usize)> = Vec::new();
     let mut next_of = [0_usize; 2];
     let mut due_ns = START_NS;

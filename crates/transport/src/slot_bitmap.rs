@@ -34,7 +34,7 @@ impl Present {
         }
     }
 
-    /// Returns the first used slot from `place` on, wrapping around at the end.
+    /// Returns the first used slot from `place` on, wrapping around at the end; none if no slot is used.
     pub fn first_from(&self, place: usize) -> Option<usize> {
         self.at_or_behind(place).or_else(|| self.at_or_behind(0))
     }

@@ -110,8 +110,9 @@ pub struct Header {
     /// Send time by the sender's clock, ns.
     pub sent_ns: u64,
     /// The latest send time received from the peer, by the peer's clock, and how long ago the sender received it, ns.
+    /// None before the first packet of the peer, or if that time is unknown.
     pub echo: Option<(u64, u32)>,
-    /// Feedback on the packets that the sender has received.
+    /// Feedback on the packets that the sender has received; none if the packet carries none.
     pub feedback: Option<Feedback>,
 }
 
@@ -244,8 +245,8 @@ impl Writer<'_> {
     }
 }
 
-/// Returns the connection number of a packet, without parsing the rest, so that a program with many connections finds
-/// the right one.
+/// Returns the connection identifier of a packet, without parsing the rest, so that a program with many connections
+/// finds the right one. Returns none for a packet that is too short or not of this transport.
 pub fn connection_of(bytes: &[u8]) -> Option<u32> {
     (bytes.first() == Some(&MAGIC)).then_some(())?;
     let number = bytes.get(4..8)?;
@@ -299,10 +300,33 @@ pub fn parse(bytes: &[u8]) -> Result<(Header, Body<'_>), WireError> {
         let length = reader.0.len().checked_sub(TAG_BYTES);
         reader.0 = &reader.0[..length.ok_or(WireError::Length)?];
     }
-    let body = match kind {
-        Kind::Hello => Body::Hello(hello(&mut reader)?),
+    let body = body(&mut reader, kind, feedback.is_some())?;
+    if !reader.0.is_empty() {
+        return Err(WireError::Length);
+    }
+    let header = Header {
+        kind,
+        is_tagged,
+        connection,
+        packet,
+        sent_ns,
+        echo,
+        feedback,
+    };
+    Ok((header, body))
+}
+
+/// Parses the body of a packet. A packet of feedback alone must have some.
+#[inline]
+fn body<'a>(
+    reader: &mut Reader<'a>,
+    kind: Kind,
+    has_feedback: bool,
+) -> Result<Body<'a>, WireError> {
+    Ok(match kind {
+        Kind::Hello => Body::Hello(hello(reader)?),
         Kind::Accept => Body::Accept(Accept {
-            own: hello(&mut reader)?,
+            own: hello(reader)?,
             answers: reader.array()?,
         }),
         Kind::Data => {
@@ -330,24 +354,11 @@ pub fn parse(bytes: &[u8]) -> Result<(Header, Body<'_>), WireError> {
                 sum: std::mem::take(&mut reader.0),
             })
         }
-        Kind::Feedback if feedback.is_none() => return Err(WireError::Field),
+        Kind::Feedback if !has_feedback => return Err(WireError::Field),
         Kind::Feedback => Body::Feedback,
         Kind::Farewell => Body::Farewell,
         Kind::Refusal => Body::Refusal(reader.u8()?),
-    };
-    if !reader.0.is_empty() {
-        return Err(WireError::Length);
-    }
-    let header = Header {
-        kind,
-        is_tagged,
-        connection,
-        packet,
-        sent_ns,
-        echo,
-        feedback,
-    };
-    Ok((header, body))
+    })
 }
 
 fn hello(reader: &mut Reader<'_>) -> Result<Hello, WireError> {
@@ -507,7 +518,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_parse_safely_and_emit_again_unchanged(
+        fn any_bytes_parse_safely_and_parsed_messages_emit_unchanged(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..8_u8, flags in 0..4_u8,
         ) {
             if bytes.len() > 4 {

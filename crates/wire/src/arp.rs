@@ -149,7 +149,7 @@ impl ArpRepr {
     /// Writes the packet to the front of `buffer` and views it.
     ///
     /// # Errors
-    /// Returns `Truncated` if it does not fit.
+    /// Returns `Truncated` if the packet does not fit.
     pub fn emit<'a>(&self, buffer: &'a mut [u8]) -> Result<Arp<&'a mut [u8]>, Error> {
         let (mut packet, _) = view::header::<_, Packet>(buffer, "room for the ARP packet")?;
         *packet = Packet {

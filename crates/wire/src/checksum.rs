@@ -25,8 +25,8 @@ impl Sum {
         })
     }
 
-    /// Returns the same sum as [`Sum::of`]. The caller supplies `halves`, which adds the two halves of all words, each
-    /// a 32-bit number in the machine's byte order.
+    /// Returns the same sum as [`Sum::of`]. The caller supplies `halves`, which returns the sum of both halves of all
+    /// words; each half is a 32-bit number in the machine's byte order.
     #[inline]
     pub fn by(bytes: &[u8], halves: impl FnOnce(&[[u8; 8]]) -> u64) -> Self {
         // The words are summed in host byte order, and the bytes of the sum are swapped once at the end, which RFC 1071
@@ -98,7 +98,7 @@ impl Sum {
         !self.fold()
     }
 
-    /// Returns true if the summed bytes, including their checksum field, are undamaged.
+    /// Returns true if the summed bytes, which include their checksum field, match the checksum.
     #[inline]
     pub fn is_valid(self) -> bool {
         self.fold() == 0xffff
@@ -156,8 +156,8 @@ pub fn pseudo_header_v6(
 
 /// Returns the checksum after a change of one covered 16-bit word (RFC 1624 equation 3).
 ///
-/// It equals a recomputation unless all covered bytes are zero, which is impossible for IP, UDP and TCP headers. A UDP
-/// checksum field of 0 means "none" and must not be updated; a result of 0 must be written as 0xffff.
+/// The result equals a recomputed checksum unless all covered bytes are zero, which is impossible for IP, UDP and TCP
+/// headers. A UDP checksum field of 0 means "none" and must not be updated; a result of 0 must be written as 0xffff.
 #[inline]
 pub fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
     Sum::ZERO

@@ -1,7 +1,7 @@
 //! Errors in reading and writing headers.
 
-/// An error in reading or writing a header. It names the header or field, and the invalid value. All lengths are in
-/// bytes.
+/// An error in reading or writing a header. The error names the header or field, and the invalid value. All lengths are
+/// in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// There are fewer bytes than the header, or its length field, requires.

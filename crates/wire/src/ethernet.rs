@@ -89,9 +89,9 @@ impl EtherType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum TagKind {
-    /// C-tag, 0x8100: a single tag, or the inner one of two (802.1Q).
+    /// Customer tag (C-tag), 0x8100: the only tag of a frame, or the inner one of two (802.1Q).
     Customer = 0x8100,
-    /// S-tag, 0x88a8: the outer one of two (802.1ad).
+    /// Service tag (S-tag), 0x88a8: the outer one of two tags (802.1ad).
     Service = 0x88a8,
 }
 
@@ -223,14 +223,14 @@ impl<B: SplitByteSlice> Ethernet<B> {
     }
 }
 
-/// Returns the kind of the VLAN tag at `at`, if there is one.
+/// Returns the kind of the VLAN tag at offset `at`; none if no VLAN tag begins there.
 #[inline]
 fn tag_kind(bytes: &[u8], at: usize) -> Option<TagKind> {
     let ethertype = bytes.get(at..)?.first_chunk()?;
     TagKind::from_ethertype(u16::from_be_bytes(*ethertype))
 }
 
-/// Returns the VLAN tag at `at`, if there is a complete one.
+/// Returns the VLAN tag at offset `at`; none if no complete VLAN tag is there.
 fn tag(bytes: &[u8], at: usize) -> Option<VlanTag> {
     let kind = tag_kind(bytes, at)?;
     let control = u16::from_be_bytes(*bytes.get(at + 2..)?.first_chunk()?);
@@ -269,7 +269,7 @@ impl<B: ByteSlice> Ethernet<B> {
         14 + self.tags.len()
     }
 
-    /// Returns the payload, with any padding.
+    /// Returns the payload, including any padding.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.payload

@@ -8,11 +8,11 @@ use crate::{
     TcpFlags, TcpRepr, Udp, UdpRepr, Vlan, VlanTag, gtpu, icmp, ipv6, udp,
 };
 
-/// The smallest Ethernet frame, with its frame check sequence.
+/// The size of the smallest Ethernet frame, including its frame check sequence.
 pub const MIN_FRAME_SIZE_BYTES: usize = 64;
-/// The largest (jumbo) frame built, with its frame check sequence.
+/// The size of the largest (jumbo) frame that is built, including its frame check sequence.
 pub const MAX_FRAME_SIZE_BYTES: usize = 9216;
-/// The frame check sequence, which counts in a frame's size but is added by the NIC.
+/// The length of the frame check sequence, which counts in a frame's size but is added by the NIC.
 pub const FRAME_CHECK_SEQUENCE_BYTES: usize = 4;
 
 /// The protocol that follows the IP header.
@@ -23,7 +23,8 @@ pub enum Protocol {
     Udp,
     /// A TCP segment with ACK set, without a connection.
     Tcp,
-    /// An ICMP echo request (IPv4 only); the ports are its identifier and sequence number.
+    /// An ICMP echo request (IPv4 only); source and destination port of the flow become its identifier and sequence
+    /// number.
     IcmpEcho,
 }
 
@@ -34,7 +35,7 @@ pub struct Tunnel {
     pub teid: u32,
     /// Source address of the outer packet.
     pub src_ip: IpAddr,
-    /// Destination address of the outer packet, of the same version.
+    /// Destination address of the outer packet, of the same IP version as `src_ip`.
     pub dst_ip: IpAddr,
 }
 
@@ -58,7 +59,7 @@ pub struct UdpFlow {
     pub dst_mac: Mac,
     /// Source IP address.
     pub src_ip: IpAddr,
-    /// Destination IP address, of the same version.
+    /// Destination IP address, of the same IP version as `src_ip`.
     pub dst_ip: IpAddr,
     /// Source UDP port.
     pub src_port: u16,
@@ -97,7 +98,8 @@ impl UdpFlow {
         self.frame_as(Protocol::Udp, None, frame_size_bytes)
     }
 
-    /// Returns the length of all headers of such a frame in bytes, from Ethernet to the transport.
+    /// Returns the length of all headers, from Ethernet to `transport`, of a frame of this flow in bytes, including
+    /// those of `tunnel`.
     pub fn header_bytes(&self, transport: Protocol, tunnel: Option<&Tunnel>) -> usize {
         let vlan = self.vlan.map_or(Vlan::Untagged, Vlan::Single);
         let tunnel_len = tunnel.map_or(0, |tunnel| {
@@ -244,8 +246,8 @@ impl UdpFlow {
     }
 }
 
-/// Writes an IP header to the front of `packet`; `fill` writes the rest as its payload, given the sum of the pseudo
-/// header.
+/// Writes an IP header to the front of `packet`; `fill` gets the sum of the pseudo header and writes the payload, which
+/// is the rest of `packet`.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a payload is no longer than its frame, and frames are shorter than 65,536 bytes"

@@ -62,8 +62,8 @@ impl Headers {
     }
 
     /// Parses the usual kind of frame: an untagged, complete IPv4 packet without options, long enough for ports.
-    /// Returns None for any other frame. It is inlined into callers that use the result directly, so that the compiler
-    /// knows most of the values.
+    /// Returns None for any other frame. The function is inlined into callers that use the result directly, so that the
+    /// compiler knows most of the result's values.
     #[inline(always)]
     pub fn usual(frame: &[u8]) -> Option<Self> {
         const IP_AT: usize = 14;
@@ -164,7 +164,8 @@ impl Headers {
         }
     }
 
-    /// Adds the layer 4 header at `at`. For a fragment, `fragment` is true if it is not the first fragment.
+    /// Adds the layer 4 header at `at`. `fragment` is none for a packet that is no fragment, false for a first
+    /// fragment, and true for a later one.
     #[inline(always)]
     fn and(
         mut self,
@@ -208,7 +209,7 @@ impl Headers {
         }
     }
 
-    /// Returns the header at which the frame is truncated or wrong; None if it is correct up to its ports.
+    /// Returns the header at which the frame is truncated or wrong; None if the frame is correct up to its ports.
     #[inline]
     pub fn fault(&self) -> Option<Fault> {
         match (self.places >> FAULT_AT) as u8 {
@@ -220,7 +221,7 @@ impl Headers {
         }
     }
 
-    /// Returns the offset of the IP header, or of another payload.
+    /// Returns the offset of the IP header, or of the Ethernet payload if that is not IP.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -267,7 +268,7 @@ impl Headers {
         self.flow & IS_FRAGMENT != 0
     }
 
-    /// Returns the source and destination ports of TCP, UDP and SCTP, except for later fragments.
+    /// Returns the source and destination ports of TCP, UDP and SCTP; None for other protocols and for later fragments.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -278,14 +279,15 @@ impl Headers {
         (self.flow & HAS_PORTS != 0).then_some(ports)
     }
 
-    /// Returns the layer 4 header and payload in the parsed frame; empty if there is none.
+    /// Returns the layer 4 header and payload in `frame`, which is the parsed frame; empty if there is no layer 4
+    /// header.
     #[inline]
     pub fn transport_in<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
         frame.get(self.transport()..self.end()).unwrap_or_default()
     }
 
     /// Returns the source and destination addresses in the parsed frame; IPv4 addresses are mapped to IPv6 (RFC 4291
-    /// section 2.5.5.2). They are 0 if there are none.
+    /// section 2.5.5.2). Both are 0 if there is no valid IP header.
     #[inline]
     pub fn addresses_in(&self, frame: &[u8]) -> (u128, u128) {
         let ip = frame.get(self.ip()..).unwrap_or_default();

@@ -115,7 +115,7 @@ pub enum Icmpv4Repr {
     },
     /// A packet could not be delivered.
     DestinationUnreachable {
-        /// Reason.
+        /// Code: the reason why the packet could not be delivered.
         code: u8,
         /// Zero, or quoted length (RFC 4884) and next-hop MTU (RFC 1191).
         rest: [u8; 4],
@@ -139,7 +139,7 @@ pub enum Icmpv4Repr {
 }
 
 impl Icmpv4Repr {
-    /// Reads the header; [`Icmpv4::verify_checksum`] verifies it.
+    /// Reads the header; its checksum is verified only by [`Icmpv4::verify_checksum`].
     ///
     /// # Errors
     /// Returns no errors at present; all representations share this signature.
@@ -164,7 +164,7 @@ impl Icmpv4Repr {
 
     /// Writes the header with a checksum of 0 to the front of `message`; the rest is the payload.
     ///
-    /// Once the payload is written, [`Icmpv4::fill_checksum`] completes it.
+    /// Once the payload is written, [`Icmpv4::fill_checksum`] completes the message.
     ///
     /// # Errors
     /// Returns `Truncated` if the header does not fit.

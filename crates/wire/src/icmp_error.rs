@@ -1,5 +1,5 @@
 //! ICMP errors (RFC 792, RFC 1812) and ICMPv6 errors (RFC 4443) as complete frames for the sender of an undeliverable
-//! packet, and the rules for when no error is sent.
+//! packet. The module also decides when no error may be sent.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -70,9 +70,9 @@ impl IcmpError {
 /// the frame came. Returns the length of the error frame in bytes.
 ///
 /// Returns None if no error may be sent: about ICMP errors and redirects, later fragments, and packets that are not
-/// from one sender to one receiver. No error is sent either about IPv4 packets that are too big but may be fragmented
-/// (RFC 1122 section 3.2.2, RFC 1812 section 4.3.2.7, RFC 4443 section 2.4 e). Also returns None if `from` has the
-/// other IP version, or if the frame's IP header is invalid.
+/// from one sender to one receiver. Nor is an error sent about IPv4 packets that are too big but may be fragmented (RFC
+/// 1122 section 3.2.2, RFC 1812 section 4.3.2.7, RFC 4443 section 2.4 e). Also returns None if the IP version of `from`
+/// is not that of the frame, or if the frame's IP header is invalid.
 pub fn icmp_error(
     frame: &[u8],
     error: IcmpError,

@@ -50,7 +50,7 @@ impl<B: SplitByteSlice> Neighbour<B> {
     /// Makes a view over `message`. The checksum is not verified.
     ///
     /// # Errors
-    /// Returns `Truncated` for fewer than 24 bytes; `BadValue` for any other message.
+    /// Returns `Truncated` for fewer than 24 bytes; `BadValue` for any other type of message.
     pub fn new(message: B) -> Result<Self, Error> {
         let (message, options) = view::header::<B, Message>(message, WHAT)?;
         if ![SOLICITATION, ADVERTISEMENT].contains(&message.kind) || message.code != 0 {
@@ -75,7 +75,7 @@ impl<B: ByteSlice> Neighbour<B> {
     }
 
     /// Returns the MAC address in the message's options: the sender's in a solicitation, the target's in an
-    /// advertisement.
+    /// advertisement. None if the message has no such option.
     pub fn mac(&self) -> Option<Mac> {
         let wanted = if self.is_solicitation() {
             SOURCE_ADDRESS
@@ -139,7 +139,7 @@ impl NeighbourRepr {
     /// Writes the message, with its checksum, to the front of `buffer`.
     ///
     /// # Errors
-    /// Returns `Truncated` if it does not fit.
+    /// Returns `Truncated` if the message does not fit.
     pub fn emit(&self, buffer: &mut [u8], pseudo_header: Sum) -> Result<(), Error> {
         let (mut message, rest) = view::header::<_, Message>(buffer, WHAT)?;
         let (mut option, _) = view::header::<_, AddressOption>(rest, WHAT)?;
@@ -173,8 +173,8 @@ impl NeighbourRepr {
     }
 }
 
-/// Returns the solicited-node multicast address of `target`, and its MAC address (RFC 4291 section 2.7.1, RFC 2464
-/// section 7).
+/// Returns the solicited-node multicast address of `target`, and the MAC address of that multicast group (RFC 4291
+/// section 2.7.1, RFC 2464 section 7).
 pub fn solicited_node(target: Ipv6Addr) -> (Ipv6Addr, Mac) {
     let [.., a, b, c] = target.octets();
     let group = Ipv6Addr::new(

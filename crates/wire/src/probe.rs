@@ -38,7 +38,7 @@ const QUESTION: [u8; 2] = *b"tq";
 const ANSWER: [u8; 2] = *b"ta";
 
 impl Probe {
-    /// Parses the start of a payload; None if it is not a probe.
+    /// Parses the start of a payload; None if the payload is not a probe.
     ///
     /// ```
     /// use taut_wire::probe::{Probe, ProbeWay, PROBE_BYTES, answer};
@@ -78,7 +78,7 @@ impl Probe {
     }
 }
 
-/// Turns a request into its reply, in place. Returns false and changes nothing if it is not a request.
+/// Turns a request into its reply, in place. Returns false and changes nothing if the payload is not a request.
 pub fn answer(payload: &mut [u8]) -> bool {
     let is_question = matches!(Probe::parse(payload), Some((ProbeWay::Question, _)));
     if is_question {

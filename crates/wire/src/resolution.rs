@@ -34,7 +34,7 @@ pub fn asked(frame: &[u8]) -> Option<IpAddr> {
 }
 
 /// Writes the reply to the request `frame` into `reply`, if `mac_of` returns a MAC address for the requested IP
-/// address. Returns the length of the reply in bytes.
+/// address. Returns the length of the reply in bytes; None if there is no reply.
 pub fn answer(
     frame: &[u8],
     mac_of: impl Fn(IpAddr) -> Option<Mac>,
@@ -90,7 +90,7 @@ pub fn may_be_about_neighbours(frame: &[u8]) -> bool {
     )
 }
 
-/// Writes a frame with an ARP packet; returns its length in bytes.
+/// Writes a frame with an ARP packet; returns the frame's length in bytes.
 pub fn arp_frame(
     header: &EthernetRepr,
     packet: &ArpRepr,
@@ -103,8 +103,8 @@ pub fn arp_frame(
     Some(len.max(SHORTEST_BYTES))
 }
 
-/// Writes a frame with a neighbour message from the first of these addresses to the second; returns its length in
-/// bytes.
+/// Writes a frame with a neighbour message from the first of these addresses to the second; returns the frame's length
+/// in bytes.
 #[expect(clippy::cast_possible_truncation, reason = "a length of 32")]
 pub fn neighbour_frame(
     header: &EthernetRepr,

@@ -54,11 +54,11 @@ pub struct StampLayout {
 
 impl StampLayout {
     /// Makes the layout for copies of `template`, a complete frame such as [`UdpFlow::frame`](crate::UdpFlow::frame)
-    /// builds. In a GTP-U tunnel the user's packet is stamped.
+    /// builds. If `template` is a GTP-U packet, the stamp is written into the user packet in the tunnel.
     ///
     /// # Errors
-    /// Returns the errors of the views of its headers; `BadValue` if `template` is not UDP over IPv4 or IPv6, or is a
-    /// fragment; `BadLength` if the UDP payload is under 18 bytes.
+    /// Returns the errors of the views of the template's headers; `BadValue` if `template` is not UDP over IPv4 or
+    /// IPv6, or is a fragment; `BadLength` if the UDP payload is under 18 bytes.
     pub fn new(template: &[u8]) -> Result<Self, Error> {
         let ethernet = Ethernet::new(template)?;
         let offset = ethernet.header_len_bytes();
@@ -185,7 +185,8 @@ impl StampLayout {
     }
 
     /// Writes a stamp as [`StampLayout::write`] does, into a copy of the template in which fields that are 0 in the
-    /// template have other values. `varied` is the sum of these fields, as far as the UDP checksum covers them.
+    /// template have other values. `varied` is the sum of the changed fields, without fields that the UDP checksum does
+    /// not cover.
     ///
     /// # Errors
     /// Returns `Truncated` if `frame` ends before the stamp does.
@@ -373,7 +374,8 @@ fn classify_v6(packet: &[u8], ports: PortRange) -> Received {
     classify_udp(transport.payload, ip.pseudo_header(IpProtocol::UDP, length))
 }
 
-/// Classifies a datagram. It must fill the IP payload, so that every bit error in its length field is detected.
+/// Classifies a datagram. The datagram must fill the IP payload, so that every bit error in its length field is
+/// detected.
 #[inline]
 fn classify_udp(datagram: &[u8], pseudo_header: Sum) -> Received {
     match Udp::new(datagram) {
@@ -396,8 +398,8 @@ fn destination_port(datagram: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes([high, low]))
 }
 
-/// Classifies a packet with wrong IP lengths or version. It belongs to the measurement if protocol and port are at
-/// their expected offsets and match.
+/// Classifies a packet with wrong IP lengths or version. The packet belongs to the measurement if its protocol and
+/// destination port, read at their usual offsets, are those of the measurement.
 #[cold]
 fn classify_broken(
     packet: &[u8],

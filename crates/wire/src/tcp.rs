@@ -45,7 +45,7 @@ impl TcpFlags {
         self.0 & other.0 == other.0
     }
 
-    /// Returns the bits that are set in either.
+    /// Returns the bits that are set in `self` or in `other`.
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -205,7 +205,7 @@ pub struct TcpRepr<'a> {
 }
 
 impl<'a> TcpRepr<'a> {
-    /// Reads the header; [`Tcp::verify_checksum`] verifies it.
+    /// Reads the header; its checksum is verified only by [`Tcp::verify_checksum`].
     ///
     /// # Errors
     /// Returns no errors at present; all representations share this signature.
@@ -229,7 +229,7 @@ impl<'a> TcpRepr<'a> {
 
     /// Writes the header with a checksum of 0 to the front of `segment`; the rest is the payload.
     ///
-    /// Once the payload is written, [`Tcp::fill_checksum`] completes it.
+    /// Once the payload is written, [`Tcp::fill_checksum`] completes the segment.
     ///
     /// # Errors
     /// Returns `Truncated` if the header does not fit; `BadLength` if the options are over 40 bytes or no multiple of

@@ -22,7 +22,7 @@ struct Header {
     checksum: U16,
 }
 
-/// A view over a UDP datagram; bytes after its length are ignored.
+/// A view over a UDP datagram; bytes beyond the datagram's length field are ignored.
 #[derive(Debug)]
 pub struct Udp<B: ByteSlice> {
     header: Ref<B, Header>,
@@ -85,7 +85,7 @@ impl<B: ByteSlice> Udp<B> {
         self.header.checksum.get()
     }
 
-    /// Returns the payload, which ends at the length.
+    /// Returns the payload, which ends where the length field says.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.payload
@@ -146,7 +146,7 @@ pub struct UdpRepr {
 }
 
 impl UdpRepr {
-    /// Reads the header; [`Udp::verify_checksum`] verifies it.
+    /// Reads the header; its checksum is verified only by [`Udp::verify_checksum`].
     ///
     /// # Errors
     /// Returns no errors at present; all representations share this signature.
@@ -160,7 +160,7 @@ impl UdpRepr {
 
     /// Writes the header with a checksum of 0 to the front of `buffer` and views the datagram.
     ///
-    /// Once the payload is written, [`Udp::fill_checksum`] completes it.
+    /// Once the payload is written, [`Udp::fill_checksum`] completes the datagram.
     ///
     /// # Errors
     /// Returns `Truncated` if header and payload do not fit; `BadLength` if they are over 65535 bytes.

@@ -7,11 +7,11 @@
 //! [`functions::KernelFunctions`] in order, or a function's own [`upcall::UpcallPrograms`]. Upcall programs pass
 //! undecided frames up to the process; a [`gateway::KernelGateway`], a [`router::KernelRouter`] and a
 //! [`switch::KernelSwitch`] have such programs. [`wire_tap::WireTap`] observes packets on veth links. Everything
-//! attached is tied to descriptors of this process, so that nothing remains in the kernel when the process ends.
+//! attached is tied to descriptors of this process, so that the kernel removes everything when the process ends.
 //!
-//! Begin with `program.rs`, which loads and attaches. The `af_xdp` ports use that file as well: this crate is therefore
-//! below the ports, identifies interfaces by name, and does not use batches. The crate needs feature `xdp`; in builds
-//! without the feature, the same API exists and returns an error at the start.
+//! Begin with `program.rs`, which loads and attaches. The `af_xdp` ports use that file as well: this crate therefore
+//! does not depend on the port crate, identifies interfaces by name, and does not use batches. The crate needs feature
+//! `xdp`; in builds without the feature, the same API exists and returns an error at the start.
 //!
 //! # Forwarding and functions
 //!

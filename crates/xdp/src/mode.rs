@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The place in the kernel at which a program runs.
+/// The stage of packet reception in the kernel at which an XDP program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// In the interface's driver, before the kernel makes its own packet structure.

@@ -28,10 +28,10 @@ pub fn load(what: &str, object: &[u8], constants: &[u8]) -> Result<Object, Error
     load_adjusted(what, object, constants, |_| Ok(()))
 }
 
-/// Loads an object like [`load`], after the changes of `adjust`.
+/// Loads an object like [`load`], after `adjust` has changed it.
 ///
 /// # Errors
-/// The errors are those of [`load`] and of the changes.
+/// The errors are those of [`load`] and of `adjust`.
 pub(crate) fn load_adjusted(
     what: &str,
     object: &[u8],
@@ -84,7 +84,7 @@ pub(crate) fn load_adjusted(
         })
 }
 
-/// Returns true if the verifier allows this process the same programs as root.
+/// Returns true if the verifier accepts the same programs from this process as from root.
 fn may_have_any_program() -> bool {
     let root = CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN;
     // If the capabilities are unknown, the verifier's own message is more useful.
@@ -300,7 +300,7 @@ pub(crate) fn refused(what: String, error: io::Error) -> Error {
     }
 }
 
-/// Attaches the object's program to the interface for as long as the descriptor is open.
+/// Attaches the object's program to the interface; the program stays attached while the returned descriptor is open.
 fn link(object: &Object, interface: u32, mode: Mode) -> io::Result<OwnedFd> {
     let program = only_program(object)?;
     let options = libbpf_sys::bpf_link_create_opts {

@@ -33,7 +33,7 @@ impl TautPacket {
     /// # Safety
     /// The packet has to be one that taut passed to the current call, with `data` and `length` unchanged.
     pub unsafe fn frame(&mut self) -> &mut [u8] {
-        // SAFETY: taut lends `length` bytes at `data` for the call.
+        // SAFETY: taut keeps the `length` bytes at `data` valid, and used by nothing else, during the call.
         unsafe { std::slice::from_raw_parts_mut(self.data, self.length.into()) }
     }
 }

@@ -33,7 +33,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Returns the port that the target listens on; that of a client is unknown before it connects.
+    /// Returns the port that the target listens on; 0 for a client, whose port is unknown before it connects.
     pub fn port(self) -> u16 {
         match self {
             Self::Client => 0,
@@ -51,15 +51,15 @@ impl Target {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Attack {
-    /// In the sender's stream.
+    /// The forbidden bytes are in the sender's stream.
     Stream,
-    /// In the path of a request.
+    /// The forbidden bytes are in the path of a request.
     Path,
-    /// In the body of a request.
+    /// The forbidden bytes are in the body of a request.
     Body,
-    /// In the body of a response, in this encoding.
+    /// The forbidden bytes are in the body of a response, in this encoding.
     Response(Encoding),
-    /// In the body of a response that the sender of the attack sends.
+    /// The forbidden bytes are in the body of a response that the sender of the attack sends.
     Answer,
 }
 
@@ -99,7 +99,7 @@ pub enum Form {
     Folded,
     /// Ten kilobytes of header lines.
     ManyHeaders,
-    /// Chunks of this many bytes, with an extension or without.
+    /// The body has chunks of this many bytes; true if the chunks have an extension.
     Chunked(u8, bool),
     /// This many harmless requests before the attack, in the same stream.
     Pipelined(u8),

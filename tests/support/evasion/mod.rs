@@ -468,8 +468,8 @@ impl Table {
 /// The number of attacks whose evasions are minimised. More attacks would take long without new information.
 const MINIMISED: usize = 300;
 
-/// Sends the attacks of these seeds and prints those that were delivered: a table, then each attack with the smallest
-/// sufficient set of evasions. Returns them.
+/// Sends the attacks of these seeds and returns those that were delivered. Prints a table, then each delivered attack
+/// with the smallest sufficient set of evasions.
 fn attack(oracle: &mut Oracle, seeds: std::ops::Range<u64>) -> Vec<Case> {
     let mut table = Table::default();
     let mut handed: Vec<Case> = Vec::new();

@@ -64,7 +64,7 @@ pub struct Cut {
     pub order: Order,
     /// True if each fragment is sent twice.
     pub twice: bool,
-    /// Fragments overlap; true if the bytes differ.
+    /// `None` if fragments do not overlap; true if overlapping bytes differ between fragments.
     pub overlap: Option<bool>,
 }
 

@@ -65,7 +65,7 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// True if every segment is sent twice.
     pub twice: bool,
-    /// The stream.
+    /// The bytes of the stream.
     pub payload: Vec<u8>,
 }
 
@@ -251,7 +251,8 @@ impl Plan {
             | Move::Silence { which, .. } => (which, false),
             _ => unreachable!("{it:?} puts nothing in between"),
         };
-        // The new segment may also follow the last one. The sender then sends unacknowledged bytes again.
+        // The new segment may also follow the last segment of the stream. The sender then sends the unacknowledged
+        // bytes again.
         let places = self.true_ones();
         let (place, of_stream) = match places.get(usize::from(which) % (places.len() + 1)) {
             Some(place) => (*place, self.segment(*place).clone()),

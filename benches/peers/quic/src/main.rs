@@ -19,9 +19,9 @@ use taut_traffic::probe::{ProbeServer, ProbeSession, Train};
 #[derive(Parser)]
 #[command(about = "Probes over QUIC datagrams, as taut probe sends them")]
 enum What {
-    /// Send probes back to where they come from, until it is ended
+    /// Send probes back to their source, until the process is ended
     Server { bind: SocketAddr },
-    /// Send probes, and print what came of them as JSON
+    /// Send probes, and print the results as JSON
     Client(Client),
 }
 
@@ -40,7 +40,7 @@ struct Client {
     budget: Option<Duration>,
     #[arg(long, default_value = "1s", value_parser = time)]
     patience: Duration,
-    /// Taken for the sake of whoever calls taut probe the same way: JSON is all there is
+    /// Accepted as by `taut probe client`; has no effect, as the output is always JSON
     #[arg(long)]
     json: bool,
 }

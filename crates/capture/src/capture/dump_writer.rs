@@ -3,7 +3,7 @@
 use super::settings::CaptureError;
 use super::shared::{AT_ONCE, PAUSE, Together};
 use crate::compression;
-use crate::dump::{Begin, Dump, Dumps, Output, Target};
+use crate::dump::{Begin, Dump, Dumped, Dumps, Output, Target};
 use crate::lock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -50,7 +50,7 @@ pub(super) fn start_dumps(
     Ok(thread)
 }
 
-/// Writes dumps until all packets were processed and the last one has ended.
+/// Writes dumps until all packets were processed and the last dump has ended.
 fn write_dumps(
     together: &Together,
     dumps: &Dumps,
@@ -64,18 +64,8 @@ fn write_dumps(
         let looked_ns = together.looked_ns.load(Ordering::Acquire);
         // The end times are read before the requests to begin dumps. A dump that ends because its trigger begins
         // another dump is therefore never extended.
-        let untils = together
-            .states
-            .iter()
-            .map(|it| it.until_ns.load(Ordering::Acquire));
-        let untils: Vec<_> = untils.collect();
-        while let Ok(begin) = begins.try_recv() {
-            let trigger = &together.triggers[begin.trigger];
-            let before = running.iter_mut().filter(|it| it.trigger == begin.trigger);
-            before.for_each(|dump| dump.ends(begin.ended_ns));
-            let tally = &together.states[begin.trigger].dumped;
-            running.push(Dump::begin(dumps, trigger, tally, begin));
-        }
+        let untils = end_times(together);
+        begin_asked(together, dumps, begins, &mut running);
         let mut has_more = false;
         let mut ended = Vec::new();
         running = running
@@ -83,13 +73,8 @@ fn write_dumps(
             .filter_map(|mut dump| {
                 let trigger = &together.triggers[dump.trigger];
                 let until_ns = dump.goes_on(untils[dump.trigger]);
-                let looked = dump.write(
-                    dumps,
-                    &mut shared,
-                    trigger,
-                    until_ns.min(looked_ns),
-                    AT_ONCE,
-                );
+                let write_ns = until_ns.min(looked_ns);
+                let looked = dump.write(dumps, &mut shared, trigger, write_ns, AT_ONCE);
                 has_more |= looked == AT_ONCE;
                 if looked < AT_ONCE && looked_ns > until_ns {
                     // Only after the flush does the dump's result count which packets were written.
@@ -114,31 +99,65 @@ fn write_dumps(
         if !running.is_empty() || !ended.is_empty() {
             *lock(&together.dumping) = running.iter().map(Dump::so_far).collect();
         }
-        let mut last = lock(&together.dumps);
-        for dumped in ended {
-            if let Some(error) = &dumped.error
-                && together.stop.load(Ordering::Relaxed)
-            {
-                let words = format!("trigger {}: {error}", dumped.trigger);
-                lock(&together.last_words).push(words);
-            }
-            if last.len() == REMEMBERED {
-                last.pop_front();
-            }
-            last.push_back(dumped);
-        }
-        drop(last);
+        remember(together, ended);
         if looked_ns == u64::MAX && running.is_empty() {
-            if let Some(shared) = &shared
-                && let Some(error) = shared.error()
-            {
-                let words = format!("{} packets were not written: {error}", shared.lost());
-                lock(&together.last_words).push(words);
-            }
+            report_lost(together, shared.as_ref());
             return;
         }
         if !has_more {
             std::thread::sleep(PAUSE);
         }
+    }
+}
+
+/// Returns the end time of the dump of each trigger.
+fn end_times(together: &Together) -> Vec<u64> {
+    let untils = together
+        .states
+        .iter()
+        .map(|it| it.until_ns.load(Ordering::Acquire));
+    untils.collect()
+}
+
+/// Begins the requested dumps, and ends the earlier dump of each of their triggers.
+fn begin_asked(
+    together: &Together,
+    dumps: &Dumps,
+    begins: &Receiver<Begin>,
+    running: &mut Vec<Dump>,
+) {
+    while let Ok(begin) = begins.try_recv() {
+        let trigger = &together.triggers[begin.trigger];
+        let before = running.iter_mut().filter(|it| it.trigger == begin.trigger);
+        before.for_each(|dump| dump.ends(begin.ended_ns));
+        let tally = &together.states[begin.trigger].dumped;
+        running.push(Dump::begin(dumps, trigger, tally, begin));
+    }
+}
+
+/// Stores the results of finished dumps for the status. If the capture is ending, their failures are reported as well.
+fn remember(together: &Together, ended: Vec<Dumped>) {
+    let mut last = lock(&together.dumps);
+    for dumped in ended {
+        if let Some(error) = &dumped.error
+            && together.stop.load(Ordering::Relaxed)
+        {
+            let words = format!("trigger {}: {error}", dumped.trigger);
+            lock(&together.last_words).push(words);
+        }
+        if last.len() == REMEMBERED {
+            last.pop_front();
+        }
+        last.push_back(dumped);
+    }
+}
+
+/// Reports the packets that could not be written to the shared output, if there are any.
+fn report_lost(together: &Together, shared: Option<&Output>) {
+    if let Some(shared) = shared
+        && let Some(error) = shared.error()
+    {
+        let words = format!("{} packets were not written: {error}", shared.lost());
+        lock(&together.last_words).push(words);
     }
 }

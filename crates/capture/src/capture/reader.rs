@@ -1,5 +1,6 @@
 //! The thread that reads all packets, evaluates triggers, fires them, and counts flows.
 
+use super::settings::CaptureError;
 use super::shared::{AT_ONCE, PAUSE, Together};
 use crate::analyser;
 use crate::clock::PacketClock;
@@ -10,15 +11,32 @@ use crate::lock;
 use crate::record::Record;
 use crate::ring::Reader;
 use crate::trigger::{Limit, Trigger, Watch, When};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
-use taut_sys::ticks;
+use std::thread::JoinHandle;
+use taut_sys::{spawn_background, ticks};
 
 /// One of this many packets is timed. The number differs from all usual batch sizes.
 const ONE_TIMED_OF: u32 = 31;
 
+/// Starts the thread that reads all packets.
+pub(super) fn start_look(
+    together: &Arc<Together>,
+    reader: Reader,
+    clock: PacketClock,
+    begin: Sender<Begin>,
+    flows: Option<Flows>,
+) -> Result<JoinHandle<()>, CaptureError> {
+    let here = Arc::clone(together);
+    let thread = spawn_background("capture-look", move || {
+        look(&here, reader, clock, &begin, flows);
+    })?;
+    Ok(thread)
+}
+
 /// Reads all packets, fires triggers, and counts flows.
-pub(super) fn look(
+fn look(
     together: &Together,
     mut reader: Reader,
     mut clock: PacketClock,
@@ -34,8 +52,7 @@ pub(super) fn look(
         let is_over = together.stop.load(Ordering::Acquire);
         let now_ns = clock.now();
         // This time is read before the requests of the analysers, so that all requests up to this time are processed.
-        let analysed = together.analysers.iter().map(analyser::Shown::analysed_ns);
-        let analysed_ns = analysed.min().unwrap_or(u64::MAX);
+        let analysed_ns = analysed_ns(together);
         firing.fire_asked(now_ns);
         firing.fire_grown(&counts, now_ns);
         let (mut read, mut last_ns) = (0, 0);
@@ -65,24 +82,37 @@ pub(super) fn look(
         if read < AT_ONCE {
             watching.miss(settled_ns, &mut firing);
         }
-        let looked_ns = match (is_over && read == 0, read < AT_ONCE) {
-            (true, _) => u64::MAX,
-            (_, true) => settled_ns,
-            (_, false) => last_ns.saturating_sub(1).min(settled_ns),
-        };
-        let looked_ns = looked_ns.min(analysed_ns);
+        let looked_ns = looked_up_to(is_over, read, last_ns, settled_ns).min(analysed_ns);
         // Release: decisions about packets up to this time were made before.
         together.looked_ns.store(looked_ns, Ordering::Release);
         if looked_ns == u64::MAX {
             return;
         }
-        if read > 0 {
-            continue;
+        if read == 0 {
+            pause(together.polls);
         }
-        match together.polls {
-            true => std::hint::spin_loop(),
-            false => std::thread::sleep(PAUSE),
-        }
+    }
+}
+
+fn pause(polls: bool) {
+    match polls {
+        true => std::hint::spin_loop(),
+        false => std::thread::sleep(PAUSE),
+    }
+}
+
+/// Returns the time up to which the analysers have processed all packets.
+fn analysed_ns(together: &Together) -> u64 {
+    let analysed = together.analysers.iter().map(analyser::Shown::analysed_ns);
+    analysed.min().unwrap_or(u64::MAX)
+}
+
+/// Returns the time up to which all packets were read, after `read` packets up to `last_ns`.
+fn looked_up_to(is_over: bool, read: usize, last_ns: u64, settled_ns: u64) -> u64 {
+    match (is_over && read == 0, read < AT_ONCE) {
+        (true, _) => u64::MAX,
+        (_, true) => settled_ns,
+        (_, false) => last_ns.saturating_sub(1).min(settled_ns),
     }
 }
 
@@ -93,7 +123,7 @@ struct Watching<'a> {
     with_filters: Vec<usize>,
     many: Many,
     matches: Matches,
-    /// Watch for each trigger.
+    /// State of each trigger, in the order of `triggers`.
     watches: Vec<Watch>,
 }
 

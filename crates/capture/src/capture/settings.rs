@@ -16,7 +16,7 @@ use std::time::Duration;
 pub struct Settings {
     /// Size of the ring in bytes.
     pub ring_bytes: u64,
-    /// Maximum size of the ring in bytes.
+    /// Size in bytes to which the ring can be enlarged while the capture runs.
     pub most_bytes: u64,
     /// Size of a bucket in bytes.
     pub bucket_bytes: usize,
@@ -33,9 +33,9 @@ pub struct Settings {
     /// True if dump files in a folder are compressed by zstd. A single file for all dumps is compressed if its name
     /// ends in `.zst`.
     pub zstd: bool,
-    /// Names of the ports, by number.
+    /// Names of the ports; the index of a name is the number of its port.
     pub ports: Vec<String>,
-    /// Settings of the ring on disk.
+    /// Settings of the ring on disk; none for no ring on disk.
     pub disk: Option<keeper::Settings>,
     /// Maximum number of flows in the flow table; 0 for no table.
     pub flows: usize,

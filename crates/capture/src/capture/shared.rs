@@ -26,14 +26,14 @@ pub(super) const PAUSE: Duration = Duration::from_micros(200);
 /// The counters of a trigger.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Time up to which the trigger's dump stores packets.
+    /// Time up to which the trigger's dump stores packets; 0 before the first dump.
     pub(super) until_ns: AtomicU64,
     pub(super) fired: AtomicU64,
     pub(super) begun: AtomicU64,
     pub(super) limited: AtomicU64,
     /// Counts of the packets in the trigger's dumps.
     pub(super) dumped: Arc<Tally>,
-    /// Growth of the trigger's count since it was last evaluated.
+    /// Growth of the trigger's count since the trigger was last evaluated.
     pub(super) grown: AtomicU64,
 }
 

@@ -64,7 +64,7 @@ pub struct Status {
     pub process: u32,
     /// Size of the ring in bytes.
     pub ring_bytes: u64,
-    /// Maximum size of the ring in bytes.
+    /// Size in bytes to which the ring can be enlarged while the capture runs.
     pub most_bytes: u64,
     /// Packets that were stored in memory.
     pub kept: Count,
@@ -72,7 +72,7 @@ pub struct Status {
     pub overwritten: Count,
     /// Packets for which the ring had no free bucket.
     pub lost: Count,
-    /// Time of the oldest packet in memory, nanoseconds since 1970.
+    /// Time of the oldest packet in memory, nanoseconds since 1970; none if there is no packet.
     pub oldest_ns: Option<u64>,
     /// Current time on the clock of the packets, nanoseconds since 1970.
     pub now_ns: u64,
@@ -80,7 +80,8 @@ pub struct Status {
     pub passed_over: u64,
     /// Number of packets that were overwritten before triggers were evaluated on them.
     pub not_looked_at: u64,
-    /// Time from the timestamps of packets until triggers were evaluated; none if there is nothing to evaluate.
+    /// Percentiles of the time from a packet's timestamp until its triggers were evaluated; none if no packet was
+    /// timed.
     #[serde(default)]
     pub looked_after: Option<LookedAfter>,
     /// Status of the triggers.
@@ -92,11 +93,11 @@ pub struct Status {
     pub dumping: Vec<Dumped>,
     /// Latest finished dumps.
     pub dumps: Vec<Dumped>,
-    /// Status of the ring on disk.
+    /// Status of the ring on disk; none if the capture has none.
     pub disk: Option<keeper::Status>,
-    /// Status of the flow table, with the flows of the highest rates.
+    /// Status of the flow table, with the flows of the highest rates; none if the capture has no flow table.
     pub flows: Option<FlowsStatus>,
-    /// Current failures.
+    /// Failures that exist at the moment, one line each.
     pub trouble: Vec<String>,
 }
 

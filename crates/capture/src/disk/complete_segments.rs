@@ -139,7 +139,7 @@ impl Kept {
         let Some(name) = self.segments.front().map(|oldest| oldest.name) else {
             return Ok(false);
         };
-        // Without waiting for the thread, it could write an index for a removed segment.
+        // The thread is awaited, because otherwise it could write an index for a segment that has been removed.
         if let Some(job) = self.job.take_if(|job| job.name == name) {
             let _ = job.thread.join();
         }

@@ -50,7 +50,7 @@ impl Name {
             first_ns: first_ns.parse().ok()?,
             zstd: false,
         };
-        // Only the canonical spelling counts.
+        // A name in any other spelling than that of this program is not accepted.
         (name.to_string() == text).then_some(name)
     }
 
@@ -100,7 +100,7 @@ fn without_zstd(text: &str) -> (&str, bool) {
 pub(super) struct Folder {
     fd: OwnedFd,
     path: PathBuf,
-    /// Lock of the writer.
+    /// Lock that excludes other writers; none for readers.
     _lock: Option<Locked<OwnedFd>>,
 }
 
@@ -119,8 +119,8 @@ impl Folder {
         })
     }
 
-    /// Opens a folder that this user owns for writing, exclusively for this process. With `make`, the folder is created
-    /// if it does not exist.
+    /// Opens a folder for writing, exclusively for this process. This user has to own the folder. With `make`, the
+    /// folder is created if it does not exist.
     ///
     /// # Errors
     /// Returns the error of the system, or an error if another user owns the folder or another process writes into it.

@@ -209,37 +209,9 @@ impl Finished {
 
     /// Returns the index as a file, for a segment of this number of bytes.
     pub(super) fn encode(&self, segment_bytes: u64) -> Vec<u8> {
-        let mut pages = Pages::default();
-        let mut heap: BinaryHeap<_> = self
-            .blocks
-            .iter()
-            .enumerate()
-            .filter_map(|(block, (_, keys))| Some(Reverse((*keys.first()?, block))))
-            .collect();
-        let mut places = vec![0; self.blocks.len()];
-        let mut list: Vec<usize> = Vec::new();
-        let mut of = None;
-        while let Some(mut least) = heap.peek_mut() {
-            let Reverse((key, block)) = *least;
-            if let Some(before) = of.filter(|before| *before != key) {
-                pages.push(before, &list, self.blocks.len());
-                list.clear();
-            }
-            of = Some(key);
-            list.push(block);
-            places[block] += 1;
-            match self.blocks[block].1.get(places[block]) {
-                Some(next) => *least = Reverse((*next, block)),
-                None => drop(PeekMut::pop(least)),
-            }
-        }
-        if let Some(key) = of {
-            pages.push(key, &list, self.blocks.len());
-        }
-        pages.end_page();
         let Pages {
             mut bytes, firsts, ..
-        } = pages;
+        } = self.pages();
         let head_at = bytes.len();
         let times = || self.blocks.iter().map(|(facts, _)| facts);
         let first_ns = times().map(|facts| facts.first_ns).min();
@@ -269,6 +241,39 @@ impl Finished {
         let sum = crc32fast::hash(&bytes[head_at..]);
         bytes.extend(sum.to_le_bytes());
         bytes
+    }
+
+    /// Returns the pages with the keys of all blocks in order.
+    fn pages(&self) -> Pages {
+        let mut pages = Pages::default();
+        let mut heap: BinaryHeap<_> = self
+            .blocks
+            .iter()
+            .enumerate()
+            .filter_map(|(block, (_, keys))| Some(Reverse((*keys.first()?, block))))
+            .collect();
+        let mut places = vec![0; self.blocks.len()];
+        let mut list: Vec<usize> = Vec::new();
+        let mut of = None;
+        while let Some(mut least) = heap.peek_mut() {
+            let Reverse((key, block)) = *least;
+            if let Some(before) = of.filter(|before| *before != key) {
+                pages.push(before, &list, self.blocks.len());
+                list.clear();
+            }
+            of = Some(key);
+            list.push(block);
+            places[block] += 1;
+            match self.blocks[block].1.get(places[block]) {
+                Some(next) => *least = Reverse((*next, block)),
+                None => drop(PeekMut::pop(least)),
+            }
+        }
+        if let Some(key) = of {
+            pages.push(key, &list, self.blocks.len());
+        }
+        pages.end_page();
+        pages
     }
 }
 
@@ -426,6 +431,39 @@ fn damaged() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the index is damaged")
 }
 
+/// Returns the number of 8 bytes at an offset of a head; 0 if it is beyond the end.
+fn long_at(head: &[u8], at: usize) -> u64 {
+    let bytes = head.get(at..).and_then(|it| it.first_chunk());
+    bytes.map_or(0, |it| u64::from_le_bytes(*it))
+}
+
+/// Returns the facts of a block from their offset in a head.
+fn facts_at(head: &[u8], at: usize) -> BlockFacts {
+    let long = |at: usize| long_at(head, at);
+    BlockFacts {
+        first_ns: long(at),
+        last_ns: long(at + 8),
+        packets: long(at + 16) as u32,
+        // The length is limited to that of a block, because the file is untrusted.
+        bytes: ((long(at + 16) >> 32) as u32 & 0xff_ffff).min(BLOCK_BYTES as u32),
+        given_up: (long(at + 16) >> 56) as u8,
+        stored: Stored {
+            at: long(at + 24),
+            bytes: long(at + 32) as u32,
+        },
+    }
+}
+
+/// Returns true if each block begins after the one before it, and all are within the segment. With this check, a
+/// damaged index cannot make a query read the same bytes again and again.
+fn are_in_order(blocks: &[BlockFacts], segment_bytes: u64) -> bool {
+    let end = blocks.iter().try_fold(0, |end, facts: &BlockFacts| {
+        let Stored { at, bytes } = facts.stored;
+        at.checked_add(bytes.into()).filter(|_| at >= end)
+    });
+    end.is_some_and(|end| end <= segment_bytes)
+}
+
 impl<F: Source> Index<F> {
     /// Opens an index by reading its head.
     ///
@@ -456,10 +494,7 @@ impl<F: Source> Index<F> {
         if crc32fast::hash(summed).to_le_bytes() != sum {
             return Err(damaged());
         }
-        let long = |at: usize| {
-            let bytes = head.get(at..).and_then(|it| it.first_chunk());
-            bytes.map_or(0, |it| u64::from_le_bytes(*it))
-        };
+        let long = |at: usize| long_at(head, at);
         let (blocks, pages) = (long(32) as u32 as usize, (long(32) >> 32) as usize);
         let is_right = blocks <= MOST_BLOCKS
             && head_bytes == FIXED_BYTES + blocks * BLOCK_ENTRY_BYTES + pages * 8
@@ -468,29 +503,9 @@ impl<F: Source> Index<F> {
             return Err(damaged());
         }
         let firsts_at = FIXED_BYTES + blocks * BLOCK_ENTRY_BYTES;
-        let blocks = (0..blocks).map(|i| {
-            let at = FIXED_BYTES + i * BLOCK_ENTRY_BYTES;
-            BlockFacts {
-                first_ns: long(at),
-                last_ns: long(at + 8),
-                packets: long(at + 16) as u32,
-                // The length is limited to that of a block, because the file is untrusted.
-                bytes: ((long(at + 16) >> 32) as u32 & 0xff_ffff).min(BLOCK_BYTES as u32),
-                given_up: (long(at + 16) >> 56) as u8,
-                stored: Stored {
-                    at: long(at + 24),
-                    bytes: long(at + 32) as u32,
-                },
-            }
-        });
+        let blocks = (0..blocks).map(|i| facts_at(head, FIXED_BYTES + i * BLOCK_ENTRY_BYTES));
         let (segment_bytes, blocks) = (long(0), blocks.collect::<Vec<_>>());
-        // Each block begins after the one before it, and all are within the segment: a damaged index cannot make a
-        // query read the same bytes again and again.
-        let end = blocks.iter().try_fold(0, |end, facts: &BlockFacts| {
-            let Stored { at, bytes } = facts.stored;
-            at.checked_add(bytes.into()).filter(|_| at >= end)
-        });
-        if end.is_none_or(|end| end > segment_bytes) {
+        if !are_in_order(&blocks, segment_bytes) {
             return Err(damaged());
         }
         Ok(Self {
@@ -534,7 +549,7 @@ impl<F: Source> Index<F> {
     }
 }
 
-/// Adds the blocks of a key in a page; returns none if the page is damaged.
+/// Adds to `blocks` the blocks that a page lists for a key; returns none if the page is damaged.
 fn find_in(page: &[u8], key: u64, mut blocks: Blocks) -> Option<Where> {
     let (count, mut rest) = page.split_first_chunk()?;
     let mut at = 0_u64;
@@ -581,7 +596,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// Returns an index of blocks with these keys.
+    /// Returns the collected data of a segment whose blocks have these keys.
     fn finished(keys: &[BTreeSet<u64>]) -> Finished {
         let facts = BlockFacts {
             first_ns: 1,

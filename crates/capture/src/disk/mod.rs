@@ -1,10 +1,10 @@
 //! A ring on disk: hours of packets in a folder of pcapng files, and an index by which some of them are found in
 //! seconds.
 //!
-//! A folder contains segments, files of one size, which any program can read. Each has its index (`index.rs`). When the
-//! folder would exceed its limit, the oldest segment is removed. A segment consists of blocks of [`BLOCK_BYTES`], each
-//! of which contains complete packets from its start on. Therefore the index names blocks, a query reads only these,
-//! and damage stays within one block.
+//! A folder contains *segments*: pcapng files of equal size, which any program can read. Each segment has an index
+//! (`index.rs`). The oldest segment is removed when the folder would otherwise exceed its limit. A segment consists of
+//! blocks of [`BLOCK_BYTES`], each of which contains complete packets from its start on. Therefore the index can refer
+//! to blocks, a query reads only blocks that may contain its packets, and damage stays within one block.
 //!
 //! [`Writer`] writes, in one process per folder. [`query()`] reads, also at the same time. Readers begin with
 //! `writer.rs`, then `query.rs`. Stenographer (Google) also writes files of blocks of 1 MiB with an index each. Here
@@ -47,7 +47,7 @@ pub enum DiskError {
     /// The folder cannot be used.
     #[error("{}: {why}", path.display())]
     Folder {
-        /// Its path.
+        /// Path of the folder.
         path: PathBuf,
         /// Error of the system.
         why: io::Error,

@@ -25,7 +25,8 @@ pub struct Holding {
     pub bytes: u64,
     /// Time of the segment's first packet, nanoseconds since 1970.
     pub begun_ns: u64,
-    /// Number of packets, and times of the earliest and the latest packet; none if there is no index yet.
+    /// Number of packets, and times of the earliest and the latest packet (nanoseconds since 1970); none if there is no
+    /// index yet.
     pub packets: Option<(u64, u64, u64)>,
 }
 
@@ -39,7 +40,7 @@ pub fn holdings(folder: &Path) -> Result<Vec<Holding>, DiskError> {
     let names = names.map_err(|e| DiskError::folder(folder.path(), e))?;
     let holding = |name: Name| {
         let file = name.segment();
-        // A segment that cannot be opened has just been removed.
+        // A segment that cannot be opened was removed in the meantime, and is omitted.
         let bytes = folder.open(&file, false).ok()?.metadata().ok()?.len();
         let index = folder.open(&name.index(), false).and_then(Index::open);
         let index = index.ok().filter(|index| index.segment_bytes == bytes);
@@ -57,7 +58,7 @@ pub fn holdings(folder: &Path) -> Result<Vec<Holding>, DiskError> {
 pub struct Query<'a> {
     /// Time of the first requested packet, nanoseconds since 1970.
     pub from_ns: u64,
-    /// Time of the last requested packet.
+    /// Time of the last requested packet, nanoseconds since 1970.
     pub to_ns: u64,
     /// Required keys: a packet has all keys of at least one of these lists. Only blocks that may contain such packets
     /// are read. An empty list, or no lists at all, match every packet.
@@ -141,7 +142,7 @@ fn look_into(
     let file = folder.open(&name.segment(), false)?;
     let len = file.metadata()?.len();
     found.segments += 1;
-    // An index for another length of the segment is outdated.
+    // An index that states another length of the segment is outdated.
     let is_of_it = |index: &Index<File>| {
         let blocks = len.div_ceil(BLOCK_BYTES as u64);
         index.segment_bytes == len && (name.zstd || index.blocks.len() as u64 == blocks)
@@ -156,17 +157,7 @@ fn look_into(
         found.damaged += u64::from(!is_whole && !is_newest);
         return Ok(());
     };
-    let blocks = index.blocks.len();
-    let before = index.bytes_read;
-    let mut wanted = wanted(&mut index, &query.wanted, found);
-    found.index_bytes_read += index.bytes_read - before;
-    let mut of_time = Blocks::none(blocks);
-    for (block, facts) in index.blocks.iter().enumerate() {
-        if facts.first_ns <= query.to_ns && facts.last_ns >= query.from_ns {
-            of_time.add(block);
-        }
-    }
-    wanted.keep(&of_time);
+    let wanted = blocks_for(&mut index, query, found);
     let stored = |block: usize| index.blocks[block].stored;
     let mut ahead = wanted.iter();
     let advise = |next: Option<usize>| {
@@ -203,6 +194,22 @@ fn look_through(bytes: &[u8], may_be_cut: bool, query: &mut Query<'_>, found: &m
     });
     found.damaged += u64::from(contents.is_damaged && !may_be_cut);
     !query.stop.load(Ordering::Relaxed)
+}
+
+/// Returns the blocks that may contain packets of a query.
+fn blocks_for(index: &mut Index<File>, query: &Query<'_>, found: &mut Found) -> Blocks {
+    let blocks = index.blocks.len();
+    let before = index.bytes_read;
+    let mut wanted = wanted(index, &query.wanted, found);
+    found.index_bytes_read += index.bytes_read - before;
+    let mut of_time = Blocks::none(blocks);
+    for (block, facts) in index.blocks.iter().enumerate() {
+        if facts.first_ns <= query.to_ns && facts.last_ns >= query.from_ns {
+            of_time.add(block);
+        }
+    }
+    wanted.keep(&of_time);
+    wanted
 }
 
 /// Returns the blocks that may contain packets with all keys of at least one list.

@@ -17,7 +17,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 const SECTOR_BYTES: usize = 4096;
 /// Number of written bytes after which the page cache of the file is released; direct I/O does not use the page cache.
 const CACHED_BYTES: u64 = 8 << 20;
-/// Maximum number of bytes of all frames of a block: in the worst case each frame contains one packet.
+/// Maximum number of bytes of all zstd frames of a block: in the worst case each frame contains one packet.
 const MOST_STORED_BYTES: usize = 2 * BLOCK_BYTES;
 
 /// A block that is being filled, aligned for direct I/O.
@@ -30,7 +30,8 @@ pub(super) struct Buffer {
 
 impl Buffer {
     pub(super) fn new() -> Self {
-        // The extra bytes before the block align it to a sector, those after it hold the sector in which a file ends.
+        // The extra bytes before the block align the block to a sector. The extra bytes after it complete the sector in
+        // which a file ends.
         let mut bytes = Vec::<u8>::with_capacity(BLOCK_BYTES + 2 * SECTOR_BYTES);
         let start = bytes.as_ptr().align_offset(SECTOR_BYTES).min(SECTOR_BYTES);
         bytes.resize(start, 0);
@@ -64,7 +65,8 @@ pub(super) struct Segment {
     packets_in_file: u32,
     /// Packets in all earlier blocks.
     packets_before: u64,
-    /// Maximum size of the segment in bytes, and the number of bytes that its last block reserves for its end.
+    /// Maximum size of the segment in bytes, and the number of bytes that its last block reserves for the pcapng blocks
+    /// that end the file.
     most_bytes: u64,
     end_bytes: usize,
     /// True if the buffered block is the last one.
@@ -72,7 +74,7 @@ pub(super) struct Segment {
     frames: Option<Written>,
 }
 
-/// The frames of a compressed segment.
+/// The zstd frames of a compressed segment.
 #[derive(Debug)]
 struct Written {
     packer: Packer,
@@ -82,7 +84,7 @@ struct Written {
 }
 
 impl Segment {
-    /// Begins a file with the blocks in `head`.
+    /// Begins a file with the pcapng blocks in `head`.
     pub(super) fn begin(
         folder: &Folder,
         name: Name,
@@ -117,7 +119,7 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Returns true if no further block fits after the buffered one.
+    /// Returns true if the segment has no space for another block after the buffered one.
     fn ends_with_block(&self) -> bool {
         let block_bytes = BLOCK_BYTES as u64;
         // Incompressible data grows a little when it is compressed, and both this block and the next one have to fit.
@@ -236,7 +238,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Ends the file with the blocks in `end`, and returns its length.
+    /// Ends the file with the pcapng blocks in `end`, and returns the length of the file.
     pub(super) fn finish(
         &mut self,
         end: &[u8],
@@ -284,7 +286,7 @@ impl Segment {
         write_all(&self.file, &mut self.past_cache, bytes, offset, free)
     }
 
-    /// Writes a frame of the buffer up to `end`, beginning after the content of earlier frames.
+    /// Writes one zstd frame with the content of the buffer up to `end` that is not in earlier frames.
     fn write_frame(
         &mut self,
         buffer: &Buffer,
@@ -516,7 +518,7 @@ fn each_packed_block(
     Ok(!frames.is_broken)
 }
 
-/// The successive frames of a file.
+/// The successive zstd frames of a file.
 struct Frames<'a> {
     file: &'a File,
     bytes: Vec<u8>,

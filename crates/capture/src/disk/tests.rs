@@ -165,7 +165,7 @@ pub(super) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
 
 pub(super) fn bytes_in(folder: &Path) -> u64 {
     let files = files(folder, "").into_iter();
-    // An index may be renamed in between.
+    // An index may be renamed after the files were listed.
     files
         .filter_map(|path| Some(fs::metadata(path).ok()?.len()))
         .sum()
@@ -469,8 +469,8 @@ fn a_ring_on_a_small_disk_removes_old_segments_early() {
     let packets = traffic(9, 12_000, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
     append(&mut writer, &packets[..6000]);
-    // Removing a file frees the bytes of a segment, which the fault does not notice. The test therefore ends the fault
-    // as soon as a file was removed.
+    // The simulated full disk does not notice that a removed file frees its bytes. The test therefore ends the fault as
+    // soon as a file was removed.
     let before = files(&folder, ".pcapng").len();
     faults::ROOM.set(Some(0));
     let mut told = 0;
@@ -503,7 +503,7 @@ fn the_writer_recovers_after_its_file_or_folder_is_removed() {
     append(&mut writer, &packets[100..200]);
     let elsewhere = parent.path().join("elsewhere");
     fs::rename(&folder, &elsewhere).unwrap();
-    // The folder is still the same.
+    // A renamed folder stays open, so writing succeeds.
     writer.tick(at(3)).unwrap();
     fs::remove_dir_all(&elsewhere).unwrap();
     assert!(writer.tick(at(4)).is_ok(), "told already");

@@ -25,7 +25,7 @@ pub struct Settings {
     /// Size of a segment in bytes: complete MiB, from 2 MiB to 8 GiB. A query reads the newest segment completely, as
     /// it has no index yet.
     pub segment_bytes: u64,
-    /// Names of the ports; records contain their numbers.
+    /// Names of the ports; the index of a name is the port number in records.
     pub ports: Vec<String>,
     /// Snap length in bytes, as stated in the files; 0 for no limit.
     pub snap_bytes: u32,
@@ -138,7 +138,7 @@ impl Writer {
         }
     }
 
-    /// Returns true if packets are lost because they cannot be written.
+    /// Returns true while packets are lost because they cannot be written.
     pub fn is_failing(&self) -> bool {
         self.kept.is_none()
     }
@@ -181,7 +181,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Prepares a block with space for this number of bytes, unless there is a failure.
+    /// Prepares a block with space for this number of bytes; does nothing after a failure, until the next retry.
     #[cold]
     fn make_room(&mut self, time_ns: u64, bytes: usize) -> io::Result<()> {
         let (Some(segment), Some(kept)) = (&mut self.segment, &mut self.kept) else {
@@ -194,12 +194,12 @@ impl Writer {
         let mut free = || free(kept, &mut self.counts);
         segment.end_block(&mut self.buffer, &mut self.gathered, &mut free)?;
         self.told = false;
-        // The last block reserves space for its end, but still fits the longest frame.
+        // The last block reserves space for the end of the file, but the longest frame still fits.
         debug_assert!(segment.has_room(bytes, &self.buffer));
         Ok(())
     }
 
-    /// Begins a segment, unless there is a failure.
+    /// Begins a segment; does nothing after a failure, until the next retry.
     fn begin(&mut self, first_ns: u64) -> io::Result<()> {
         let Some(kept) = &mut self.kept else {
             return Ok(());
@@ -333,7 +333,8 @@ impl Writer {
         self.counts.lost += packets;
     }
 
-    /// Leaves the segment and the folder as they are, until the next retry.
+    /// Closes the segment and the folder after a failure, until the next retry. Packets that are not in the file count
+    /// as lost.
     fn fail(&mut self, why: io::Error) -> Result<(), DiskError> {
         if let (Some(segment), Some(kept)) = (self.segment.take(), &mut self.kept) {
             let lost = segment.packets_outside(&self.gathered);

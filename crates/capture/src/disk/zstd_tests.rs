@@ -44,7 +44,8 @@ fn a_compressed_ring_reads_back_and_zstd_can_decompress_it() {
     assert_eq!(files.len() as u64, counts.segments);
     let (found, indexed) = ask(&folder, ALWAYS, vec![vec![Key::Protocol(1)]]);
     assert!(!found.is_empty() && indexed.bytes_read <= counts.bytes_read);
-    // An independent program decompresses the file that would have been written uncompressed, block by block.
+    // An independent program decompresses each file. The result must consist of undamaged blocks, as a file that was
+    // written without compression does.
     for file in &files {
         let Ok(unpacked) = Command::new("zstd").arg("-dc").arg(file).output() else {
             println!("skipped: needs zstd");

@@ -9,10 +9,11 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 use taut_sys::{PacketFilterError, compile_packet_filter};
 
-/// Text that libpcap's lexer rejects, and the reason. If libpcap reports another reason, syntax errors have no column.
+/// Text that libpcap's lexer rejects for the reason `PROBED`. If libpcap reports another reason, no column is found for
+/// syntax errors.
 const PROBE: &str = " 1:2:";
 const PROBED: &str = "bogus ethernet address 1:2:";
-/// Time limit for finding a column: name look-ups in prefixes wait for the system.
+/// Time limit for finding a column: each compiled prefix may wait for the system to look up a name.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum length of an expression whose prefixes are tried: libpcap's time is quadratic in the length.
 const LONGEST_TRIED_BYTES: usize = 8 << 10;

@@ -1,8 +1,9 @@
 //! Evaluates many filters on a frame. For each position that the filters test, one look-up in a small table selects the
 //! filters to run.
 //!
-//! From each alternative of a filter's needs, one constraint is chosen: the one that the fewest frames meet and the
-//! fewest other filters require. A filter without known needs is run for every frame.
+//! The needs of a filter (`needs.rs`) are alternatives, each a list of constraints. From each alternative, one
+//! constraint is chosen: the one that the fewest frames meet and the fewest other filters require. A filter without
+//! known needs is run for every frame.
 
 use super::needs::{Constraint, Place, Size};
 use super::{Filter, Needs};

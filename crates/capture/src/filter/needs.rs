@@ -57,7 +57,8 @@ pub enum Size {
     Word,
 }
 
-/// The addresses, ports and protocols that all frames of an alternative have.
+/// The addresses, ports and protocols that all frames of an alternative have; `None` for those that the alternative
+/// leaves open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Endpoints {
     /// EtherType after the VLAN tags that the filter requires: `0x0800` is IPv4, `0x86dd` IPv6. For ARP (`0x0806`) and
@@ -134,7 +135,7 @@ impl Constraint {
 }
 
 impl Place {
-    /// Returns the number of this size at the position, if the frame contains it.
+    /// Returns the number of this size at the position; none if the frame is too short.
     #[inline(always)]
     pub(super) fn load(self, size: Size, frame: &[u8]) -> Option<u32> {
         let at = match self {
@@ -338,7 +339,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Continues after a comparison of A with a number. If both results are possible, one path is queued.
+    /// Continues after a comparison of A with a number: returns a path on which the comparison has a possible result.
+    /// If both results are possible, the path of the second result is queued.
     fn parted(&mut self, state: State, test: Test, value: u32, yes: u16, no: u16) -> Option<State> {
         let mut ways = [(yes, true), (no, false)].map(|(next, holds)| {
             let mut way = state.clone();
@@ -357,7 +359,8 @@ impl<'a> Walk<'a> {
 }
 
 impl State {
-    /// Notes that a comparison of A with the number holds, or does not. Returns true if that is possible.
+    /// Notes that a comparison of A with the number holds, or that it does not. Returns false if earlier comparisons
+    /// exclude this result.
     fn assume(&mut self, test: Test, value: u32, holds: bool) -> bool {
         let (place, size, mask) = match self.a {
             Known::Constant(a) => return test.holds(a, value) == holds,
@@ -452,8 +455,8 @@ impl State {
             Op::Negate => self.a = Known::Nothing,
             Op::CopyToX => self.x = self.a,
             Op::CopyFromX => self.a = self.x,
-            // Other operations do not occur here: the search handles jumps and returns itself, and operations are fused
-            // only after it.
+            // Other operations do not occur here: the search itself handles jumps and returns, and operations are fused
+            // only after the search.
             _ => self.a = Known::Nothing,
         }
     }

@@ -520,7 +520,7 @@ mod tests {
             let program = Program::new(&[op(code, 0, 0, at), ACCEPT]).unwrap();
             assert_eq!(program.run(&[0; 60], 60), 0, "{code:x} {at}");
         }
-        // The length on the wire differs.
+        // The length on the wire exceeds the length of the stored frame.
         let program = Program::new(&[op(0x80, 0, 0, 0), op(0x16, 0, 0, 0)]).unwrap();
         assert_eq!(program.run(&[0; 60], 1500), 1500);
     }

@@ -1,9 +1,9 @@
 //! The identity of a packet: a hash of the bytes that a forwarding device does not change.
 //!
 //! Two folded multiplications for each 16 bytes produce two halves of 64 bits with different constants (the step of
-//! wyhash, Wang Yi 2019). For random hashes, two different packets have the same identity with probability 2^-128; with
-//! a million open packets, a new one collides with probability 2^-108. The hash does not protect against packets
-//! crafted to collide: those count as ambiguous.
+//! wyhash, Wang Yi 2019). For random hashes, two different packets have the same identity with probability 2^-128. If a
+//! million packets wait to be matched, a new packet has the identity of one of them with probability 2^-108. The hash
+//! does not protect against packets crafted to collide: those count as ambiguous.
 
 use taut_wire::{EtherType, Ethernet, IpProtocol};
 
@@ -35,7 +35,7 @@ pub struct Ignore {
     pub checksums: bool,
 }
 
-/// The settings of identities; both places have to use the same.
+/// The settings of identities; both places have to use the same settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identify {
     /// Fields that are ignored.

@@ -1,4 +1,4 @@
-//! Matcher: matches the observations of packets at A and at B, in memory of a fixed size.
+//! Matcher: matches the observations of packets at two places, A and B, in memory of a fixed size.
 
 use super::Identity;
 use serde::{Deserialize, Serialize};
@@ -8,10 +8,10 @@ use taut_sys::HashKey;
 /// The settings of a [`Matcher`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Maximum time after A at which a packet may arrive at B, ns.
+    /// Maximum time from the observation of a packet at A to that at B, ns. A packet that takes longer counts as lost.
     pub within_ns: u64,
-    /// Maximum time before A at which a packet may be seen at B, ns: the uncertainty of the order of observations. It
-    /// has no effect if packets travel in both directions.
+    /// Maximum time by which a packet may be seen at B before it is seen at A, ns: the uncertainty of the order of
+    /// observations. The setting has no effect if packets travel in both directions.
     pub before_ns: u64,
     /// True if packets travel in both directions: a packet that is first seen at B comes from B, and may arrive at A
     /// within the same time limit.
@@ -45,10 +45,11 @@ pub enum Outcome {
         /// Time from the packet's origin to the other place, ns; negative if the packet was seen at the other place
         /// first.
         delay_ns: i64,
-        /// True if a packet that left the origin later was seen earlier at the other place (RFC 4737, section 3.4).
+        /// True if a packet that left the same origin later was seen earlier at the other place (RFC 4737, section
+        /// 3.4).
         reordered: bool,
     },
-    /// The packet was seen at A, and not at B within the time.
+    /// The packet was seen at A, and not at B within [`Settings::within_ns`].
     Lost {
         /// Index among all packets seen at A.
         number: u64,
@@ -75,7 +76,7 @@ pub struct Counts {
     pub seen_b: u64,
     /// Packets seen at A and at B.
     pub matched: u64,
-    /// Packets seen at A, and not at B within the time.
+    /// Packets seen at A, and not at B within [`Settings::within_ns`].
     pub lost: u64,
     /// Packets seen at B but not at A, including those that were given up at A.
     pub extra: u64,
@@ -104,7 +105,7 @@ pub struct Matcher {
     at_b: Open,
     counts: Counts,
     now_ns: u64,
-    /// Highest index of the packets from A, and from B, that arrived at the other place.
+    /// Highest index among the packets from A that arrived at B, and among the packets from B that arrived at A.
     highest: [Option<u64>; 2],
 }
 
@@ -647,7 +648,7 @@ mod tests {
             number: 3,
             time_ns: 6 * MS,
         };
-        // The packet with index 1 is the second one that was seen at B.
+        // Index 1 is that of the second packet that was seen at B.
         let delay_ns = 5 * MS as i64 - 120;
         let expected = [
             matched(0, 100, 50, false),

@@ -88,7 +88,7 @@ fn load_128(bytes: &[u8; 16]) -> __m128i {
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
-/// Returns the control of a shuffle that reverses the bytes of the counter, so that its highest byte comes first.
+/// Returns the shuffle control that reverses the bytes of the counter, so that the highest byte comes first.
 #[inline]
 #[target_feature(enable = "sse2")]
 fn reversed() -> __m128i {

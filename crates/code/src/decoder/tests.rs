@@ -77,7 +77,8 @@ fn is_right(known: &BTreeMap<u64, Vec<u8>>) {
     }
 }
 
-/// Returns the source symbols that all arrived packets determine, by elimination from the beginning.
+/// Returns the numbers of the source symbols that all arrived packets together determine. The function solves all
+/// equations in one elimination, as a reference for the decoder.
 fn determined(arrived: &[Sent], count: usize) -> Vec<u64> {
     let mut rows: Vec<Vec<u8>> = arrived
         .iter()
@@ -343,7 +344,7 @@ fn unusable_packets_are_refused_with_the_reason() {
     );
     assert_eq!(decoder.source(125, &[], |_, _| ()), Ok(false));
     assert_eq!(decoder.account().lost, 125 - 15 - 100 - 1);
-    // The call makes the unknown symbols within the span count as lost.
+    // Unknown symbols within the span count as lost when the decoder restarts.
     decoder.begin_again();
     assert_eq!(decoder.account().lost, 126 - 100 - 3);
     assert_eq!(decoder.source(1 << 40, &[], |_, _| ()), Ok(true));

@@ -47,7 +47,7 @@ pub fn name() -> &'static str {
 /// Adds `coefficient` times `symbol` to `sum`, byte by byte.
 ///
 /// # Panics
-/// Their lengths differ.
+/// The lengths of `sum` and `symbol` differ.
 pub fn add_multiple(sum: &mut [u8], coefficient: u8, symbol: &[u8]) {
     assert_eq!(sum.len(), symbol.len(), "symbols of one size");
     if coefficient != 0 {

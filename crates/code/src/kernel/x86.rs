@@ -60,7 +60,7 @@ macro_rules! kernel {
             }
 
             /// Computes `N` sums of `COLUMNS` vectors each in registers, in one pass over the sources: the lookup for a
-            /// coefficient serves all columns. Returns the position at which it ended.
+            /// coefficient serves all columns. Returns the index of the first byte that was not computed.
             #[target_feature(enable = $features)]
             fn columns<const N: usize, const COLUMNS: usize>(
                 start: usize,

@@ -32,8 +32,8 @@ const OFFSET_SHARE: f64 = 0.0015;
 pub const PULL_S: f64 = 10.0;
 /// Standard deviation of the input disturbance in a Kalman filter's model, as a fraction of the input limit.
 const DISTURBED: f64 = 0.05;
-/// Drift of a sensor's offset in a second, as a fraction of the offset's standard deviation. The filter has no state
-/// for the offset of a sensor without one.
+/// Drift of a sensor's offset in a second, as a fraction of the offset's standard deviation. If that standard deviation
+/// is 0, the filter has no state for the offset.
 const WANDER: f64 = 0.02;
 
 /// An estimator of the states.

@@ -161,8 +161,8 @@ impl Controller {
         self.delay_ns = self.delay_ns.max(delay_ns.min(most) as f64);
     }
 
-    /// Returns the command for a report. Returns `None` while NCSbench's robot is being lifted from the ground, and for a
-    /// report that is not newer than the last one.
+    /// Returns the command for a report. Returns `None` while NCSbench's robot is being lifted from the ground, and for
+    /// a report that is not newer than the last one.
     pub fn command(&mut self, report: &Report) -> Option<Command> {
         let period_ns = self.model.period_ns();
         let elapsed_ns = match self.last {

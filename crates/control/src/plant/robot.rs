@@ -39,16 +39,7 @@ pub fn robot() -> Model {
         "yaw rate",
         "gyroscope",
     ];
-    // The factor from yaw to the angle by which each wheel turns, in opposite directions.
-    let turn = AXLE_M / WHEEL_RADIUS_M / 2.0;
     let degrees = 1_f64.to_degrees();
-    let sensor = |name: &str, row: [f64; 7], noise, bias| Sensor {
-        name: name.to_owned(),
-        row: row.map(|factor| factor * degrees).to_vec(),
-        resolution: 1.0,
-        noise,
-        bias,
-    };
     #[rustfmt::skip]
     let a = [
         [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0],
@@ -73,22 +64,7 @@ pub fn robot() -> Model {
         states: names.map(str::to_owned).to_vec(),
         a: a.map(|row| row.to_vec()).to_vec(),
         b: b.map(|row| row.to_vec()).to_vec(),
-        sensors: vec![
-            // Offset and noise of the readings are those in the authors' recording before the robot is lifted.
-            sensor("gyroscope", [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0], 0.3, 0.3),
-            sensor(
-                "left encoder",
-                [1.0, -1.0, 0.0, 0.0, -turn, 0.0, 0.0],
-                0.0,
-                0.0,
-            ),
-            sensor(
-                "right encoder",
-                [1.0, -1.0, 0.0, 0.0, turn, 0.0, 0.0],
-                0.0,
-                0.0,
-            ),
-        ],
+        sensors: sensors(),
         integral: Some(0),
         balance: 1,
         bound: 45_f64.to_radians(),
@@ -103,6 +79,35 @@ pub fn robot() -> Model {
         input_weight: 1.0,
     };
     whole(parts)
+}
+
+fn sensors() -> Vec<Sensor> {
+    // The factor from yaw to the angle by which each wheel turns, in opposite directions.
+    let turn = AXLE_M / WHEEL_RADIUS_M / 2.0;
+    let degrees = 1_f64.to_degrees();
+    let sensor = |name: &str, row: [f64; 7], noise, bias| Sensor {
+        name: name.to_owned(),
+        row: row.map(|factor| factor * degrees).to_vec(),
+        resolution: 1.0,
+        noise,
+        bias,
+    };
+    vec![
+        // Offset and noise of the readings are those in the authors' recording before the robot is lifted.
+        sensor("gyroscope", [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0], 0.3, 0.3),
+        sensor(
+            "left encoder",
+            [1.0, -1.0, 0.0, 0.0, -turn, 0.0, 0.0],
+            0.0,
+            0.0,
+        ),
+        sensor(
+            "right encoder",
+            [1.0, -1.0, 0.0, 0.0, turn, 0.0, 0.0],
+            0.0,
+            0.0,
+        ),
+    ]
 }
 
 /// Makes a model from parts that are constants in the source, so it cannot fail.

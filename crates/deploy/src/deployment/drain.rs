@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 use taut_port::PortCounters;
 
-/// Idle time after which the remaining packets of a segment count as lost.
+/// Idle time after which packets that have not arrived at a segment count as lost.
 const IDLE: Duration = Duration::from_secs(3);
 /// Idle time for a segment that has received all packets; counters are published ten times a second.
 const SETTLED: Duration = Duration::from_millis(400);
@@ -133,7 +133,7 @@ mod tests {
         let mut drain = Drain::begin(0, 3, &counted([50, 0], [0, 50]), now).unwrap();
         assert_eq!((drain.segment, drain.sent), (1, 50));
         assert!(drain.asks(now) && !drain.asks(now) && drain.asks(now + ASKED));
-        // The segment dropped one of the 50 packets; the packets of the other direction do not matter.
+        // The segment dropped one of the 50 packets; packets of the opposite direction do not count.
         drain.hear(&counted([50, 9], [8, 49]), now);
         assert!(!drain.is_over(now), "what was heard may be a moment old");
         now += SETTLED;

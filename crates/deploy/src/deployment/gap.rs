@@ -75,7 +75,8 @@ mod tests {
             assert!(gap.close());
             assert!(!gap.close());
         }
-        // The neighbour has sent 50 packets since, 10 of them through its first (west) port; 3 more could not be sent.
+        // Since then the neighbour has sent 50 packets, 10 of them through its first (west) port; it could not send 3
+        // more.
         let after = counted(150, 50, 4);
         assert_eq!(west.hear(&after), Some(43));
         assert_eq!(east.hear(&after), Some(13));

@@ -13,7 +13,8 @@ const UPDATE_DEADLINE: Duration = Duration::from_secs(10);
 
 impl Deployment {
     /// Replaces the functions of the chain by those of another file, segment by segment, while packets pass. If one
-    /// segment fails, all keep the old functions. Additional workers of the other file start before that.
+    /// segment fails, all keep the old functions. If the other file has more workers, the additional workers start
+    /// first.
     pub(super) fn update(&mut self, chain: &Chain, file: &Path) -> Result<(), DeployError> {
         self.check_update(chain, file)?;
         // The number of segments is checked first, because the existing links connect exactly the current number of

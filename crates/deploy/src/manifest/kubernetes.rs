@@ -54,7 +54,8 @@ fn network_name(units: &Units, number: usize) -> String {
     format!("{}-net-{number}", units.chain)
 }
 
-/// Describes the bridge for one network on the node. Its name is that of an interface, at most 15 characters.
+/// Describes the bridge for one network on the node. The bridge's name becomes the name of an interface, so it has at
+/// most 15 characters.
 fn network_attachment(units: &Units, number: usize) -> Value {
     let mut hasher = DefaultHasher::new();
     units.chain.hash(&mut hasher);
@@ -122,7 +123,7 @@ fn deployment(units: &Units, unit: &Unit, options: &KubernetesOptions) -> Value 
     })
 }
 
-/// Requires one node for all pods, as bridges do not connect nodes.
+/// Returns the rule that all pods run on one node, because bridges do not connect nodes.
 fn same_node(units: &Units) -> Value {
     json!({
         "requiredDuringSchedulingIgnoredDuringExecution": [{

@@ -32,44 +32,13 @@ pub(super) fn document(units: &Units) -> Result<Document, DeployError> {
     let mut resources = Map::new();
     resources.insert("flavor".to_string(), flavor());
     for number in 0..units.networks() {
-        resources.insert(
-            network(number),
-            json!({
-                "type": "OS::Neutron::Net",
-                "properties": {
-                    "name": format!("{}-net-{number}", units.chain),
-                    // Functions send frames with other source addresses.
-                    "port_security_enabled": false
-                }
-            }),
-        );
+        resources.insert(network(number), network_resource(&units.chain, number));
         // A server gets a port only on a network with addresses, although these addresses are unused.
-        resources.insert(
-            format!("subnet_{number}"),
-            json!({
-                "type": "OS::Neutron::Subnet",
-                "properties": {
-                    "network": { "get_resource": network(number) },
-                    "cidr": { "get_param": "unused_addresses" },
-                    "enable_dhcp": false,
-                    "gateway_ip": ""
-                }
-            }),
-        );
+        resources.insert(format!("subnet_{number}"), subnet_resource(number));
     }
     for (at, unit) in units.all.iter().enumerate() {
         for (interface, number) in INTERFACES.iter().zip(unit.networks) {
-            resources.insert(
-                port(at, interface),
-                json!({
-                    "type": "OS::Neutron::Port",
-                    "depends_on": format!("subnet_{number}"),
-                    "properties": {
-                        "network": { "get_resource": network(number) },
-                        "port_security_enabled": false
-                    }
-                }),
-            );
+            resources.insert(port(at, interface), port_resource(number));
         }
         resources.insert(format!("function_{}", at + 1), server(at, unit)?);
     }
@@ -98,6 +67,40 @@ fn network(number: usize) -> String {
 
 fn port(at: usize, interface: &str) -> String {
     format!("port_{}_{interface}", at + 1)
+}
+
+fn network_resource(chain: &str, number: usize) -> Value {
+    json!({
+        "type": "OS::Neutron::Net",
+        "properties": {
+            "name": format!("{chain}-net-{number}"),
+            // Functions send frames with other source addresses.
+            "port_security_enabled": false
+        }
+    })
+}
+
+fn subnet_resource(number: usize) -> Value {
+    json!({
+        "type": "OS::Neutron::Subnet",
+        "properties": {
+            "network": { "get_resource": network(number) },
+            "cidr": { "get_param": "unused_addresses" },
+            "enable_dhcp": false,
+            "gateway_ip": ""
+        }
+    })
+}
+
+fn port_resource(number: usize) -> Value {
+    json!({
+        "type": "OS::Neutron::Port",
+        "depends_on": format!("subnet_{number}"),
+        "properties": {
+            "network": { "get_resource": network(number) },
+            "port_security_enabled": false
+        }
+    })
 }
 
 fn parameters() -> Value {

@@ -17,7 +17,7 @@ pub(super) struct Units {
 pub(super) struct Unit {
     /// Name that is unique among chains with different names.
     pub name: String,
-    /// Indices of the networks of its west and east interface.
+    /// Indices of the networks to which its west and its east interface are attached.
     pub networks: [usize; 2],
     /// Text of the unit's chain file.
     pub chain: String,

@@ -37,7 +37,7 @@ impl Archive {
         }
     }
 
-    /// Returns the whole archive. Another one may follow it in the same buffer.
+    /// Returns the whole archive. The kernel also accepts several archives, one after the other.
     pub fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes

@@ -1,4 +1,4 @@
-//! The first program inside a virtual machine: prepares it, runs `taut forward`, and powers it off.
+//! The first program inside a virtual machine: prepares the machine, runs `taut forward`, and powers the machine off.
 
 use super::image::{ARGUMENTS, CHAIN, ENVIRONMENT, MODULES, PROGRAM};
 use super::machine::{CONTROL, ENDED, EVENTS};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Timeout for devices after their drivers are loaded.
+/// Timeout for devices to appear after their drivers have been loaded.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs as the first program of a virtual machine. It returns only if this program is not the first one.
@@ -29,7 +29,7 @@ pub fn run_guest() -> io::Result<()> {
         3
     });
     if let Ok(mut events) = line(EVENTS, OpenOptions::new().write(true)) {
-        // An error is ignored: even without this line, the process that started the machine detects its end.
+        // An error is ignored: even without this line, the process that started the machine detects the machine's end.
         let _ = writeln!(events, "{ENDED}{code}");
     }
     rustix::system::reboot(RebootCommand::PowerOff)?;
@@ -81,7 +81,7 @@ fn load_modules() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the interfaces except for the loopback; waits until there is one.
+/// Returns the names of all interfaces except the loopback. Waits until at least one exists.
 fn cards() -> io::Result<Vec<String>> {
     wait_for("a network card", || {
         let names = fs::read_dir("/sys/class/net").ok()?.flatten();
@@ -91,7 +91,7 @@ fn cards() -> io::Result<Vec<String>> {
     })
 }
 
-/// Opens one of the serial lines, by its name.
+/// Opens the serial line of this name.
 fn line(name: &str, options: &OpenOptions) -> io::Result<File> {
     let folder = Path::new("/sys/class/virtio-ports");
     let device = wait_for(name, || {

@@ -43,10 +43,11 @@ impl Kernel {
         }
     }
 
-    /// Finds a kernel: one from the cache, otherwise the newest installed one, otherwise Debian's.
+    /// Finds a kernel: one from the cache, otherwise the newest installed kernel, otherwise Debian's, which is
+    /// downloaded.
     ///
     /// # Errors
-    /// A requirement for downloading one is missing.
+    /// No kernel exists here, and a requirement for downloading one is missing.
     pub fn find() -> Result<Self, DeployError> {
         let cache = cache_folder().join("kernel");
         let unpacked = Self::newest_in(&cache, |folder| folder.join("modules"));
@@ -92,18 +93,7 @@ impl Kernel {
 
     /// Downloads Debian's package and extracts the required files.
     fn fetch(cache: &Path) -> Result<Self, DeployError> {
-        let missing = |what: &str| Missing {
-            what: format!("virtual machines need a kernel: {what}"),
-            how_to_get_it: format!("apt-get update && apt-get install {PACKAGE}"),
-        };
-        let package = Command::new("apt-cache")
-            .args(["depends", "--important", PACKAGE])
-            .env("LC_ALL", "C")
-            .stderr(Stdio::null())
-            .output()
-            .ok()
-            .and_then(|said| dependency(&String::from_utf8_lossy(&said.stdout)))
-            .ok_or_else(|| missing(&format!("apt knows no package {PACKAGE}")))?;
+        let package = current_package()?;
         let system = |what: &str| {
             let what = format!("{what} {}", cache.display());
             move |e: std::io::Error| DeployError::system(what, e)
@@ -119,22 +109,7 @@ impl Kernel {
             .prefix(".unpacking-")
             .tempdir_in(cache)
             .map_err(system("cannot write into"))?;
-        let run = |line: &[&str]| {
-            let mut command = Command::new(line[0]);
-            command.args(&line[1..]).current_dir(scratch.path());
-            let done = command.stdin(Stdio::null()).output();
-            done.is_ok_and(|done| done.status.success())
-        };
-        eprintln!("taut: fetching the machines' kernel: {package}");
-        if !run(&["apt-get", "-qq", "download", &package]) {
-            return Err(missing(&format!("apt-get cannot download {package}")).into());
-        }
-        let archive = first_file(scratch.path(), |name| name.ends_with(".deb"));
-        let unpacked = archive.as_deref().and_then(Path::to_str);
-        if !unpacked.is_some_and(|archive| run(&["dpkg-deb", "-x", archive, "unpacked"])) {
-            return Err(missing(&format!("dpkg-deb cannot unpack {package}")).into());
-        }
-        let root = scratch.path().join("unpacked");
+        let root = unpack_package(&package, scratch.path())?;
         let image = first_file(&root.join("boot"), |name| name.starts_with("vmlinuz-"));
         let Some((image, version)) = image.and_then(|image| {
             let name = image.file_name()?.to_str()?;
@@ -225,6 +200,46 @@ fn cache_folder() -> PathBuf {
     let folder = of("XDG_CACHE_HOME").map(PathBuf::from);
     let folder = folder.or_else(|| of("HOME").map(|home| Path::new(&home).join(".cache")));
     folder.unwrap_or_else(|| "/var/cache".into()).join("taut")
+}
+
+/// Returns the reason why there is no kernel for virtual machines.
+fn missing(what: &str) -> Missing {
+    Missing {
+        what: format!("virtual machines need a kernel: {what}"),
+        how_to_get_it: format!("apt-get update && apt-get install {PACKAGE}"),
+    }
+}
+
+/// Returns the name of the package on which [`PACKAGE`] depends at present.
+fn current_package() -> Result<String, Missing> {
+    Command::new("apt-cache")
+        .args(["depends", "--important", PACKAGE])
+        .env("LC_ALL", "C")
+        .stderr(Stdio::null())
+        .output()
+        .ok()
+        .and_then(|said| dependency(&String::from_utf8_lossy(&said.stdout)))
+        .ok_or_else(|| missing(&format!("apt knows no package {PACKAGE}")))
+}
+
+/// Downloads a package into a folder, and returns the folder below it that then contains the package's files.
+fn unpack_package(package: &str, folder: &Path) -> Result<PathBuf, Missing> {
+    let run = |line: &[&str]| {
+        let mut command = Command::new(line[0]);
+        command.args(&line[1..]).current_dir(folder);
+        let done = command.stdin(Stdio::null()).output();
+        done.is_ok_and(|done| done.status.success())
+    };
+    eprintln!("taut: fetching the machines' kernel: {package}");
+    if !run(&["apt-get", "-qq", "download", package]) {
+        return Err(missing(&format!("apt-get cannot download {package}")));
+    }
+    let archive = first_file(folder, |name| name.ends_with(".deb"));
+    let unpacked = archive.as_deref().and_then(Path::to_str);
+    if !unpacked.is_some_and(|archive| run(&["dpkg-deb", "-x", archive, "unpacked"])) {
+        return Err(missing(&format!("dpkg-deb cannot unpack {package}")));
+    }
+    Ok(folder.join("unpacked"))
 }
 
 /// Returns the package name after `Depends:` in the output of `apt-cache depends`.

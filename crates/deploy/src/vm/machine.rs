@@ -129,10 +129,11 @@ pub fn can_make_machines() -> Result<(), Missing> {
 impl Machine {
     /// Starts a virtual machine. It boots once its NICs are all connected.
     ///
-    /// The calling thread must not exit: the machine ends with it. It is pinned to the machine's core.
+    /// The calling thread must not exit, because the machine ends with that thread. The call pins the thread to the
+    /// machine's core.
     ///
     /// # Errors
-    /// The host lacks something, or a file cannot be read.
+    /// The host lacks a requirement, or a file cannot be read.
     pub fn start(spec: &MachineSpec<'_>) -> Result<Self, DeployError> {
         can_make_machines()?;
         let kernel = Kernel::find()?;
@@ -163,7 +164,8 @@ impl Machine {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(cannot)?;
-        // The output is piped, as the machine's console must not truncate a file that is its standard error.
+        // The console is piped through this process. If the machine wrote directly to this process's standard error, it
+        // would truncate a file to which that is redirected.
         if let Some(console) = emulator.stderr.take() {
             std::thread::spawn(move || {
                 let mut console = BufReader::new(console);
@@ -221,7 +223,8 @@ impl Machine {
         DeployError::system("virtual machine", std::io::Error::other(why))
     }
 
-    /// Waits until the machine has powered off, with a timeout. Dropping the machine ends one that has not.
+    /// Waits until the machine has powered off, and returns the emulator's exit status; none after the timeout. A
+    /// machine that is still running ends when it is dropped.
     fn wait(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
@@ -325,39 +328,44 @@ fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String>
     .map(str::to_owned)
     .into();
     for (number, socket) in spec.cards.iter().enumerate() {
-        // Frames arrive unsegmented and with checksums: offloads that a program would have to complete are off.
-        let off = [
-            "csum",
-            "gso",
-            "guest_csum",
-            "guest_tso4",
-            "guest_tso6",
-            "guest_ecn",
-            "guest_ufo",
-            "host_tso4",
-            "host_tso6",
-            "host_ecn",
-            "host_ufo",
-            "mrg_rxbuf",
-        ]
-        .map(|feature| format!(",{feature}=off"))
-        .concat();
-        // QEMU parses one comma in a value as the start of the next option, and two commas as one comma.
-        let socket = socket.display().to_string().replace(',', ",,");
-        words.extend([
-            "-chardev".to_owned(),
-            format!("socket,id=card{number},path={socket},server=on"),
-            "-netdev".to_owned(),
-            format!("vhost-user,id=net{number},chardev=card{number}"),
-            "-device".to_owned(),
-            // Machines enumerate their NICs in the order of these addresses.
-            format!(
-                "virtio-net-pci,netdev=net{number},addr={:#x},romfile={interrupts}{off}",
-                0x10 + number
-            ),
-        ]);
+        words.extend(card_arguments(number, socket, interrupts));
     }
     words
+}
+
+/// Returns the emulator's arguments for a NIC; `interrupts` is a further option of the NIC.
+fn card_arguments(number: usize, socket: &Path, interrupts: &str) -> [String; 6] {
+    // Frames arrive unsegmented and with checksums: offloads that a program would have to complete are off.
+    let off = [
+        "csum",
+        "gso",
+        "guest_csum",
+        "guest_tso4",
+        "guest_tso6",
+        "guest_ecn",
+        "guest_ufo",
+        "host_tso4",
+        "host_tso6",
+        "host_ecn",
+        "host_ufo",
+        "mrg_rxbuf",
+    ]
+    .map(|feature| format!(",{feature}=off"))
+    .concat();
+    // QEMU parses one comma in a value as the start of the next option, and two commas as one comma.
+    let socket = socket.display().to_string().replace(',', ",,");
+    [
+        "-chardev".to_owned(),
+        format!("socket,id=card{number},path={socket},server=on"),
+        "-netdev".to_owned(),
+        format!("vhost-user,id=net{number},chardev=card{number}"),
+        "-device".to_owned(),
+        // Machines enumerate their NICs in the order of these addresses.
+        format!(
+            "virtio-net-pci,netdev=net{number},addr={:#x},romfile={interrupts}{off}",
+            0x10 + number
+        ),
+    ]
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub enum Place {
 pub struct Stage {
     /// The function's name.
     pub name: String,
-    /// Place where the function runs in a chain of several workers. The default depends on the class of the function.
+    /// Place where the function runs in a chain of several workers; None leaves the choice to the function's class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
     /// Settings of the function.
@@ -94,7 +94,7 @@ impl Stage {
         self.catalog.build(&self.name, self.settings.clone()).ok()
     }
 
-    /// Returns the settings key that names ports, and its value.
+    /// Returns the settings key that names ports, and its value; None if the settings have no such key.
     fn ports(&self) -> Option<(&'static str, &toml::Value)> {
         let key = self.catalog.entry(&self.name).ok()?.ports?;
         Some((key, self.settings.get(key)?))
@@ -194,13 +194,13 @@ pub(crate) fn build(
 /// The context in which functions are made for a worker.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Making<'a> {
-    /// Index of the worker in its chain.
+    /// Index of the worker in its chain, and the number of workers.
     pub(crate) member: Member,
     /// State that the functions of all workers share, by stage.
     pub(crate) shared: &'a [Shared],
     /// For each port, true if the port timestamps packets on arrival; empty if unknown.
     pub(crate) stamped: &'a [bool],
-    /// Watcher that receives the progress of a slow construction, and can cancel it.
+    /// Watcher that receives the progress of a slow construction, and can cancel it; None if no caller watches.
     pub(crate) watcher: Option<&'a Watcher<'a>>,
 }
 

@@ -40,8 +40,9 @@ impl Worker {
                             None => is_whole = false,
                         },
                     );
-                    // One packet came from the slow path. Each of its fragments is counted when it leaves or is
-                    // dropped, and so is the packet if a fragment had no memory.
+                    // The slow path has sent one packet, but each of its fragments is counted when it leaves or is
+                    // dropped. If a fragment had no memory, the packet itself is counted as well. The additional counts
+                    // are added to `from_slow_path`.
                     let ends = made + u64::from(!is_whole);
                     own.dropped_no_copy += u64::from(!is_whole);
                     own.from_slow_path += ends.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Packets to and from other threads: those that belong to another worker of the chain, and those of the slow path.
+//! Packets to and from other threads: packets that belong to another worker of the chain, and packets of the slow path.
 
 use super::{Egress, Worker};
 use crate::CountersView;
@@ -168,8 +168,8 @@ impl Worker {
     ) {
         let context = self.context_of(made, now_ticks);
         let (Some(context), Some(place)) = (context, self.numbers.place(made.function)) else {
-            // There is no such port, or the function was replaced: it is unknown which functions these packets have
-            // passed.
+            // A port of the frames does not exist, or their function was replaced. In the second case it is unknown
+            // which functions the frames have passed.
             match context {
                 None => own.dropped_no_port += batch.len() as u64,
                 Some(_) => own.dropped_punted += batch.len() as u64,

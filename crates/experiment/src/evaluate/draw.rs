@@ -44,18 +44,6 @@ pub(crate) fn draw(
     figure: &FigureDefinition,
     runs: &Runs,
 ) -> Result<Figure, String> {
-    let problem = RefCell::new(None);
-    let wanted = |run: &IndexedRun| {
-        figure.only.as_ref().is_none_or(|only| {
-            experiment
-                .templates
-                .holds(only.get_ref(), &run.variables)
-                .unwrap_or_else(|reason| {
-                    problem.borrow_mut().get_or_insert(reason);
-                    false
-                })
-        })
-    };
     let side = runs.overlaid.then(|| SIDE.to_owned());
     let by: Vec<String> = figure
         .by
@@ -63,19 +51,7 @@ pub(crate) fn draw(
         .map(|name| name.get_ref().clone())
         .chain(side)
         .collect();
-    let groups = runs.groups_where(&by, wanted);
-    if let Some(reason) = problem.take() {
-        return Err(format!("only: {reason}"));
-    }
-    if groups.is_empty() {
-        return Err("no run to show".to_owned());
-    }
-    if groups.len() > MOST_SERIES {
-        return Err(format!(
-            "{} series cannot be distinguished: choose fewer variables in `by`",
-            groups.len()
-        ));
-    }
+    let groups = series_of(experiment, figure, runs, &by)?;
     let title = if figure.title.is_empty() {
         figure.name.clone()
     } else {
@@ -113,11 +89,61 @@ pub(crate) fn draw(
     })
 }
 
+/// Returns the groups of runs that a figure shows, one for each series.
+fn series_of(
+    experiment: &Experiment,
+    figure: &FigureDefinition,
+    runs: &Runs,
+    by: &[String],
+) -> Result<Vec<Group>, String> {
+    let problem = RefCell::new(None);
+    let wanted = |run: &IndexedRun| {
+        figure.only.as_ref().is_none_or(|only| {
+            experiment
+                .templates
+                .holds(only.get_ref(), &run.variables)
+                .unwrap_or_else(|reason| {
+                    problem.borrow_mut().get_or_insert(reason);
+                    false
+                })
+        })
+    };
+    let groups = runs.groups_where(by, wanted);
+    if let Some(reason) = problem.take() {
+        return Err(format!("only: {reason}"));
+    }
+    if groups.is_empty() {
+        return Err("no run to show".to_owned());
+    }
+    if groups.len() > MOST_SERIES {
+        return Err(format!(
+            "{} series cannot be distinguished: choose fewer variables in `by`",
+            groups.len()
+        ));
+    }
+    Ok(groups)
+}
+
 /// Returns the series for the published points with index `index` in a figure.
 fn published_series(index: usize, published: &Published) -> Series {
     Series {
         label: published_label(published),
         style: Style::published(index),
+    }
+}
+
+/// Returns the published values as a row of a stack.
+fn published_stack(published: &Published) -> stack::Item {
+    stack::Item {
+        series: Series {
+            label: published_label(published),
+            style: Style::reference(),
+        },
+        parts: published
+            .values
+            .iter()
+            .map(|value| value.is_finite().then_some(*value))
+            .collect(),
     }
 }
 
@@ -172,8 +198,8 @@ impl Drawing<'_> {
             .collect()
     }
 
-    /// Returns the styles of the series. In a comparison of two experiments, matching series have the same colour:
-    /// solid for A, dashed for B.
+    /// Returns the styles of the series. In a comparison of two experiments, series of the same combination have the
+    /// same colour; lines of A are solid, lines of B are dashed.
     fn styles(&self) -> Vec<Style> {
         if !self.runs.overlaid {
             return (0..self.groups.len()).map(Style::of).collect();
@@ -196,7 +222,8 @@ impl Drawing<'_> {
         styles
     }
 
-    /// Returns the value of a key in the definition that this kind of figure needs.
+    /// Returns the value of a key that this kind of figure needs; it is an error if the definition does not have the
+    /// key.
     fn needed<'b>(
         &self,
         key: &str,
@@ -208,8 +235,8 @@ impl Drawing<'_> {
             .ok_or_else(|| format!("a figure of this kind needs `{key}`"))
     }
 
-    /// Returns the values of a metric or variable for the runs in a group. A group without values yields an empty list;
-    /// if no run in any group has a value, that is an error.
+    /// Returns the values of a metric or variable for the runs in a group. A group without values yields an empty list.
+    /// It is an error if no run in any group has a value.
     fn values(&self, group: &Group, name: &str) -> Result<Vec<f64>, String> {
         if self.runs.values(name).next().is_none() {
             return Err(self.runs.no_metric(name));
@@ -291,7 +318,7 @@ impl Drawing<'_> {
         ))
     }
 
-    /// Returns the published points of a distribution, for a CDF.
+    /// Returns the published points that a CDF shows.
     fn published(&self) -> Vec<cdf::Published> {
         let all = self.figure.published.iter().enumerate();
         all.map(|(index, published)| cdf::Published {
@@ -395,18 +422,7 @@ impl Drawing<'_> {
                     .collect(),
             });
         }
-        let axes = (
-            Axis {
-                title: x,
-                quantity: of_x,
-                log: self.is_log(LogAxes::X),
-            },
-            Axis {
-                title: y,
-                quantity: of_y,
-                log: self.is_log(LogAxes::Y),
-            },
-        );
+        let axes = self.axes(x, y);
         let svg = curves::chart(&self.chart(), axes.0, axes.1, curves::Extent::Band, all);
         let spread = if few {
             "goes from the smallest to the largest where there are fewer than six runs, too few for 95 %"
@@ -421,6 +437,22 @@ impl Drawing<'_> {
                 self.member_count()
             ),
         ))
+    }
+
+    /// Returns the axes of a figure that shows the variable or metric `y` over `x`.
+    fn axes<'b>(&self, x: &'b str, y: &'b str) -> (Axis<'b>, Axis<'b>) {
+        (
+            Axis {
+                title: x,
+                quantity: quantity_of(x),
+                log: self.is_log(LogAxes::X),
+            },
+            Axis {
+                title: y,
+                quantity: quantity_of(y),
+                log: self.is_log(LogAxes::Y),
+            },
+        )
     }
 
     /// Returns the runs in a group, grouped by their value of the variable or metric `x`.
@@ -464,18 +496,7 @@ impl Drawing<'_> {
             .zip(&all)
             .map(|(series, points)| scatter::Item { series, points })
             .collect();
-        let axes = (
-            Axis {
-                title: x,
-                quantity: quantity_of(x),
-                log: self.is_log(LogAxes::X),
-            },
-            Axis {
-                title: y,
-                quantity: quantity_of(y),
-                log: self.is_log(LogAxes::Y),
-            },
-        );
+        let axes = self.axes(x, y);
         let svg = scatter::chart(&self.chart(), axes.0, axes.1, &items);
         Ok((
             svg,
@@ -560,18 +581,7 @@ impl Drawing<'_> {
                 parts: values,
             });
         }
-        let published = self.figure.published.iter().map(|it| stack::Item {
-            series: Series {
-                label: published_label(it),
-                style: Style::reference(),
-            },
-            parts: it
-                .values
-                .iter()
-                .map(|value| value.is_finite().then_some(*value))
-                .collect(),
-        });
-        items.extend(published);
+        items.extend(self.figure.published.iter().map(published_stack));
         let axis = Axis {
             title: "each part, one after the other",
             quantity: quantity_of(first),

@@ -27,7 +27,7 @@ pub(super) struct Data {
 
 type Figure = fn(&[f64]) -> Option<f64>;
 
-/// Functions that a formula can apply to a metric of the runs in selected combinations.
+/// Functions that a formula can apply to the values that a metric has in the runs of selected combinations.
 const FIGURES: [(&str, Figure); 5] = [
     ("median", median),
     ("mean", |values| {
@@ -129,7 +129,8 @@ impl Formulas {
                 let found = matching(&planned, &only)?;
                 let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
                 taken.extend(found);
-                // Any two results differ, so that no division by zero occurs.
+                // A call that uses further combinations returns another value than earlier calls, so that a difference
+                // of two metrics in a denominator is not zero.
                 Ok(1.0 + taken.len() as f64)
             });
         }
@@ -156,8 +157,8 @@ impl Formulas {
         Ok(tried(&environment(), condition, context)?.is_true())
     }
 
-    /// Returns the repetitions in which every combination in `taken` was measured; each is a list of the indices of its
-    /// runs.
+    /// Returns the repetitions in which every combination in `taken` was measured. Each repetition is a list of the
+    /// indices of its runs.
     pub(super) fn complete(&self, taken: &BTreeSet<usize>) -> Vec<Vec<usize>> {
         let is_whole = |runs: &&Vec<usize>| {
             let there: BTreeSet<usize> = runs
@@ -192,7 +193,7 @@ impl Formulas {
         *self.drawn.lock().unwrap_or_else(PoisonError::into_inner) = runs;
     }
 
-    /// Returns the formula's values in single repetitions; repetitions in which it has no value are skipped.
+    /// Returns the formula's value in each repetition; repetitions in which the formula has no value are skipped.
     pub(super) fn in_each(&self, formula: &str, repetitions: &[Vec<usize>]) -> Vec<f64> {
         let alone = |runs: &Vec<usize>| {
             self.draw(runs.clone());
@@ -262,7 +263,7 @@ mod tests {
         assert_eq!(taken(ratio), Ok(BTreeSet::from([0, 1, 2, 3])));
         assert_eq!(taken("runs('a', rate=20)"), Ok(BTreeSet::from([2, 3])));
         assert_eq!(taken("3"), Ok(BTreeSet::new()));
-        // The combinations are planned only with another --set.
+        // The plan has no combination with rate 30; another `--set` could add it, so this is not an error.
         assert_eq!(taken("median('a', rate=30)"), Ok(BTreeSet::new()));
         for (wrong, part) in [
             ("median('a'", "end of input"),

@@ -38,7 +38,7 @@ impl Runs {
     pub(crate) fn load(folder: &Folder) -> Result<Self, ExperimentError> {
         let mut runs = folder.index()?;
         runs.retain(|run| !run.warm_up);
-        // The order is independent of that in which the runs were made.
+        // The runs are sorted, so that results do not depend on the order in which the runs were made.
         runs.sort_by_key(|run| (run.variant, run.repetition));
         Ok(Self {
             folders: runs
@@ -215,8 +215,8 @@ pub(crate) fn latencies(
     Ok(all)
 }
 
-/// Returns the histogram logs of a run on all nodes. They are directly in the folder `samples` of the node, or else in
-/// folders below it.
+/// Returns the paths of the histogram logs that all nodes of a run have written. The logs are in the folder `samples`
+/// of each node, or else in folders below it.
 fn logs_of(results: &Path, run: &InsidePath, samples: &str) -> Result<Vec<InsidePath>, String> {
     let told = |e: &dyn std::fmt::Display| e.to_string();
     let name = InsidePath::new("latency.hlog").map_err(|e| told(&e))?;
@@ -266,7 +266,7 @@ mod tests {
             std::fs::write(folder.join("latency.hlog"), "").unwrap();
             folder.join("latency.hlog")
         };
-        // The latencies of a device alone are next to the round-trip latencies.
+        // The latencies inside the device are in a folder below that of the round-trip latencies.
         let all = [
             "gen/latency/inside",
             "gen/latency",

@@ -48,7 +48,7 @@ pub struct Cell {
     pub runs: usize,
     /// Median and interval as text.
     pub text: String,
-    /// The interval, or the range with few runs, as text.
+    /// The interval as text, or the range if there are few runs.
     pub spread: String,
 }
 
@@ -69,7 +69,7 @@ impl Table {
         } else {
             &self.title
         };
-        // A table that is too wide loses its metrics from the last one on; the variables and the first metric stay.
+        // If the table is too wide, metrics are removed, the last one first; the variables and the first metric stay.
         let of = self.rows.first().map_or(0, |row| row.of.len());
         let columns = self.columns.iter().map(String::as_str).enumerate();
         let least_important: Vec<_> = columns.skip(of + 1).collect();
@@ -180,7 +180,8 @@ fn cell(values: &[f64], metric: &str) -> Option<Cell> {
 
 /// Returns the physical quantity of a metric, derived from the unit at the end of its name.
 pub(crate) fn quantity_of(metric: &str) -> Quantity {
-    // An estimate's value and the ends of its interval have the unit of the estimated quantity.
+    // The name of an estimate's value or bound ends in `point`, `low`, `high` or `median`. Its unit is at the end of
+    // the part before.
     let is_part = |name: &&str| ["point", "low", "high", "median"].contains(name);
     let last = metric
         .rsplit('.')

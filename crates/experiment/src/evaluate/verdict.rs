@@ -20,15 +20,17 @@ pub struct Verdict {
     /// The published result as numbers; `None` for the experiment's own claim.
     #[serde(default)]
     pub figure: Option<PublishedFigure>,
-    /// Range of values that agree with the published figure within the tolerance.
+    /// Range of values that agree with the published figure within the tolerance; both bounds are open without a
+    /// figure.
     #[serde(default)]
     pub same: Region,
-    /// The value divided by the published figure.
+    /// The value divided by the published figure; `None` if there is no value or no figure, or if the ratio is
+    /// meaningless.
     #[serde(default)]
     pub factor: Option<f64>,
     /// Formula of the claim.
     pub formula: String,
-    /// Value of the formula.
+    /// Value of the formula over all complete repetitions; `None` if runs or metrics are missing.
     pub value: Option<f64>,
     /// Lower and upper bound of the confidence interval of the median over the repetitions. The formula is evaluated
     /// once per repetition, because the combinations of one repetition share the state of the machine. `None` with one
@@ -40,14 +42,15 @@ pub struct Verdict {
     /// Method by which the interval was computed.
     #[serde(default)]
     pub method: IntervalMethod,
-    /// Number of repetitions.
+    /// Number of repetitions that the value is based on.
     pub repetitions: usize,
     /// Condition under which the claim holds; for a published figure, the condition that the result has the published
     /// direction.
     pub condition: String,
     /// The verdict.
     pub verdict: VerdictKind,
-    /// Explanation of a difference that is expected, or that the data cannot decide.
+    /// Reason why the result may differ here, from the experiment file; if there is no value or verdict, the reason for
+    /// that.
     pub note: String,
 }
 
@@ -192,9 +195,9 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// Returns the confidence interval of the median over the repetitions, from the value of each. Returns `None` for one
-/// repetition, and if `value`, over all runs, is outside the range of single repetitions: such a formula combines
-/// several repetitions, for example by counting runs.
+/// Returns the confidence interval of the median of `in_each`, the formula's values in single repetitions. Returns
+/// `None` for one repetition, and if `value`, the value over all runs, is outside the range of `in_each`. A formula
+/// with such a value combines several repetitions, for example by counting runs.
 fn spread(in_each: &[f64], value: f64) -> Option<Interval> {
     let least = in_each.iter().copied().reduce(f64::min)?;
     let most = in_each.iter().copied().reduce(f64::max)?;
@@ -208,8 +211,8 @@ struct Found {
     value: f64,
     spread: Option<Interval>,
     repetitions: usize,
-    /// Values for which the condition is evaluated: the value and the bounds of its interval, or with few repetitions
-    /// the value and the value in each repetition.
+    /// Values for which the condition is evaluated: the value, and the bounds of its interval. With too few repetitions
+    /// for an interval of 95 %, the values in single repetitions take the place of the bounds.
     judged: Vec<f64>,
 }
 
@@ -444,7 +447,7 @@ mod tests {
 
     #[test]
     fn a_formula_that_takes_several_repetitions_has_no_interval() {
-        // The formula could be the number of runs: one in each of three repetitions.
+        // Such a formula could count runs: one run in each of three repetitions, three in all.
         assert_eq!(spread(&[1.0; 3], 3.0), None);
         assert!(spread(&[1.0; 3], 1.0).is_some());
         assert_eq!(spread(&[1.0], 1.0), None);
@@ -462,7 +465,7 @@ mod tests {
             let claim = |value: f64| {
                 format!("published = {{ value = {value:e}, unit = 'times', source = 'S 1', origin = 'printed' }}")
             };
-            // The number of values is odd, so that the median of the ratios is that of one repetition.
+            // The number of values is odd, so that the median of the ratios is the ratio in one of the repetitions.
             let values = &values[..values.len() - (1 - values.len() % 2)];
             let over = judged(values, &claim(published));
             let turned: Vec<f64> = values.iter().map(|value| 1.0 / value).collect();

@@ -3,7 +3,7 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, OnceLock};
@@ -39,24 +39,7 @@ pub(crate) fn exchange<T: Send + 'static>(
     let sent = std::thread::spawn(move || send(input));
     let received = std::thread::spawn(move || receive(output));
     let said = std::thread::spawn(move || read_all(errors));
-    let deadline = Instant::now() + patience;
-    let mut pause = Duration::from_millis(1);
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break Ok(status),
-            Err(e) => break Err(e.to_string()),
-            Ok(None) if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) => {
-                break Err("stopped".to_owned());
-            }
-            Ok(None) if Instant::now() > deadline => {
-                break Err(format!("no reply within {} s", patience.as_secs()));
-            }
-            Ok(None) => {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(TICK);
-            }
-        }
-    };
+    let status = wait_for_exit(&mut child, patience, stop);
     if status.is_err() {
         kill(&mut child);
     }
@@ -73,12 +56,38 @@ pub(crate) fn exchange<T: Send + 'static>(
     match received {
         _ if !status.success() && !last.is_empty() => Err(last.to_owned()),
         _ if !status.success() => Err(format!("it ended with {status}")),
-        // The command may not need all of its input.
+        // A command may exit without having read all of its input, so a broken pipe is not an error.
         Ok(received) => match sent {
             Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e.to_string()),
             _ => Ok(received),
         },
         Err(e) => Err(e.to_string()),
+    }
+}
+
+/// Waits until a command exits, the timeout expires, or `stop` is set.
+fn wait_for_exit(
+    child: &mut Child,
+    patience: Duration,
+    stop: Option<&AtomicBool>,
+) -> Result<ExitStatus, String> {
+    let deadline = Instant::now() + patience;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status),
+            Err(e) => return Err(e.to_string()),
+            Ok(None) if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) => {
+                return Err("stopped".to_owned());
+            }
+            Ok(None) if Instant::now() > deadline => {
+                return Err(format!("no reply within {} s", patience.as_secs()));
+            }
+            Ok(None) => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(TICK);
+            }
+        }
     }
 }
 
@@ -93,7 +102,7 @@ pub(crate) fn read_all(mut from: impl Read) -> io::Result<Vec<u8>> {
 pub(crate) struct Kept {
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// Last output of the command, once it has exited.
+    /// Standard error of the command, which is set when the command has exited.
     ended: Arc<OnceLock<String>>,
     pid: u32,
 }
@@ -109,7 +118,7 @@ impl Kept {
         let (input, output, errors) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let pid = child.id();
-        // Only the first lines matter; later output is read so that the command does not block.
+        // Only the first lines are needed. Later output is read and dropped, so that the command does not block.
         let (say, lines) = sync_channel(64);
         std::thread::spawn(move || {
             let lines = output
@@ -137,8 +146,8 @@ impl Kept {
         })
     }
 
-    /// Returns the first line that begins with `mark`, without the mark. On failure, the error is all output of the
-    /// command until it exited.
+    /// Returns the rest of the first line of output that begins with `mark`. If the command exits first, the error is
+    /// its standard error; else the error states that `stop` was set or that the timeout has expired.
     pub(crate) fn line(
         &mut self,
         mark: &str,
@@ -171,7 +180,7 @@ impl Kept {
         }
     }
 
-    /// Returns the last output of the command, if it has exited.
+    /// Returns the standard error of the command; `None` while the command is running.
     pub(crate) fn ended(&self) -> Option<String> {
         self.ended.get().cloned()
     }

@@ -46,7 +46,7 @@ pub(crate) trait Node: Send {
     /// Returns facts about the node, for the record of the run.
     fn facts(&mut self) -> Result<Facts, ExperimentError>;
 
-    /// Returns the time of the node's clock, its free space, and other state that changes.
+    /// Returns the properties of the node that change over time: the time of its clock, its free space, and more.
     fn moment(&mut self) -> Result<Moment, ExperimentError>;
 
     /// Moves the run's files from the node into the local folder `into`.

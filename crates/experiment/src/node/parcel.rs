@@ -102,7 +102,7 @@ mod tests {
             let mut header = Header::new_gnu();
             header.set_entry_type(kind);
             header.set_size(1);
-            // A hostile sender could write this; the builder would refuse it.
+            // A malicious sender could write this name. The builder would refuse it, so the bytes are set directly.
             header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
             header.set_cksum();
             let mut archive = Builder::new(Vec::new());

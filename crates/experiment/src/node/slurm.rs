@@ -91,14 +91,15 @@ fn active_features(node: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns whether a machine has the requested features: names joined by `&` (and) and `|` (or).
+/// Returns whether a machine with `features` has the requested ones: names joined by `&` (and) and `|` (or).
 fn has(features: &BTreeSet<String>, wanted: &str) -> bool {
     wanted
         .split('&')
         .all(|part| part.split('|').any(|name| features.contains(name.trim())))
 }
 
-/// Assigns a different machine to each node; `None` if no assignment has all requested features.
+/// Assigns a different machine to each node, as an index in `offered`; `None` if no assignment gives every node its
+/// requested features.
 fn assign(wanted: &[Option<&str>], offered: &[(String, BTreeSet<String>)]) -> Option<Vec<usize>> {
     fn go_on(
         wanted: &[Option<&str>],

@@ -270,7 +270,7 @@ impl Ssh {
     /// folder on the node. The command ends when its standard input closes.
     fn agent(&self, what: &str, arguments: &[&str]) -> Command {
         let Some(connection) = &self.connection else {
-            // Without a connection, a command started there could not be ended.
+            // Without a connection, a command on the machine could not be ended, so this command fails instead.
             return Command::new("false");
         };
         let mut words = vec![

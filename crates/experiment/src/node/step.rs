@@ -27,7 +27,8 @@ pub(crate) struct Step<'a> {
 
 /// A command that is running on a node.
 pub(crate) trait StepUnderWay {
-    /// Waits up to `at_most` for the command to exit. Returns the exit code of the command, but only once.
+    /// Waits up to `at_most` for the command to exit. Returns the exit code at the first call after the exit, otherwise
+    /// `None`.
     fn wait(&mut self, at_most: Duration) -> Option<i32>;
 
     /// Closes the command's input, which requests it to exit.
@@ -69,7 +70,7 @@ impl Step<'_> {
             })?;
         let mut stdin = child.stdin.take();
         if let Some(stdin) = stdin.as_mut().filter(|_| !self.secrets.is_empty()) {
-            // If the process has already ended, its exit code reports that.
+            // An error is ignored: if the process has already exited, its exit code reports the failure.
             let _ = stdin.write_all(&self.secrets.line());
         }
         let pid = child.id();

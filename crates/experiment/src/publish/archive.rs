@@ -52,7 +52,7 @@ pub(crate) fn is_archive(path: &Path) -> bool {
 /// unpacked.
 pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<PathBuf, ExperimentError> {
     let wrong = |reason: String| ExperimentError::results(archive, reason);
-    let damaged = |e: io::Error| wrong(format!("the archive is damaged: {e}"));
+    let damaged = damage(archive);
     let file = File::open(archive).map_err(ExperimentError::io(archive))?;
     let packed = file.metadata().map_err(ExperimentError::io(archive))?.len();
     let mut left = packed
@@ -95,47 +95,70 @@ pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<PathBuf, ExperimentE
         let name = told
             .take()
             .unwrap_or_else(|| entry.path_bytes().into_owned());
-        let name = String::from_utf8_lossy(&name);
-        let name = name.trim_end_matches('\0');
-        let Ok(name) = InsidePath::new(&plain(name)) else {
-            return Err(wrong(format!(
-                "{} points outside the archive: it is not unpacked",
-                NotInside::shown(name)
-            )));
-        };
+        let name = inside_path(archive, &name)?;
         let folder = name.as_str().split('/').next().unwrap_or_default();
         if top.get_or_insert_with(|| folder.to_owned()) != folder {
             return Err(wrong(format!(
                 "`{name}`: a published archive holds one folder"
             )));
         }
-        match kind {
-            EntryType::Directory => {
-                let target = name.in_folder(into);
-                fs::create_dir_all(&target).map_err(ExperimentError::io(&target))?;
-            }
-            EntryType::Regular => {
-                let mut out = name.create(into).map_err(|e| match e.kind() {
-                    io::ErrorKind::AlreadyExists => wrong(format!("`{name}` occurs twice")),
-                    _ => ExperimentError::io(name.in_folder(into))(e),
-                })?;
-                let copied = copy(&mut entry, &mut out).map_err(|e| match e {
-                    Failed::Reading(e) => damaged(e),
-                    Failed::Writing(e) => ExperimentError::io(name.in_folder(into))(e),
-                })?;
-                if copied != size {
-                    return Err(damaged(io::ErrorKind::UnexpectedEof.into()));
-                }
-            }
-            _ => {
-                return Err(wrong(format!(
-                    "`{name}` is neither a file nor a folder: it is not unpacked"
-                )));
-            }
-        }
+        unpack_entry(archive, &mut entry, &name, into)?;
     }
     top.map(|top| into.join(top))
         .ok_or_else(|| wrong("the archive is empty".to_owned()))
+}
+
+/// Returns the conversion of an error in reading an archive.
+fn damage(archive: &Path) -> impl Fn(io::Error) -> ExperimentError + Copy {
+    move |e| ExperimentError::results(archive, format!("the archive is damaged: {e}"))
+}
+
+/// Returns the name of an entry as a path inside the folder into which the archive is unpacked.
+fn inside_path(archive: &Path, name: &[u8]) -> Result<InsidePath, ExperimentError> {
+    let name = String::from_utf8_lossy(name);
+    let name = name.trim_end_matches('\0');
+    InsidePath::new(&plain(name)).map_err(|_| {
+        let reason = format!(
+            "{} points outside the archive: it is not unpacked",
+            NotInside::shown(name)
+        );
+        ExperimentError::results(archive, reason)
+    })
+}
+
+/// Creates the file or folder of an entry below `into`.
+fn unpack_entry(
+    archive: &Path,
+    entry: &mut tar::Entry<'_, impl Read>,
+    name: &InsidePath,
+    into: &Path,
+) -> Result<(), ExperimentError> {
+    let wrong = |reason: String| ExperimentError::results(archive, reason);
+    let damaged = damage(archive);
+    match entry.header().entry_type() {
+        EntryType::Directory => {
+            let target = name.in_folder(into);
+            fs::create_dir_all(&target).map_err(ExperimentError::io(&target))
+        }
+        EntryType::Regular => {
+            let size = entry.size();
+            let mut out = name.create(into).map_err(|e| match e.kind() {
+                io::ErrorKind::AlreadyExists => wrong(format!("`{name}` occurs twice")),
+                _ => ExperimentError::io(name.in_folder(into))(e),
+            })?;
+            let copied = copy(entry, &mut out).map_err(|e| match e {
+                Failed::Reading(e) => damaged(e),
+                Failed::Writing(e) => ExperimentError::io(name.in_folder(into))(e),
+            })?;
+            if copied != size {
+                return Err(damaged(io::ErrorKind::UnexpectedEof.into()));
+            }
+            Ok(())
+        }
+        _ => Err(wrong(format!(
+            "`{name}` is neither a file nor a folder: it is not unpacked"
+        ))),
+    }
 }
 
 /// Returns a name without the leading `./` and the trailing `/` that some programs add.

@@ -3,7 +3,7 @@
 use crate::agent::checksum;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
-use crate::folder::{Folder, State};
+use crate::folder::{Folder, IndexedRun, State};
 use serde_json::{Value, json};
 use std::path::Path;
 use taut_results::{files_below, write_json, write_whole};
@@ -27,49 +27,9 @@ pub(super) fn write(
             parts.push(file_entity(dir, &file)?);
         }
     }
-    let runs: Vec<Value> = folder
-        .index()?
-        .iter()
-        .map(|run| {
-            let variables: Vec<Value> = run
-                .variables
-                .iter()
-                .map(|(name, value)| json!(format!("{name}={}", crate::variables::text_of(value))))
-                .collect();
-            json!({
-                "@id": format!("runs/{}/", run.id),
-                "@type": "Dataset",
-                "name": format!("Run {}", run.id),
-                "description": "Commands, logs, samples and checksums of one run",
-                "keywords": variables,
-            })
-        })
-        .collect();
-    let of = |entities: &[Value]| -> Vec<Value> {
-        entities
-            .iter()
-            .map(|entity| json!({ "@id": entity["@id"] }))
-            .collect()
-    };
-    let description = if experiment.definition.about.trim().is_empty() {
-        state.title.clone()
-    } else {
-        experiment.definition.about.trim().to_owned()
-    };
-    let published = state
-        .published
-        .as_ref()
-        .map_or(&state.started, |published| &published.at);
-    let has_part = [of(&parts), of(&runs)].concat();
-    let mut root = json!({
-        "@id": "./",
-        "@type": "Dataset",
-        "name": state.title,
-        "description": description,
-        "datePublished": published,
-        "hasPart": has_part,
-        "mentions": [{ "@id": "#experiment" }],
-    });
+    let runs: Vec<Value> = folder.index()?.iter().map(run_entity).collect();
+    let has_part = [references(&parts), references(&runs)].concat();
+    let mut root = root_entity(state, experiment, &has_part);
     let mut graph = vec![json!({
         "@id": "ro-crate-metadata.json",
         "@type": "CreativeWork",
@@ -77,13 +37,9 @@ pub(super) fn write(
         "about": { "@id": "./" },
     })];
     let licence = license.map(|license| {
-        let id = if license.contains("://") {
-            license.to_owned()
-        } else {
-            format!("https://spdx.org/licenses/{license}")
-        };
-        root["license"] = json!({ "@id": id });
-        json!({ "@id": id, "@type": "CreativeWork", "name": license })
+        let entity = license_entity(license);
+        root["license"] = json!({ "@id": entity["@id"] });
+        entity
     });
     graph.push(root);
     graph.extend(licence);
@@ -107,6 +63,59 @@ pub(super) fn write(
     graph.extend(runs);
     let document = json!({ "@context": "https://w3id.org/ro/crate/1.2/context", "@graph": graph });
     Ok(write_json(&dir.join("ro-crate-metadata.json"), &document)?)
+}
+
+fn run_entity(run: &IndexedRun) -> Value {
+    let variables: Vec<Value> = run
+        .variables
+        .iter()
+        .map(|(name, value)| json!(format!("{name}={}", crate::variables::text_of(value))))
+        .collect();
+    json!({
+        "@id": format!("runs/{}/", run.id),
+        "@type": "Dataset",
+        "name": format!("Run {}", run.id),
+        "description": "Commands, logs, samples and checksums of one run",
+        "keywords": variables,
+    })
+}
+
+/// Returns references to these entities.
+fn references(entities: &[Value]) -> Vec<Value> {
+    entities
+        .iter()
+        .map(|entity| json!({ "@id": entity["@id"] }))
+        .collect()
+}
+
+fn root_entity(state: &State, experiment: &Experiment, has_part: &[Value]) -> Value {
+    let description = if experiment.definition.about.trim().is_empty() {
+        state.title.clone()
+    } else {
+        experiment.definition.about.trim().to_owned()
+    };
+    let published = state
+        .published
+        .as_ref()
+        .map_or(&state.started, |published| &published.at);
+    json!({
+        "@id": "./",
+        "@type": "Dataset",
+        "name": state.title,
+        "description": description,
+        "datePublished": published,
+        "hasPart": has_part,
+        "mentions": [{ "@id": "#experiment" }],
+    })
+}
+
+fn license_entity(license: &str) -> Value {
+    let id = if license.contains("://") {
+        license.to_owned()
+    } else {
+        format!("https://spdx.org/licenses/{license}")
+    };
+    json!({ "@id": id, "@type": "CreativeWork", "name": license })
 }
 
 fn file_entity(dir: &Path, file: &Path) -> Result<Value, ExperimentError> {
@@ -137,18 +146,7 @@ fn file_entity(dir: &Path, file: &Path) -> Result<Value, ExperimentError> {
 
 /// Returns the instructions for running the experiment again.
 fn replicate(state: &State, name: &str, experiment: &Experiment) -> String {
-    let roles: Vec<String> = experiment
-        .nodes
-        .iter()
-        .map(|(role, node)| {
-            let at = node
-                .definition
-                .at
-                .as_ref()
-                .map_or("local", |at| at.get_ref());
-            format!("- `{role}`: `{at}`")
-        })
-        .collect();
+    let roles = role_lines(experiment);
     let secrets: Vec<String> = experiment
         .definition
         .secrets
@@ -200,4 +198,20 @@ To use other machines, unpack the archive, change `at` in `experiment.toml`, run
         secrets = secrets.concat(),
         roles = roles.join("\n"),
     )
+}
+
+/// Returns a line of Markdown for each role, with the address of its node.
+fn role_lines(experiment: &Experiment) -> Vec<String> {
+    experiment
+        .nodes
+        .iter()
+        .map(|(role, node)| {
+            let at = node
+                .definition
+                .at
+                .as_ref()
+                .map_or("local", |at| at.get_ref());
+            format!("- `{role}`: `{at}`")
+        })
+        .collect()
 }

@@ -14,7 +14,7 @@ use taut_host::Wiring;
 pub(super) struct Making {
     pub(super) folder: PathBuf,
     pub(super) began: Instant,
-    /// Time at which `plan.limit` expires; it is counted from the time at which all nodes are in their known state.
+    /// Time at which `plan.limit` expires. The limit starts when all nodes are in their known state.
     pub(super) deadline: Instant,
     pub(super) wiring: Option<Wiring>,
     pub(super) background: Vec<Running>,

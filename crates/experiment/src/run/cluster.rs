@@ -29,7 +29,7 @@ const OVER: [&str; 9] = [
     "PREEMPTED",
     "TIMEOUT",
 ];
-/// State that stands for a job that Slurm no longer knows.
+/// State that is assumed for a job that Slurm does not list any more.
 const FORGOTTEN: &str = "forgotten";
 /// Initial and maximum interval between two queries to Slurm.
 const POLL: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(5));
@@ -95,6 +95,16 @@ struct Submitted {
     runs: Vec<String>,
 }
 
+/// The jobs of an array while this process waits for their end.
+struct Jobs<'a> {
+    /// Runs whose jobs have not ended, by index in the array.
+    open: BTreeMap<usize, &'a String>,
+    /// Indices of the jobs that Slurm has listed as ended although they have not reported.
+    over: Vec<usize>,
+    /// Runs whose jobs exited without a report.
+    died: Vec<String>,
+}
+
 impl Slurm {
     fn of(folder: &Folder) -> Result<Self, ExperimentError> {
         // Jobs start in another directory, so their paths must be absolute.
@@ -110,7 +120,7 @@ impl Slurm {
         self.folder.join(format!("{id}.failed"))
     }
 
-    /// Returns the array that an earlier call submitted and did not wait for, if there is one.
+    /// Returns the array that an earlier call has submitted without waiting for its end; `None` if there is none.
     fn left(&self) -> Option<Submitted> {
         let job = fs::read_to_string(self.folder.join("job")).ok()?;
         let runs = fs::read_to_string(self.folder.join("runs")).ok()?;
@@ -393,9 +403,11 @@ impl Driver<'_> {
         state: &mut State,
         begun: Instant,
     ) -> Result<Vec<String>, ExperimentError> {
-        let mut open: BTreeMap<usize, &String> = submitted.runs.iter().enumerate().collect();
-        let mut over: Vec<usize> = Vec::new();
-        let mut died = Vec::new();
+        let mut jobs = Jobs {
+            open: submitted.runs.iter().enumerate().collect(),
+            over: Vec::new(),
+            died: Vec::new(),
+        };
         let mut pause = POLL.0;
         let mut told: Option<(String, Instant)> = None;
         let before = self.done.len();
@@ -405,50 +417,29 @@ impl Driver<'_> {
                 slurm.cancel(submitted);
             }
             let states = slurm.states(submitted);
-            let left = open.len();
-            for (index, id) in open.clone() {
-                if self.settled(slurm, id)? {
-                    open.remove(&index);
-                    continue;
-                }
-                let Some((state, reason)) = states.as_ref().and_then(|states| states.get(&index))
-                else {
-                    continue;
-                };
-                if state != FORGOTTEN && !OVER.contains(&state.as_str()) {
-                    continue;
-                }
-                // The last writes of the job's machine may take a moment to become visible on this machine.
-                if over.contains(&index) && !stopped {
-                    let reason = slurm.why(submitted, index, state, reason);
-                    self.died(id, reason)?;
-                    died.push(id.clone());
-                    open.remove(&index);
-                } else {
-                    over.push(index);
-                }
-            }
-            if open.len() < left {
+            let left = jobs.open.len();
+            self.close_ended(slurm, submitted, states.as_ref(), &mut jobs, stopped)?;
+            if jobs.open.len() < left {
                 pause = POLL.0;
                 state.done = self.done.len();
                 state.failed = self.failed.len();
                 self.request.folder.write_state(state)?;
             }
             if stopped {
-                for id in open.values() {
+                for id in jobs.open.values() {
                     let _ = fs::remove_dir_all(self.request.folder.partial(id)?);
                 }
-                return Ok(died);
+                return Ok(jobs.died);
             }
-            if open.is_empty() {
-                return Ok(died);
+            if jobs.open.is_empty() {
+                return Ok(jobs.died);
             }
             let what = describe(states.as_ref());
             if told
                 .as_ref()
                 .is_none_or(|(last, at)| *last != what || at.elapsed() > TELL)
             {
-                self.tell_of_array(&what, before, open.len(), begun);
+                self.tell_of_array(&what, before, jobs.open.len(), begun);
                 told = Some((what, Instant::now()));
             }
             let until = Instant::now() + pause;
@@ -457,6 +448,39 @@ impl Driver<'_> {
             }
             pause = (pause * 3 / 2).min(POLL.1);
         }
+    }
+
+    /// Closes the jobs that have ended. A job without a report counts as dead when it is over for the second time.
+    fn close_ended(
+        &mut self,
+        slurm: &Slurm,
+        submitted: &Submitted,
+        states: Option<&BTreeMap<usize, (String, String)>>,
+        jobs: &mut Jobs<'_>,
+        stopped: bool,
+    ) -> Result<(), ExperimentError> {
+        for (index, id) in jobs.open.clone() {
+            if self.settled(slurm, id)? {
+                jobs.open.remove(&index);
+                continue;
+            }
+            let Some((state, reason)) = states.and_then(|states| states.get(&index)) else {
+                continue;
+            };
+            if state != FORGOTTEN && !OVER.contains(&state.as_str()) {
+                continue;
+            }
+            // The last writes of the job's machine may take a moment to become visible on this machine.
+            if jobs.over.contains(&index) && !stopped {
+                let reason = slurm.why(submitted, index, state, reason);
+                self.died(id, reason)?;
+                jobs.died.push(id.clone());
+                jobs.open.remove(&index);
+            } else {
+                jobs.over.push(index);
+            }
+        }
+        Ok(())
     }
 
     fn tell_of_array(&mut self, what: &str, before: usize, open: usize, begun: Instant) {

@@ -19,7 +19,7 @@ const READY_POLL: Duration = Duration::from_millis(5);
 const LOOK_AROUND: Duration = Duration::from_millis(250);
 /// Exit code of `ssh` after the connection broke.
 const CONNECTION_BROKE: i32 = 255;
-/// Time within which a broken connection is detected.
+/// Maximum time from the exit of a command until the loss of its connection is detected.
 const LOSS_SHOWS: Duration = Duration::from_millis(500);
 /// Interval between two checks whether a connection has broken.
 const LOSS_POLL: Duration = Duration::from_millis(20);
@@ -37,7 +37,7 @@ impl Driver<'_> {
         let mut running = self.start(making, name, role, script)?;
         let deadline = making.deadline + END_PATIENCE;
         let code = loop {
-            // The interval is long, as this process may be on a core that is being measured.
+            // The interval is long, because this process may disturb a measurement on the same core.
             match running.step.wait(LOOK_AROUND) {
                 Some(code) => break code,
                 None if self.stop.load(Ordering::Relaxed) => {
@@ -229,7 +229,8 @@ name = "measure"
 run = "measure"
 "#;
 
-    /// Makes the only run of the experiment; the commands of device and measurement take these courses.
+    /// Makes the only run of the experiment. The fake node lets the commands of device and measurement take the given
+    /// courses.
     fn run(device: Course, measure: Course) -> (Trial, Came) {
         let trial = Trial::new(DEVICE);
         let came = trial.run(World::new(move |asked| match asked.script {
@@ -304,9 +305,9 @@ run = "measure"
     #[test]
     fn a_run_takes_no_longer_than_its_limit() {
         let expected = "took longer than plan.limit allows (60s)";
-        // The node reports the time limit.
+        // The node itself ends the command at the time limit, and reports that.
         assert_eq!(failure(ready(), Course::ends(58, TIMED_OUT)), expected);
-        // The node reports nothing.
+        // The node does not end the command, so the experiment does.
         let (trial, came) = run(ready(), Course::goes_on());
         let failures = trial.folder().failures().unwrap();
         assert_eq!(failures[0].failure.as_deref(), Some(expected));
@@ -341,7 +342,7 @@ run = "measure"
                 .clone()
                 .unwrap()
         };
-        // The loss is known shortly after the end of the command.
+        // The node reports its loss shortly after the end of the command.
         let why = lost_after(Duration::from_millis(3300));
         assert_eq!(
             why,

@@ -29,7 +29,7 @@ pub(super) struct Asked<'a> {
     pub(super) script: &'a str,
 }
 
-/// Course of a step.
+/// Course of a step: how long the step runs, what it prints, and how it ends.
 #[derive(Clone)]
 pub(super) struct Course {
     /// Duration of the step; `None` if it runs until it is requested to end.
@@ -73,14 +73,14 @@ type Answer = Box<dyn Fn(&Asked<'_>) -> Course + Send + Sync>;
 /// Environment of the fake nodes of an experiment.
 pub(super) struct World {
     pub(super) stop: AtomicBool,
-    /// Virtual time at which the user stops the experiment.
+    /// Virtual time at which the user stops the experiment; `None` if the user never does.
     pub(super) ctrl_c_at: Option<Duration>,
     /// Virtual time until which another process measures.
     pub(super) measuring_until: Duration,
     pub(super) free_bytes: u64,
     /// Time by which the clock of the nodes is ahead of this machine's clock, ns.
     pub(super) clock_ahead_ns: u64,
-    /// Virtual time from which the nodes are unavailable, and the reason.
+    /// Virtual time from which the nodes are unavailable, and the reason; `None` if they stay available.
     pub(super) lost: Option<(Duration, String)>,
     pub(super) answer: Answer,
     happened: Mutex<Vec<String>>,

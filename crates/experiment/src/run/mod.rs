@@ -38,7 +38,7 @@ const END_PATIENCE: Duration = STEPS_END.saturating_add(Duration::from_secs(5));
 pub struct Request {
     /// The experiment.
     pub experiment: Experiment,
-    /// Results folder, new or with some of the runs.
+    /// Results folder, which is new or already contains some of the runs.
     pub folder: Folder,
     /// Path of the file of this program, which is also run on nodes.
     pub program: PathBuf,
@@ -92,7 +92,8 @@ struct Driver<'a> {
     stop: &'a AtomicBool,
     time: Time,
     nodes: Vec<Box<dyn Node>>,
-    /// Reservation of this machine, which is released when the driver is dropped.
+    /// Reservation of this machine, which is released when the driver is dropped. `None` if no node is local, or if the
+    /// machine was reserved before.
     _held: Option<Held>,
     /// True if this process makes one run of a Slurm array; the process that submitted the array writes the index.
     allocated: bool,

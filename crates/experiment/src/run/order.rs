@@ -57,7 +57,7 @@ impl Driver<'_> {
     }
 
     /// Returns the runs of repetition `repetition` for those combinations whose metric does not yet satisfy
-    /// `plan.until`.
+    /// `plan.until`; none if the file has no such condition.
     fn until(&self, repetition: u32) -> Vec<PlannedRun> {
         let experiment = &self.request.experiment;
         let Some(until) = &experiment.definition.plan.until else {
@@ -201,7 +201,7 @@ run = "measure {{ load }}"
         assert_eq!(came.took, Duration::from_secs(4 * 30));
         let index = trial.folder().index().unwrap();
         assert!(index.iter().all(|run| run.seconds == 30.0), "{index:?}");
-        // Before the first run the time per run is unknown; then it is estimated from the completed runs.
+        // Before the first run the time per run is unknown. After it, the time is estimated from the completed runs.
         let told: Vec<(u64, u64)> = came
             .told
             .progress

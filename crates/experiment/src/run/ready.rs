@@ -8,11 +8,13 @@ use crate::agent::Moment;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::node::address::NodeAddress;
+use crate::node::parcel::RunFile;
 use crate::node::{Node, Site};
 use crate::plan::PlannedRun;
 use crate::role::end_of;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_host::Wiring;
@@ -37,19 +39,20 @@ impl Driver<'_> {
         let files = experiment.files(values)?;
         let local: Vec<&str> = experiment.local_roles();
         if !experiment.definition.link.is_empty() {
-            let number = |role: &str| local.iter().position(|name| *name == role).unwrap_or(0);
-            let mut cables = Vec::new();
-            for link in &experiment.definition.link {
-                let [(near, near_interface), (far, far_interface)] = [
-                    end_of(&experiment.source, &link.between[0])?,
-                    end_of(&experiment.source, &link.between[1])?,
-                ];
-                cables.push([(number(near), near_interface), (number(far), far_interface)]);
-            }
-            let wiring =
-                Wiring::build(local.len(), &cables).map_err(|e| Failed::Run(e.to_string()))?;
-            making.wiring = Some(wiring);
+            making.wiring = Some(build_wiring(experiment, &local)?);
         }
+        self.prepare_nodes(planned, making, &files, &local)?;
+        self.record_nodes(making)
+    }
+
+    /// Brings all nodes to their known state. The nodes are prepared concurrently, as they may have to boot.
+    fn prepare_nodes(
+        &mut self,
+        planned: &PlannedRun,
+        making: &mut Making,
+        files: &[RunFile],
+        local: &[&str],
+    ) -> Result<(), Failed> {
         let sites = self.nodes.iter().map(|node| Site {
             id: &planned.id,
             folder: &making.folder,
@@ -59,9 +62,7 @@ impl Driver<'_> {
             stop: self.stop,
         });
         let sites: Vec<Site<'_>> = sites.collect();
-        // Nodes are prepared concurrently, as they may have to boot.
         let begun: Vec<_> = std::thread::scope(|scope| {
-            let files = &files;
             let mut threads = Vec::new();
             for (node, site) in self.nodes.iter_mut().zip(sites) {
                 threads.push(scope.spawn(move || node.begin(&site, files)));
@@ -72,20 +73,19 @@ impl Driver<'_> {
         for notes in begun {
             making.record.notes.extend(notes?);
         }
+        Ok(())
+    }
+
+    /// Waits for other measurements on the nodes, checks the nodes, and records facts about them.
+    fn record_nodes(&mut self, making: &mut Making) -> Result<(), Failed> {
         let mut moments = Vec::new();
         let mut halting = BTreeMap::new();
         for node in &mut self.nodes {
             let role = node.role().to_owned();
             let waited = wait_for_measurement(&mut **node, self.observer, self.stop, self.time)?;
             making.began += waited;
-            let asked = crate::agent::moment(&making.folder);
-            let moment = node.moment()?;
-            let answered = crate::agent::moment(&making.folder);
+            let (moment, ahead_ns, unsure_ns) = read_moment(&mut **node, &making.folder)?;
             enough_room(&role, &moment)?;
-            let middle = i128::from(asked.time_ns) / 2 + i128::from(answered.time_ns) / 2;
-            // The exact moment at which the node read its clock is unknown.
-            let unsure_ns = i128::from(answered.time_ns.saturating_sub(asked.time_ns)) / 2;
-            let ahead_ns = i128::from(moment.time_ns) - middle;
             moments.push((role.clone(), ahead_ns, unsure_ns));
             if let Some(why) = moment.halts.filter(|_| making.awake) {
                 halting
@@ -123,6 +123,37 @@ impl Driver<'_> {
         }
         making.record.notes.push(note);
     }
+}
+
+/// Makes the links between local nodes.
+fn build_wiring(experiment: &Experiment, local: &[&str]) -> Result<Wiring, Failed> {
+    let number = |role: &str| local.iter().position(|name| *name == role).unwrap_or(0);
+    let mut cables = Vec::new();
+    for link in &experiment.definition.link {
+        let [(near, near_interface), (far, far_interface)] = [
+            end_of(&experiment.source, &link.between[0])?,
+            end_of(&experiment.source, &link.between[1])?,
+        ];
+        cables.push([(number(near), near_interface), (number(far), far_interface)]);
+    }
+    Wiring::build(local.len(), &cables).map_err(|e| Failed::Run(e.to_string()))
+}
+
+/// Reads the changing properties of a node. Returns them, the time by which the node's clock is ahead of this
+/// machine's, and the error of that time, ns.
+fn read_moment(
+    node: &mut dyn Node,
+    folder: &Path,
+) -> Result<(Moment, i128, i128), ExperimentError> {
+    let asked = crate::agent::moment(folder);
+    let moment = node.moment()?;
+    let answered = crate::agent::moment(folder);
+    let middle = i128::from(asked.time_ns) / 2 + i128::from(answered.time_ns) / 2;
+    // The node read its clock at an unknown moment between the request and the reply, so the error is up to half of
+    // that time.
+    let unsure_ns = i128::from(answered.time_ns.saturating_sub(asked.time_ns)) / 2;
+    let ahead_ns = i128::from(moment.time_ns) - middle;
+    Ok((moment, ahead_ns, unsure_ns))
 }
 
 /// Waits until no other process measures on a node, because concurrent measurements invalidate each other. Returns the

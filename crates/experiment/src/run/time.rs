@@ -34,7 +34,7 @@ impl Time {
     }
 }
 
-/// Virtual time, which advances only by sleeping or when a test advances it, separately for each thread.
+/// Virtual time. It is separate for each thread, and advances only when the thread sleeps or a test advances it.
 #[cfg(test)]
 pub(crate) mod made_up {
     use super::Time;

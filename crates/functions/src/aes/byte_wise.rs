@@ -1,6 +1,6 @@
 //! AES byte by byte with a table of the S-box, and a key expansion for every packet. The archived code of Xiang et al.
-//! works like this (JSAC 2019, section V.B: tiny-AES-c). It is for study only: its time depends on key and data. (FIPS
-//! 197.)
+//! works like this (JSAC 2019, section V.B: tiny-AES-c). This implementation is for study only: its time depends on key
+//! and data. (FIPS 197.)
 
 /// The S-box. (FIPS 197 section 5.1.1.)
 const SUBSTITUTE: [u8; 256] = substitutes();
@@ -100,7 +100,8 @@ fn shift_rows(block: [u8; 16]) -> [u8; 16] {
     std::array::from_fn(|place| block[(place + 4 * (place % 4)) % 16])
 }
 
-/// Computes 2 a + 3 b + c + d for a byte and those below it, over GF(2^8). (FIPS 197 section 5.1.3.)
+/// Replaces each byte a of a column by 2 a + 3 b + c + d over GF(2^8), where b, c and d are the bytes below a,
+/// cyclically. (FIPS 197 section 5.1.3.)
 fn mix_columns(block: &mut [u8; 16]) {
     for column in block.as_chunks_mut::<4>().0 {
         let [a, b, c, d] = *column;

@@ -62,7 +62,7 @@ impl Cipher {
         bytes
     }
 
-    /// Decrypts in place; the contents of a forged packet are then invalid.
+    /// Decrypts in place. If the packet is forged, its contents are invalid afterwards.
     #[inline]
     pub(super) fn decrypt(
         &self,

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 /// The clock's units per second, as in [`super::Header::sent`].
 pub(super) const UNITS_PER_S: u64 = 1 << 16;
 
-/// The number of ticks, of the worker's counter, for which a clock reading is reused: tens of microseconds. One reading
-/// costs about a tenth of a short packet's encryption.
+/// The time for which a clock reading is reused, in ticks of the worker's time-stamp counter: tens of microseconds. One
+/// reading costs about a tenth of a short packet's encryption.
 const STALE_TICKS: u64 = 1 << 17;
 
 /// Returns a time in units of the header, rounded up.
@@ -24,7 +24,7 @@ pub(super) fn of_the_machine() -> Duration {
 /// A clock that is read no more often than necessary.
 pub(super) struct Clock {
     read: fn() -> Duration,
-    /// The time of the last reading, by the worker's counter.
+    /// The time of the last reading, in ticks of the worker's counter; none before the first reading.
     read_ticks: Option<u64>,
     now: u64,
 }

@@ -30,7 +30,7 @@ impl Header {
     /// The length of the header in a packet.
     pub const LEN_BYTES: usize = 24;
 
-    /// Parses the first bytes of a payload. Returns none if they are no such header.
+    /// Parses the first bytes of a payload. Returns none if these bytes are no header of this form.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LEN_BYTES] = payload.first_chunk()?;
         let (first, rest) = bytes.split_first()?;
@@ -68,8 +68,8 @@ impl Header {
         (self.number >> 32) as u32
     }
 
-    /// Returns the nonce. It never repeats with one key, because the upper half of `number` chooses the key. (NIST SP
-    /// 800-38D section 8.2.1.)
+    /// Returns the nonce. The nonce never repeats with one key, because the upper half of `number` chooses the key.
+    /// (NIST SP 800-38D section 8.2.1.)
     pub(super) fn nonce(&self) -> [u8; 12] {
         let mut nonce = [0; 12];
         nonce[4..].copy_from_slice(&self.number.to_be_bytes());

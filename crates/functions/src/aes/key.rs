@@ -80,8 +80,8 @@ impl Master {
         }
     }
 
-    /// Derives the key for the packets of a session from number `epoch` * 2^32 on. It has the length of the shared key.
-    /// (HKDF of RFC 5869 with SHA-256.)
+    /// Derives the key for the packets of a session from number `epoch` * 2^32 on. The derived key has the length of
+    /// the shared key. (HKDF of RFC 5869 with SHA-256.)
     pub(super) fn derive(&self, session: &[u8; 9], epoch: u32) -> ([u8; 32], usize) {
         let mut salt = [0; 13];
         salt[..9].copy_from_slice(session);
@@ -92,7 +92,7 @@ impl Master {
         let done = pseudo_random
             .expand(&[&self.info], Length(length))
             .and_then(|derived| derived.fill(&mut key[..length]));
-        // Only lengths beyond 255 hashes fail.
+        // HKDF fails only for lengths beyond 255 hashes.
         assert!(done.is_ok(), "HKDF gives 16 and 32 bytes");
         (key, length)
     }

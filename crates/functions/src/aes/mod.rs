@@ -37,10 +37,59 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "encrypts UDP payloads out of the ports `encrypt` by AES, decrypts them out of the others",
     class: Class::Advanced,
     ports: Some("encrypt"),
+    settings: SETTINGS,
     files: |_| Vec::new(),
     build: |table| simulated(table, clock::of_the_machine, POOL_SLOTS),
     in_kernel: KernelVersion::No("XDP programs have no cipher whose keys they may use"),
 };
+
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[
+    (
+        "encrypt",
+        "required",
+        "ports, counted from 0: packets that leave through them are encrypted, all others decrypted",
+    ),
+    (
+        "key_file",
+        "this or `key_env`",
+        "file with the key: 32 or 64 hexadecimal digits, or 16 or 32 bytes (AES-128 or AES-256); readable by its \
+         owner only",
+    ),
+    (
+        "key_env",
+        "this or `key_file`",
+        "environment variable with the digits",
+    ),
+    (
+        "end",
+        "none",
+        "`a` at one end, `b` at the other, or neither. With it each direction has its own keys, so packets sent \
+         back do not decrypt at their end. Without it an end recognises its own packets by their session only",
+    ),
+    (
+        "mode",
+        "`gcm`",
+        "`gcm`: nobody can read, change, repeat or redirect packets. `ctr`: nobody can read them, but **changes \
+         are not detected**",
+    ),
+    (
+        "clock_error",
+        "`1s`",
+        "with `gcm`: maximum difference of the clocks of both ends",
+    ),
+    (
+        "mtu",
+        "1500",
+        "longest IP packet that may leave encrypted, 576 to 65535 bytes",
+    ),
+    (
+        "byte_wise",
+        "`false`",
+        "with `ctr`: AES in software, byte by byte with an S-box table, and a key expansion per packet, as in the \
+         code archived by Xiang et al.: for their figures only, as its timing depends on key and data",
+    ),
+];
 
 /// Builds the function with another clock and pool, for simulations: `clock` returns the time since 1970, `slots` is
 /// the number of buffers.

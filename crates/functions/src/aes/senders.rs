@@ -100,7 +100,7 @@ impl Senders {
             mode,
             byte_wise,
             clock_error,
-            // No packet is accepted before it begins.
+            // The receiver accepts no packet before `begin` sets another barrier.
             barrier: u64::MAX,
             known: Vec::with_capacity(MOST_SESSIONS),
             new: None,
@@ -182,7 +182,8 @@ impl Senders {
 
     #[cold]
     fn remember_new(&mut self, place: SessionLookup, header: &Header, follows: bool, now: u64) {
-        // A session derived for a forged packet may still be there.
+        // `new` may contain a session derived for a forged packet. It is stored only if the session of this packet is
+        // new.
         if let Some(new) = self.new.take().filter(|_| place == SessionLookup::New) {
             self.remember(new, now);
         }

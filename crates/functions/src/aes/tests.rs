@@ -65,8 +65,8 @@ fn gcm_128() -> Aes {
     made("encrypt = [1]", KEY).unwrap()
 }
 
-/// Returns the frame as it leaves. `headroom` is the packet's headroom in bytes; it may differ from that of a pool's
-/// packets.
+/// Returns the frame as it leaves; none if it is dropped. `headroom` is the packet's headroom in bytes; it may differ
+/// from that of a pool's packets.
 fn through(aes: &mut Aes, context: &Context, frame: &[u8], headroom: u16) -> Option<Vec<u8>> {
     let mut batch = batch_of(frame, headroom);
     let context = Context {
@@ -318,7 +318,7 @@ fn reflected_packets_are_refused_by_all_workers_of_their_end() {
         let mut far = end("end = 'b'");
         let sent = through(&mut near, &OUT, &plain, 100).unwrap();
         assert_eq!(through(&mut near, &IN, &sent, 0), None);
-        // In ctr the result is only noise.
+        // In mode `ctr`, which has no authentication, the result is only noise.
         assert_ne!(through(&mut beside, &IN, &sent, 0), Some(plain.clone()));
         let mut near = end("end = 'a'");
         assert_ne!(through(&mut near, &IN, &sent, 0), Some(plain.clone()));

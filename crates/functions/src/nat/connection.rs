@@ -64,7 +64,7 @@ impl Connection {
             return is_its;
         }
         if it.flags & SYN != 0 {
-            // Another connection does not change the state of one that is open.
+            // The SYN of another connection leaves the state of an open connection unchanged.
             if !self.is_open() {
                 self.state &= state::STATIC;
             }

@@ -32,6 +32,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "translates IPv4 addresses and ports of packets that leave through the ports `outside`, and of answers",
     class: Class::Basic,
     ports: Some("outside"),
+    settings: SETTINGS,
     files: |_| Vec::new(),
     build: |table| {
         let checked = settings::<Settings>(table)?.check()?;
@@ -45,14 +46,70 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Frames(in_kernel),
 };
 
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[
+    (
+        "outside",
+        "required",
+        "outside ports of the chain, counted from 0",
+    ),
+    (
+        "address",
+        "required",
+        "outside IPv4 address, or a list of up to 16",
+    ),
+    (
+        "ports",
+        "`\"1024-65535\"`",
+        "outside ports to choose from, for UDP, TCP and ICMP each",
+    ),
+    (
+        "mappings",
+        "65536",
+        "maximum number of mappings, up to 1048576",
+    ),
+    (
+        "mappings_per_host",
+        "4096",
+        "maximum per inside address (RFC 6888, REQ-4), up to 1048576; those of `forward` do not count",
+    ),
+    (
+        "udp_timeout",
+        "`\"300s\"`",
+        "a mapping ends this long after the last packet from inside, 1 s to 86400 s",
+    ),
+    (
+        "tcp_timeout",
+        "`\"7440s\"`",
+        "the same for an open TCP connection",
+    ),
+    (
+        "tcp_closing_timeout",
+        "`\"240s\"`",
+        "the same for one that opens, that its inside host has ended (FIN), or that was reset",
+    ),
+    ("icmp_timeout", "`\"60s\"`", "the same for ICMP echo"),
+    (
+        "forward",
+        "`[]`",
+        "servers inside, with permanent mappings: `protocol` (`tcp` or `udp`), `port` outside, `to` inside, and \
+         `address` if it is not the first one",
+    ),
+    (
+        "seed",
+        "random",
+        "of the choice of ports: the same seed gives the same ports",
+    ),
+];
+
 /// The duration of the clock calibration. A short one suffices, because timeouts are whole seconds.
 const CALIBRATION: Duration = Duration::from_millis(5);
 
 struct Nat {
     checked: Checked,
     table: Option<Table>,
-    /// The kind of each packet of a batch, and the slot of its flow's mapping. The list is large, so its memory is
-    /// reused.
+    /// The kind of each packet of a batch, and the slot of its flow's mapping, none if the flow has no mapping. The
+    /// list is large, so its memory is reused.
     seen: Vec<(Seen, Option<u32>)>,
     counts: [u64; OUTCOMES.len()],
 }
@@ -119,7 +176,7 @@ impl Nat {
                 let is_live = table.is_live(slot, now);
                 let mapping = table.mapping_mut(slot);
                 if !is_live {
-                    // The host gets the same port again, and all other state restarts.
+                    // The mapping has timed out: the host gets the same port again, and all other state restarts.
                     mapping.last_used = now;
                     mapping.connection = Connection::default();
                 }
@@ -197,7 +254,7 @@ impl Nat {
 }
 
 impl Nat {
-    /// Returns the index of the worker that owns a frame's flow.
+    /// Returns the index of the worker that owns a frame's flow; none if any worker may process the frame.
     fn home(&self, seen: &Seen, is_outwards: bool) -> Option<usize> {
         let choice = &self.checked.choice;
         if is_outwards {

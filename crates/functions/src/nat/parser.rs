@@ -75,7 +75,7 @@ const SOURCE_QUENCH: u8 = 4;
 const ECHO_REQUEST: u8 = 8;
 const TIME_EXCEEDED: u8 = 11;
 const PARAMETER_PROBLEM: u8 = 12;
-/// The minimum of quoted bytes of a transport header (RFC 792).
+/// The minimum number of bytes of a transport header that an ICMP error quotes (RFC 792).
 const QUOTED: usize = 8;
 
 impl Seen {

@@ -49,7 +49,7 @@ pub(super) fn replace(frame: &mut [u8], flow: &Flow, end: End, to: Endpoint) -> 
 }
 
 /// Replaces one address of an IPv4 header; `change` is the difference that the new address makes to a checksum. Returns
-/// the difference of the header's checksum field.
+/// the difference between the header's new and old checksum field.
 #[inline]
 fn set_address(frame: &mut [u8], ip: u16, at: usize, change: Sum, to: u32) -> Sum {
     let ip = usize::from(ip);

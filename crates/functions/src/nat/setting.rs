@@ -112,30 +112,8 @@ impl Settings {
             Addresses::One(address) => vec![address],
             Addresses::Several(addresses) => addresses,
         };
-        if !(1..=MOST_ADDRESSES).contains(&addresses.len()) {
-            return wrong(format!(
-                "address: expected 1 to {MOST_ADDRESSES} IPv4 addresses, not {}",
-                addresses.len()
-            ));
-        }
-        for (number, it) in addresses.iter().enumerate() {
-            if it.is_multicast() || it.is_broadcast() || it.is_unspecified() || it.is_loopback() {
-                return wrong(format!("address \"{it}\" is not a unicast address"));
-            }
-            if addresses[..number].contains(it) {
-                return wrong(format!("address \"{it}\" is listed twice"));
-            }
-        }
-        let range = self.ports.split_once('-').and_then(|(first, last)| {
-            let range: (u16, u16) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-            (range.0 < range.1).then_some(range)
-        });
-        let Some((first_port, last_port)) = range else {
-            return wrong(format!(
-                "ports = \"{}\": expected a range of two or more, such as \"1024-65535\"",
-                self.ports
-            ));
-        };
+        check_addresses(&addresses)?;
+        let (first_port, last_port) = port_range(&self.ports)?;
         for (key, count) in [
             ("mappings", self.mappings),
             ("mappings_per_host", self.mappings_per_host),
@@ -157,7 +135,7 @@ impl Settings {
             addresses: addresses.iter().map(|it| it.to_bits()).collect(),
             first_port,
             last_port,
-            // All workers have the same one, as each finds out which of them owns a host.
+            // All workers have the same seed, because each worker computes which worker owns a host.
             seed: self.seed.unwrap_or_else(|| HashKey::of_process().seed()),
             member: Member::default(),
         };
@@ -177,6 +155,38 @@ impl Settings {
             choice,
         })
     }
+}
+
+/// Checks the number of the outside addresses, and that each is a unicast address and listed once.
+fn check_addresses(addresses: &[Ipv4Addr]) -> Result<(), SettingsError> {
+    let wrong = |text: String| Err(SettingsError(text));
+    if !(1..=MOST_ADDRESSES).contains(&addresses.len()) {
+        return wrong(format!(
+            "address: expected 1 to {MOST_ADDRESSES} IPv4 addresses, not {}",
+            addresses.len()
+        ));
+    }
+    for (number, it) in addresses.iter().enumerate() {
+        if it.is_multicast() || it.is_broadcast() || it.is_unspecified() || it.is_loopback() {
+            return wrong(format!("address \"{it}\" is not a unicast address"));
+        }
+        if addresses[..number].contains(it) {
+            return wrong(format!("address \"{it}\" is listed twice"));
+        }
+    }
+    Ok(())
+}
+
+fn port_range(ports: &str) -> Result<(u16, u16), SettingsError> {
+    let range = ports.split_once('-').and_then(|(first, last)| {
+        let range: (u16, u16) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        (range.0 < range.1).then_some(range)
+    });
+    range.ok_or_else(|| {
+        SettingsError(format!(
+            "ports = \"{ports}\": expected a range of two or more, such as \"1024-65535\""
+        ))
+    })
 }
 
 fn forwards(

@@ -32,7 +32,7 @@ pub(super) struct Timeouts {
 /// A mapping, at the slot of its outside port.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mapping {
-    /// The key of the inside endpoint; 0 for none.
+    /// The key of the inside endpoint; 0 if the slot has no mapping.
     pub inside: u64,
     pub last_used: u64,
     pub connection: Connection,
@@ -81,7 +81,7 @@ impl Choice {
         usize::from(port >> 1) % self.member.of
     }
 
-    /// Returns the index of an outside address in the settings.
+    /// Returns the index of an outside address in the settings; none for any other address.
     pub fn number(&self, address: u32) -> Option<usize> {
         self.addresses.iter().position(|it| *it == address)
     }
@@ -183,7 +183,7 @@ impl Table {
         mix(self.choice.seed, inside) as usize & (self.entries.len() - 1)
     }
 
-    /// Returns the slot of the mapping of an inside endpoint.
+    /// Returns the slot of the mapping of an inside endpoint; none if the endpoint has no mapping.
     #[inline]
     pub fn find(&self, inside: u64) -> Option<u32> {
         let mut at = self.home(inside);

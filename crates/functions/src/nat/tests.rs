@@ -174,9 +174,9 @@ proptest! {
             prop_assert_eq!(ends(&came).1, inside);
             prop_assert_eq!(ends(&came).0.0, peer);
         }
-        // The mapping stays.
+        // The mapping still exists: the same packet gets the same translation.
         prop_assert_eq!(out(&mut *nat, &sent).unwrap(), translated);
-        // A wrong checksum stays wrong, and that of UDP may be missing.
+        // A wrong checksum stays wrong; a UDP checksum may also be missing.
         let mut wrong = sent.clone();
         wrong[checksum_at] ^= 1;
         let wrong = out(&mut *nat, &wrong).unwrap();
@@ -277,7 +277,7 @@ fn a_mapping_expires_when_its_host_stays_idle() {
     let (from, _) = ends(&at(&mut *nat, &sent, 1, hz).unwrap());
     let answer = packet(Kind::Udp, (PEER, 53), from, b"y");
     assert!(at(&mut *nat, &answer, 0, hz * 29 / 10).is_some());
-    // Replies do not refresh it (RFC 4787, REQ-6).
+    // Replies do not refresh the mapping (RFC 4787, REQ-6).
     assert!(at(&mut *nat, &answer, 0, hz * 31 / 10).is_none());
     // The host gets its port back.
     assert_eq!(ends(&at(&mut *nat, &sent, 1, hz * 4).unwrap()).0, from);

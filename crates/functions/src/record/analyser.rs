@@ -9,7 +9,7 @@ use taut_lua::{AnalyserHost, AnalyserScript, LIMIT, PacketFacts};
 use taut_port::{Batch, PoolHandle};
 use taut_sys::available_bytes;
 
-/// The settings of an analyser.
+/// The validated settings of an analyser.
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
     pub file: PathBuf,
@@ -19,7 +19,7 @@ pub(super) struct Checked {
 }
 
 impl Checked {
-    /// Returns the settings with which the capture starts it; it may fire these triggers.
+    /// Returns the settings with which the capture starts the analyser, which may fire these triggers.
     pub fn settings(&self, triggers: &[String]) -> analyser::Settings {
         let (checked, triggers) = (self.clone(), triggers.to_vec());
         analyser::Settings {
@@ -90,7 +90,8 @@ impl Analyser for Lua {
 
     fn take(&mut self, record: &Record<'_>, flow: Option<(usize, u8)>) {
         let facts = &record.facts;
-        // The script gets a copy, because it may write to it; it gets only the start of a long frame.
+        // The script gets a copy, because it may write to the frame. The copy of a long frame has only the frame's
+        // start.
         let kept = record.frame.len().min(self.pool.room());
         let Some(mut packet) = self.pool.take(kept as u16) else {
             return;

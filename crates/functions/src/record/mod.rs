@@ -30,6 +30,7 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "keeps the packets of the last seconds in memory, and writes those that a trigger is about",
     class: Class::Advanced,
     ports: None,
+    settings: SETTINGS,
     files: |_| Vec::new(),
     build: |table| {
         let checked = settings::<Settings>(table)?.check()?;
@@ -37,6 +38,70 @@ pub(crate) const ENTRY: Entry = Entry {
     },
     in_kernel: KernelVersion::No("it keeps packets"),
 };
+
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[
+    (
+        "ring",
+        "16 buckets",
+        "memory for packets, such as `\"1 GB\"`",
+    ),
+    (
+        "most",
+        "`ring`",
+        "size to which the ring can be enlarged while it runs",
+    ),
+    ("snap", "all", "stored bytes of each frame"),
+    ("dump", "none", "folder for the files of triggers"),
+    (
+        "roll_size, roll_time",
+        "none",
+        "size or time after which a trigger begins another file",
+    ),
+    ("disk", "none", "folder for the ring on disk"),
+    (
+        "disk_size",
+        "required with `disk`",
+        "maximum size of the ring on disk",
+    ),
+    ("zstd", "`false`", "files are compressed"),
+    ("flows", "0", "flows that are counted"),
+    (
+        "bucket",
+        "`\"16 MB\"`",
+        "unit of overwriting; a ring has at least two",
+    ),
+    ("drop", "`false`", "`true`: packets end here"),
+    (
+        "file",
+        "none",
+        "one file for all triggers instead of `dump`; `-` is standard output",
+    ),
+    (
+        "control",
+        "none",
+        "path of a socket for `taut capture query`, `status` and the others",
+    ),
+    (
+        "interfaces",
+        "`port 0` and on",
+        "names of the ports in files",
+    ),
+    ("trigger", "none", "list of triggers"),
+    ("analyser", "none", "list of analysers"),
+    (
+        "look",
+        "`\"rest\"`",
+        "trigger thread when idle: `\"rest\"` looks 5,000 times a second; `\"poll\"` occupies a core, and \
+         triggers fire within microseconds",
+    ),
+    (
+        "classic",
+        "none",
+        "for comparison: readers see packets only in full buckets, as in FlowScope, or in buckets of this age, \
+         such as `\"300ms\"`. Not with `wait = \"interrupt\"`",
+    ),
+];
 
 /// The state that the functions of all workers share.
 #[derive(Clone)]
@@ -49,7 +114,7 @@ struct Record {
     checked: Checked,
     member: Member,
     shared: Shared,
-    /// This field is dropped before the capture, which ends when there is no producer any more.
+    /// The worker's part of the recording. It is dropped before the capture, which ends when no producer is left.
     plane: Option<Plane>,
     counted: Counted,
     /// True for each port that timestamps arriving packets.
@@ -126,7 +191,7 @@ impl Plane {
         let mut facts = Facts {
             // The whole batch has one time, because it arrived together.
             time_ns: self.clock.at(context.now_ticks),
-            // A chain has few ports.
+            // The number fits into a byte, because a chain has few ports.
             port: context.from_port as u8,
             ..Facts::default()
         };
@@ -178,7 +243,7 @@ impl Function for Record {
         Needs {
             // Readers put the packets of all workers in order.
             spread: Spread::Any,
-            // With the setting `classic`, it hands over buckets that are due on empty batches.
+            // With the setting `classic`, the function needs empty batches to pass on buckets that are due.
             empty_batches: match self.checked.hands_over() {
                 true => EmptyBatches::Polls,
                 false => EmptyBatches::No,

@@ -53,19 +53,19 @@ pub enum Request {
 pub struct Answer {
     /// True if the request was granted.
     pub ok: bool,
-    /// The reason for a refusal.
+    /// The reason for a refusal; none if the request was granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The state of the recording.
+    /// The state of the recording; only in the reply to a status request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
-    /// The size of the ring after a change, in bytes.
+    /// The size of the ring in bytes; only in the reply to a resize request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring_bytes: Option<u64>,
-    /// The flows that send most.
+    /// The flows that send most; only in the reply to a request for flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<FlowsStatus>,
-    /// The result of a query.
+    /// The result of a query; only in the reply to a query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<Found>,
 }

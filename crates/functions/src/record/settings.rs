@@ -79,7 +79,7 @@ struct TriggerSettings {
     name: String,
     /// The filter expression of the packets that the trigger observes.
     when: Option<String>,
-    /// The number of matching packets in the period `over`; the trigger fires above it.
+    /// The number of matching packets in the period `over` above which the trigger fires.
     more_than: Option<u64>,
     /// The time without a matching packet after which the trigger fires.
     silence: Option<String>,
@@ -87,7 +87,7 @@ struct TriggerSettings {
     late: Option<String>,
     /// The verdict that matching packets got from an earlier function: `dropped` or `punted`.
     fate: Option<String>,
-    /// The name of a count of the chain; the trigger fires when the count grows.
+    /// The name of a count of the chain; the trigger fires when this count grows.
     counter: Option<String>,
     #[serde(default)]
     asked: bool,
@@ -115,7 +115,7 @@ pub(super) struct Checked {
     zstd: bool,
     disk: Option<keeper::Settings>,
     flows: usize,
-    /// The path of the control socket.
+    /// The path of the control socket; none if there is no socket.
     pub control: Option<PathBuf>,
     interfaces: Vec<String>,
     classic: Option<Duration>,
@@ -244,6 +244,29 @@ fn triggers(written: Vec<toml::Table>) -> Result<Vec<Trigger>, SettingsError> {
     Ok(triggers)
 }
 
+fn check_name(name: &str) -> Result<(), SettingsError> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(is_name) {
+        return wrong(format!(
+            "name = \"{name}\": expected up to 64 letters, digits, -, _ and ., as names of files are made of it"
+        ));
+    }
+    Ok(())
+}
+
+/// Returns the flags of packets with that fate, if one is given.
+fn flags(fate: Option<&str>) -> Result<Option<u16>, SettingsError> {
+    let Some(fate) = fate else {
+        return Ok(None);
+    };
+    match flags_of(fate) {
+        Some(flags) => Ok(Some(flags)),
+        None => wrong(format!(
+            "fate = \"{fate}\": expected \"dropped\" or \"punted\""
+        )),
+    }
+}
+
 /// Returns the time for which buckets are withheld from readers, if they are.
 fn hold(written: Option<String>) -> Result<Option<Duration>, SettingsError> {
     let classic = time("classic", written)?;
@@ -335,59 +358,14 @@ impl AnalyserSettings {
 
 impl TriggerSettings {
     fn check(self) -> Result<Trigger, SettingsError> {
-        let name = self.name;
-        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(is_name)
-        {
-            return wrong(format!(
-                "name = \"{name}\": expected up to 64 letters, digits, -, _ and ., as names of files are made of it"
-            ));
-        }
+        check_name(&self.name)?;
+        let (is_special, combination) = (self.is_special(), self.check_combination());
         let over = time("over", self.over)?;
         let silence = time("silence", self.silence)?;
         let late = time("late", self.late)?;
-        let flags = match &self.fate {
-            None => None,
-            Some(fate) => match flags_of(fate) {
-                Some(flags) => Some(flags),
-                None => {
-                    return wrong(format!(
-                        "fate = \"{fate}\": expected \"dropped\" or \"punted\""
-                    ));
-                }
-            },
-        };
-        let is_special = silence.is_some()
-            || late.is_some()
-            || flags.is_some()
-            || self.counter.is_some()
-            || self.asked;
-        let kinds = [
-            self.more_than.is_some(),
-            silence.is_some(),
-            late.is_some(),
-            flags.is_some(),
-            self.counter.is_some(),
-            self.asked,
-            self.always,
-        ];
-        match kinds.iter().filter(|it| **it).count() {
-            0 if self.when.is_some() => {}
-            1 => {}
-            _ => {
-                return wrong(format!(
-                    "{name}: expected when, or one of more_than, silence, late, fate, counter, asked and always"
-                ));
-            }
-        }
-        if over.is_some() && self.more_than.is_none() {
-            return wrong(format!("{name}: over: only with more_than"));
-        }
-        if self.counter.is_some() && self.when.is_some() {
-            return wrong(format!(
-                "{name}: counter: not with when, as no packet belongs to it; keep says which are written"
-            ));
-        }
+        let flags = flags(self.fate.as_deref())?;
+        // Errors in single keys are reported first.
+        combination?;
         let filter = made("when", &self.when.unwrap_or_default())?;
         let keep = match self.keep {
             Some(text) => made("keep", &text)?,
@@ -424,13 +402,55 @@ impl TriggerSettings {
             after: time("after", self.after)?.unwrap_or(AFTER),
             cutoff_bytes: self.cutoff.map(|it| it.bytes),
             most_per_minute: self.most_per_minute.unwrap_or(MOST_PER_MINUTE),
-            name,
+            name: self.name,
         })
+    }
+
+    /// Returns true if the trigger stores all packets by default.
+    fn is_special(&self) -> bool {
+        self.silence.is_some()
+            || self.late.is_some()
+            || self.fate.is_some()
+            || self.counter.is_some()
+            || self.asked
+    }
+
+    /// Checks that the keys select one condition, and that each belongs to it.
+    fn check_combination(&self) -> Result<(), SettingsError> {
+        let name = &self.name;
+        let kinds = [
+            self.more_than.is_some(),
+            self.silence.is_some(),
+            self.late.is_some(),
+            self.fate.is_some(),
+            self.counter.is_some(),
+            self.asked,
+            self.always,
+        ];
+        match kinds.iter().filter(|it| **it).count() {
+            0 if self.when.is_some() => {}
+            1 => {}
+            _ => {
+                return wrong(format!(
+                    "{name}: expected when, or one of more_than, silence, late, fate, counter, asked and always"
+                ));
+            }
+        }
+        if self.over.is_some() && self.more_than.is_none() {
+            return wrong(format!("{name}: over: only with more_than"));
+        }
+        if self.counter.is_some() && self.when.is_some() {
+            return wrong(format!(
+                "{name}: counter: not with when, as no packet belongs to it; keep says which are written"
+            ));
+        }
+        Ok(())
     }
 }
 
 impl Checked {
-    /// Returns true if readers get a bucket only after its worker has handed it over, as in the dissertation.
+    /// Returns true if readers get a bucket only after its worker has passed it on, as in the dissertation
+    /// (Gallenmüller 2021).
     pub fn hands_over(&self) -> bool {
         self.classic.is_some()
     }

@@ -248,7 +248,7 @@ fn send(
     }
 }
 
-/// Returns the Ethernet header of a frame, with the EtherType of the other IP version if necessary.
+/// Returns the Ethernet header of the frame `like`, with the EtherType of IPv4 if `is_v4`, and otherwise that of IPv6.
 fn ethernet_like<'a>(like: &[u8], is_v4: bool, header: &'a mut [u8; 22]) -> Option<&'a [u8]> {
     let length = Ethernet::new(like).ok()?.header_len_bytes();
     let header = header.get_mut(..length)?;

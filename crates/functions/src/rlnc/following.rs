@@ -14,7 +14,7 @@ const PROOF: u64 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct At {
     session: u32,
-    /// The number after the packet's last source packet.
+    /// The number after that of the last source packet that the packet contains or combines.
     end: u64,
 }
 
@@ -38,7 +38,8 @@ pub(super) struct Following {
     span: u64,
     reach: u64,
     present: Option<At>,
-    /// The position of the latest packets of another stream, and the number of its consecutive source packets.
+    /// The position of the latest packet of another stream, and the number of that stream's consecutive source packets;
+    /// none if no such packets have arrived.
     other: Option<(At, u64)>,
 }
 
@@ -78,7 +79,7 @@ impl Following {
         let is_behind = is_same && at.end < present.end;
         // Late packets arrive in bursts: a delayed one delays those after it.
         let needed = if is_behind { self.span } else { PROOF };
-        // The source packets of a repair packet may have left already.
+        // A repair packet does not move the decoder: the source packets that it combines may have left already.
         if is_source && seen >= needed {
             self.present = Some(at);
             self.other = None;

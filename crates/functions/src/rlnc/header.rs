@@ -93,7 +93,7 @@ impl Header {
         }
     }
 
-    /// Returns the number after the last source packet of this packet.
+    /// Returns the number after that of the last source packet that this packet contains or combines.
     pub(super) fn end(&self) -> u64 {
         self.number
             + match self.kind {

@@ -39,12 +39,71 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "network coding: makes lost UDP packets good by repairs sent along; encodes, decodes and recodes",
     class: Class::Advanced,
     ports: Some("encode"),
+    settings: SETTINGS,
     files: |_| Vec::new(),
     build: |table| simulated(table, SLOTS),
     in_kernel: KernelVersion::No(
         "it keeps packets and makes new ones, which an XDP program cannot",
     ),
 };
+
+/// The settings, as `taut functions` and the reference describe them.
+const SETTINGS: &[taut_function::Setting] = &[
+    (
+        "encode",
+        "`[]`",
+        "ports that coded packets leave through; packets through other ports are decoded",
+    ),
+    (
+        "recode",
+        "false",
+        "a hop: in both directions received repair packets are replaced by new combinations, and more are added",
+    ),
+    (
+        "code",
+        "`window`",
+        "`window`: repair packets of the latest packets, spread evenly; `block`: repair packets after each block, \
+         of all of it",
+    ),
+    (
+        "symbols",
+        "8, `block` 32",
+        "packets that a repair packet covers, 1 to 255; at a hop, packets that it stores",
+    ),
+    (
+        "redundancy",
+        "0.25",
+        "repair packets per source packet, up to 4",
+    ),
+    ("density", "1", "fraction of nonzero coefficients"),
+    (
+        "span",
+        "64, or 4 times `symbols`",
+        "packets that the decoder looks back, up to 1024: more for reordering; older ones are lost",
+    ),
+    (
+        "payload",
+        "1400",
+        "longest UDP payload that is coded, bytes; longer ones pass uncoded",
+    ),
+    (
+        "flush",
+        "`2ms`",
+        "idle time after which packets without repair get it",
+    ),
+    (
+        "order",
+        "`as-decoded`",
+        "`in-order`: decoded packets leave in send order; they wait for a missing one while it can be recovered, \
+         at most `patience`",
+    ),
+    (
+        "patience",
+        "`20ms`",
+        "maximum wait for a missing packet with `in-order`",
+    ),
+    ("seed", "random", "of the coefficients"),
+];
 
 /// Builds the function with `slots` buffers of its own, for simulations.
 ///

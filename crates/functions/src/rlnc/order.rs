@@ -24,7 +24,7 @@ pub(super) struct InOrder {
     next: Option<u64>,
     /// The released packets, in order, until a batch has space.
     ready: VecDeque<Packet>,
-    /// The timeout for a missing packet, and the time since which it is missing.
+    /// The timeout for a missing packet; `since` is the time since which a packet is missing, none if no packet is.
     patience: Duration,
     since: Option<Instant>,
 }
@@ -35,7 +35,7 @@ impl InOrder {
             slots: (0..span).map(|_| None).collect(),
             held: 0,
             next: None,
-            // The capacity is all waiting packets, and a batch of them that did not fit.
+            // The capacity covers all waiting packets, and as many released packets that did not fit into a batch.
             ready: VecDeque::with_capacity(2 * span),
             patience,
             since: None,
@@ -69,7 +69,7 @@ impl InOrder {
     /// Stores a packet that arrived before a packet with a lower number.
     pub(super) fn keep(&mut self, number: u64, packet: Packet) {
         self.next.get_or_insert(number);
-        // Its slot may still contain a packet, which then cannot wait any longer.
+        // The slot of this number may still contain an earlier packet, which then cannot wait any longer.
         self.advance_to((number + 1).saturating_sub(self.slots.len() as u64));
         let place = self.place(number);
         if self.slots[place].replace(packet).is_none() {
@@ -108,7 +108,7 @@ impl InOrder {
         }
     }
 
-    /// Returns the lowest number of the waiting packets.
+    /// Returns the lowest number of the waiting packets; none if no packet waits.
     fn lowest(&self) -> Option<u64> {
         let next = self.next.filter(|_| self.held > 0)?;
         (next..next + self.slots.len() as u64)

@@ -73,7 +73,7 @@ impl Own {
     }
 }
 
-/// Sets lengths and checksums of a datagram that now ends where the frame does.
+/// Sets lengths and checksums of a datagram that ends at the end of the frame.
 pub(super) fn complete(frame: &mut [u8], datagram: &Datagram) -> Result<(), taut_wire::Error> {
     let udp_len = datagram.ends_with(frame).length();
     let at = datagram.udp - datagram.ip;

@@ -69,7 +69,7 @@ impl<'a> Recovered<'a> {
         })
     }
 
-    /// Returns the bytes of the packet after its Ethernet header.
+    /// Returns the number of bytes of the packet after its Ethernet header.
     pub(super) fn len_bytes(&self) -> usize {
         let ip = if self.is_v4 { 20 } else { 40 };
         ip + 8 + self.payload_len_bytes
@@ -80,7 +80,7 @@ impl<'a> Recovered<'a> {
         self.is_v4
     }
 
-    /// Writes the packet after its Ethernet header, of [`Self::len_bytes`].
+    /// Writes the bytes of the packet after its Ethernet header; their number is [`Self::len_bytes`].
     pub(super) fn write(&self, packet: &mut [u8]) -> Result<(), taut_wire::Error> {
         let udp_len = 8 + self.payload_len_bytes;
         let fill = |udp: &mut Udp<&mut [u8]>| {

@@ -110,7 +110,7 @@ fn sorted(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 
 #[test]
 fn all_packets_arrive_when_losses_stay_within_the_redundancy() {
-    // The coefficients have fixed seeds: one random matrix in 255 is singular.
+    // The coefficients have fixed seeds, because one random matrix in 255 is singular.
     for case in 0..40_u64 {
         let mut random = fastrand::Rng::with_seed(case);
         let block = case % 2 == 0;
@@ -340,7 +340,7 @@ fn in_order_delivery_waits_no_longer_for_loss_than_configured() {
     let mut coded = pass(&mut *encoder, &sent, 1, 32);
     coded.truncate(40);
     let missing = coded.remove(20);
-    // The timeout releases them, here at once.
+    // The timeout releases the waiting packets, here at once.
     let mut decoder = function("encode = [0]\norder = 'in-order'\npatience = '0ns'");
     let received = pass(&mut *decoder, &coded, 1, 64);
     let expected: Vec<usize> = (0..40).filter(|place| *place != 20).collect();
@@ -350,14 +350,14 @@ fn in_order_delivery_waits_no_longer_for_loss_than_configured() {
     assert!(pass(&mut *decoder, std::slice::from_ref(&missing), 1, 1).is_empty());
     assert_eq!(count(&*decoder, "dropped: behind its turn"), 1);
 
-    // The span releases them, as soon as the decoder can no longer recover the packet.
+    // The span releases the waiting packets, as soon as the decoder can no longer recover the missing packet.
     let mut decoder =
         function("encode = [0]\norder = 'in-order'\npatience = '100s'\nspan = 16\nsymbols = 8");
     let received = pass(&mut *decoder, &coded, 1, 1);
     assert_eq!(places(&received, &sent), expected);
     assert_eq!(count(&*decoder, "lost"), 1);
     assert_eq!(count(&*decoder, "not waited for"), 0);
-    // Fewer packets than the span follow a gap: they wait.
+    // Fewer packets than the span follow a gap, so these packets wait.
     let mut decoder = function("encode = [0]\norder = 'in-order'\npatience = '100s'");
     assert_eq!(pass(&mut *decoder, &coded, 1, 64).len(), 20);
     assert_eq!(count(&*decoder, "waited"), 19);

@@ -10,10 +10,10 @@ use taut_wire::pfcp::{Element, ElementType, FailedRule, SdfFilter};
 /// The limit on filters of one rule.
 const MOST_FILTERS: usize = 32;
 
-/// A filter or a reference in a rule.
+/// One filter of a rule: given in full, or as a reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
-    /// A filter, and the number by which other rules may refer to it.
+    /// A filter, and the number by which other rules may refer to it; none if the filter has no number.
     Filter(FlowFilter, Option<u32>),
     /// A reference to the filter of that number.
     Named(u32),

@@ -47,7 +47,7 @@ impl Requests {
         has_room
     }
 
-    /// Removes an answered request; returns false if there is none.
+    /// Removes an answered request; returns false if no sent request has that sequence number.
     pub fn answered(&mut self, sequence: u32) -> bool {
         self.sent.remove(&sequence).is_some()
     }
@@ -81,7 +81,8 @@ impl Requests {
         }
         let (sequence, message) = self.new.pop_front()?;
         if self.due.len() >= 4 * WINDOW {
-            // Most of the queued retransmissions belong to answered requests.
+            // Most of the queued retransmissions belong to answered requests, so these entries are removed to bound the
+            // queue.
             let sent = &self.sent;
             let waits =
                 |at: &(Instant, u32, u32)| sent.get(&at.1).is_some_and(|it| it.sent == at.2);

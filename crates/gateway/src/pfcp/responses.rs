@@ -55,7 +55,7 @@ impl Responses {
         }
     }
 
-    /// Returns the response to a request that was answered already.
+    /// Returns the stored response if the request was answered already; none for a new request.
     pub fn find(&mut self, key: Key, request: &[u8], now: Instant) -> Option<Vec<u8>> {
         while self.queue.front().is_some_and(|oldest| oldest.until < now) {
             self.forget_oldest();
@@ -131,7 +131,8 @@ mod tests {
         }
         let late = begun + TIME;
         assert_eq!(responses.find((9, 7), &[7, 1], late), Some(vec![7]));
-        // One request comes from another port; the other is a new request with the sequence number of an old one.
+        // The first request comes from another port. The second is a new request with the sequence number of an old
+        // one.
         assert_eq!(responses.find((8, 7), &[7, 1], late), None);
         assert_eq!(responses.find((9, 7), &[7, 2], late), None);
         let too_late = late + Duration::from_nanos(1);

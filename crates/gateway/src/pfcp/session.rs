@@ -47,7 +47,7 @@ pub(super) struct Asked {
 
 /// The choice of tunnel identifiers by the gateway, and the addresses of the gateway's tunnel endpoints.
 pub(super) trait Choose {
-    /// Returns an identifier that no bearer has.
+    /// Returns an identifier that no bearer has; none if no free identifier was found.
     fn teid(&mut self) -> Option<u32>;
     fn v4(&self) -> Option<Ipv4Addr>;
     fn v6(&self) -> Option<Ipv6Addr>;
@@ -66,7 +66,8 @@ pub(super) struct Session {
     pub up_seid: u64,
     /// The session identifier (SEID) that the control plane assigned.
     pub cp_seid: u64,
-    /// The address of the node that the session belongs to.
+    /// The address of the peer that the session belongs to; none if the session has ended but its bearers are still in
+    /// the table.
     pub owner: Option<IpAddr>,
     pdrs: BTreeMap<u16, Pdr>,
     fars: BTreeMap<u32, Far>,
@@ -91,8 +92,8 @@ impl Session {
         }
     }
 
-    /// Applies the rules of a request in this order: removals, then rules that others refer to, then the rules that
-    /// refer to them. The session then has at most `most_rules` rules.
+    /// Applies the rules of a request in this order: removals, then the rules to which other rules refer, then the
+    /// referring rules. The session then has at most `most_rules` rules.
     pub fn apply(
         &mut self,
         elements: Elements<'_>,
@@ -248,7 +249,8 @@ impl Session {
         Ok(())
     }
 
-    /// Creates and updates detection rules, and adds to `created` those with a tunnel endpoint chosen here.
+    /// Creates and updates detection rules, and adds to `created` those with a tunnel endpoint that the gateway has
+    /// chosen.
     fn make_pdrs(
         &mut self,
         elements: &[Element<'_>],
@@ -272,7 +274,8 @@ impl Session {
         Ok(())
     }
 
-    /// Adds the requested usage reports to `reports`, or those of all usage rules.
+    /// Adds usage reports to `reports`: of the usage rules that the elements request, and of all usage rules if
+    /// `is_of_all` is set.
     fn report(
         &mut self,
         elements: &[Element<'_>],
@@ -322,7 +325,7 @@ impl Session {
         }
     }
 
-    /// Returns the usage rule of that number.
+    /// Returns the usage rule of that number; none if the session has no such rule.
     pub fn urr(&mut self, id: u32) -> Option<&mut Urr> {
         self.urrs.get_mut(&id)
     }
@@ -407,13 +410,7 @@ impl Session {
             (ElementType::QER_ID, &mut pdr.qers),
             (ElementType::URR_ID, &mut pdr.urrs),
         ] {
-            let mut numbers = BTreeSet::new();
-            for element in rule.group() {
-                let element = element?;
-                if element.element_type == kind {
-                    numbers.insert(element.u32()?);
-                }
-            }
+            let numbers = numbers(rule, kind)?;
             if !numbers.is_empty() {
                 *named = numbers;
             }
@@ -438,25 +435,34 @@ impl Session {
         if let Some(filters) = Filters::of(id, &pdi)? {
             pdr.filters = filters;
         }
-        let mut flows = 0;
-        for element in pdi.group() {
-            let element = element?;
-            if element.element_type == ElementType::QFI {
-                flows |= 1 << (element.u8()? & 0x3f);
-            }
-        }
+        let flows = flows(&pdi)?;
         if flows != 0 {
             pdr.flows = flows;
         }
-        let Some(end) = look(&pdi, ElementType::F_TEID)? else {
-            return Ok(pdr);
-        };
+        if let Some(end) = look(&pdi, ElementType::F_TEID)? {
+            created.extend(self.endpoint(id, &mut pdr, &end, choose)?);
+        }
+        Ok(pdr)
+    }
+
+    /// Sets the tunnel endpoint of a detection rule as the element `end` requests. Returns the endpoint if the gateway
+    /// has chosen it.
+    fn endpoint(
+        &mut self,
+        id: u16,
+        pdr: &mut Pdr,
+        end: &Element<'_>,
+        choose: &mut impl Choose,
+    ) -> Result<Option<CreatedPdr>, Refusal> {
         match FTeid::parse(end.value)? {
-            FTeid::Chosen { teid: 0, .. } => return Err(Refusal::incorrect(ElementType::F_TEID)),
-            FTeid::Chosen { teid, .. } => pdr.teid = Some(teid),
+            FTeid::Chosen { teid: 0, .. } => Err(Refusal::incorrect(ElementType::F_TEID)),
+            FTeid::Chosen { teid, .. } => {
+                pdr.teid = Some(teid);
+                Ok(None)
+            }
             FTeid::Choose { v4, v6, id: number } => {
                 let known = number.and_then(|number| self.chosen.get(&number).copied());
-                // An identifier that was chosen before stays.
+                // A rule keeps the identifier that was chosen for it before.
                 let teid = match known.or(pdr.teid) {
                     Some(teid) => teid,
                     None => choose.teid().ok_or(Refusal::new(Cause::NO_RESOURCES))?,
@@ -471,9 +477,32 @@ impl Session {
                 }
                 pdr.teid = Some(teid);
                 let teid = FTeid::Chosen { teid, v4, v6 };
-                created.push(CreatedPdr { id, teid });
+                Ok(Some(CreatedPdr { id, teid }))
             }
         }
-        Ok(pdr)
     }
+}
+
+/// Returns the numbers in the elements of that type.
+fn numbers(rule: &Element<'_>, kind: ElementType) -> Result<BTreeSet<u32>, Refusal> {
+    let mut numbers = BTreeSet::new();
+    for element in rule.group() {
+        let element = element?;
+        if element.element_type == kind {
+            numbers.insert(element.u32()?);
+        }
+    }
+    Ok(numbers)
+}
+
+/// Returns the QoS flows in the packet detection information, one bit each.
+fn flows(pdi: &Element<'_>) -> Result<u64, Refusal> {
+    let mut flows = 0;
+    for element in pdi.group() {
+        let element = element?;
+        if element.element_type == ElementType::QFI {
+            flows |= 1 << (element.u8()? & 0x3f);
+        }
+    }
+    Ok(flows)
 }

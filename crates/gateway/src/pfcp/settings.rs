@@ -89,7 +89,7 @@ fn usual_heartbeat() -> String {
 pub(super) enum Applications {
     #[default]
     Refuse,
-    /// Such rules are evaluated last, as if they were for all packets.
+    /// Rules for applications are evaluated last, as if they were for all packets.
     Ignore,
 }
 
@@ -160,9 +160,9 @@ pub(in super::super) struct Terms {
     pub response_time: Duration,
     /// The number of retransmissions of a request, N1.
     pub repeats: u32,
-    /// The time from one heartbeat to the next one.
+    /// The time from one heartbeat to the next one; none if no heartbeats are sent.
     pub heartbeat: Option<Duration>,
-    /// The idle time after which a peer loses its sessions.
+    /// The idle time after which a peer loses its sessions; none for no limit.
     pub silence: Option<Duration>,
 }
 

@@ -218,8 +218,9 @@ const CHOOSE: FTeid = FTeid::Choose {
     id: Some(5),
 };
 
-/// Returns the rules that Open5GS sends for a session, in its order. They are four detection rules, of which two share
-/// a chosen tunnel, a forwarding rule for each direction and for the control plane, usage and QoS rules.
+/// Returns the rules that Open5GS sends for a session, in its order. Four detection rules come first, two of which
+/// share a chosen tunnel. Forwarding rules for each direction and for the control plane, usage rules and QoS rules
+/// follow.
 fn open5gs_session() -> Vec<Writer> {
     let access = Detects {
         source: 0,
@@ -344,7 +345,7 @@ impl Core {
         self.sequence += 1;
         let mut writer = Writer::message(kind, seid, self.sequence);
         for part in parts {
-            // A part contains complete elements.
+            // Each part contains complete elements, which are copied one by one.
             let bytes = part_bytes(part);
             for element in taut_wire::pfcp::Elements(&bytes) {
                 let element = element.unwrap();
@@ -545,7 +546,7 @@ fn an_old_tunnel_gets_one_end_marker_even_without_traffic() {
         source: 1,
         ..Detects::default()
     };
-    // There are two forwarding rules for one tunnel; the second is a flow's.
+    // One tunnel has two forwarding rules; the second rule is that of a single flow.
     let mut rules = open5gs_session();
     rules.push(pdr(E::CREATE_PDR, 5, 256, its_users, 5, Some(1)));
     rules.push(far(5, 0x0c, 0, None));
@@ -1322,7 +1323,7 @@ fn heartbeats_are_sent_to_associated_peers_and_retransmitted() {
         Response::read(&sent[0].1, sequence).get(E::RECOVERY_TIME_STAMP),
         stamp
     );
-    // Two retransmissions follow, then it is given up, and the next one comes.
+    // Two retransmissions follow, then the heartbeat is given up, and the next heartbeat is sent.
     assert!(core.later(second / 2).is_empty());
     assert_eq!(core.later(second / 2), sent);
     assert_eq!(core.later(second), sent);

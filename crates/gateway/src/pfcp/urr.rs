@@ -70,7 +70,7 @@ pub(super) struct Urr {
     since_date: u32,
     /// The start of the time measurement; none before the first packet.
     active_since: Option<Instant>,
-    /// The time at which the rule's next timer expires.
+    /// The time at which the rule's next timer expires; none without a running timer.
     pub due: Option<Instant>,
 }
 

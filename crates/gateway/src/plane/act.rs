@@ -16,7 +16,8 @@ use taut_wire::gtpu::MessageType;
 use taut_wire::{Ethernet, Gtpu, resolution};
 
 impl Plane {
-    /// Returns the number of user bytes of a departing packet, and the outcome under which the packet is counted.
+    /// Returns the number of user bytes of a departing packet, and the outcome under which the packet is counted. None
+    /// for a packet without user bytes, such as an end marker.
     #[inline(always)]
     pub(super) fn user_bytes(
         &self,
@@ -186,7 +187,7 @@ impl Plane {
             && resolution::asked(packet.bytes()).is_some_and(|address| self.own.has(address))
     }
 
-    /// Returns the punt cause for a packet of that outcome if the slow path replies to it.
+    /// Returns the punt cause for a packet of that outcome; none if the slow path sends no reply to it.
     #[inline]
     fn answered_as(&self, outcome: Outcome, slot: &Slot) -> Option<Punt> {
         match outcome {

@@ -38,7 +38,7 @@ fn probe() -> Result<String, Missing> {
     if !is_installed(PROGRAM) {
         return Err(missing(format!("`{PROGRAM}` is not on the search path")));
     }
-    // Another program of this name may fail at this option, or print anything.
+    // A different program called `click` may fail at this option, or print any text.
     let said = run(PROGRAM, &["--version"]).unwrap_or_default();
     router_version(&said)
         .map(|version| format!("Click {version}"))

@@ -27,9 +27,9 @@ use step::{Step, start, text};
 
 /// A forwarder of another project.
 pub struct Baseline {
-    /// The name on the command line and of the folder.
+    /// The name that users type on the command line; the baseline's folder has the same name.
     pub id: &'static str,
-    /// The name in tables.
+    /// The name that tables show.
     pub label: &'static str,
     /// The mechanism that moves the packets, in one or two words.
     pub io: &'static str,
@@ -66,10 +66,10 @@ pub enum Reach {
 pub enum Frames {
     /// Frames addressed to the generator's other interface.
     Through,
-    /// Frames addressed to the MAC address of the device's near interface, between the IP addresses
-    /// [`linux_routing::HOSTS`].
+    /// Frames addressed to the MAC address of that device interface to which the generator sends, between the IP
+    /// addresses [`linux_routing::HOSTS`].
     Routed,
-    /// Frames with the same UDP port as source and destination, because the baseline swaps the two.
+    /// Frames with equal UDP source and destination ports, because the baseline swaps the two ports.
     SameUdpPorts,
 }
 
@@ -78,7 +78,7 @@ pub use linux_routing::{HOSTS as ROUTED_HOSTS, NETWORKS as ROUTED_NETWORKS};
 
 /// Values for the commands of a baseline.
 struct CommandValues {
-    /// The endpoints of the baseline: two interfaces or two sockets.
+    /// The endpoints of the baseline: the names of two interfaces, or the paths of two sockets.
     ends: [String; 2],
     /// The CPU of the baseline.
     cpu: usize,
@@ -132,7 +132,7 @@ impl Baseline {
         matches!(self.reach, Reach::Veth { .. })
     }
 
-    /// Returns the steering of the baseline's frames if `cpu` is the device's.
+    /// Returns how frames for the baseline are steered if the device under test runs on `cpu`.
     #[must_use]
     pub fn steering(&self, cpu: usize) -> Steering {
         match self.reach {
@@ -141,7 +141,7 @@ impl Baseline {
         }
     }
 
-    /// Returns the sockets of a baseline without interfaces.
+    /// Returns the paths in `folder` of the two sockets, west and east, of a baseline without interfaces.
     #[must_use]
     pub fn sockets(folder: &Path) -> [PathBuf; 2] {
         ["west.sock", "east.sock"].map(|name| folder.join(name))

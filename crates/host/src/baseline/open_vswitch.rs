@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::step::{BaselineError, Owner, Ready, Running, start, words};
+use super::step::{BaselineError, Line, Owner, Ready, Running, start, words};
 use super::testpmd::AF_PACKET_FRAMES;
 use super::{Baseline, CommandValues, Frames, Reach, Step};
 use crate::command::{is_installed, run};
@@ -207,48 +207,86 @@ pub(crate) struct Switch<'a> {
     /// The folder of all files that the switch writes.
     pub(crate) folder: &'a Path,
     pub(crate) daemon: &'a str,
-    /// The name of the bridge, and of an interface that the daemon creates.
+    /// The name of the bridge, and of the interface that the daemon creates for the bridge.
     pub(crate) bridge: &'a str,
-    /// True if the daemon creates that interface in its own network namespace.
+    /// True to run the daemon in a network namespace of its own, in which it then creates the bridge's interface.
     pub(crate) own_network: bool,
     /// Settings `COLUMN:KEY=VALUE` of the table `Open_vSwitch`.
     pub(crate) settings: &'a [String],
-    /// The name and the settings of each port; each two successive ports form a pair.
+    /// The name and the settings of each port. Ports 1 and 2, 3 and 4, and so on form pairs; frames pass between the
+    /// ports of a pair.
     pub(crate) ports: &'a [[String; 2]],
 }
 
 impl Switch<'_> {
-    /// Returns the steps that start the database, the daemon, and a bridge with its ports, with a flow in each
-    /// direction of a pair.
+    /// Returns the steps that start the database, the daemon, and a bridge with its ports. A flow forwards frames in
+    /// each direction between the two ports of a pair.
     pub(crate) fn steps(&self) -> Vec<Step> {
-        let file = |name: &str| self.folder.join(name).display().to_string();
-        let database = file("ovs.db");
-        let socket = self.folder.join("ovsdb.sock");
-        let remote = format!("unix:{}", socket.display());
-        let db = format!("--db={remote}");
-        let vsctl = |arguments: &[&str]| {
-            Step::Run(words(&[&["ovs-vsctl", TIMEOUT, &db], arguments].concat()))
-        };
-        let mut steps = vec![
+        let mut steps = self.database_steps();
+        for setting in self.settings {
+            steps.push(self.vsctl(&["--no-wait", "set", "Open_vSwitch", ".", setting]));
+        }
+        steps.push(self.daemon_step());
+        // Without this fail mode the bridge would learn and flood until the flows are set.
+        steps.push(self.vsctl(&[
+            "add-br",
+            self.bridge,
+            "--",
+            "set",
+            "Bridge",
+            self.bridge,
+            "datapath_type=netdev",
+            "fail_mode=secure",
+        ]));
+        for (number, port) in self.ports.iter().enumerate() {
+            steps.extend(self.port_steps(number + 1, port));
+        }
+        steps.extend(self.flow_steps());
+        steps
+    }
+
+    /// Returns the path of a file in the switch's folder.
+    fn file(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    /// Returns the address of the database.
+    fn remote(&self) -> String {
+        format!("unix:{}", self.file("ovsdb.sock"))
+    }
+
+    fn vsctl(&self, arguments: &[&str]) -> Step {
+        Step::Run(self.vsctl_line(arguments))
+    }
+
+    fn vsctl_line(&self, arguments: &[&str]) -> Line {
+        let db = format!("--db={}", self.remote());
+        words(&[&["ovs-vsctl", TIMEOUT, &db], arguments].concat())
+    }
+
+    /// Returns the steps that create the database and start its server.
+    fn database_steps(&self) -> Vec<Step> {
+        let database = self.file("ovs.db");
+        vec![
             Step::Run(words(&["ovsdb-tool", "create", &database, SCHEMA])),
             Step::Keep {
                 name: "ovsdb-server",
                 line: words(&[
                     "ovsdb-server",
                     &database,
-                    &format!("--remote=p{remote}"),
-                    &format!("--unixctl={}", file("ovsdb-server.ctl")),
-                    // The log of the host stays unchanged.
+                    &format!("--remote=p{}", self.remote()),
+                    &format!("--unixctl={}", self.file("ovsdb-server.ctl")),
+                    // Without this option, the daemon would write into the host's system log.
                     "--verbose=syslog:off",
                 ]),
-                ready: Ready::Socket(socket.clone()),
+                ready: Ready::Socket(self.folder.join("ovsdb.sock")),
                 owner: Owner::NeedsWatcher,
             },
-            vsctl(&["--no-wait", "init"]),
-        ];
-        for setting in self.settings {
-            steps.push(vsctl(&["--no-wait", "set", "Open_vSwitch", ".", setting]));
-        }
+            self.vsctl(&["--no-wait", "init"]),
+        ]
+    }
+
+    fn daemon_step(&self) -> Step {
         // The daemon creates an interface for the bridge. If the daemon is killed, the interface remains, unless it is
         // in a network namespace that ends with the daemon.
         let own_network: &[&str] = if self.own_network {
@@ -263,49 +301,45 @@ impl Switch<'_> {
                 &format!("OVS_RUNDIR={}", self.folder.display()),
                 &format!("RUNTIME_DIRECTORY={}", self.folder.display()),
                 self.daemon,
-                &remote,
-                &format!("--unixctl={}", file("ovs-vswitchd.ctl")),
+                &self.remote(),
+                &format!("--unixctl={}", self.file("ovs-vswitchd.ctl")),
                 "--verbose=syslog:off",
             ],
         ];
-        steps.push(Step::Keep {
+        Step::Keep {
             name: "ovs-vswitchd",
             line: words(&daemon_line.concat()),
             ready: Ready::AtOnce,
             owner: Owner::NeedsWatcher,
-        });
-        // Without this fail mode the bridge would learn and flood until the flows are set.
-        steps.push(vsctl(&[
-            "add-br",
+        }
+    }
+
+    /// Returns the steps that add a port to the bridge; `port` is its name and its settings.
+    fn port_steps(&self, number: usize, port: &[String; 2]) -> [Step; 2] {
+        let [name, options] = port;
+        let request = format!("ofport_request={number}");
+        let mut arguments = vec![
+            "add-port",
             self.bridge,
+            name,
             "--",
             "set",
-            "Bridge",
-            self.bridge,
-            "datapath_type=netdev",
-            "fail_mode=secure",
-        ]));
-        for (number, [name, options]) in self.ports.iter().enumerate() {
-            let request = format!("ofport_request={}", number + 1);
-            let mut arguments = vec![
-                "add-port",
-                self.bridge,
-                name,
-                "--",
-                "set",
-                "Interface",
-                name,
-                &request,
-            ];
-            arguments.extend(options.split_whitespace());
-            steps.push(vsctl(&arguments));
+            "Interface",
+            name,
+            &request,
+        ];
+        arguments.extend(options.split_whitespace());
+        [
+            self.vsctl(&arguments),
             // `add-port` reports success even if the port failed.
-            steps.push(Step::Expect(
-                words(&["ovs-vsctl", TIMEOUT, &db, "get", "Interface", name, "error"]),
-                "[]",
-            ));
-        }
-        let management = format!("unix:{}", file(&format!("{}.mgmt", self.bridge)));
+            Step::Expect(self.vsctl_line(&["get", "Interface", name, "error"]), "[]"),
+        ]
+    }
+
+    /// Returns the steps that add a flow in each direction between the two ports of each pair.
+    fn flow_steps(&self) -> Vec<Step> {
+        let management = format!("unix:{}", self.file(&format!("{}.mgmt", self.bridge)));
+        let mut steps = Vec::new();
         for first in (1..=self.ports.len()).step_by(2) {
             for [from, to] in [[first, first + 1], [first + 1, first]] {
                 steps.push(Step::Run(words(&[

@@ -39,7 +39,7 @@ pub(crate) enum Step {
 /// Condition under which a program that keeps running is ready for the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ready {
-    /// The program counts as ready immediately, because the next step waits for the program by itself.
+    /// The program counts as ready immediately after its start, because the next step itself waits for the program.
     AtOnce,
     /// The program listens on this socket. (The socket's file exists a moment earlier.)
     Socket(PathBuf),
@@ -52,7 +52,7 @@ pub(crate) enum Ready {
 pub(crate) enum Owner {
     /// The program ends by itself at the end of its standard input.
     WatchesInput,
-    /// The program would keep running, so a watcher kills it.
+    /// The program does not watch its standard input and would keep running, so a watcher kills it.
     NeedsWatcher,
 }
 
@@ -243,7 +243,7 @@ pub(crate) fn words(words: &[&str]) -> Line {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Returns the command line for a shell; a program that keeps running ends in `&`.
+/// Returns a step's command line for a shell; it ends in `&` if the program keeps running.
 pub(crate) fn text(step: &Step) -> String {
     let (line, end) = match step {
         Step::Write(path, _) => {

@@ -40,22 +40,9 @@ fn probe() -> Result<String, Missing> {
 fn steps(place: &CommandValues) -> Vec<Step> {
     let [socket, commands, log] =
         ["cli.sock", "vpp.exec", "vpp.log"].map(|name| place.folder.join(name));
-    let mut lines = Vec::new();
-    for (number, end) in place.ends.iter().enumerate() {
-        let [own, next] = [DEVICE_MACS, GENERATOR_MACS].map(|macs| mac_text(macs[number]));
-        let (id, interface) = (number + 1, format!("memif{}/0", number + 1));
-        let (network, host) = (NETWORKS[number], HOSTS[number]);
-        lines.extend([
-            format!("create memif socket id {id} filename {end}"),
-            format!("create interface memif socket-id {id} id 0 master hw-addr {own}"),
-            format!("set interface ip address {interface} {network}"),
-            format!("set interface state {interface} up"),
-            format!("set ip neighbor static {interface} {host} {next}"),
-        ]);
-    }
     let write = format!("printf '%s\\n' \"$@\" > {}", commands.display());
     let mut script = words(&["sh", "-c", &write, "sh"]);
-    script.extend(lines);
+    script.extend(configuration(place));
     let path = |path: &std::path::Path| path.display().to_string();
     let (socket_text, cpu) = (path(&socket), place.cpu);
     vec![
@@ -104,6 +91,24 @@ fn steps(place: &CommandValues) -> Vec<Step> {
             owner: Owner::NeedsWatcher,
         },
     ]
+}
+
+/// Returns the commands that VPP runs at its start: they create an interface on each link.
+fn configuration(place: &CommandValues) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (number, end) in place.ends.iter().enumerate() {
+        let [own, next] = [DEVICE_MACS, GENERATOR_MACS].map(|macs| mac_text(macs[number]));
+        let (id, interface) = (number + 1, format!("memif{}/0", number + 1));
+        let (network, host) = (NETWORKS[number], HOSTS[number]);
+        lines.extend([
+            format!("create memif socket id {id} filename {end}"),
+            format!("create interface memif socket-id {id} id 0 master hw-addr {own}"),
+            format!("set interface ip address {interface} {network}"),
+            format!("set interface state {interface} up"),
+            format!("set ip neighbor static {interface} {host} {next}"),
+        ]);
+    }
+    lines
 }
 
 #[cfg(test)]

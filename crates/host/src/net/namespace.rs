@@ -38,8 +38,8 @@ impl Role {
     }
 }
 
-/// A network namespace of this process. Dropping it removes it. Those left by `kill -9` are removed when the next one
-/// is created, and by [`sweep_stale`].
+/// A network namespace of this process. Dropping this value removes the namespace. Namespaces left by `kill -9` are
+/// removed when a process creates its next namespace, and by [`sweep_stale`].
 #[derive(Debug)]
 pub struct Namespace(String);
 
@@ -47,7 +47,7 @@ impl Namespace {
     /// Creates a namespace with its loopback interface up.
     ///
     /// # Errors
-    /// [`TestbedError`]; nothing remains then.
+    /// [`TestbedError`]; no new namespace then remains.
     pub fn fresh() -> Result<Self, TestbedError> {
         let namespace = Self::for_role(Role::Node)?;
         run("ip", &["-n", &namespace.0, "link", "set", "lo", "up"])?;
@@ -59,7 +59,8 @@ impl Namespace {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         can_make_namespaces()?;
         sweep_stale()?;
-        // A dead process of the same number may have left names that a sweep cannot distinguish from this process's.
+        // A dead process with the number of this process may have left namespaces. Their names look like names of this
+        // process, so no sweep removes them.
         let taken = namespace_names();
         let name = loop {
             let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -78,8 +79,8 @@ impl Namespace {
         &self.0
     }
 
-    /// Moves the calling thread into the namespace until the guard is dropped. Threads and sockets that it creates
-    /// there belong to the namespace and stay there.
+    /// Moves the calling thread into the namespace until the guard is dropped. Threads and sockets that the thread
+    /// creates during this time belong to the namespace, and stay in it.
     ///
     /// # Errors
     /// [`TestbedError::NotEntered`].
@@ -87,8 +88,8 @@ impl Namespace {
         NamespaceGuard::enter(&self.0)
     }
 
-    /// Returns a command that runs `program` in the namespace. The program keeps the process number that it is started
-    /// with.
+    /// Returns a command that runs `program` in the namespace. The program runs under the process number of the command
+    /// that is started.
     #[must_use]
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
@@ -186,14 +187,14 @@ fn set_namespace(namespace: &File) -> io::Result<()> {
 fn remove(name: &str) -> Result<(), CommandError> {
     let wires = run("ip", &["-n", name, "-o", "link", "show", "type", "veth"]).unwrap_or_default();
     for wire in wires.lines().filter_map(interface_in) {
-        // The other end may have been in the same namespace.
+        // An error is ignored: if both ends of a link are in this namespace, the link was deleted with its first end.
         let _ = run("ip", &["-n", name, "link", "del", "dev", wire]);
     }
     run("ip", &["netns", "del", name])?;
     Ok(())
 }
 
-/// Returns the name in a line of `ip -o link`: `3: west@if4: <BROADCAST...`.
+/// Returns the interface's name in a line of `ip -o link`: `west` in `3: west@if4: <BROADCAST...`.
 fn interface_in(line: &str) -> Option<&str> {
     line.split(": ").nth(1)?.split('@').next()
 }
@@ -206,7 +207,7 @@ fn namespace_names() -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns the process number in one of taut's names: `taut-<process>-<count>-<role>`.
+/// Returns the process number in a namespace name of the form `taut-<process>-<count>-<role>`; `None` for other names.
 fn owner_of(name: &str) -> Option<u32> {
     let words: Vec<&str> = name.split('-').collect();
     let ["taut", process, count, role] = words[..] else {

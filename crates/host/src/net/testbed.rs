@@ -57,8 +57,9 @@ pub enum Steering {
     },
     /// Threaded NAPI: one kernel thread per interface, pinned to `cpu`, where XDP programs run too. The thread has
     /// precedence over every program on that CPU, as interrupts of a NIC would (SCHED_FIFO with the lowest priority).
-    /// With the same priority as those programs, the thread would lose milliseconds to them, and frames once 256 wait.
-    /// Programs on that CPU get at least 5 % of the time, which the kernel reserves for them.
+    /// With the same priority as those programs, the thread would wait for them for milliseconds, and frames would be
+    /// lost when more than 256 wait. Programs on that CPU get at least 5 % of the time, which the kernel reserves for
+    /// them.
     KernelThread {
         /// The device's CPU.
         cpu: usize,
@@ -92,8 +93,9 @@ pub struct TestbedBuilder {
 }
 
 impl TestbedBuilder {
-    /// Sets whether a Linux bridge joins the device's interfaces. It runs no spanning tree, snoops no multicast,
-    /// forwards from the first frame, and knows both generator addresses, so that no unicast frame is flooded.
+    /// Sets whether a Linux bridge joins the device's interfaces. The bridge runs no spanning tree, snoops no
+    /// multicast, and forwards from the first frame. It knows both generator addresses, so that no unicast frame is
+    /// flooded.
     #[must_use]
     pub fn bridge(mut self, bridge: bool) -> Self {
         self.bridge = bridge;
@@ -101,8 +103,8 @@ impl TestbedBuilder {
     }
 
     /// Sets whether the generator's interfaces accept frames that an XDP program in the device's driver redirects to
-    /// them. A veth interface accepts them only if the other end of the veth pair polls, as it does with GRO on. GRO
-    /// changes how the kernel receives there, so it is off for other devices.
+    /// them. The kernel delivers such frames only if the generator's end of the veth pair polls, as it does with GRO
+    /// on. GRO changes how the generator's interfaces receive, so it stays off for other devices.
     #[must_use]
     pub fn redirects(mut self, redirects: bool) -> Self {
         self.redirects = redirects;
@@ -147,7 +149,7 @@ impl TestbedBuilder {
         if self.bridge {
             device.extend(bridge_commands());
         } else {
-            // A forwarder receives frames addressed to others.
+            // A forwarder must also receive frames that are addressed to other hosts.
             device.extend(device_ends.iter().map(|end| end.set_link("promisc on")));
         }
         device.extend(device_ends.iter().map(|end| end.set_link("up")));
@@ -160,7 +162,7 @@ impl TestbedBuilder {
     }
 }
 
-/// A testbed of two namespaces and two veth pairs between them. Dropping it removes everything.
+/// A testbed of two namespaces and two veth pairs between them. Dropping it removes the namespaces and the veth pairs.
 #[derive(Debug)]
 pub struct Testbed {
     generator: Namespace,
@@ -215,8 +217,8 @@ impl Testbed {
         address([near, device], addresses, "arp on")
     }
 
-    /// Moves the generator's second interface to a new namespace, which is returned. Enables ARP on both generator
-    /// interfaces and sets their IPv4 addresses with prefix lengths. The addresses are for programs on both sides of
+    /// Moves the generator's second interface to a new namespace, which is returned. Also enables ARP on both generator
+    /// interfaces, and sets their IPv4 addresses with prefix lengths. The addresses are for programs on both sides of
     /// the device that use the kernel's own stack.
     ///
     /// # Errors
@@ -230,8 +232,8 @@ impl Testbed {
         Ok(far)
     }
 
-    /// Returns a command that runs `program` in the device's namespace. The program keeps the process number that it is
-    /// started with.
+    /// Returns a command that runs `program` in the device's namespace. The program runs under the process number of
+    /// the command that is started.
     #[must_use]
     pub fn command_in_device(&self, program: impl AsRef<OsStr>) -> Command {
         self.device.command(program)
@@ -271,8 +273,8 @@ impl Testbed {
     }
 
     /// Pins the kernel's NAPI thread of `interface` to `cpu`. The kernel names the thread after the interface, and
-    /// testbeds of other processes have interfaces of the same name. Therefore only threads that appear while a lock is
-    /// held belong to this testbed.
+    /// testbeds of other processes have interfaces of the same name. A lock therefore excludes other testbeds: threads
+    /// that appear while it is held belong to this testbed.
     fn give_kernel_thread(&self, interface: &str, cpu: usize) -> Result<(), ThreadError> {
         let lock = File::open(NAMESPACE_FOLDER)?;
         lock.lock()?;

@@ -21,7 +21,7 @@ pub struct WireEnd {
 }
 
 impl WireEnd {
-    /// Returns an interface in a namespace.
+    /// Describes the interface of this name in a namespace; the interface need not exist.
     #[must_use]
     pub fn new(namespace: Option<&str>, interface: &str) -> Self {
         Self {
@@ -30,7 +30,7 @@ impl WireEnd {
         }
     }
 
-    /// Returns an interface in this process's namespace with a name that identifies this process.
+    /// Describes a new interface in this process's namespace. Its unique name contains the process number.
     #[must_use]
     pub fn own() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -80,7 +80,7 @@ impl WireEnd {
     /// ends are down.
     pub(super) fn join(&self, settings: &str, far: &Self, far_settings: &str) -> String {
         let [near_name, far_name] = [self, far].map(|end| quote_if_needed(&end.interface));
-        // Without a namespace the far end would be created in that of the near end.
+        // If no namespace were given, the far end would be created in the near end's namespace.
         let namespace = match (&self.namespace, &far.namespace) {
             (near, far) if near == far => String::new(),
             (_, Some(far)) => format!(" netns {}", quote_if_needed(far)),
@@ -118,9 +118,9 @@ pub(super) fn ipv6_off(interface: &str) -> String {
     format!("[ ! -e {file} ] || echo 1 > {file}")
 }
 
-/// Waits until interfaces of one namespace are up and have their carrier, and forward if they are ports of a bridge:
-/// earlier frames are lost without an error. Reading `carrier` makes recent kernels announce it immediately; otherwise
-/// that takes up to one second.
+/// Waits until interfaces of one namespace are up, have their carrier, and forward if they are ports of a bridge.
+/// Frames sent earlier would be lost without an error. Reading the file `carrier` makes recent kernels announce the
+/// carrier immediately; without that, the announcement takes up to one second.
 pub(super) fn wait_until_ready(ends: &[WireEnd]) -> Result<(), TestbedError> {
     /// `BR_STATE_FORWARDING` of `linux/if_bridge.h`.
     const FORWARDING: &str = "3";
@@ -166,7 +166,7 @@ impl Veth {
     /// kernel has merged (GRO).
     ///
     /// # Errors
-    /// [`TestbedError`]; nothing remains then.
+    /// [`TestbedError`]; no part of the link then remains.
     pub fn between(
         near: &WireEnd,
         far: &WireEnd,
@@ -184,7 +184,7 @@ impl Veth {
     /// has the given number of queues, over which flows are spread.
     ///
     /// # Errors
-    /// [`TestbedError`]; nothing remains then.
+    /// [`TestbedError`]; no part of the link then remains.
     pub fn to_host(
         near: &WireEnd,
         far: &WireEnd,
@@ -202,7 +202,7 @@ impl Veth {
         )
     }
 
-    /// Makes a link; shell commands prepare its ends before they are set up.
+    /// Makes a link. The shell commands in `prepare`, near end first, run before each end is set up.
     fn make(
         [near, far]: [&WireEnd; 2],
         takes_redirects: bool,
@@ -239,7 +239,7 @@ pub fn sweep_stale_wires() -> Vec<String> {
         .collect()
 }
 
-/// Returns the process number in one of taut's names: `taut<process>-<count>`.
+/// Returns the process number in an interface name of the form `taut<process>-<count>`; `None` for other names.
 fn owner_of(interface: &str) -> Option<u32> {
     let (process, count) = interface.strip_prefix("taut")?.split_once('-')?;
     count.parse::<u32>().ok()?;
@@ -298,8 +298,8 @@ mod tests {
         }
         assert!(!sweep_stale_wires().contains(&here.interface));
         let names = [one.name().to_owned(), two.name().to_owned()];
-        // A process keeps the near end's namespace alive, as after `kill -9` of its creator. Nevertheless, the link
-        // must disappear at once.
+        // A running process keeps the near end's namespace alive, as after `kill -9` of the namespace's creator.
+        // Nevertheless, the link must disappear at once.
         let far = WireEnd::own();
         let near = WireEnd::new(Some(one.name()), "west");
         std::mem::forget(Veth::to_host(&near, &far, true, None, 1).unwrap());

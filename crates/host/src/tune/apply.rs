@@ -46,7 +46,8 @@ pub struct Reverted {
     pub refused: Vec<String>,
 }
 
-/// Returns the steps by which `apply` sets each setting whose value is not the intended one.
+/// Returns the findings of all settings that `apply` can change. Each finding has the steps that are still to be made;
+/// none if the setting already has the intended value.
 ///
 /// # Errors
 /// [`TuneError::LastCpu`], [`TuneError::NoCpus`].
@@ -150,21 +151,7 @@ fn apply_group(
                     return take_back(root, journal, &made, refused(&e));
                 }
             };
-            // The last entry may be from a run that was killed before it made the change.
-            let earlier = journal
-                .entries
-                .split_last()
-                .map_or(&[][..], |(_, earlier)| earlier);
-            if matches!(step, Step::Write { .. }) && earlier.iter().any(|noted| noted.step == *step)
-            {
-                // `revert` still restores the first value that was noted.
-                notes.push(format!(
-                    "{}: {} had changed by itself to {} since it was applied; set again",
-                    finding.name,
-                    step.path(),
-                    chosen(&entry.before)
-                ));
-            }
+            note_own_change(journal, &entry, notes);
             journal
                 .note(entry.clone())
                 .map_err(|source| unkept(root, source))?;
@@ -191,6 +178,26 @@ fn apply_group(
         0 => Outcome::AlreadySo,
         count => Outcome::Changed(count),
     })
+}
+
+/// Adds a note if a value that an earlier `apply` has set had changed since.
+fn note_own_change(journal: &Journal, entry: &Entry, notes: &mut Vec<String>) {
+    // The last entry may be from an `apply` that was killed before it made the change.
+    let earlier = journal
+        .entries
+        .split_last()
+        .map_or(&[][..], |(_, earlier)| earlier);
+    if matches!(entry.step, Step::Write { .. })
+        && earlier.iter().any(|noted| noted.step == entry.step)
+    {
+        // `revert` still restores the first value that was noted.
+        notes.push(format!(
+            "{}: {} had changed by itself to {} since it was applied; set again",
+            entry.setting,
+            entry.step.path(),
+            chosen(&entry.before)
+        ));
+    }
 }
 
 /// Returns true if an error means that the kernel does not allow this interrupt to be moved.
@@ -448,7 +455,8 @@ mod tests {
         apply(&root, &cpus, Profile::Latency).unwrap();
         assert!(revert(&root).unwrap().refused.is_empty());
         assert_eq!(state(), stat);
-        // Here the process number belongs to another process, which must not be changed.
+        // Before this revert, the daemon has exited and another process has got its number. That process must not be
+        // changed.
         apply(&root, &cpus, Profile::Latency).unwrap();
         let other = stat.replace("4242", "9999").replace(") S", ") T");
         fs::write(folder.path().join("proc/77/stat"), &other).unwrap();
@@ -557,13 +565,14 @@ mod tests {
         fs::write(&path, format!("{text}{{\"setting\":\"sw")).unwrap();
         assert!(revert(&root).unwrap().refused.is_empty());
         assert_eq!(files(folder.path()), before);
-        // A line truncated in the middle of a character is no change either, and later entries must not be appended to
-        // the truncated line.
+        // A line that is truncated in the middle of a character does not count as a change either. Later entries must
+        // not be appended to the truncated line.
         for cut in [&b"{\"setting\":\"sw"[..], b"{\"setting\":\"\xc3"] {
             apply(&root, &cpus(), Profile::Latency).unwrap();
             let whole = fs::read(&path).unwrap();
             let lines: Vec<_> = whole.split_inclusive(|byte| *byte == b'\n').collect();
-            // The last change has not been made yet either, so it is recorded again.
+            // The journal without its last line looks as if the last change had not been recorded, so `apply` records
+            // it again.
             let noted = lines[..lines.len() - 1].concat();
             fs::write(&path, [&noted, cut].concat()).unwrap();
             apply(&root, &cpus(), Profile::Latency).unwrap();

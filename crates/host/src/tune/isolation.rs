@@ -5,7 +5,7 @@ use super::step::{Format, Step};
 
 /// The control group of the isolated CPUs, below the hierarchy's folder.
 pub(super) const ISOLATED: &str = "taut";
-/// The control group of everything else in version 1 of control groups.
+/// The control group of all other tasks, in version 1 of control groups.
 const SYSTEM: &str = "taut-system";
 /// The folder of cpusets in version 1 of control groups.
 pub(super) const V1: &str = "/sys/fs/cgroup/cpuset";
@@ -97,7 +97,8 @@ fn isolated(view: &View) -> Looked {
     let argument = [format!("isolcpus=managed_irq,domain,{}", view.list())];
     let group = partition(view);
     let held = group.as_ref().is_some_and(|steps| {
-        // The groups alone show whether there is a partition of taut; tasks start and exit.
+        // Only the groups are checked, because tasks start and exit all the time: if the groups exist, so does taut's
+        // partition.
         let groups = steps
             .iter()
             .filter(|step| matches!(step, Step::Group { .. }));

@@ -55,7 +55,8 @@ pub(super) fn boot(root: &Root) -> String {
 }
 
 impl<'a> Journal<'a> {
-    /// Opens the journal, unless another process has it open. A journal of an earlier boot is ignored.
+    /// Opens and locks the journal, and removes a truncated last line. Fails with [`TuneError::Busy`] if another
+    /// process has the journal open. A journal of an earlier boot is opened too; see [`Journal::is_stale`].
     pub fn open(root: &'a Root) -> Result<Self, TuneError> {
         let folder = root.path(FOLDER);
         let failed = |source| TuneError::Journal {
@@ -150,7 +151,7 @@ pub(super) fn read(root: &Root) -> Result<(Option<JournalHeader>, Vec<Entry>), T
     parse(root).map(|(head, entries, _)| (head, entries))
 }
 
-/// The header and entries of a journal, and the length of its complete lines if a truncated one follows.
+/// The header and entries of a journal, and the total length of its complete lines, bytes, if a truncated line follows.
 type Parsed = (Option<JournalHeader>, Vec<Entry>, Option<u64>);
 
 fn parse(root: &Root) -> Result<Parsed, TuneError> {

@@ -115,9 +115,9 @@ pub enum TuneError {
 pub struct Audit {
     /// The profile that the machine is compared with.
     pub profile: Profile,
-    /// The list of isolated CPUs.
+    /// The CPUs that are to be isolated for low latency, as a list such as `2-3`.
     pub cpus: String,
-    /// True if the files that only root can read could be read.
+    /// True if the audit ran as root, and could therefore read the files that only root can read.
     pub as_root: bool,
     /// The finding of each setting, grouped by family.
     pub findings: Vec<Finding>,
@@ -270,13 +270,14 @@ pub(crate) fn enter_partition(cpu: usize) {
     let root = Root::machine();
     if let Some(path) = isolation::entrance(&root, cpu) {
         let task = rustix::thread::gettid().as_raw_nonzero().to_string();
-        // If that is refused, pinning reports the reason.
+        // An error is ignored: if the thread cannot enter the partition, the later pinning fails and reports the
+        // reason.
         let _ = root.write(&path, &task);
     }
 }
 
-/// Returns the CPUs of the partition that [`apply`] created. This process may enter it, although its affinity does not
-/// include these CPUs.
+/// Returns the CPUs of the partition that [`apply`] created; empty without root. This process may enter the partition,
+/// although its affinity does not include these CPUs.
 pub(crate) fn partition_cpus() -> BTreeSet<usize> {
     let root = Root::machine();
     if !crate::permissions::is_root() {

@@ -201,7 +201,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Returns the equivalent commands of `taut tune apply`.
+    /// Returns the shell commands that change the setting as `taut tune apply` does.
     pub fn commands(&self) -> impl Iterator<Item = String> {
         self.steps.iter().map(Step::command)
     }
@@ -210,9 +210,9 @@ impl Finding {
 /// The CPUs and the files with which settings are checked.
 pub(super) struct View<'a> {
     pub root: &'a Root,
-    /// The isolated CPUs.
+    /// The CPUs that are to be isolated for low latency.
     pub cpus: &'a BTreeSet<usize>,
-    /// The CPUs for everything else.
+    /// The other online CPUs, for all other tasks.
     pub system: BTreeSet<usize>,
     pub profile: Profile,
     pub machine: Machine,

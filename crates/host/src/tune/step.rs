@@ -56,8 +56,8 @@ pub enum Step {
     Pause {
         /// The folder of the process, `/proc/PID`.
         path: String,
-        /// The start time of the process, in ticks since the boot. It identifies the process, as another one may get
-        /// its number later.
+        /// The start time of the process, in ticks since the boot. The start time identifies the process, because
+        /// another process may get the same number later.
         began: String,
     },
 }
@@ -93,7 +93,9 @@ impl Step {
         }
     }
 
-    /// Returns the present value: the text of the file, or whether the control group exists; nothing for tasks.
+    /// Returns the present value: the text of a file, the value that the NIC's driver reports, or the state of a process
+    /// (`gone` if it has exited). For a control group it is `true` if the group exists, else `false`. For tasks it is
+    /// empty.
     pub(crate) fn now(&self, root: &Root) -> io::Result<String> {
         match self {
             Self::Write { path, .. } => root.raw(path),
@@ -115,7 +117,7 @@ impl Step {
         }
     }
 
-    /// Returns true if nothing is left to change.
+    /// Returns true if the step has nothing left to change.
     pub(crate) fn is_done(&self, root: &Root) -> bool {
         match self {
             Self::Write {
@@ -218,21 +220,7 @@ impl Step {
                 if before == "true" || !root.exists(path) {
                     return Ok(());
                 }
-                let (parent, _) = path.rsplit_once('/').unwrap_or(("", path));
-                for file in ["tasks", "cgroup.procs"] {
-                    let (from, to) = (format!("{path}/{file}"), format!("{parent}/{file}"));
-                    if root.exists(&from) && root.exists(&to) {
-                        move_all(root, &from, &to)?;
-                        break;
-                    }
-                }
-                if !root.is_machine() {
-                    // The kernel creates and removes these files by itself; a synthetic tree does not.
-                    for (file, _) in settings {
-                        fs::remove_file(root.path(path).join(file))?;
-                    }
-                }
-                remove_group(root, path)
+                undo_group(root, path, settings)
             }
             Self::Card { .. } => {
                 if self.now(root)? == before {
@@ -471,6 +459,25 @@ fn move_all(root: &Root, from: &str, to: &str) -> io::Result<()> {
         "tasks are still in {from} after {} s",
         PATIENCE.as_secs()
     )))
+}
+
+/// Moves the tasks of a control group to the group above it, and removes the group.
+fn undo_group(root: &Root, path: &str, settings: &[(String, String)]) -> io::Result<()> {
+    let (parent, _) = path.rsplit_once('/').unwrap_or(("", path));
+    for file in ["tasks", "cgroup.procs"] {
+        let (from, to) = (format!("{path}/{file}"), format!("{parent}/{file}"));
+        if root.exists(&from) && root.exists(&to) {
+            move_all(root, &from, &to)?;
+            break;
+        }
+    }
+    if !root.is_machine() {
+        // The kernel creates and removes these files by itself; a synthetic tree does not.
+        for (file, _) in settings {
+            fs::remove_file(root.path(path).join(file))?;
+        }
+    }
+    remove_group(root, path)
 }
 
 /// Removes a group's folder; exiting tasks keep it busy for a moment.

@@ -20,7 +20,8 @@ pub(super) struct ByPorts {
 
 #[derive(Debug, Default)]
 pub(super) struct ByPort {
-    /// Index of the group of each port, plus 1; an empty array if there is no group.
+    /// For each port, the index of its group plus 1, or 0 if the port has no group. The array is empty if there are no
+    /// groups.
     pub(super) ports: Box<[u16]>,
     pub(super) groups: Vec<Group>,
 }
@@ -29,9 +30,10 @@ pub(super) struct ByPort {
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) search: Option<Search>,
-    /// Rules of each pattern.
+    /// Rules to evaluate when a pattern occurs, by the index of the pattern in `search`.
     pub(super) found: Vec<Box<[u32]>>,
-    /// Rules of each pattern that may still match when bytes after the pattern have arrived.
+    /// Rules, by the index of their pattern, that may fail when the pattern occurs and match when later bytes have
+    /// arrived.
     pub(super) going_on: Vec<Box<[u32]>>,
     /// Rules without a pattern whose addresses are not indexed. `by_address` has the other rules without a pattern, by
     /// the sender's address, or by the receiver's address if that is more selective.

@@ -50,14 +50,14 @@ fn asks_flow(rule: &Rule) -> bool {
         && !rule.host_bits.iter().any(HostBit::asks)
 }
 
-/// Returns true if bytes after the pattern of a rule may make it match.
+/// Returns true if a rule may fail when its pattern occurs, and match when later bytes have arrived.
 pub(super) fn goes_on(rule: &Rule) -> bool {
     let grows = |step: &&Step| step.buffer == Buffer::Payload || step.buffer.is_body();
     !rule.is_positional && rule.steps.iter().filter(grows).count() > 1
 }
 
-/// Returns true if a rule tests the absence of a content in a body, or the length of a body: both are known only at the
-/// end of the body.
+/// Returns true if a rule has a test of a body with a result that is known only at the end of the body. Examples are
+/// tests for the absence of a content, and tests of the body's length.
 pub(super) fn wants_whole_body(rule: &Rule) -> bool {
     rule.steps.iter().any(|step| {
         let of_whole = match &step.test {
@@ -76,7 +76,8 @@ pub(super) fn place_of(rule: &Rule) -> Option<Buffer> {
     let last = stage(rule);
     let is_last = |step: &&Step| step.buffer.stage() == last;
     let of_last = || Some(rule.needed_steps().find(is_last)?.buffer);
-    // An absent body is reported, but an absent header is not. The version is present in every head.
+    // Inspectors report an absent body, but not an absent header. A rule about an absent header is evaluated with the
+    // version instead, which every head has.
     let lacking = || match rule.steps.iter().find(is_last)?.buffer {
         body if body.is_body() => Some(body),
         _ => Some(Buffer::HttpProtocol),

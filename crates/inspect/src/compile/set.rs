@@ -16,9 +16,9 @@ pub struct RuleSet {
     names: Names,
     /// Groups by protocol ([`slot`]) and direction, to the server first.
     pub(super) packets: [[ByPorts; 2]; 4],
-    /// Groups by buffer and direction.
+    /// Groups of the rules about messages, by buffer and direction, to the server first.
     pub(super) messages: Vec<[Group; 2]>,
-    /// Groups of the rules that need a complete body, by buffer and direction.
+    /// Groups of the rules that need a complete body, by buffer and direction, to the server first.
     pub(super) whole: Vec<[Group; 2]>,
     /// Buffers of messages that any rule tests.
     asked: BufferSet,

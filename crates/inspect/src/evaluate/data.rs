@@ -29,6 +29,17 @@ pub(super) fn jump(read: u64, times: i64, align: bool) -> i64 {
     }
 }
 
+/// Returns a number, rounded up to a multiple of `align`.
+#[inline]
+pub(super) fn aligned(number: i64, align: i64) -> i64 {
+    let over = number.rem_euclid(align);
+    if over == 0 {
+        number
+    } else {
+        number.saturating_add(align - over)
+    }
+}
+
 /// Returns the result of `byte_math` with the number `read` from the buffer; none for a division by 0.
 pub(super) fn calculated(read: i64, operator: u8, value: i64) -> Option<i64> {
     let by = u32::try_from(value).unwrap_or(64);
@@ -101,7 +112,7 @@ pub(super) fn decode_base64(text: &[u8], into: &mut [u8]) -> usize {
     len
 }
 
-/// Returns the position of the content in `data[at..to]`, as an offset in `data`.
+/// Returns the offset in `data` at which the content begins, if it occurs in `data[at..to]`.
 #[inline]
 pub(super) fn find(content: &Content, data: &[u8], at: usize, to: usize) -> Option<usize> {
     let bytes = &content.bytes[..];

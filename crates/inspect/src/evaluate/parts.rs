@@ -34,12 +34,12 @@ pub struct BodyPart {
     pub new_from: usize,
     /// True if the body is complete. Only then are rules evaluated that test for the absence of a content.
     pub is_whole: bool,
-    /// True if rules see only the bytes before the new ones.
+    /// True if rules see only the bytes before the new ones, which shows whether a rule has matched before.
     pub is_before: bool,
 }
 
-/// Number of body bytes before the new bytes that are searched again, for rules that need bytes before and after that
-/// boundary. When a body ends, all of it is searched again.
+/// Number of body bytes before the new bytes that are searched again, for rules that need bytes before and after the
+/// beginning of the new bytes. When a body ends, all of it is searched again.
 const LOOKED_BACK: usize = 16 * 1024;
 
 impl BodyPart {
@@ -131,8 +131,8 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// Returns the parts after the first instance of `buffer`, or None if a message of this protocol contains each
-    /// buffer only once.
+    /// Returns these parts with `from` set to the position after the first instance of `buffer`; none if a message of
+    /// this protocol contains each buffer only once.
     #[inline]
     pub(super) fn behind(self, buffer: Buffer) -> Option<Self> {
         let from = match (self.message, buffer) {

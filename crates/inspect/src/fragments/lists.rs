@@ -87,7 +87,7 @@ impl Lists {
         })
     }
 
-    /// Returns the entry that has been in a list for the longest time.
+    /// Returns the entry that has been in a list for the longest time; none if the list is empty.
     #[inline]
     pub fn first(&self, list: usize) -> Option<usize> {
         self.iter(list).next()

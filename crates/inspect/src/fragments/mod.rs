@@ -122,9 +122,10 @@ pub struct Fragments {
     by_age: Lists,
     /// Entries in use, in lists by the hash of their key. There are twice as many lists as entries.
     by_key: Lists,
-    /// Entries in use, the oldest first, in as many lists by the hash of their source.
+    /// Entries in use, in lists by the hash of their source, the oldest first. There are as many lists as in `by_key`.
     by_source: Lists,
-    /// Number of chunks of each source. The next field is the maximum for a source.
+    /// Number of chunks in use for the entries of each list of `by_source`. The next field is the maximum of this
+    /// number.
     chunks_of: Box<[u32]>,
     share: usize,
     scratch: Box<[u8]>,
@@ -228,7 +229,8 @@ impl Fragments {
         let datagram = &mut self.datagrams[place];
         let taken = datagram.keep(&mut self.memory, fragment, self.overlap, &mut self.scratch);
         self.overlaps = datagram.overlaps;
-        // Fewer chunks than calculated may be in use after a fragment that differs.
+        // If the fragment contradicts stored bytes, fewer chunks than calculated may have been allocated, so the actual
+        // number is added.
         self.chunks_of[datagram.source as usize] += (self.memory.used() - used) as u32;
         taken
     }

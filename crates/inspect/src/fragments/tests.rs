@@ -479,7 +479,7 @@ fn fragments_per_datagram_are_limited_and_small_ones_share_chunks() {
 }
 
 #[test]
-fn the_oldest_datagram_is_evicted_without_free_entries_or_memory() {
+fn the_oldest_datagram_is_evicted_if_nothing_is_free() {
     let limits = FragmentLimits {
         bytes: 4 * CHUNK_BYTES,
         datagrams: 2,
@@ -565,7 +565,7 @@ fn shares_source(kept: &Fragments, is_v6: bool, source: u128) -> bool {
     lists_of(kept, &packet).1 == usual
 }
 
-/// Returns the lists of a fragment by its key and by its source.
+/// Returns the indices of a fragment's lists, by its key and by its source.
 fn lists_of(kept: &Fragments, packet: &[u8]) -> (usize, usize) {
     let key = Fragment::read(packet, 0).unwrap().key;
     let hashes = (key.hash(&kept.hash_key), key.hash_of_source(&kept.hash_key));

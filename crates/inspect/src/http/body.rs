@@ -92,16 +92,7 @@ impl Side {
                 1
             }
             State::Body(left) | State::Chunk(left) => {
-                let taken = left.min(data.len() as u64) as usize;
-                let is_chunk = matches!(self.state, State::Chunk(_));
-                self.state = match (left - taken as u64, is_chunk) {
-                    (0, false) => State::Head,
-                    (0, true) => State::ChunkEnd,
-                    (left, false) => State::Body(left),
-                    (left, true) => State::Chunk(left),
-                };
-                self.more_body(&data[..taken], is_request, pushed);
-                taken
+                self.counted_bytes(left, data, is_request, pushed)
             }
             State::ChunkLine(length, digits) => self.chunk_line(length, digits, byte, pushed),
             State::ChunkEnd => match byte {
@@ -126,7 +117,7 @@ impl Side {
                 data.len()
             }
         };
-        // If a message has no body, only that fact is new.
+        // If a message has no body, there is nothing to report except that the body is complete.
         let is_told = taken == 0 && self.body.is_empty() && self.is_whole;
         if self.state != State::Head || is_told {
             // A fault is reported alone, so that the reports do not depend on how the bytes are split.
@@ -138,6 +129,27 @@ impl Side {
         // The next message starts only after the caller has evaluated this message, because both use the same memory.
         self.end_body(is_request, pushed);
         (taken, Then::Stop)
+    }
+
+    /// Stores bytes of a body or a chunk of which `left` bytes are missing.
+    #[inline]
+    fn counted_bytes(
+        &mut self,
+        left: u64,
+        data: &[u8],
+        is_request: bool,
+        pushed: &mut Pushed,
+    ) -> usize {
+        let taken = left.min(data.len() as u64) as usize;
+        let is_chunk = matches!(self.state, State::Chunk(_));
+        self.state = match (left - taken as u64, is_chunk) {
+            (0, false) => State::Head,
+            (0, true) => State::ChunkEnd,
+            (left, false) => State::Body(left),
+            (left, true) => State::Chunk(left),
+        };
+        self.more_body(&data[..taken], is_request, pushed);
+        taken
     }
 
     /// Decides which kind of body follows. Stores the bytes if they are too few to decide.

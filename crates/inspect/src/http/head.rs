@@ -43,14 +43,15 @@ pub(super) struct Side {
     pub is_in_head: bool,
     /// Offset of the current line.
     line_at: usize,
-    /// Offset after a line of white space at which the head may have ended.
+    /// Offset after a line of white space at which the head may have ended; none if there is no such line.
     blank_end: Option<usize>,
     pub held: Held,
     pub body: Memory,
     pub unpacker: Unpacker,
     /// True if the body was reported as complete.
     pub is_whole: bool,
-    /// True if bytes of the message were not stored or are missing, so that it may have an unknown body.
+    /// True if bytes of the message were not stored or are missing, so that the message may have a body of unknown
+    /// framing.
     pub is_cut: bool,
     /// First line with its line end, once it has arrived. `line` is the line without its end, `parts` are its three
     /// parts.

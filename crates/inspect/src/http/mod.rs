@@ -49,11 +49,12 @@ pub struct Http {
     /// True if there were more pending requests than can be stored, so that responses cannot be matched with requests
     /// any more.
     is_lost: bool,
-    /// Index of the transaction of the current response. The transaction of the current request is the last one in
-    /// `asked`.
+    /// Index of the transaction of the current response. The transaction of the current request is that of the last of
+    /// the `asked` requests.
     answering: usize,
-    /// Matched halves of rules for each transaction. Two entries exist in addition to the pending requests: one because
-    /// a response may still arrive while all requests wait, and one for all transactions that cannot be distinguished.
+    /// Halves of rules that have matched, by transaction. In addition to the pending requests there are two entries.
+    /// One is for a response that is still arriving while all other requests wait; the other is for all transactions of
+    /// a connection whose responses cannot be matched with requests.
     halves: [FlowBits; AWAITED + 2],
     /// True if both endpoints continue with HTTP/2.
     speaks_http2: bool,

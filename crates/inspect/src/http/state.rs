@@ -29,11 +29,13 @@ pub(super) enum State {
 /// The part that may follow a head; the next bytes decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ahead {
-    /// Chunks, or otherwise a body of this length; none for a body up to the end of the connection.
+    /// Chunks. If the next bytes are no chunk: a body of this length, or without a length, a body up to the end of the
+    /// connection.
     Chunks(Option<u64>),
     /// A body of this length.
     Body(u64),
-    /// Another message, because this message should have no body; or otherwise the body that the head describes.
+    /// Another message, because this message should have no body. If the next bytes begin no message: the body that the
+    /// head describes.
     Message {
         is_chunked: bool,
         length: Option<u64>,

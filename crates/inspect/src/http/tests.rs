@@ -366,7 +366,7 @@ fn zlib(bytes: &[u8]) -> Vec<u8> {
     [b"\x78\x9c", &deflated(bytes)[..], b"sum."].concat()
 }
 
-/// Returns the body of a response, and its faults, if the response arrives in pieces of that size.
+/// Returns the body of a response, its faults, and the limits it reached, if it arrives in pieces of `pieces` bytes.
 fn response_in(
     pieces: usize,
     head: &str,
@@ -400,7 +400,7 @@ fn response_in(
     (bytes, faults, limits)
 }
 
-/// Returns the body of a response, which does not depend on how it is split.
+/// Returns the same as [`response_in`], and checks that the result does not depend on how the response is split.
 fn response(head: &str, body: &[u8]) -> (Vec<u8>, Vec<HttpFault>, Vec<HttpLimit>) {
     let whole = response_in(usize::MAX, head, body);
     for size in [1, 2, 3, 7, 50] {

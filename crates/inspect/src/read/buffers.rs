@@ -10,7 +10,7 @@ use crate::rule::HeaderTest;
 use crate::syntax::parts;
 use crate::transform::{BASE64, MOST_KEY, Others, Transform};
 
-/// Returns the buffer that an option selects, in the syntax of any rule language.
+/// Returns the buffer that an option selects, in the syntax of any rule language; none for other options.
 pub(super) fn buffer_of(name: &str, value: &str) -> Read<Option<Buffer>> {
     let buffer = match name {
         "pkt_data" | "raw_data" => Buffer::Payload,
@@ -21,21 +21,7 @@ pub(super) fn buffer_of(name: &str, value: &str) -> Read<Option<Buffer>> {
         "http.request_line" | "http_request_line" => Buffer::HttpRequestLine,
         "http.response_line" | "http_response_line" => Buffer::HttpResponseLine,
         "http.header" => Buffer::HttpHeader,
-        "http_header" => match value
-            .strip_prefix("field")
-            .map(|it| it.trim().to_ascii_lowercase())
-        {
-            None if value.is_empty() => Buffer::HttpHeader,
-            Some(field) => match field.as_str() {
-                "user-agent" => Buffer::HttpUserAgent,
-                "host" => Buffer::HttpHost,
-                "referer" => Buffer::HttpReferer,
-                "content-type" => Buffer::HttpContentType,
-                "accept" => Buffer::HttpAccept,
-                _ => return Err(Refusal::NotUnderstood),
-            },
-            None => return Err(Refusal::NotUnderstood),
-        },
+        "http_header" => http_header(value)?,
         "http.header.raw" | "http_raw_header" => Buffer::HttpRawHeader,
         "http.cookie" | "http_cookie" => Buffer::HttpCookie,
         "http_raw_cookie" => Buffer::HttpRawCookie,
@@ -73,11 +59,27 @@ pub(super) fn buffer_of(name: &str, value: &str) -> Read<Option<Buffer>> {
             None => return Ok(None),
         },
     };
-    // The value selects a part of the buffer, such as `path` in `http_uri:path`.
+    // The value selects a part of the buffer, such as `path` in `http_uri:path`, which is not supported.
     if !value.is_empty() && name != "http_header" {
         return Err(Refusal::NotUnderstood);
     }
     Ok(Some(buffer))
+}
+
+/// Returns the buffer that `http_header` selects: all header lines, or one header by its name.
+fn http_header(value: &str) -> Read<Buffer> {
+    let field = value
+        .strip_prefix("field")
+        .map(|it| it.trim().to_ascii_lowercase());
+    match field.as_deref() {
+        None if value.is_empty() => Ok(Buffer::HttpHeader),
+        Some("user-agent") => Ok(Buffer::HttpUserAgent),
+        Some("host") => Ok(Buffer::HttpHost),
+        Some("referer") => Ok(Buffer::HttpReferer),
+        Some("content-type") => Ok(Buffer::HttpContentType),
+        Some("accept") => Ok(Buffer::HttpAccept),
+        _ => Err(Refusal::NotUnderstood),
+    }
 }
 
 /// Returns the packet header that an option selects as buffer, and the tests that limit the rule to packets with that

@@ -148,21 +148,7 @@ impl Reader<'_> {
 
     fn regex(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
         let (not, quoted) = negated(value);
-        let in_quotes = quoted.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
-        let Some(inner) = in_quotes.or(Some(quoted).filter(|it| it.starts_with('/'))) else {
-            return wrong("expected an expression in quotes, such as \"/a+/i\"");
-        };
-        // An `m` may precede other delimiters, as in Perl.
-        let (delimiter, body) = match inner.strip_prefix('m') {
-            Some(rest) => (
-                rest.chars().next().unwrap_or('/'),
-                rest.get(1..).unwrap_or_default(),
-            ),
-            None => ('/', inner.strip_prefix('/').unwrap_or_default()),
-        };
-        let Some((expression, letters)) = body.rsplit_once(delimiter) else {
-            return wrong("expected an expression between slashes, such as \"/a+/i\"");
-        };
+        let (expression, letters) = delimited(quoted)?;
         if letters.contains(',') {
             return unable("pcre that stores its matches");
         }
@@ -210,6 +196,26 @@ impl Reader<'_> {
         });
         Ok(())
     }
+}
+
+/// Returns the expression between the delimiters of `pcre`, and the letters of its flags.
+fn delimited(quoted: &str) -> Read<(&str, &str)> {
+    let in_quotes = quoted.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
+    let Some(inner) = in_quotes.or(Some(quoted).filter(|it| it.starts_with('/'))) else {
+        return wrong("expected an expression in quotes, such as \"/a+/i\"");
+    };
+    // An `m` may precede other delimiters, as in Perl.
+    let (delimiter, body) = match inner.strip_prefix('m') {
+        Some(rest) => (
+            rest.chars().next().unwrap_or('/'),
+            rest.get(1..).unwrap_or_default(),
+        ),
+        None => ('/', inner.strip_prefix('/').unwrap_or_default()),
+    };
+    let Some((expression, letters)) = body.rsplit_once(delimiter) else {
+        return wrong("expected an expression between slashes, such as \"/a+/i\"");
+    };
+    Ok((expression, letters))
 }
 
 /// Reads `base64_decode`.

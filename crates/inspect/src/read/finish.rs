@@ -114,7 +114,7 @@ pub(super) fn split_by_side(rule: &mut Rule, sides: &[Option<bool>]) -> Result<R
     if of_request.is_empty() || of_response.is_empty() {
         return Err("without buffers of both messages".to_string());
     }
-    // HTTP/2 frames are not matched with their requests.
+    // For HTTP/2, the parser does not match responses with requests, so the rule applies only to HTTP/1.x.
     rule.applications = vec![Application::Http];
     rule.flow.to_server = Some(true);
     let mut response = rule.clone();

@@ -80,7 +80,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads the protocol of a header, with an optional hook after it.
+    /// Reads the protocol of a header, and the hook after a colon, if there is one: the message with which Suricata
+    /// evaluates the rule, such as `http:request_line`.
     fn protocol(&mut self, text: &str, rule: &mut Rule) -> Result<(), String> {
         let text = text.to_ascii_lowercase();
         let (name, hook) = match text.split_once(':') {

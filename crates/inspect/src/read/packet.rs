@@ -77,21 +77,9 @@ impl Reader<'_> {
             "stream_size" => rule.headers.push(self.stream_size(value)?),
             "flow.pkts" | "flow.bytes" => self.flow_size(option.name, value, rule)?,
             "vlan.id" => self.vlan_id(value, rule)?,
-            "vlan.layers" => {
-                let layers = self.up_to(MOST_LAYERS, value)?;
-                if !(0..=MOST_VLANS as i64).any(|it| layers.fits(it)) {
-                    return unable("vlan.layers of frames with three tags");
-                }
-                rule.headers.push(HeaderTest::VlanLayers(layers));
-            }
+            "vlan.layers" => rule.headers.push(self.vlan_layers(value)?),
             "app-layer-protocol" => application(value, rule)?,
-            "stream-event" | "decode-event" => {
-                let Some((anomaly, version)) = anomaly::event(option.name, value) else {
-                    return unable(format!("{}:{value}", option.name));
-                };
-                rule.headers.extend(version.map(HeaderTest::IpVersion));
-                rule.headers.push(is_odd(anomaly, false));
-            }
+            "stream-event" | "decode-event" => event(option.name, value, rule)?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -139,6 +127,15 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Reads `vlan.layers`: a comparison of the number of VLAN tags.
+    fn vlan_layers(&self, value: &str) -> Read<HeaderTest> {
+        let layers = self.up_to(MOST_LAYERS, value)?;
+        if !(0..=MOST_VLANS as i64).any(|it| layers.fits(it)) {
+            return unable("vlan.layers of frames with three tags");
+        }
+        Ok(HeaderTest::VlanLayers(layers))
+    }
+
     /// Reads `stream_size`.
     fn stream_size(&self, value: &str) -> Read<HeaderTest> {
         let [ends, how, bytes] = parts(value)[..] else {
@@ -171,6 +168,16 @@ fn is_odd(anomaly: Anomaly, not: bool) -> HeaderTest {
         bits: anomaly.bit(),
         not,
     }
+}
+
+/// Reads `stream-event` or `decode-event`: the name of an anomaly.
+fn event(name: &str, value: &str, rule: &mut Rule) -> Read<()> {
+    let Some((anomaly, version)) = anomaly::event(name, value) else {
+        return unable(format!("{name}:{value}"));
+    };
+    rule.headers.extend(version.map(HeaderTest::IpVersion));
+    rule.headers.push(is_odd(anomaly, false));
+    Ok(())
 }
 
 /// Reads a checksum keyword: a test for a correct or a wrong checksum in packets that have such a checksum.

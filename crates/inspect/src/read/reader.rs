@@ -19,7 +19,7 @@ pub enum Dialect {
     Suricata,
 }
 
-/// The names of flow bits and host bits, by bit number.
+/// The names of flow bits and host bits, each with its bit number.
 #[derive(Debug, Default, Clone)]
 pub struct Names {
     numbers: HashMap<String, u16>,
@@ -67,12 +67,13 @@ pub(super) struct Reader<'a> {
     pub(super) names: &'a mut Names,
     pub(super) dialect: Dialect,
     pub(super) variables: &'a Variables,
-    /// Buffer that contains the next contents.
+    /// Buffer that the next tests of the rule apply to.
     pub(super) buffer: Buffer,
     /// Transforms of the selected buffer. The next field is the number of the buffer's instance.
     pub(super) transforms: Vec<Transform>,
     instance: u8,
-    /// Hook at which the rule has to be evaluated.
+    /// Text about the hook in the header, such as `hook http:request_line`, for the error if no buffer of a message is
+    /// tested; none without a hook.
     pub(super) hook: Option<String>,
     /// Names of the variables of byte_extract and byte_math.
     pub(super) variable_names: Vec<String>,

@@ -43,8 +43,9 @@ struct Asked {
 }
 
 impl Connection {
-    /// Returns the anomalies of a segment sent by the end `from`, as bits of [`Anomaly`]. Call it before
-    /// [`Connection::segment`], which changes the state. `in_line` is true if the caller sees all segments.
+    /// Returns the anomalies of a segment sent by the end `from` (0 for the client, 1 for the server), as bits of
+    /// [`Anomaly`]. Call it before [`Connection::segment`], which changes the state. `in_line` is true if the caller
+    /// sees all segments.
     pub fn oddities(&self, from: usize, head: &SegmentHead, in_line: bool) -> u64 {
         let from = from & 1;
         let has = |flag: u8| head.flags & flag != 0;
@@ -80,8 +81,7 @@ impl Connection {
         if has(SYN) && !(has(FIN) && stage == Stage::Open) {
             return odd | self.of_opening(stage, from, head).map_or(0, Anomaly::bit);
         }
-        let end = &self.ends[from];
-        if !end.is_open {
+        if !self.ends[from].is_open {
             return odd;
         }
         if stage == Stage::Answered {
@@ -90,27 +90,32 @@ impl Connection {
                     .of_handshake(from, head, in_line)
                     .map_or(0, Anomaly::bit);
         }
+        odd | self.after_handshake(stage, from, head, is_bad)
+    }
+
+    /// Returns the anomalies of a segment after the handshake, as bits. `is_bad` is true if the segment acknowledges
+    /// bytes that were never sent.
+    #[inline]
+    fn after_handshake(&self, stage: Stage, from: usize, head: &SegmentHead, is_bad: bool) -> u64 {
+        let end = &self.ends[from];
         let until = used_until(head);
+        let is_fin = head.flags & FIN != 0;
         let is_probe = head.len <= 1 && head.sequence == end.sent.wrapping_sub(1);
         let is_acknowledged = head.len > 0 && !is_before(end.acknowledged, until);
-        say(
-            is_acknowledged && !is_probe,
-            Anomaly::SpuriousRetransmission,
-        );
+        let is_again = is_acknowledged && !is_probe;
+        let again = is_again.then_some(Anomaly::SpuriousRetransmission);
         let asked = Asked {
-            is_fin: has(FIN),
+            is_fin,
             is_bad,
             is_out: self.is_outside(from, head),
             is_behind: is_before(end.sent, head.sequence),
         };
         let found = match stage {
             Stage::Open => self.of_open(from, head, &asked, is_probe),
-            Stage::ClientClosed if is_acknowledged && !has(FIN) => {
-                Some(Anomaly::ClientClosedBefore)
-            }
+            Stage::ClientClosed if is_acknowledged && !is_fin => Some(Anomaly::ClientClosedBefore),
             _ => asked.in_end(stage),
         };
-        odd | found.map_or(0, Anomaly::bit)
+        again.map_or(0, Anomaly::bit) | found.map_or(0, Anomaly::bit)
     }
 
     /// Returns the anomaly of a segment while neither endpoint has sent a FIN.

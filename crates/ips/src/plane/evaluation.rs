@@ -36,7 +36,7 @@ pub(super) struct Questions {
 }
 
 impl Questions {
-    /// Starts the evaluation for a packet of the flow in slot `place`.
+    /// Starts the evaluation of the rules for a packet of the flow in slot `place`.
     #[inline]
     pub(super) fn about<'a, 'p>(
         &'a mut self,

@@ -1,11 +1,12 @@
 //! The verdict on a packet: its outcome and its fate, determined by the rules, its receiver, its inspection time and
-//! overload. A verdict may also settle the whole flow.
+//! overload. A verdict may also settle the whole flow: later packets then get the same fate without inspection.
 
+use crate::ask::Ask;
 use crate::connection;
 use crate::flow::{Flow, Settled};
 use crate::normalise::Facts;
 use crate::outcome::{Outcome, Refused};
-use crate::settings::{OverTime, Overload};
+use crate::settings::{OverTime, Overload, Policies};
 use taut_inspect::compile::Verdict;
 
 /// The number of bytes from which a flow counts as large. Under overload, large flows are the first to bypass the
@@ -39,6 +40,20 @@ pub(super) struct Conclusion {
 }
 
 impl Conclusion {
+    /// Returns the findings of the rules, the receiver's reason, and the policies that decide between them.
+    #[inline]
+    pub(super) fn new(ask: &Ask<'_, '_>, refused: Option<Refused>, policies: &Policies) -> Self {
+        Self {
+            verdict: ask.verdict,
+            refused,
+            is_over_time: ask.inspector.is_over_time(),
+            is_unread: ask.is_unread,
+            bypasses: ask.inspector.bypasses(),
+            over_time: policies.over_time,
+            in_line: !policies.alert_only,
+        }
+    }
+
     /// Returns the outcome, the fate, and, if no rule decided, the reason. Settles the flow if the verdict applies to
     /// the whole flow.
     pub(super) fn of(&self, flow: &mut Flow) -> (Outcome, Fate, Option<&'static str>) {
@@ -48,7 +63,8 @@ impl Conclusion {
                 (Outcome::PassedWithFlow, Fate::Pass, None)
             }
             Verdict::Drop | Verdict::Reject => {
-                // Without ports all packets between two hosts are one flow: each is judged by itself.
+                // All packets without ports between two hosts are one flow, so a verdict applies only to its own
+                // packet.
                 if self.in_line && flow.has_ports() {
                     flow.settled = Settled::Drops;
                 }
@@ -57,7 +73,8 @@ impl Conclusion {
                     _ => (Outcome::Rejected, Fate::Reject, None),
                 }
             }
-            // Refused data does not pass. The rest of the flow is inspected.
+            // Data that the receiver refuses does not pass, so it must not settle the flow: the rest of the flow is
+            // inspected.
             Verdict::None | Verdict::PassPacket if self.bypasses && self.refused.is_none() => {
                 flow.settled = Settled::Passes;
                 (Outcome::Passed, Fate::Pass, None)
@@ -73,7 +90,8 @@ impl Conclusion {
                 (None, _) if !self.is_over_time => (Outcome::Passed, Fate::Pass, None),
                 (None, OverTime::Pass) => (Outcome::PassedOverTime, Fate::Pass, None),
                 (None, OverTime::Drop) => {
-                    // Uninspected data is in the stream. A retransmission must not pass later as known data.
+                    // The stream contains uninspected data, of which a later retransmission would pass as known data.
+                    // Therefore the whole flow is dropped.
                     if self.in_line && flow.is_tcp() {
                         flow.settled = Settled::Drops;
                     }
@@ -93,6 +111,17 @@ pub(super) fn settled(flow: &Flow, facts: &Facts<'_>) -> Option<(Outcome, Fate)>
         _ if opens => None,
         Settled::Drops => Some((Outcome::DroppedWithFlow, Fate::Drop)),
         Settled::Passes => Some((Outcome::PassedWithFlow, Fate::Pass)),
+    }
+}
+
+/// Returns the outcome for packets of a settled flow that begin no new connection.
+#[inline]
+pub(super) fn still_settled(flow: &Flow, facts: &Facts<'_>) -> (Outcome, Fate) {
+    // In a settled flow only the opening of a new connection is inspected, and only the receiver's reply confirms it.
+    match flow.settled {
+        Settled::Drops if !connection::is_opening(facts) => (Outcome::DroppedWithFlow, Fate::Drop),
+        Settled::Drops => (Outcome::Passed, Fate::Pass),
+        _ => (Outcome::PassedWithFlow, Fate::Pass),
     }
 }
 

@@ -49,7 +49,8 @@ pub trait Benchmark: Sync {
     /// Returns the length of a trial.
     fn trial(&self) -> Duration;
 
-    /// Returns the manifest fields of this benchmark. It is called again at the beginning of each phase.
+    /// Returns the manifest fields of this benchmark. The procedure calls this method again at the beginning of each
+    /// phase, because the outcomes of earlier phases may change the fields.
     fn facts(&self) -> Self::Facts;
 
     /// Prepares a phase from the outcomes of the earlier phases.
@@ -68,7 +69,7 @@ pub trait Benchmark: Sync {
     /// Estimates how long the measurement of a subject's part takes.
     fn estimate(&self, subject: usize, part: Self::Part) -> Duration;
 
-    /// Measures a unit. It runs on a thread of its own, which may pin itself to a core and enter a namespace.
+    /// Measures a unit. The method runs on a thread of its own, which may pin itself to a core and enter a namespace.
     ///
     /// # Errors
     /// Returns an error if the measurement was stopped, or the unit does not work on this machine.
@@ -107,7 +108,7 @@ pub struct Head<F> {
     pub repetitions: u32,
     /// Length of a trial in seconds.
     pub trial_seconds: f64,
-    /// Frequency of the time-stamp counter in Hz; all cycles in the results are counts of it.
+    /// Frequency of the time-stamp counter in Hz; all cycles in the results are counts of this counter.
     pub tsc_hz: f64,
     /// Bound on the error of `tsc_hz`, parts per million.
     pub tsc_error_ppm: f64,

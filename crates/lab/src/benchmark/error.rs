@@ -11,11 +11,11 @@ pub enum BenchmarkError {
     /// The plan requests a subject that does not exist.
     #[error("unknown {what} \"{asked}\"; available: {there}")]
     Unknown {
-        /// The word for a subject.
+        /// The noun for a subject, such as `framework`.
         what: &'static str,
         /// The requested id.
         asked: String,
-        /// The known ids.
+        /// The ids that exist, separated by commas.
         there: String,
     },
     /// The plan requests a subject that this machine does not support.
@@ -24,7 +24,7 @@ pub enum BenchmarkError {
     /// Every unit failed.
     #[error("no {what} could be measured; the first failed: {why}")]
     Nothing {
-        /// The word for a subject.
+        /// The noun for a subject, such as `framework`.
         what: &'static str,
         /// The error of the first unit that failed.
         why: String,

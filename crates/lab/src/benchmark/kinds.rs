@@ -24,9 +24,9 @@ pub struct Kind {
 
 #[derive(Debug)]
 enum KnownBy {
-    /// The folder contains a file of this name.
+    /// Folders of this kind contain a file of this name.
     Head(&'static str),
-    /// The summary of the folder passes this test.
+    /// Folders of this kind pass this test of their contents, because several kinds have a `summary.json`.
     Summary(fn(&Path) -> bool),
 }
 

@@ -2,10 +2,11 @@
 //! the layout of results folders and pages.
 //!
 //! A benchmark implements [`Benchmark`]: the subjects ([`Benchmark::prepare`], [`Benchmark::turns`]), the measurement
-//! of one unit ([`Benchmark::measure`]), and the output ([`Benchmark::report`], [`Benchmark::text`]). [`run`] does the
-//! rest: cores and clock, facts of the machine, noise and interruptions before and after, and the order of the units.
-//! It also shows progress, handles failed units and Ctrl-C, and writes the results folder. `taut report` finds the
-//! folders of a benchmark through its entry in [`kinds`].
+//! of one unit ([`Benchmark::measure`]), and the output ([`Benchmark::report`], [`Benchmark::text`]). A *unit* is one
+//! part of a subject's measurement in one repetition. [`run`] does the rest: cores and clock, facts of the machine,
+//! noise and interruptions before and after, and the order of the units. It also shows progress, handles failed units
+//! and Ctrl-C, and writes the results folder. `taut report` finds the folders of a benchmark through its entry in
+//! [`kinds`].
 
 pub(crate) mod definition;
 pub(crate) mod error;

@@ -1,5 +1,5 @@
-//! Runs a benchmark. Each repetition interleaves the subjects in a new order. If a part of a subject fails, later
-//! repetitions skip that part. Complete outcomes are stored.
+//! Runs a benchmark. Each repetition interleaves the subjects in a new order. If a part of a subject fails twice in a
+//! row, later repetitions skip that part. Complete outcomes are stored.
 
 use super::definition::{Benchmark, Head};
 use super::error::BenchmarkError;
@@ -49,21 +49,8 @@ pub fn run<B: Benchmark>(
         cores: &cores,
         clock,
     };
-    let left_out = benchmark.prepare(plan, &rig)?;
-    for missing in &left_out {
-        observer.left_out(missing);
-    }
-    let title = (B::SCHEMA, B::TITLE.to_string());
-    let mut head = Head {
-        manifest: Manifest::begin(title, &plan.command_line, &cores, left_out),
-        mode: plan.mode,
-        seed: plan.seed,
-        repetitions: benchmark.repetitions(),
-        trial_seconds: benchmark.trial().as_secs_f64(),
-        tsc_hz: clock.hz,
-        tsc_error_ppm: clock.error_ppm,
-        own: benchmark.facts(),
-    };
+    let left_out = prepare(&mut benchmark, plan, &rig, observer)?;
+    let mut head = begin_head(&benchmark, plan, &rig, left_out);
     let folder = PartsFolder::create(&plan.folder, (B::HEAD, &head), B::OUTCOMES)?;
     let before = watched(estimate(&benchmark, 0));
     let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores, before)?;
@@ -100,6 +87,40 @@ pub fn run<B: Benchmark>(
             why,
         }),
         _ => Ok(plan.folder.clone()),
+    }
+}
+
+/// Selects the subjects, and returns the skipped ones, which it also reports.
+fn prepare<B: Benchmark>(
+    benchmark: &mut B,
+    plan: &Plan,
+    rig: &Rig<'_>,
+    observer: &mut dyn Observer,
+) -> Result<Vec<LeftOut>, BenchmarkError> {
+    let left_out = benchmark.prepare(plan, rig)?;
+    for missing in &left_out {
+        observer.left_out(missing);
+    }
+    Ok(left_out)
+}
+
+/// Returns the manifest as it is before the measurement.
+fn begin_head<B: Benchmark>(
+    benchmark: &B,
+    plan: &Plan,
+    rig: &Rig<'_>,
+    left_out: Vec<LeftOut>,
+) -> Head<B::Facts> {
+    let title = (B::SCHEMA, B::TITLE.to_string());
+    Head {
+        manifest: Manifest::begin(title, &plan.command_line, rig.cores, left_out),
+        mode: plan.mode,
+        seed: plan.seed,
+        repetitions: benchmark.repetitions(),
+        trial_seconds: benchmark.trial().as_secs_f64(),
+        tsc_hz: rig.clock.hz,
+        tsc_error_ppm: rig.clock.error_ppm,
+        own: benchmark.facts(),
     }
 }
 
@@ -147,8 +168,8 @@ struct Attempts<'a, B: Benchmark> {
 }
 
 impl<B: Benchmark> Attempts<'_, B> {
-    /// Measures `units`. `done` is the time that earlier units took; the result is `done` plus the time that `units`
-    /// took.
+    /// Measures `units`. `done` is the estimated duration of the earlier units; the result also includes that of
+    /// `units`.
     fn make(
         &mut self,
         units: Vec<Unit<B::Part>>,

@@ -15,9 +15,10 @@ use taut_results::{
 pub(crate) struct Shell<'a> {
     pub(crate) title: String,
     pub(crate) subtitle: String,
-    /// A notice at the top of the page, for example that the experiment was interrupted.
+    /// A notice at the top of the page, for example that the experiment was interrupted; none if there is nothing to
+    /// report.
     pub(crate) state: Option<String>,
-    /// Warning that other tasks kept the machine busy.
+    /// Warning that other tasks kept the machine busy; none if they did not.
     pub(crate) busy: Option<String>,
     /// The result in one or two sentences.
     pub(crate) finding: String,
@@ -34,7 +35,7 @@ pub(crate) struct Shell<'a> {
 
 impl<'a> Shell<'a> {
     /// Makes the shell of the page for a folder with a manifest. `outcomes` is the plural noun for the folder's
-    /// contents.
+    /// contents, such as `trials`.
     pub(crate) fn of(
         manifest: &'a Manifest,
         mode: Mode,

@@ -8,8 +8,8 @@ use taut_results::{Completion, Manifest, Noise, noise};
 use taut_sys::Clock;
 use taut_traffic::interruptions;
 
-/// Returns the time for which both cores are watched for noise before a benchmark that takes `measures`: a twentieth of
-/// that duration, between 0.1 s and 1 s.
+/// Returns the time for which both cores are watched for noise before a benchmark of duration `measures`: a twentieth
+/// of that duration, between 0.1 s and 1 s.
 pub(crate) fn watched(measures: Duration) -> Duration {
     (measures / 20).clamp(Duration::from_millis(100), Duration::from_secs(1))
 }

@@ -1,6 +1,7 @@
 //! The comparison of forwarders. A run measures one device once: at a constant rate with every packet recorded, then in
 //! a sweep up to saturation. Each run has a results folder of its own. `taut bench comparison` is one run; an
-//! experiment such as that of `taut demo` consists of many. (Stylianopoulos et al., DEBS 2020, Figures 2 to 4.)
+//! experiment such as that of `taut demo` consists of many. (The reference is Stylianopoulos et al., DEBS 2020, Figures
+//! 2 to 4.)
 
 mod lengths;
 mod run;
@@ -178,8 +179,8 @@ fn measure_ping_pong(clock: &Clock, cores: &CorePlan) -> Result<PingPongFacts, C
             .spawn(move || {
                 taut_host::pin_current_thread(generator)?;
                 Ok(ping_pong(clock, PING_PONG_BLOCKS, move || {
-                    // Errors are ignored: if the core is unavailable, the generator got the same error, or both share
-                    // one core.
+                    // An error is ignored here. If the core is unavailable, either the generator's thread has reported
+                    // the same error, or both threads share the generator's core.
                     let _ = taut_host::pin_current_thread(device);
                 }))
             })

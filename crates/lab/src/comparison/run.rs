@@ -170,7 +170,8 @@ fn sweep(
         if tally.stopped {
             return Err(RunError::Stopped);
         }
-        // Refused packets have a sequence number but were never sent, so they are not lost.
+        // The device's ring refused these packets after they got a sequence number. They were never sent, so they are
+        // not lost.
         let received = record
             .sequence
             .finish(tally.sent + tally.refused)

@@ -10,7 +10,7 @@ use taut_measure::median;
 use taut_results::{Experiment, LeftOut, Noise, PingPong, Run, Settings};
 use taut_sys::Clock;
 
-/// A source of noise that only the measuring process can count.
+/// The name of the noise source that only the measuring process itself can count: its own preemption.
 const PREEMPTION: &str = "preemption";
 
 /// A comparison whose runs are in progress.

@@ -17,7 +17,7 @@ use taut_figure::{Chart, Scale, Series, Style};
 use taut_measure::quantity::Quantity;
 use taut_traffic::control::End;
 
-/// Length in seconds of the animated part of a run, with the run's worst moment in the middle.
+/// Length in seconds of the animated part of a run, with the largest balance deviation in the middle if possible.
 const PLAYED_S: f64 = 10.0;
 /// Maximum number of points of a stacked figure.
 const POINTS: usize = 250;
@@ -154,7 +154,8 @@ fn over_time(
     }
 }
 
-/// Draws the plant around the worst moment of the run; none unless the plant is a body on wheels.
+/// Draws the plant around the moment of its largest balance deviation; none unless the plant is a body on wheels, or if
+/// there are no readings.
 fn played(report: &ControlReport, timed: &[(f64, &Record)]) -> Option<Drawn> {
     // The number of metres in a unit of travel.
     let metres = match (report.plant.as_str(), &report.units) {
@@ -201,8 +202,9 @@ fn played(report: &ControlReport, timed: &[(f64, &Record)]) -> Option<Drawn> {
     })
 }
 
-/// Draws the stages of each sampling period, from reading to applying, for the periods in which all of them are known.
-fn stages(timed: &[(f64, &Record)]) -> Option<Drawn> {
+/// Returns the time of each reading, and the lengths in ns of sensing, network (both ways), controller and actuating;
+/// only for those periods in which all stages are known.
+fn stage_lengths(timed: &[(f64, &Record)]) -> Vec<(f64, [u64; 4])> {
     let known = timed.iter().filter_map(|(s, it)| {
         let between = |from, to| it.stamps.between(from, to);
         let sensing = between(Stage::Read, Stage::ReportSent)?;
@@ -212,7 +214,13 @@ fn stages(timed: &[(f64, &Record)]) -> Option<Drawn> {
         let actuating = between(Stage::CommandReceived, Stage::Applied)?;
         Some((*s, [sensing, network, controller, actuating]))
     });
-    let known: Vec<(f64, [u64; 4])> = known.collect();
+    known.collect()
+}
+
+/// Draws the stages of each sampling period, from reading to applying, for those periods in which all stages are known;
+/// none if fewer than two points remain.
+fn stages(timed: &[(f64, &Record)]) -> Option<Drawn> {
+    let known = stage_lengths(timed);
     let every = known.len().div_ceil(POINTS).max(1);
     let means: Vec<(f64, [f64; 4])> = known
         .chunks(every)

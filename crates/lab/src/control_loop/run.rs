@@ -74,7 +74,7 @@ pub enum RunError {
 ///
 /// # Errors
 /// Returns a [`RunError`] if a side does not start, dies, or prints something unexpected. Also returns one if a file
-/// cannot be written or read, or if the user stopped the run.
+/// cannot be written or read, or if the user stopped the run before the plant wrote its results.
 pub fn run(
     sides: &Sides,
     mut report: ControlReport,
@@ -98,7 +98,7 @@ pub fn run(
     let address = started(&mut controller)?;
     let out = folder.join("plant");
     let out_text = out.display().to_string();
-    // The controller already listens, so a missing reply can only be the network's fault.
+    // The controller already listens, so a missing reply can only be the network's fault; 10 s are enough to wait.
     let mut words = vec!["plant", &address, "--bind", to_plant, "--out", &out_text];
     words.extend(["--patience", "10s"]);
     if sides.watched {
@@ -106,34 +106,14 @@ pub fn run(
     }
     let mut plant = start(sides, 0, "plant", &words, folder)?;
     started(&mut plant)?;
-    while plant.is_alive() {
-        let mut asked = stop.load(Ordering::Relaxed) || watch(None);
-        while let Some(line) = plant.next_line()? {
-            asked |= watch(Some(&line));
-        }
-        if asked {
-            break;
-        }
-        controller.check()?;
-        sleep(LOOK);
-    }
+    wait_for_end(&mut plant, &mut controller, stop, &mut watch)?;
     let stopped = plant.is_alive();
     let plant_words = ended(plant)?;
     let controller_words = ended(controller)?;
     if stopped && !out.join(super::HEAD).exists() {
         return Err(RunError::Stopped);
     }
-    let of_plant = ControlReport::read(&out).map_err(|e| {
-        let words = plant_words.trim();
-        if words.is_empty() {
-            RunError::Results(e)
-        } else {
-            RunError::Said(format!("plant: {words}"))
-        }
-    })?;
-    let path = out.join(ROUNDS);
-    let text = std::fs::read_to_string(&path).map_err(ResultsError::io(&path))?;
-    let mut records = read_rounds(&text).map_err(|e| RunError::Said(e.to_string()))?;
+    let (of_plant, mut records) = read_plant(&out, &plant_words)?;
     if one_clock {
         let heard = std::fs::read_to_string(&log).map_err(ResultsError::io(&log))?;
         merge(&mut records, &heard);
@@ -142,15 +122,7 @@ pub fn run(
     report.missed = of_plant.missed;
     report.plant_datagrams = of_plant.plant_datagrams;
     report.complaint = of_plant.complaint;
-    let said = controller_words.lines().rev();
-    let summary = said
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .find(|value| value["event"] == "summary");
-    if let Some(summary) = summary {
-        report.controller_datagrams = serde_json::from_value(summary["datagrams"].clone()).ok();
-        let complaint = summary["complaint"].as_str().map(str::to_owned);
-        report.complaint = report.complaint.or(complaint);
-    }
+    add_summary(&mut report, &controller_words);
     report.kpis = Kpis::of(&records, sides.inputs, one_clock, None);
     report.kpis.has_fallen = of_plant.kpis.has_fallen;
     report.kpis.fallen_s = of_plant.kpis.fallen_s;
@@ -201,7 +173,28 @@ fn started(side: &mut DeviceProcess) -> Result<String, RunError> {
     address.ok_or(RunError::Said(line))
 }
 
-/// Ends the process of a side, and returns the last lines that the side printed.
+/// Waits until the plant ends, or until the user or `watch` requests the end.
+fn wait_for_end(
+    plant: &mut DeviceProcess,
+    controller: &mut DeviceProcess,
+    stop: &AtomicBool,
+    watch: &mut impl FnMut(Option<&str>) -> bool,
+) -> Result<(), RunError> {
+    while plant.is_alive() {
+        let mut asked = stop.load(Ordering::Relaxed) || watch(None);
+        while let Some(line) = plant.next_line()? {
+            asked |= watch(Some(&line));
+        }
+        if asked {
+            break;
+        }
+        controller.check()?;
+        sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Ends the process of a side, and returns everything that the side printed on standard output.
 fn ended(side: DeviceProcess) -> Result<String, RunError> {
     let stdout = side.stdout().to_owned();
     match side.stop() {
@@ -210,6 +203,35 @@ fn ended(side: DeviceProcess) -> Result<String, RunError> {
         Err(e) => return Err(e.into()),
     }
     std::fs::read_to_string(&stdout).map_err(|e| ResultsError::io(&stdout)(e).into())
+}
+
+/// Reads the results of the plant from its folder. If there are none, the error has the plant's own `words`.
+fn read_plant(out: &Path, words: &str) -> Result<(ControlReport, Vec<Record>), RunError> {
+    let report = ControlReport::read(out).map_err(|e| {
+        let words = words.trim();
+        if words.is_empty() {
+            RunError::Results(e)
+        } else {
+            RunError::Said(format!("plant: {words}"))
+        }
+    })?;
+    let path = out.join(ROUNDS);
+    let text = std::fs::read_to_string(&path).map_err(ResultsError::io(&path))?;
+    let records = read_rounds(&text).map_err(|e| RunError::Said(e.to_string()))?;
+    Ok((report, records))
+}
+
+/// Adds the summary that the controller printed.
+fn add_summary(report: &mut ControlReport, controller_words: &str) {
+    let said = controller_words.lines().rev();
+    let summary = said
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .find(|value| value["event"] == "summary");
+    if let Some(summary) = summary {
+        report.controller_datagrams = serde_json::from_value(summary["datagrams"].clone()).ok();
+        let complaint = summary["complaint"].as_str().map(str::to_owned);
+        report.complaint = report.complaint.take().or(complaint);
+    }
 }
 
 /// Adds the times at which the controller received reports and sent commands, which NCSbench's messages do not contain.

@@ -49,7 +49,8 @@ impl Point {
             burst: log(
                 f64::from(*BURSTS.start()),
                 f64::from(*BURSTS.end()),
-                // The smallest and the largest burst are drawn as often as the bursts between them.
+                // The range is 3 % wider at each end, so that after rounding the smallest and the largest burst are
+                // drawn as often as the bursts between them.
                 burst * 1.06 - 0.03,
             )
             .clamp(*BURSTS.start(), *BURSTS.end()),

@@ -16,7 +16,7 @@ use taut_results::hex;
 
 const CONFIDENCE: f64 = 0.95;
 
-/// Returns the goal for a model's median error on held-out points.
+/// Returns the goal for a model's median error on held-out points, as a fraction.
 fn goal(port: &str) -> f64 {
     match port {
         "memif" => 0.1,
@@ -72,15 +72,16 @@ pub struct PortModel {
     pub runs: usize,
     /// Number of runs in which the generator was the bottleneck.
     pub generator_bound: usize,
-    /// Number of runs in neither half of the points, because the hypervisor moved a core during the run.
+    /// Number of runs that are used neither for the fit nor for the check, because the hypervisor moved a core during
+    /// the run.
     pub moved: usize,
     /// Number of runs to which the model was fitted.
     pub fitted: usize,
-    /// Errors of the model on the held-out runs.
+    /// Errors of the model on the held-out runs; none without a model or without held-out runs.
     pub held_out: Option<Errors>,
-    /// Errors of the model on those held-out runs in which the worker was the bottleneck.
+    /// Errors of the model on those held-out runs in which the worker was the bottleneck; none without a model.
     pub held_out_saturated: Option<Errors>,
-    /// Goal for the model's median error on held-out runs.
+    /// Goal for the model's median error on held-out runs, as a fraction.
     pub goal: f64,
     /// True if the median error is within the goal; none without a model.
     pub meets_goal: Option<bool>,
@@ -90,12 +91,12 @@ pub struct PortModel {
     pub highest_pps: f64,
     /// Terms of the model; empty without a model.
     pub terms: Vec<TermRow>,
-    /// The reason why there is no model.
+    /// The reason why there is no model; none if there is one.
     pub no_model: Option<String>,
     /// Every run with its prediction.
     #[serde(skip)]
     pub compared: Vec<Compared>,
-    /// The fitted model.
+    /// The fitted model; none if the fit failed.
     #[serde(skip)]
     pub model: Option<Model>,
 }
@@ -164,13 +165,19 @@ fn fitting(seen: &[Run]) -> Fitting {
     }
 }
 
-fn port_model(results: &Results, port: &str) -> PortModel {
+/// Returns the trials of a kind of port, in the order of their points.
+fn trials_of<'a>(results: &'a Results, port: &str) -> Vec<&'a Trial> {
     let mut trials: Vec<&Trial> = results
         .outcomes
         .iter()
         .filter(|trial| trial.port == port)
         .collect();
     trials.sort_by_key(|trial| trial.number);
+    trials
+}
+
+fn port_model(results: &Results, port: &str) -> PortModel {
+    let mut trials = trials_of(results, port);
     let planned = trials.len();
     trials.retain(|trial| !trial.was_moved());
     let has_line = trials.iter().all(|trial| trial.line().is_some());
@@ -294,7 +301,7 @@ mod tests {
             (40, 0, 20)
         );
         assert!(null.terms.iter().all(|term| !term.name.starts_with("line")));
-        // A run in which a core was moved is in neither half.
+        // A run in which a core was moved is used neither for the fit nor for the check.
         assert_eq!((pair.runs, pair.moved, pair.fitted), (40, 1, 19));
         assert!(
             (value(pair, "line_batch") - 0.4).abs() < 0.05,

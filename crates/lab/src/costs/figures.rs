@@ -184,6 +184,42 @@ fn data(evaluation: &Evaluation<'_>) -> serde_json::Value {
     json!({"ports": ports.collect::<Vec<_>>()})
 }
 
+/// A variable of the models: its name, the title and the quantity of its axis, and whether the axis is logarithmic.
+type VariableAxis = (&'static str, &'static str, Quantity, bool);
+
+/// Returns the residuals over a variable; none if no run has the variable.
+fn residuals_over(
+    evaluation: &Evaluation<'_>,
+    (name, title, quantity, is_log): &VariableAxis,
+    y: Scale,
+) -> Option<Part<'static>> {
+    let of = |run: &Compared| run.at.get(*name).copied();
+    let values: Vec<f64> = evaluation
+        .ports
+        .iter()
+        .flat_map(|port| &port.compared)
+        .filter_map(of)
+        .collect();
+    let x = match (quantity, is_log) {
+        (Quantity::Packets, _) => Scale::doublings(*quantity, values.iter().copied()),
+        // Runs without load do not extend the logarithmic axis: they are drawn at its left edge.
+        (_, true) => Scale::log(
+            *quantity,
+            values.iter().copied().filter(|value| *value > 1.0),
+        ),
+        (_, false) => Scale::linear_around(*quantity, values.iter().copied()),
+    };
+    let items = modelled(evaluation)
+        .map(|(index, port)| item(index, port, |run| Some((of(run)?, run.error()))));
+    (!values.is_empty()).then(|| Part {
+        heading: "",
+        x: (*title, x),
+        y: ("predicted less measured", y),
+        line: marks::Line::Zero,
+        items: items.collect(),
+    })
+}
+
 fn draw_residuals(evaluation: &Evaluation<'_>) -> Drawn {
     let errors = || {
         evaluation
@@ -214,33 +250,7 @@ fn draw_residuals(evaluation: &Evaluation<'_>) -> Drawn {
             .iter()
             .all(|(name, ..)| chain::VARIABLES.iter().any(|it| it.0 == *name))
     );
-    let part = |(name, title, quantity, is_log): &(&'static str, &'static str, Quantity, bool)| {
-        let of = |run: &Compared| run.at.get(*name).copied();
-        let values: Vec<f64> = evaluation
-            .ports
-            .iter()
-            .flat_map(|port| &port.compared)
-            .filter_map(of)
-            .collect();
-        let x = match (quantity, is_log) {
-            (Quantity::Packets, _) => Scale::doublings(*quantity, values.iter().copied()),
-            // Runs without load do not extend the logarithmic axis: they are drawn at its left edge.
-            (_, true) => Scale::log(
-                *quantity,
-                values.iter().copied().filter(|value| *value > 1.0),
-            ),
-            (_, false) => Scale::linear_around(*quantity, values.iter().copied()),
-        };
-        let items = modelled(evaluation)
-            .map(|(index, port)| item(index, port, |run| Some((of(run)?, run.error()))));
-        (!values.is_empty()).then(|| Part {
-            heading: "",
-            x: (title, x),
-            y: ("predicted less measured", y),
-            line: marks::Line::Zero,
-            items: items.collect(),
-        })
-    };
+    let part = |variable| residuals_over(evaluation, variable, y);
     let parts: Vec<Part<'_>> = titles.iter().filter_map(part).collect();
     let chart = Chart::new(
         "residuals",
@@ -258,7 +268,8 @@ fn draw_residuals(evaluation: &Evaluation<'_>) -> Drawn {
     }
 }
 
-fn draw_binding(evaluation: &Evaluation<'_>, question: &Question) -> Drawn {
+/// Returns the rates that each kind of port forwards over the load, for each number of cores.
+fn processor_rates(evaluation: &Evaluation<'_>, question: &Question) -> Vec<Line> {
     // The link rate is far above that of every real link, so that only the processor limits the forwarding rate.
     let unlimited = |cores: u32| Question {
         cores,
@@ -281,7 +292,11 @@ fn draw_binding(evaluation: &Evaluation<'_>, question: &Question) -> Drawn {
             }
         })
     };
-    let lines: Vec<Line> = modelled(evaluation).flat_map(of_port).collect();
+    modelled(evaluation).flat_map(of_port).collect()
+}
+
+/// Returns the line rate of each link with frames as in `question`, with the link's name.
+fn line_rates(question: &Question) -> Vec<(f64, String)> {
     let frame_bytes = question.at.get("frame_bytes").copied().unwrap_or(64.0);
     let level = |link: &&str| {
         let (name, bit_s) = LINES.iter().find(|(name, _)| name == link)?;
@@ -290,7 +305,12 @@ fn draw_binding(evaluation: &Evaluation<'_>, question: &Question) -> Drawn {
             format!("{name} Ethernet"),
         ))
     };
-    let levels: Vec<(f64, String)> = LINKS.iter().filter_map(level).collect();
+    LINKS.iter().filter_map(level).collect()
+}
+
+fn draw_binding(evaluation: &Evaluation<'_>, question: &Question) -> Drawn {
+    let lines = processor_rates(evaluation, question);
+    let levels = line_rates(question);
     let rates = lines
         .iter()
         .flat_map(|line| &line.points)
@@ -334,6 +354,22 @@ fn draw_shares(evaluation: &Evaluation<'_>, question: &Question) -> Vec<Drawn> {
     drawn.collect()
 }
 
+/// Returns the areas of the fractions of the cycles over the load.
+fn share_areas(points: &[(f64, [f64; 3])]) -> Vec<Line> {
+    let names = ["input and output", "task", "polling without work"];
+    let areas = names.iter().enumerate().map(|(index, label)| Line {
+        series: Series {
+            label: (*label).to_owned(),
+            style: Style::of([1, 0, 6][index]).solid(),
+        },
+        points: points
+            .iter()
+            .map(|(load, shares)| (*load, shares[index]))
+            .collect(),
+    });
+    areas.collect()
+}
+
 /// Draws the fractions of its cycles that a kind of port uses for input and output, task and idle polling. Returns none
 /// for kinds of ports without a figure, and where the link is never the limit.
 fn draw_shares_of(
@@ -360,17 +396,6 @@ fn draw_shares_of(
         ))
     };
     let points: Vec<(f64, [f64; 3])> = (0..=POINTS).filter_map(step).collect();
-    let names = ["input and output", "task", "polling without work"];
-    let areas = names.iter().enumerate().map(|(index, label)| Line {
-        series: Series {
-            label: (*label).to_owned(),
-            style: Style::of([1, 0, 6][index]).solid(),
-        },
-        points: points
-            .iter()
-            .map(|(load, shares)| (*load, shares[index]))
-            .collect(),
-    });
     let svg = lines::stacked(
         &Chart::new(
             name,
@@ -382,7 +407,7 @@ fn draw_shares_of(
             Scale::linear(Quantity::Share, 0.0, 1.0),
             "share of the cycles",
         ),
-        &areas.collect::<Vec<_>>(),
+        &share_areas(&points),
     );
     let error = port.held_out.map_or(String::new(), |errors| {
         format!(" The model errs by {} at the median.", share(errors.median))

@@ -44,7 +44,8 @@ pub fn results() -> Results {
     }
 }
 
-/// Returns the cycles of a packet without noise.
+/// Returns the synthetic cycles per packet at a point, without noise. `line` is the round trip of a cache line in
+/// cycles, for ports between cores.
 pub fn cycles(point: &Point, line: Option<f64>) -> f64 {
     let [load, bytes, batch] = [point.load_cycles, point.frame_bytes, point.burst].map(f64::from);
     let of_lines = line.map_or(0.0, |line| line * (0.4 / batch + 1e-4 * bytes));

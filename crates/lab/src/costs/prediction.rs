@@ -1,5 +1,7 @@
-//! The models' predictions on the page, and the data from which its sliders compute further predictions. The script
-//! computes an [`Answer`] from the same terms; it checks itself with [`Asked::known`] before it enables the sliders.
+//! The models' predictions on the page, and the data from which its sliders compute further predictions. A *question*
+//! is a machine and its traffic, as set by the sliders; an *answer* is the prediction of a model for a question. The
+//! script computes an [`Answer`] from the same terms; it checks itself with [`Asked::known`] before it enables the
+//! sliders.
 
 use super::evaluate::{Evaluation, PortModel};
 use serde::Serialize;
@@ -70,7 +72,7 @@ pub struct Asking {
     pub relative: bool,
     /// Ranges of the variables in the fit: name, lowest and highest value.
     pub ranges: Vec<(String, f64, f64)>,
-    /// Known errors of the model.
+    /// Errors of the model; none if they are not known.
     pub errors: Option<Errors>,
 }
 
@@ -183,7 +185,7 @@ impl Asked {
         Some(asked)
     }
 
-    /// Returns the question for the sliders if `standing` returns the value index at which each slider is set.
+    /// Returns the question for the sliders. `standing` returns the index of the value at which each slider is set.
     pub fn question(&self, standing: impl Fn(&Slider) -> usize) -> Question {
         let mut question = Question {
             at: Variables::new(),
@@ -343,8 +345,8 @@ fn first(values: &[f64], ports: &[Asking], name: &str, wanted: f64) -> usize {
     }
 }
 
-/// Returns the slider for the round-trip cycles of a cache line, if a model has that term. The slider covers the range
-/// of the fits.
+/// Returns the slider for the round-trip cycles of a cache line; none if no model has that term. The slider covers the
+/// range of the fits.
 fn line_slider(evaluation: &Evaluation<'_>, ports: &[Asking]) -> Option<Slider> {
     let (name, _) = chain::VARIABLES[4];
     let mut factors = ports

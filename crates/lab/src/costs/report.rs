@@ -72,7 +72,7 @@ fn runs(results: &Results) -> String {
 fn write_models(dir: &Path, ports: &[PortModel]) -> Result<(), ReportError> {
     for port in ports {
         if let Some(text) = port.model.as_ref().and_then(|m| toml::to_string(m).ok()) {
-            // The id must be a valid file name by itself: with the extension added, even `..` would be one.
+            // The id is checked without the extension, because with the extension even `..` would be a valid file name.
             let name = InsidePath::one(&port.port)
                 .and_then(|name| InsidePath::new(&format!("models/{name}.toml")))
                 .map_err(|source| ResultsError::NotInside {

@@ -10,7 +10,7 @@ use taut_engine::CountersView;
 use taut_sys::Clock;
 use taut_traffic::ping_pong;
 
-/// Minimum fraction of its time that a worker spends in iterations with packets if it is the bottleneck.
+/// Minimum fraction of the time in iterations with packets at which the worker counts as the bottleneck.
 const SATURATED: f64 = 0.95;
 
 /// Maximum number of attempts at a run. A run is repeated if the distance between the cores changed during it.
@@ -125,7 +125,8 @@ fn measure_once(
     let before = line();
     let (readings, _) = session.with_forwarder(&work, stop, |generator| {
         let mut readings: Vec<CountersView> = Vec::new();
-        // One more slice is measured, because the first contains the time before the first packet.
+        // A slice is the difference of two successive readings, so n slices need n + 1 readings. One more is taken,
+        // because the first slice contains the time before the first packet.
         for _ in 0..lengths.slices + 2 {
             generator.flood(None, lengths.slice);
             readings.extend(generator.account());
@@ -153,7 +154,7 @@ fn measure_once(
 /// Returns the cycles that a cache line takes from the generator's core, on which this thread runs, to `core` and back.
 fn line_cycles(clock: &Clock, core: usize) -> f64 {
     let there_and_back = ping_pong(clock, LINE_BLOCKS, move || {
-        // If the core is unavailable, starting the worker fails.
+        // An error is ignored here, because starting the worker on the same core reports it.
         let _ = taut_host::pin_current_thread(core);
     });
     clock.to_ticks(there_and_back.p50_ns)

@@ -9,7 +9,7 @@ use taut_traffic::TrialError;
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The user stopped the run.
-    #[error("stopped before it finished")]
+    #[error("the run was stopped before it finished")]
     Stopped,
     /// The results cannot be written, which ends the experiment.
     #[error(transparent)]

@@ -27,7 +27,7 @@ use taut_host::testbed::bridge_commands;
 use taut_port::backends;
 use taut_results::{DeviceInfo, Kind, LeftOut, Transport};
 
-/// The flush policy of the reference: 32 packets, drained every 100 µs.
+/// The flush policy of the reference (Stylianopoulos et al., DEBS 2020): 32 packets, drained every 100 µs.
 const FULL: Flush = Flush::Full {
     n: 32,
     drain: Duration::from_micros(100),
@@ -187,9 +187,9 @@ impl Device {
         probe(self).ok()
     }
 
-    /// Returns the device's entry in the manifest.
-    pub fn info(&self) -> DeviceInfo {
-        let (io, note) = match self.kind {
+    /// Returns the kind of input and output, and the note about it in the manifest.
+    fn io_and_note(&self) -> (&'static str, &'static str) {
+        match self.kind {
             DeviceKind::Memif { .. } => (
                 "memif",
                 "client on both links with one packet pool: frames are forwarded without a copy",
@@ -219,8 +219,12 @@ impl Device {
                 "one veth hop instead of two, both ends on the generator's core",
             ),
             DeviceKind::Baseline(baseline) => (baseline.io, baseline.note),
-        };
-        let command = match self.kind {
+        }
+    }
+
+    /// Returns the command that sets the device up, with placeholders for its ends and its folder.
+    fn shown_command(&self) -> Vec<String> {
+        match self.kind {
             DeviceKind::Bridge => one_after_the_other(&bridge_commands()),
             DeviceKind::Baseline(baseline) => {
                 let core = taut_host::choose_cores().device;
@@ -238,7 +242,12 @@ impl Device {
                         .collect()
                 })
                 .unwrap_or_default(),
-        };
+        }
+    }
+
+    /// Returns the device's entry in the manifest.
+    pub fn info(&self) -> DeviceInfo {
+        let (io, note) = self.io_and_note();
         DeviceInfo {
             id: self.id.to_string(),
             label: self.label.clone(),
@@ -261,7 +270,7 @@ impl Device {
                 }
                 _ => None,
             },
-            command,
+            command: self.shown_command(),
             note: if self.routes {
                 format!(
                     "{note}; the function route (TTL and MAC addresses rewritten), its neighbours found by ARP"
@@ -511,7 +520,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn devices_have_names_of_their_own() {
+    fn ids_and_names_of_devices_are_unique() {
         let devices = all();
         let ids: BTreeSet<_> = devices.iter().map(|d| &d.id).collect();
         let names: BTreeSet<_> = devices.iter().map(Device::full_name).collect();

@@ -32,9 +32,9 @@ pub struct Site<'a> {
     pub device_core: usize,
     /// The clock of the timestamps.
     pub clock: Clock,
-    /// True if a wiretap can observe the frames that the generator sends.
+    /// True if a wiretap must be able to observe the frames that the generator sends.
     pub tapped: bool,
-    /// File in which a device of taut logs the interruptions of its core.
+    /// File in which a device of taut logs the interruptions of its core; none for no log.
     pub interruptions: Option<&'a Path>,
 }
 

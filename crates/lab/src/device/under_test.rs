@@ -23,7 +23,7 @@ pub enum DeviceUnderTest {
 /// The reason why a named device is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownDevice {
-    /// No device has this name.
+    /// The text is not the name of exactly one device; the string is the error message.
     #[error("{0}")]
     Name(String),
     /// This machine lacks a requirement of the device.
@@ -42,7 +42,7 @@ impl Device {
     /// Returns the device called `id`, or `taut forward` with the options that follow the name.
     ///
     /// # Errors
-    /// Returns an error if no device has this name, or this machine does not support it.
+    /// Returns an error if `id` is not the name of exactly one device, or this machine does not support the device.
     pub fn named(id: &str) -> Result<Self, UnknownDevice> {
         let choice = Choice::parse(id).map_err(UnknownDevice::Name)?;
         if !matches!(&choice, Choice::Named(devices) if devices.len() == 1) {

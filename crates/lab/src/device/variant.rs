@@ -38,12 +38,9 @@ pub(super) fn split(text: &str) -> Result<Vec<Vec<String>>, String> {
     Ok(devices)
 }
 
-/// Returns the device that `words` describe: its name, then its options. `list` contains the devices with an id.
-pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String> {
-    let Some((name, options)) = words.split_first() else {
-        return Err("no device named".to_string());
-    };
-    let base = match name.as_str() {
+/// Returns the device with this name, without options.
+fn named(name: &str, list: &[Device]) -> Result<Device, String> {
+    Ok(match name {
         "memif" => Device::new(
             name,
             DeviceKind::Memif {
@@ -67,7 +64,15 @@ pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String>
             Some(device) => device.clone(),
             None => return Err(unknown(id, list)),
         },
+    })
+}
+
+/// Returns the device that `words` describe: its name, then its options. `list` contains the devices with an id.
+pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String> {
+    let Some((name, options)) = words.split_first() else {
+        return Err("no device named".to_string());
     };
+    let base = named(name, list)?;
     if options.is_empty() {
         return Ok(base);
     }

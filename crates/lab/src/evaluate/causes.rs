@@ -22,7 +22,8 @@ pub struct Causes {
     pub device_known: bool,
     /// Number of interruptions that were counted but not stored. Outliers during them have no known cause.
     pub unkept: u64,
-    /// The expected and the measured effect of periodic ticks on this traffic, from the first run with ticks.
+    /// The expected and the measured effect of periodic ticks on this traffic, from the first run with ticks; none if
+    /// no run had ticks, or if the expectation is unknown.
     #[serde(skip)]
     pub aliasing: Option<Aliasing>,
 }

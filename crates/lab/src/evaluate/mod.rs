@@ -164,37 +164,42 @@ impl Device {
                     info.id, run.repetition
                 ));
             }
-            match run
-                .sweep
-                .as_ref()
-                .and_then(|sweep| sweep.search.as_ref())
-                .filter(|search| search.complete)
-            {
-                Some(search) => {
-                    // A repetition without any loss-free rate counts as zero. Skipping it would make the device look
-                    // better.
-                    if search.loss_free_pps.is_none() {
-                        problems.push(format!(
-                            "{}, repetition {}: no rate held, which counts as 0, and in no ratio",
-                            info.id, run.repetition
-                        ));
-                    }
-                    let held_pps = search.loss_free_pps.unwrap_or(0.0);
-                    device.loss_free_pps.insert(run.repetition, held_pps);
-                    if !device.limited_by.contains(&search.limited_by) {
-                        device.limited_by.push(search.limited_by);
-                    }
-                }
-                None => problems.push(format!(
-                    "{}, repetition {}: no finished sweep",
-                    info.id, run.repetition
-                )),
-            }
+            device.add_sweep(run, problems);
         }
         if let Err(error) = device.read_samples(runs) {
             problems.push(error.to_string());
         }
         device
+    }
+
+    /// Adds the highest loss-free rate of a run.
+    fn add_sweep(&mut self, run: &Run, problems: &mut Vec<String>) {
+        match run
+            .sweep
+            .as_ref()
+            .and_then(|sweep| sweep.search.as_ref())
+            .filter(|search| search.complete)
+        {
+            Some(search) => {
+                // A repetition without any loss-free rate counts as zero. Skipping it would make the device look
+                // better.
+                if search.loss_free_pps.is_none() {
+                    problems.push(format!(
+                        "{}, repetition {}: no rate held, which counts as 0, and in no ratio",
+                        self.info.id, run.repetition
+                    ));
+                }
+                let held_pps = search.loss_free_pps.unwrap_or(0.0);
+                self.loss_free_pps.insert(run.repetition, held_pps);
+                if !self.limited_by.contains(&search.limited_by) {
+                    self.limited_by.push(search.limited_by);
+                }
+            }
+            None => problems.push(format!(
+                "{}, repetition {}: no finished sweep",
+                self.info.id, run.repetition
+            )),
+        }
     }
 
     fn read_samples(&mut self, runs: &[&Run]) -> Result<(), taut_results::ResultsError> {
@@ -229,8 +234,8 @@ impl Device {
         Ok(())
     }
 
-    /// Returns the latency of all repetitions, from the samples. Without samples it is pooled from the summaries of the
-    /// runs, without percentiles, which cannot be pooled.
+    /// Returns the latency of all repetitions, from the samples; none if no repetition measured latency. Without
+    /// samples it is pooled from the summaries of the runs, without percentiles, which cannot be pooled.
     pub fn latency_summary(&self) -> Option<Summary> {
         Summary::from_histogram(&self.latency).or_else(|| {
             let summaries: Vec<&Summary> = self
@@ -273,7 +278,8 @@ impl Device {
         (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
     }
 
-    /// Returns the mean of the repetitions' mean latencies with the interval of their median, ns.
+    /// Returns an estimate from the repetitions' mean latencies, ns: their mean, and the confidence interval of their
+    /// median. None without latencies.
     pub fn average_interval(&self) -> Option<Interval> {
         let averages: Vec<f64> = self
             .per_repetition(|latency| Some(latency.avg_ns))
@@ -282,7 +288,8 @@ impl Device {
         mean_beside_median(&averages, CONFIDENCE)
     }
 
-    /// Returns the spread of the highest loss-free rate over the repetitions, packets per second.
+    /// Returns the spread of the highest loss-free rate over the repetitions, packets per second; none without a
+    /// search.
     pub fn loss_free_spread(&self) -> Option<Spread> {
         Spread::of(self.loss_free_pps.values().copied())
     }

@@ -19,10 +19,10 @@ pub struct Ratio {
     pub over: String,
     /// Id of the device in the denominator.
     pub under: String,
-    /// Median of the ratios of the repetitions in which both were measured, with its interval.
+    /// Median of the ratios of the repetitions in which both devices were measured, with its confidence interval.
     #[serde(flatten, serialize_with = "written")]
     pub found: Interval,
-    /// The ratio in the reference, on other hardware.
+    /// The ratio in the reference, on other hardware; none if the reference does not report it.
     pub published: Option<f64>,
 }
 
@@ -78,9 +78,6 @@ pub fn ratios(devices: &[Device]) -> Vec<Ratio> {
         .iter()
         .filter(|device| device.info.kind == Kind::Forwarder)
         .collect();
-    let mut compare = |figure: &str, over: &Device, under: &Device, values: Values, published| {
-        out.extend(ratio(figure, over, under, values, published));
-    };
     for each in forwarders
         .iter()
         .filter(|device| policy(device) == Some("each"))
@@ -93,60 +90,20 @@ pub fn ratios(devices: &[Device]) -> Vec<Ratio> {
             forwarders.iter().find(same)
         };
         if let Some(full) = same_io("full") {
-            compare(
-                "average latency",
-                full,
-                each,
-                Values::Latency(|latency| Some(latency.avg_ns)),
-                Some(9.8),
-            );
-            compare(
-                "latency deviation",
-                full,
-                each,
-                Values::Latency(|latency| Some(latency.std_ns)),
-                Some(28.5 / 0.6),
-            );
-            compare("average jitter", full, each, Values::AverageJitter, None);
-            compare("maximum jitter", full, each, Values::MaximumJitter, None);
-            compare(
-                "highest loss-free rate",
-                each,
-                full,
-                Values::LossFree,
-                Some(4.3 / 10.0),
-            );
+            out.extend(of_full(full, each));
         }
         if let Some(idle) = same_io("idle") {
-            compare(
-                "median latency",
-                idle,
-                each,
-                Values::Latency(|latency| Some(latency.p50_ns? as f64)),
-                None,
-            );
-            compare(
-                "99th percentile",
-                idle,
-                each,
-                Values::Latency(|latency| Some(latency.p99_ns? as f64)),
-                None,
-            );
-            if let Some(full) = same_io("full") {
-                compare("highest loss-free rate", idle, full, Values::LossFree, None);
-            } else {
-                compare("highest loss-free rate", idle, each, Values::LossFree, None);
-            }
+            out.extend(of_idle(idle, each, same_io("full").unwrap_or(each)));
         }
         for bridge in &forwarders {
             if bridge.info.io == "bridge" && bridge.info.transport == each.info.transport {
-                compare(
+                out.extend(ratio(
                     "average latency",
                     bridge,
                     each,
                     Values::Latency(|latency| Some(latency.avg_ns)),
                     Some(16.8 / 5.7),
-                );
+                ));
             }
         }
     }
@@ -154,6 +111,59 @@ pub fn ratios(devices: &[Device]) -> Vec<Ratio> {
         out = against_the_first(&forwarders);
     }
     out
+}
+
+/// Returns the ratios between a device with the policy `full` and one with `each`.
+fn of_full(full: &Device, each: &Device) -> Vec<Ratio> {
+    let ratios = [
+        ratio(
+            "average latency",
+            full,
+            each,
+            Values::Latency(|latency| Some(latency.avg_ns)),
+            Some(9.8),
+        ),
+        ratio(
+            "latency deviation",
+            full,
+            each,
+            Values::Latency(|latency| Some(latency.std_ns)),
+            Some(28.5 / 0.6),
+        ),
+        ratio("average jitter", full, each, Values::AverageJitter, None),
+        ratio("maximum jitter", full, each, Values::MaximumJitter, None),
+        ratio(
+            "highest loss-free rate",
+            each,
+            full,
+            Values::LossFree,
+            Some(4.3 / 10.0),
+        ),
+    ];
+    ratios.into_iter().flatten().collect()
+}
+
+/// Returns the ratios of a device with the policy `idle`: latencies over those of `each`, and the loss-free rate over
+/// that of `base`.
+fn of_idle(idle: &Device, each: &Device, base: &Device) -> Vec<Ratio> {
+    let ratios = [
+        ratio(
+            "median latency",
+            idle,
+            each,
+            Values::Latency(|latency| Some(latency.p50_ns? as f64)),
+            None,
+        ),
+        ratio(
+            "99th percentile",
+            idle,
+            each,
+            Values::Latency(|latency| Some(latency.p99_ns? as f64)),
+            None,
+        ),
+        ratio("highest loss-free rate", idle, base, Values::LossFree, None),
+    ];
+    ratios.into_iter().flatten().collect()
 }
 
 /// Returns ratios for devices that the reference does not compare: each other device over the first device.
@@ -183,7 +193,8 @@ fn against_the_first(forwarders: &[&Device]) -> Vec<Ratio> {
     others.iter().flat_map(of_pair).flatten().collect()
 }
 
-/// Returns a device's flush policy without its arguments: `full`, `each`, `every`, `idle`.
+/// Returns a device's flush policy without its arguments: `full`, `each`, `every`, `idle`; none for a device without a
+/// policy.
 pub fn policy(device: &Device) -> Option<&str> {
     let flush = device.info.flush.as_deref()?;
     Some(flush.split('(').next().unwrap_or(flush).trim())

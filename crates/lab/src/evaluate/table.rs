@@ -26,9 +26,9 @@ pub struct Row {
     pub repetitions: u32,
     /// Repetitions planned.
     pub planned: u32,
-    /// Requested rate, mean over the repetitions, packets per second.
+    /// Requested rate, mean over the repetitions, packets per second; none without data at the constant rate.
     pub offered_pps: Option<f64>,
-    /// Rate received, mean over the repetitions, packets per second.
+    /// Received rate, mean over the repetitions, packets per second; none without data at the constant rate.
     pub received_pps: Option<f64>,
     /// Packets sent in all repetitions.
     pub sent: u64,
@@ -36,17 +36,20 @@ pub struct Row {
     pub lost: u64,
     /// Packets that the device refused in all repetitions.
     pub refused: u64,
-    /// Fraction of the offered packets that did not come back: lost, or refused by a full ring.
+    /// Fraction of the offered packets that did not come back (lost, or refused by a full ring); none if no packet was
+    /// offered.
     pub loss: Option<f64>,
-    /// Latency of all repetitions.
+    /// Latency of all repetitions; none if no repetition measured it.
     pub latency: Option<Summary>,
-    /// Mean of the repetitions' means, with the interval of their median, ns.
+    /// Estimate from the repetitions' mean latencies, ns: their mean, and the confidence interval of their median. None
+    /// without latencies.
     pub avg_ns_interval: Option<Interval>,
-    /// Jitter of all repetitions.
+    /// Jitter of all repetitions; none without samples.
     pub jitter: Option<JitterSummary>,
-    /// Highest loss-free rate over the repetitions, packets per second.
+    /// Highest loss-free rate over the repetitions, packets per second; none without a search.
     pub loss_free_pps: Option<Spread>,
-    /// The reason that ended the search for the highest loss-free rate.
+    /// The reasons that ended the searches for the highest loss-free rate, each once, separated by commas; empty
+    /// without a search.
     pub limited_by: String,
     /// Power at the constant rate, mean over the repetitions; none without a counter.
     pub watts: Option<f64>,
@@ -54,7 +57,7 @@ pub struct Row {
     pub device_cpu_share: Option<f64>,
     /// Fraction of the time in which the device's core was not idle, mean over the repetitions; none without a counter.
     pub device_core_busy_share: Option<f64>,
-    /// The causes of the packets above the 99.9th percentile.
+    /// The causes of the packets above the 99.9th percentile; none without runs that logged interruptions.
     pub causes: Option<Causes>,
 }
 
@@ -120,8 +123,8 @@ fn limit_name(limit: &Limit) -> &'static str {
 /// Minimum fraction of the scheduled packets that must come back for a fair comparison.
 const LEAST_RECEIVED: f64 = 0.97;
 
-/// Returns the warning for a comparison on a busy machine, or with devices that received less than was offered. Ratios
-/// have no meaning then.
+/// Returns the warning that ratios have no meaning, because the machine was busy or devices received less than was
+/// offered; none if neither is the case.
 pub fn busy(experiment: &Experiment, rows: &[Row]) -> Option<String> {
     taut_results::busy(&experiment.manifest.noise).or_else(|| {
         let short = |row: &&Row| {
@@ -141,7 +144,8 @@ pub fn busy(experiment: &Experiment, rows: &[Row]) -> Option<String> {
     })
 }
 
-/// Columns of the table in the order in which a narrow terminal omits them.
+/// Columns of the table in the order in which a narrow terminal omits them. A new column shifts the indices here and in
+/// `render_text_table`.
 const LEAST_IMPORTANT: [(usize, &str); 10] = [
     (12, "std"),
     (14, "maximum jitter"),

@@ -13,13 +13,13 @@ use taut_results::Sample;
 const WORST: usize = 5_000;
 /// Maximum number of other packets per device.
 const BACKGROUND: u64 = 2_000;
-/// Number of packets among which one counts as slow.
+/// The slowest packets of a measurement are one in this number of packets.
 const SLOWEST_OF: u64 = 1_000;
 
 /// Packets over time. The repetitions follow one another without gaps.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Timeline {
-    /// The 5000 highest latencies in the order of time: intended send time in s, latency in ns.
+    /// Up to 5000 packets with the highest latencies, in the order of time: intended send time in s, latency in ns.
     pub worst: Vec<(f64, f64)>,
     /// The cause of each packet in `worst`, if it was examined.
     pub causes: Vec<Option<Cause>>,

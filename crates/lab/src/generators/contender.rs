@@ -93,29 +93,8 @@ impl Wanted<'_> {
         let in_folder = |name: &str| self.folder.join(name).display().to_string();
         let port = contender.port.replace("{}", self.end);
         match contender.program {
-            Program::Taut => {
-                let rate = self.pps.map_or("max".to_string(), |pps| format!("{pps}"));
-                add(&[&self.taut.display().to_string(), "generate", "--port"]);
-                add(&[&port, "--rate", &rate, "--seconds", &seconds]);
-                add(&["--size", &self.frame_size_bytes.to_string()]);
-                add(&["--core", &self.cpu.to_string(), "--max-loss", "1", "--json"]);
-                // No packet comes back to this generator. After a warm-up it would wait for returning packets without
-                // sending, and the receiver would measure this wait.
-                add(&["--warm-up", "0"]);
-            }
-            Program::Testpmd => {
-                let (device, mode) = port.rsplit_once(' ').unwrap_or((&port, "txonly"));
-                let length = format!("--txpkts={}", self.frame_size_bytes - 4);
-                let testpmd = Testpmd {
-                    cpu: self.cpu,
-                    memory: Memory::Shared,
-                    devices: &[device.to_string()],
-                    mode,
-                    buffers: 8192,
-                    more: &[&length, "--disable-link-check"],
-                };
-                line.extend(testpmd.words());
-            }
+            Program::Taut => self.add_taut(&port, &seconds, add),
+            Program::Testpmd => line.extend(self.testpmd(&port)),
             Program::Trafgen => {
                 add(&[
                     "trafgen",
@@ -138,23 +117,53 @@ impl Wanted<'_> {
                 }
                 add(&[&in_folder("frames.pcap")]);
             }
-            Program::Iperf3 => {
-                let payload = self.frame_size_bytes - HEADERS_BYTES;
-                let bits = self.pps.unwrap_or(0.0) * payload as f64 * 8.0;
-                add(&[
-                    "iperf3",
-                    "--udp",
-                    "--client",
-                    RECEIVER_ADDRESS,
-                    "--interval",
-                    "0",
-                ]);
-                add(&["--length", &payload.to_string(), "--time", &seconds]);
-                add(&["--bitrate", &format!("{bits:.0}")]);
-                add(&["--pacing-timer", &IPERF3_PACING_US.to_string()]);
-            }
+            Program::Iperf3 => self.add_iperf3(&seconds, add),
         }
         line
+    }
+
+    /// Adds the words of a command line of `taut generate`.
+    fn add_taut(&self, port: &str, seconds: &str, mut add: impl FnMut(&[&str])) {
+        let rate = self.pps.map_or("max".to_string(), |pps| format!("{pps}"));
+        add(&[&self.taut.display().to_string(), "generate", "--port"]);
+        add(&[port, "--rate", &rate, "--seconds", seconds]);
+        add(&["--size", &self.frame_size_bytes.to_string()]);
+        add(&["--core", &self.cpu.to_string(), "--max-loss", "1", "--json"]);
+        // No packet comes back to this generator. After a warm-up it would wait for returning packets without sending,
+        // and the receiver would measure this wait.
+        add(&["--warm-up", "0"]);
+    }
+
+    /// Returns the words of a command line of testpmd.
+    fn testpmd(&self, port: &str) -> Vec<String> {
+        let (device, mode) = port.rsplit_once(' ').unwrap_or((port, "txonly"));
+        let length = format!("--txpkts={}", self.frame_size_bytes - 4);
+        let testpmd = Testpmd {
+            cpu: self.cpu,
+            memory: Memory::Shared,
+            devices: &[device.to_string()],
+            mode,
+            buffers: 8192,
+            more: &[&length, "--disable-link-check"],
+        };
+        testpmd.words()
+    }
+
+    /// Adds the words of a command line of iperf3.
+    fn add_iperf3(&self, seconds: &str, mut add: impl FnMut(&[&str])) {
+        let payload = self.frame_size_bytes - HEADERS_BYTES;
+        let bits = self.pps.unwrap_or(0.0) * payload as f64 * 8.0;
+        add(&[
+            "iperf3",
+            "--udp",
+            "--client",
+            RECEIVER_ADDRESS,
+            "--interval",
+            "0",
+        ]);
+        add(&["--length", &payload.to_string(), "--time", seconds]);
+        add(&["--bitrate", &format!("{bits:.0}")]);
+        add(&["--pacing-timer", &IPERF3_PACING_US.to_string()]);
     }
 }
 

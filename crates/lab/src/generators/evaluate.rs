@@ -26,15 +26,15 @@ pub struct Row {
     pub program: Program,
     /// The transport of its frames.
     pub transport: Transport,
-    /// Highest rate of 64-byte frames without pacing, packets per second.
+    /// Highest rate of 64-byte frames without pacing, packets per second; none without a trial.
     pub unpaced_pps: Option<Estimate>,
-    /// Highest rate of 64-byte frames with pacing, packets per second.
+    /// Highest rate of 64-byte frames with pacing, packets per second; none without a trial.
     pub paced_pps: Option<Estimate>,
     /// Measured frame size in trials that request 64 bytes, check sequence included.
     pub frame_size_bytes: Option<f64>,
     /// Accuracy and precision at each rate.
     pub rates: Vec<RateRow>,
-    /// The reason why there are no rates.
+    /// The reason why there are no rates; none for a generator that can pace.
     pub no_rates: Option<&'static str>,
 }
 
@@ -59,7 +59,7 @@ pub struct RateRow {
     pub median_absolute_error_ns: Estimate,
     /// 99th percentile of the absolute error, ns.
     pub p99_absolute_error_ns: Estimate,
-    /// Fraction of the inter-departure times below half of the requested time.
+    /// Fraction of the inter-departure times below half of the requested inter-departure time.
     pub bunched_share: Estimate,
     /// Number of inter-departure times outside of the receiver's interruptions, in all repetitions.
     pub gaps: u64,
@@ -69,7 +69,8 @@ pub struct RateRow {
     pub interrupted_gaps: u64,
     /// Number of packets lost because the receiver's ring was full.
     pub overrun: u64,
-    /// Fractions of the inter-departure times in bins whose width is one fiftieth of the requested time.
+    /// Fractions of the inter-departure times in bins; a bin is one fiftieth of the requested inter-departure time
+    /// wide.
     #[serde(skip)]
     pub shares: Vec<f64>,
 }
@@ -77,7 +78,7 @@ pub struct RateRow {
 /// Two generators under the same conditions, compared repetition by repetition.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The compared value.
+    /// The compared value, such as `packets per second over memif`.
     pub what: String,
     /// The generator of taut.
     pub taut: String,
@@ -111,7 +112,7 @@ impl<'a> Evaluation<'a> {
         evaluation
     }
 
-    /// Returns the ratio of `a` to `b` over the repetitions in which both were measured.
+    /// Returns the ratio of `a` to `b`, each a generator and a part, over the repetitions in which both were measured.
     fn ratio(
         &self,
         a: (&str, Part),
@@ -129,12 +130,11 @@ impl<'a> Evaluation<'a> {
         ratio_interval(&left, &right, CONFIDENCE)
     }
 
-    /// Compares the highest rate of taut with that of each other generator over the same transport. Compares the mean
-    /// squared error with the best other generator over the same transport at the same rate. If no other generator
-    /// paces over that transport, the best over any transport at any rate is used.
+    /// Compares the highest rate of taut with that of each other generator over the same transport. For each rate, also
+    /// compares the mean squared error of taut with that of the best other generator over the same transport at the
+    /// same rate. If there is no such generator, the best one over any transport at any rate is used.
     fn compare(&self) -> Vec<Comparison> {
         let mut all = Vec::new();
-        let is_ours = |row: &&Row| row.program == Program::Taut;
         for ours in self.rows.iter().filter(is_ours) {
             let over = format!("over {}", ours.transport.name());
             for peer in self
@@ -152,48 +152,53 @@ impl<'a> Evaluation<'a> {
                     ratio,
                 }));
             }
-            for at in &ours.rates {
-                let same = |row: &&Row| !is_ours(row) && row.transport == ours.transport;
-                let of = |rows: &[&'_ Row], only_same_rate: bool| {
-                    let rates = rows
-                        .iter()
-                        .flat_map(|row| row.rates.iter().map(move |r| (*row, r)));
-                    rates
-                        .filter(|(_, r)| !only_same_rate || r.asked_pps == at.asked_pps)
-                        .map(|(row, r)| {
-                            (
-                                row.id.clone(),
-                                row.label.clone(),
-                                row.transport,
-                                r.asked_pps,
-                                r.mean_squared_error_ns2.point,
-                            )
-                        })
-                        .min_by(|a, b| a.4.total_cmp(&b.4))
-                };
-                let here: Vec<&Row> = self.rows.iter().filter(same).collect();
-                let anywhere: Vec<&Row> = self.rows.iter().filter(|row| !is_ours(row)).collect();
-                let Some((id, label, transport, pps, _)) =
-                    of(&here, true).or_else(|| of(&anywhere, false))
-                else {
-                    continue;
-                };
-                // The other generator's error is the numerator, so the ratio is above one if ours is smaller.
-                let ratio = self.ratio(
-                    (&id, Part::Rate(pps)),
-                    (&ours.id, Part::Rate(at.asked_pps)),
-                    squared_error,
-                );
-                all.extend(ratio.map(|ratio| Comparison {
-                    what: format!("mean squared error at {} {over}", rate(at.asked_pps)),
-                    taut: ours.label.clone(),
-                    peer: format!("{label} at {} over {}", rate(pps), transport.name()),
-                    ratio,
-                }));
-            }
+            let rates = ours.rates.iter();
+            all.extend(rates.filter_map(|at| self.compare_precision(ours, at)));
         }
         all
     }
+
+    /// Compares the mean squared error of `ours` at one rate; none if no other generator was measured.
+    fn compare_precision(&self, ours: &Row, at: &RateRow) -> Option<Comparison> {
+        let same = |row: &&Row| !is_ours(row) && row.transport == ours.transport;
+        let of = |rows: &[&'_ Row], only_same_rate: bool| {
+            let rates = rows
+                .iter()
+                .flat_map(|row| row.rates.iter().map(move |r| (*row, r)));
+            rates
+                .filter(|(_, r)| !only_same_rate || r.asked_pps == at.asked_pps)
+                .map(|(row, r)| {
+                    (
+                        row.id.clone(),
+                        row.label.clone(),
+                        row.transport,
+                        r.asked_pps,
+                        r.mean_squared_error_ns2.point,
+                    )
+                })
+                .min_by(|a, b| a.4.total_cmp(&b.4))
+        };
+        let here: Vec<&Row> = self.rows.iter().filter(same).collect();
+        let anywhere: Vec<&Row> = self.rows.iter().filter(|row| !is_ours(row)).collect();
+        let (id, label, transport, pps, _) = of(&here, true).or_else(|| of(&anywhere, false))?;
+        // The other generator's error is the numerator, so the ratio is above one if ours is smaller.
+        let ratio = self.ratio(
+            (&id, Part::Rate(pps)),
+            (&ours.id, Part::Rate(at.asked_pps)),
+            squared_error,
+        )?;
+        let over = ours.transport.name();
+        Some(Comparison {
+            what: format!("mean squared error at {} over {over}", rate(at.asked_pps)),
+            taut: ours.label.clone(),
+            peer: format!("{label} at {} over {}", rate(pps), transport.name()),
+            ratio,
+        })
+    }
+}
+
+fn is_ours(row: &&Row) -> bool {
+    row.program == Program::Taut
 }
 
 fn squared_error(trial: &Trial) -> Option<f64> {
@@ -277,7 +282,7 @@ fn rate_row(results: &Results, contender: &Contender, asked_pps: f64) -> Option<
     })
 }
 
-/// Formats the signed relative error of a rate.
+/// Formats the relative error of a rate, with its sign.
 pub(super) fn signed(error: f64) -> String {
     let text = share(error.abs());
     match text.as_str() {

@@ -49,7 +49,8 @@ const RATES_PPS: [[f64; 3]; 4] = [
 /// Highest requested rate, as a fraction of the highest rate of the slowest generator.
 const ASKED_SHARE: f64 = 0.8;
 
-/// Returns the rates for the comparison of precision: the highest triple that every pacing generator reaches.
+/// Returns the rates for the comparison of precision: the highest triple that every pacing generator reaches, or the
+/// lowest triple if a generator reaches none. `slowest_pps` is the highest rate of the slowest generator.
 pub(super) fn rates(slowest_pps: f64) -> [f64; 3] {
     let [.., lowest] = RATES_PPS;
     let held = |rates: &&[f64; 3]| rates[2] <= slowest_pps * ASKED_SHARE;

@@ -1,5 +1,5 @@
 //! Load generators as devices under test. An independent receiver measures how many packets they send, how close they
-//! come to the requested rate, and how evenly they send. (Gallenmüller 2021, section 3.3.)
+//! come to the requested rate, and how evenly they send. (The reference is Gallenmüller 2021, section 3.3.)
 
 mod contender;
 mod evaluate;
@@ -158,7 +158,8 @@ impl Benchmark for Generators {
     }
 }
 
-/// Returns, for each transport, the rates that all its generators reach.
+/// Returns, for each transport, the rates at which precision is compared: `asked_pps`, or if that is empty, rates that
+/// all pacing generators of the transport reach.
 fn choose_rates(generators: &[Contender], measured: &[Trial], asked_pps: &[f64]) -> Vec<Rates> {
     let mut all = Vec::new();
     for transport in [Transport::Memif, Transport::Veth] {

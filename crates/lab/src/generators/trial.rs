@@ -31,7 +31,7 @@ const CAPTURED_FRAMES: usize = 1_000;
 /// Address of the sender's interface, for the generators that need one.
 const SENDER_ADDRESS: &str = "192.0.2.2/24";
 
-/// The quantity that a trial measures.
+/// The quantity that a trial measures, which also determines the frame size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
@@ -98,11 +98,12 @@ pub struct Trial {
     pub interrupted_seconds: f64,
     /// Resolution of a timestamp, ns.
     pub resolution_ns: f64,
-    /// Number of inter-departure times during the receiver's interruptions.
+    /// Number of inter-departure times during the receiver's interruptions; 0 unless the trial measures precision.
     pub interrupted_gaps: u64,
-    /// Precision of the inter-departure times outside of the receiver's interruptions.
+    /// Precision of the inter-departure times outside of the receiver's interruptions; none unless the trial measures
+    /// precision.
     pub precision: Option<Precision>,
-    /// Mean squared error of all inter-departure times, ns².
+    /// Mean squared error of all inter-departure times, ns²; none unless the trial measures precision.
     pub all_mean_squared_error_ns2: Option<f64>,
 }
 
@@ -194,11 +195,7 @@ fn receive(
         _ => None,
     };
     let _inside = testbed.as_ref().map(Testbed::enter_generator).transpose()?;
-    let spec = match &testbed {
-        Some(_) => format!("af_packet:{}", GENERATOR_INTERFACES[0]),
-        None => format!("memif:{socket}"),
-    };
-    let mut receiver = Receiver::open(&PortSpec::parse(&spec)?, rig.clock)?;
+    let mut receiver = open_receiver(testbed.as_ref(), &socket, rig.clock)?;
     let wanted = Wanted {
         end: if testbed.is_some() {
             DEVICE_INTERFACES[0]
@@ -212,20 +209,7 @@ fn receive(
         taut: rig.program,
         seconds: (START_PATIENCE + WARM_UP + length * 2).as_secs() as u32 + 10,
     };
-    write_frames(folder, part.frame_size_bytes())?;
-    let server = match (&testbed, contender.program) {
-        (Some(testbed), Program::Iperf3) => Some(start_server(testbed, &wanted)?),
-        _ => None,
-    };
-    let line = wanted.command(contender);
-    let mut command = match &testbed {
-        Some(testbed) => testbed.command_in_device(&line[0]),
-        None => Command::new(&line[0]),
-    };
-    command.args(&line[1..]);
-    // testpmd does not delete its run-time files.
-    command.env("RUNTIME_DIRECTORY", folder);
-    let mut process = DeviceProcess::start("generator", command, rig.cores.device, folder)?;
+    let (server, mut process) = start_generator(contender, testbed.as_ref(), &wanted)?;
     wait_for_frames(&mut receiver, &mut process, stop)?;
     // trafgen pins itself to the first CPU, which may be the receiver's.
     taut_host::pin_process_group(process.id(), rig.cores.device)?;
@@ -234,14 +218,7 @@ fn receive(
     }
     receiver.discard(WARM_UP);
     let overrun_before = receiver.overrun();
-    let arrivals = match part {
-        Part::Rate(pps) => {
-            // The record has 50 % spare capacity, so that a generator that is far too fast is noticed.
-            let room = (pps * length.as_secs_f64() * 1.5) as usize + 1_000;
-            receiver.watch(length, room, stop)
-        }
-        _ => receiver.count(length, stop),
-    };
+    let arrivals = record(&mut receiver, part, length, stop);
     let overrun = receiver.overrun() - overrun_before;
     if stop.load(Ordering::Relaxed) {
         return Err(Failed::Stopped);
@@ -256,6 +233,53 @@ fn receive(
         )));
     }
     Ok((arrivals, overrun))
+}
+
+fn open_receiver(
+    testbed: Option<&Testbed>,
+    socket: &str,
+    clock: Clock,
+) -> Result<Receiver, Failed> {
+    let spec = match testbed {
+        Some(_) => format!("af_packet:{}", GENERATOR_INTERFACES[0]),
+        None => format!("memif:{socket}"),
+    };
+    Ok(Receiver::open(&PortSpec::parse(&spec)?, clock)?)
+}
+
+/// Starts the generator, after the server that it needs, if any. Returns the server and the generator.
+fn start_generator(
+    contender: &Contender,
+    testbed: Option<&Testbed>,
+    wanted: &Wanted<'_>,
+) -> Result<(Option<DeviceProcess>, DeviceProcess), Failed> {
+    write_frames(wanted.folder, wanted.frame_size_bytes)?;
+    let server = match (testbed, contender.program) {
+        (Some(testbed), Program::Iperf3) => Some(start_server(testbed, wanted)?),
+        _ => None,
+    };
+    let line = wanted.command(contender);
+    let mut command = match testbed {
+        Some(testbed) => testbed.command_in_device(&line[0]),
+        None => Command::new(&line[0]),
+    };
+    command.args(&line[1..]);
+    // testpmd does not delete its run-time files.
+    command.env("RUNTIME_DIRECTORY", wanted.folder);
+    let process = DeviceProcess::start("generator", command, wanted.cpu, wanted.folder)?;
+    Ok((server, process))
+}
+
+/// Records the frames that arrive within `length`.
+fn record(receiver: &mut Receiver, part: Part, length: Duration, stop: &AtomicBool) -> Arrivals {
+    match part {
+        Part::Rate(pps) => {
+            // The record has 50 % spare capacity, so that a generator that is far too fast is noticed.
+            let room = (pps * length.as_secs_f64() * 1.5) as usize + 1_000;
+            receiver.watch(length, room, stop)
+        }
+        _ => receiver.count(length, stop),
+    }
 }
 
 fn wait_for_frames(

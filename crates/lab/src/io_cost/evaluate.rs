@@ -2,6 +2,7 @@
 
 use super::facts::Results;
 use super::framework::{Framework, Program, Transport};
+use super::knee::Knee;
 use super::part::Part;
 use super::session::Events;
 use super::trial::{Series, Trial};
@@ -78,30 +79,35 @@ pub struct Row {
     pub offered_pps: Option<f64>,
     /// Throughput without load, packets per second.
     pub throughput_pps: Option<f64>,
-    /// Load at which the throughput begins to decline, cycles per packet.
+    /// Load at which the throughput begins to decline, cycles per packet. It is 0 for a device that creates its own
+    /// frames, and none for a program without load or if no load lowered the throughput.
     pub knee_cycles: Option<Estimate>,
     /// Cycles of input and output per packet just above the knee: f/n - c_task, with clock frequency f, throughput n
-    /// and load c_task.
+    /// and load c_task. For a device that creates its own frames, the value is f/n without load.
     pub io_cycles: Option<Estimate>,
-    /// Idle cycles per packet without load at the offered rate: f/n - c_io.
+    /// Idle cycles per packet without load at the offered rate (f/n - c_io); none without a generator.
     pub busy_wait_cycles: Option<Estimate>,
-    /// Increase of the cycles per packet for each cycle of load above the knee; 1 if the model holds.
+    /// Increase of the cycles per packet for each cycle of load above the knee. The slope is 1 if the model holds, and
+    /// none with fewer than three loads above the knee.
     pub slope: Option<Estimate>,
-    /// Busy cycles per packet, as the forwarder itself counts them, without load at the offered rate.
+    /// Busy cycles per packet without load at the offered rate, as the forwarder itself counts them; none if it does
+    /// not count them.
     pub own_cycles: Option<Estimate>,
-    /// Busy cycles per packet, as the forwarder itself counts them, at saturation with the default burst.
+    /// Busy cycles per packet at saturation with the default burst, as the forwarder itself counts them; none if it
+    /// does not count them.
     pub own_saturated_cycles: Option<Estimate>,
     /// Throughput at saturation, packets per second.
     pub saturated_pps: Option<Estimate>,
-    /// Mean latency at 95 % of the throughput at saturation, ns.
+    /// Mean latency at 95 % of the throughput at saturation, ns; none without a generator.
     pub latency_avg_ns: Option<Estimate>,
     /// Hardware events per packet at saturation with the default burst; empty where none are counted.
     pub events_saturated: BTreeMap<Event, Estimate>,
-    /// Predicted and measured throughput at the load of the published check, packets per second.
+    /// Predicted and measured throughput at the load of the published check, packets per second; none if this load is
+    /// below the knee.
     pub check_pps: Option<[f64; 2]>,
 }
 
-/// The results for a list that packets walk through.
+/// The results for one size of the list that packets walk through.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Walk {
     /// The framework's id.
@@ -235,7 +241,8 @@ impl<'a> Evaluation<'a> {
             .collect()
     }
 
-    /// Returns the busy cycles per packet, as the forwarder itself counts them, at saturation with a burst of one.
+    /// Returns the busy cycles per packet at saturation with a burst of one, as the forwarder itself counts them; none
+    /// if it does not count them.
     pub(super) fn alone_cycles(&self, id: &str) -> Option<Estimate> {
         Estimate::of(&figures(self.bursts(id, false).at(1), |t| {
             t.own.busy_cycles
@@ -263,6 +270,55 @@ impl<'a> Evaluation<'a> {
         walks.by.iter().filter_map(walk).collect()
     }
 
+    fn knees(&self, id: &str) -> impl Iterator<Item = Knee> {
+        self.series(id, Part::Load).filter_map(|s| s.knee)
+    }
+
+    /// Returns the cycles of input and output per packet in each repetition: just above the knee, or without load for a
+    /// device that creates its own frames.
+    fn io_cycles(&self, framework: &Framework, throughputs: &[f64]) -> Vec<f64> {
+        let hz = self.results.head.tsc_hz;
+        if framework.has_generator() {
+            let knees = self.knees(&framework.id);
+            knees.filter_map(|knee| knee.io_cycles(hz)).collect()
+        } else {
+            throughputs.iter().map(|pps| hz / pps).collect()
+        }
+    }
+
+    /// Returns the load at the knee in each of the `repetitions` that has one.
+    fn knee_cycles(&self, framework: &Framework, repetitions: usize) -> Vec<f64> {
+        if framework.has_generator() {
+            let knees = self.knees(&framework.id);
+            knees.filter_map(|knee| knee.at()).collect()
+        } else if framework.can_be_loaded() {
+            vec![0.0; repetitions]
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Returns the predicted and the measured throughput at the load of the published check; none if this load is below
+    /// the knee.
+    fn check(
+        &self,
+        loads: &Points<'_, u32>,
+        io: Estimate,
+        throughputs: &[f64],
+    ) -> Option<[f64; 2]> {
+        let hz = self.results.head.tsc_hz;
+        let loaded: Vec<f64> = loads
+            .at(CHECKED_LOAD)
+            .iter()
+            .map(|t| t.throughput_pps)
+            .collect();
+        let measured = median(&loaded)?;
+        let alone = hz / (io.point + f64::from(CHECKED_LOAD));
+        let plateau = median(throughputs)?;
+        // Below the knee the throughput is the offered rate, so there is no prediction to check.
+        (alone < plateau).then_some([alone, measured])
+    }
+
     fn row(&self, framework: &Framework) -> Row {
         let head = &self.results.head;
         let hz = head.tsc_hz;
@@ -273,34 +329,16 @@ impl<'a> Evaluation<'a> {
             unloaded.iter().filter_map(|t| figure(t)).collect()
         };
         let throughputs = of_unloaded(|t| Some(t.throughput_pps));
-        let knees = || {
-            self.series(&framework.id, Part::Load)
-                .filter_map(|s| s.knee)
-        };
-        let io: Vec<f64> = if framework.has_generator() {
-            knees().filter_map(|knee| knee.io_cycles(hz)).collect()
-        } else {
-            throughputs.iter().map(|pps| hz / pps).collect()
-        };
-        let knee: Vec<f64> = if framework.has_generator() {
-            knees().filter_map(|knee| knee.at()).collect()
-        } else if framework.can_be_loaded() {
-            vec![0.0; throughputs.len()]
-        } else {
-            Vec::new()
-        };
-        let idle: Vec<f64> = knees()
+        let io = self.io_cycles(framework, &throughputs);
+        let knee = self.knee_cycles(framework, throughputs.len());
+        let idle: Vec<f64> = self
+            .knees(&framework.id)
             .filter_map(|knee| Some(hz / knee.plateau_pps - knee.io_cycles(hz)?))
             .collect();
         let bursts = self.bursts(&framework.id, false);
         let saturated = bursts.at(taut_engine::DEFAULT_BURST);
         let delayed = self.bursts(&framework.id, true);
         let io_cycles = estimate(&io);
-        let loaded: Vec<f64> = loads
-            .at(CHECKED_LOAD)
-            .iter()
-            .map(|t| t.throughput_pps)
-            .collect();
         Row {
             id: framework.id.clone(),
             label: framework.label.clone(),
@@ -327,12 +365,7 @@ impl<'a> Evaluation<'a> {
                     Some((event, estimate(&counted)?))
                 })
                 .collect(),
-            check_pps: io_cycles.zip(median(&loaded)).and_then(|(io, measured)| {
-                let alone = hz / (io.point + f64::from(CHECKED_LOAD));
-                let plateau = median(&throughputs)?;
-                // Below the knee the throughput is the offered rate, so there is no prediction to check.
-                (alone < plateau).then_some([alone, measured])
-            }),
+            check_pps: io_cycles.and_then(|io| self.check(&loads, io, &throughputs)),
         }
     }
 
@@ -358,7 +391,8 @@ fn figures(trials: &[&Trial], figure: impl Fn(&Trial) -> Option<f64>) -> Vec<f64
     trials.iter().filter_map(|t| figure(t)).collect()
 }
 
-/// Returns the slope of a line through at least three different points; none otherwise.
+/// Returns the least-squares slope of a line through at least three points; none with fewer points, or if all points
+/// have the same x.
 fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let n = points.len() as f64;
     let mean = |which: fn(&(f64, f64)) -> f64| points.iter().map(which).sum::<f64>() / n;

@@ -308,8 +308,8 @@ fn add_of_taut(list: &[OfBackend], found: &mut Vec<Framework>, left_out: &mut Ve
     }
 }
 
-/// Returns true if this build has a backend and it works here. If this build has a backend that does not work here, it
-/// is added to `left_out` under the name `what`.
+/// Returns true if this build has the backend `backend` and the backend works on this machine. A backend of this build
+/// that does not work is added to `left_out` under the name `what`. One that this build lacks is not added.
 fn works(backend: &str, what: &str, left_out: &mut Vec<LeftOut>) -> bool {
     match backends()
         .iter()

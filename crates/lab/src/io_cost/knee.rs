@@ -30,7 +30,7 @@ pub struct Knee {
     pub holds_at: u32,
     /// Lowest load above `holds_at` with a decline; none if the throughput never declined.
     pub declined_at: Option<u32>,
-    /// Throughput at `declined_at`, packets per second.
+    /// Throughput at `declined_at`, packets per second; none if the throughput never declined.
     pub declined_pps: Option<f64>,
 }
 
@@ -41,8 +41,9 @@ impl Knee {
             .map(|declined| f64::from(self.holds_at + declined) / 2.0)
     }
 
-    /// Returns the cycles that input and output of a packet cost, for a time-stamp counter of `hz`. Just above the knee
-    /// no cycle is idle, so input and output take all cycles that the load leaves (c_IO = f/n - c_task).
+    /// Returns the cycles that input and output of a packet cost, for a time-stamp counter of `hz`; none if the
+    /// throughput never declined. Just above the knee no cycle is idle, so input and output take all cycles that the
+    /// load leaves (c_IO = f/n - c_task).
     pub fn io_cycles(&self, hz: f64) -> Option<f64> {
         let (load, pps) = (self.declined_at?, self.declined_pps?);
         Some(hz / pps - f64::from(load))
@@ -58,7 +59,8 @@ pub struct KneeSearch {
     holds_at: u32,
     /// Loads at which the throughput declined, each with the higher throughput of its two trials.
     declined: Vec<(u32, f64)>,
-    /// The load at which one trial showed a decline, and the throughput of that trial.
+    /// The load at which one trial showed a decline, and the throughput of that trial; none if no load waits for its
+    /// second trial.
     doubted: Option<(u32, f64)>,
     rung: usize,
     bisections: u32,
@@ -149,8 +151,8 @@ impl KneeSearch {
         })
     }
 
-    /// Returns the lowest decline above the highest load without a decline. A decline below that load was a
-    /// disturbance.
+    /// Returns the lowest load with a decline (and its throughput) above the highest load without a decline; none if no
+    /// such load declined. A decline at a lower load was a disturbance.
     fn lowest_declined(&self) -> Option<(u32, f64)> {
         self.declined
             .iter()

@@ -1,5 +1,6 @@
 //! The cost of input and output per packet in each framework. The load per packet is raised until the throughput
-//! declines; bursts and lists of many sizes are tried as well. (Gallenmüller 2021, sections 4 and 5.1.)
+//! declines. Other trials vary the burst, or make each packet *walk*: follow links through a list in memory, so that
+//! the size of the list decides which cache is used. (Gallenmüller 2021, sections 4 and 5.1.)
 
 mod evaluate;
 mod facts;
@@ -37,7 +38,7 @@ use taut_functions::burn::{BurnError, measure_error};
 use taut_host::{CorePlan, Machine};
 use taut_results::{LeftOut, Mode};
 
-/// Loads whose error is measured, cycles per packet, and the batch sizes with which it is measured.
+/// Loads in cycles per packet, and batch sizes, for which the error of the burnt load is measured.
 const CHECKED_BURNS: [u32; 9] = [10, 30, 50, 75, 100, 350, 1_000, 3_000, 10_000];
 const CHECKED_BATCHES: [usize; 4] = [1, 2, 8, 32];
 

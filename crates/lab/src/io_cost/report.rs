@@ -383,10 +383,33 @@ fn rate_tip(unit: &'static str) -> impl Fn(f64, &Spread) -> String {
     }
 }
 
-fn draw_loads(evaluation: &Evaluation<'_>) -> Drawn {
+/// Returns the throughput that the model expects of each framework over the load, for the range of the axis `x`.
+fn modelled_loads(evaluation: &Evaluation<'_>, x: &Scale) -> Vec<Curve> {
     let hz = evaluation.results.head.tsc_hz;
-    let rows = || evaluation.rows.iter().enumerate();
-    let curves: Vec<Curve> = rows()
+    let rows = evaluation.rows.iter().enumerate();
+    let curves = rows.filter_map(|(index, row)| {
+        let (io, plateau) = (row.io_cycles?.point, row.throughput_pps?);
+        let at = |load: f64| Point {
+            x: load,
+            y: [plateau.min(hz / (io + load)); 3],
+            tip: String::new(),
+        };
+        (row.program != super::Program::Testpmd).then(|| Curve {
+            series: Series {
+                label: "model: f / (c_IO + load)".to_string(),
+                style: Style::model(index),
+            },
+            points: (0..=300)
+                .map(|i| at(x.min * (x.max / x.min).powf(f64::from(i) / 300.0)))
+                .collect(),
+        })
+    });
+    curves.collect()
+}
+
+fn draw_loads(evaluation: &Evaluation<'_>) -> Drawn {
+    let rows = evaluation.rows.iter().enumerate();
+    let curves: Vec<Curve> = rows
         .filter(|(_, row)| row.program != super::Program::Testpmd)
         .map(|(index, row)| Curve {
             series: series(index, row),
@@ -401,25 +424,7 @@ fn draw_loads(evaluation: &Evaluation<'_>) -> Drawn {
     // The logarithmic axis begins at the lowest load of some tens of cycles. The point without load is on its left
     // edge.
     let x = Scale::log(Quantity::Cycles, xs(&curves));
-    let models = rows()
-        .filter_map(|(index, row)| {
-            let (io, plateau) = (row.io_cycles?.point, row.throughput_pps?);
-            let at = |load: f64| Point {
-                x: load,
-                y: [plateau.min(hz / (io + load)); 3],
-                tip: String::new(),
-            };
-            (row.program != super::Program::Testpmd).then(|| Curve {
-                series: Series {
-                    label: "model: f / (c_IO + load)".to_string(),
-                    style: Style::model(index),
-                },
-                points: (0..=300)
-                    .map(|i| at(x.min * (x.max / x.min).powf(f64::from(i) / 300.0)))
-                    .collect(),
-            })
-        })
-        .collect();
+    let models = modelled_loads(evaluation, &x);
     let parts = vec![PanelPart {
         title: "throughput (packets/s)",
         y: Scale::log(Quantity::RatePps, values(&curves)),
@@ -453,30 +458,43 @@ fn draw_loads(evaluation: &Evaluation<'_>) -> Drawn {
     }
 }
 
-fn draw_bursts(evaluation: &Evaluation<'_>) -> Drawn {
-    let of = |figure: fn(&Trial) -> Option<f64>, tip: &dyn Fn(f64, &Spread) -> String| {
-        let curve = |(index, row): (usize, &Row)| Curve {
-            series: series(index, row),
-            points: points(
-                &evaluation.bursts(&row.id, false),
-                |n| n as f64,
-                figure,
-                tip,
-            ),
-        };
-        let curves = evaluation.rows.iter().enumerate().map(curve);
-        curves.collect::<Vec<Curve>>()
+/// Returns a value of each framework over the batch size at saturation.
+fn burst_curves(
+    evaluation: &Evaluation<'_>,
+    figure: fn(&Trial) -> Option<f64>,
+    tip: impl Fn(f64, &Spread) -> String,
+) -> Vec<Curve> {
+    let curve = |(index, row): (usize, &Row)| Curve {
+        series: series(index, row),
+        points: points(
+            &evaluation.bursts(&row.id, false),
+            |n| n as f64,
+            figure,
+            &tip,
+        ),
     };
-    let throughput = of(|t| Some(t.throughput_pps), &rate_tip("packets per call"));
-    let cost = of(|t| t.own.busy_cycles, &|x, y| {
-        format!(
-            "{} packets at a time|{} cycles per packet|{} to {} over the repetitions",
-            three_digits(x),
-            three_digits(y[1]),
-            three_digits(y[0]),
-            three_digits(y[2])
-        )
-    });
+    evaluation.rows.iter().enumerate().map(curve).collect()
+}
+
+fn draw_bursts(evaluation: &Evaluation<'_>) -> Drawn {
+    let throughput = burst_curves(
+        evaluation,
+        |t| Some(t.throughput_pps),
+        rate_tip("packets per call"),
+    );
+    let cost = burst_curves(
+        evaluation,
+        |t| t.own.busy_cycles,
+        |x, y| {
+            format!(
+                "{} packets at a time|{} cycles per packet|{} to {} over the repetitions",
+                three_digits(x),
+                three_digits(y[1]),
+                three_digits(y[0]),
+                three_digits(y[2])
+            )
+        },
+    );
     let x = Scale::doublings(Quantity::Packets, xs(&throughput));
     let parts = vec![
         PanelPart {
@@ -516,8 +534,9 @@ fn draw_bursts(evaluation: &Evaluation<'_>) -> Drawn {
     }
 }
 
-fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
-    let curves: Vec<Curve> = evaluation
+/// Returns the average latency of each framework over the batch size just below saturation.
+fn latency_curves(evaluation: &Evaluation<'_>) -> Vec<Curve> {
+    evaluation
         .rows
         .iter()
         .enumerate()
@@ -539,7 +558,11 @@ fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
             ),
         })
         .filter(|curve| !curve.points.is_empty())
-        .collect();
+        .collect()
+}
+
+fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
+    let curves = latency_curves(evaluation);
     let behind = evaluation
         .results
         .outcomes

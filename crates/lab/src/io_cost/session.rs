@@ -35,7 +35,7 @@ const WARM_UP: Duration = Duration::from_millis(15);
 pub struct Work {
     /// Number of cycles to burn for each packet.
     pub burn_cycles: u32,
-    /// Number of steps to walk for each packet, and the size of the list in bytes.
+    /// Number of steps to walk for each packet, and the size of the list in bytes; none for no walk.
     pub walk: Option<(u32, u64)>,
     /// Number of functions that forward packets unchanged, before all other functions.
     #[serde(default, skip_serializing_if = "is_none")]
@@ -85,9 +85,9 @@ pub type Events = BTreeMap<Event, f64>;
 /// The statistics that the forwarder itself reports when it ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Own {
-    /// Cycles of iterations with packets, per sent packet.
+    /// Cycles of iterations with packets, per sent packet; none if the forwarder does not report them.
     pub busy_cycles: Option<f64>,
-    /// Packets per received burst.
+    /// Packets per received burst; none if the forwarder does not report them.
     pub average_batch: Option<f64>,
     /// Sent packets per second over the forwarder's complete run time: the throughput without a generator.
     pub pps: Option<f64>,
@@ -137,7 +137,8 @@ impl<'a> Session<'a> {
                 session.ends = ["west", "east"].map(|n| format!("{n}-{}", std::process::id()));
             }
             Transport::Veth => {
-                // XDP sees frames before they can be steered to another core, on the sender's core.
+                // Frames cannot be steered to another core here: XDP sees them before the steering, on the sender's
+                // core.
                 let steering = if framework.ports[0].contains("af_xdp") {
                     Steering::Sender
                 } else {
@@ -369,7 +370,7 @@ impl Forwarder {
         })
     }
 
-    /// Runs the worker of a chain on a thread of this process.
+    /// Starts a worker with the functions of `work` on a thread of this process.
     fn start_thread(rig: &Rig<'_>, ports: &[String; 2], work: &Work) -> Result<Self, Failed> {
         let stop = Arc::new(AtomicBool::new(false));
         let functions = work

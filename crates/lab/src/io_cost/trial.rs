@@ -1,4 +1,5 @@
-//! Trials of one forwarder with one load at one offered rate, and the series of them that make a part.
+//! Trials of one forwarder with one load at one offered rate. A part of the measurement consists of a series of such
+//! trials.
 
 use super::framework::Transport;
 use super::knee::{Knee, KneeSearch};
@@ -46,14 +47,14 @@ pub struct Series {
     pub repetition: u32,
     /// Highest rate that came through without load, packets per second; none without a generator.
     pub capacity_pps: Option<f64>,
-    /// The result of the search for the knee.
+    /// The result of the search for the knee; none for parts other than the load, and without a generator.
     pub knee: Option<Knee>,
     /// All trials in chronological order.
     pub trials: Vec<Trial>,
 }
 
 /// Returns the rate that is offered while the load rises, as a fraction of the transport's capacity. With backpressure
-/// (shared memory) the rate can be close to the capacity. Where the kernel drops excess frames, it must be low enough
+/// (shared memory) the rate can be close to the capacity. Where the kernel drops excess frames, the rate must be so low
 /// that none are dropped.
 fn offered_share(transport: Transport) -> f64 {
     match transport {
@@ -94,7 +95,8 @@ fn measure_loads(
         ..Work::default()
     };
     if !framework.has_generator() {
-        // The device is always busy, so that every load lowers the throughput and the knee is at zero.
+        // A device that creates its own frames is always busy, so every load lowers the throughput. The knee is at
+        // zero, and no search is needed.
         let loads: &[u32] = if framework.can_be_loaded() {
             &lengths.loads
         } else {
@@ -288,7 +290,8 @@ fn latency(
 
 /// Returns the highest rate that comes through, packets per second. Shared memory has backpressure, so this is the rate
 /// at full speed. The kernel drops excess packets and wastes time on them, so over veth the rate is raised until
-/// packets are lost. The first rate is a quarter of `hint_pps` or of the rate at full speed.
+/// packets are lost. The first rate is a quarter of `hint_pps`, or without a hint of the rate at full speed, but at
+/// least 5 kpkt/s.
 fn capacity(
     generator: &mut Generator<'_>,
     transport: Transport,

@@ -16,6 +16,7 @@ use taut_results::{
     MeasuredInterruptions, PacketFormat, Recording, ResultsError, SampleThread, instant,
 };
 use taut_sys::Clock;
+use taut_tap::Inside;
 use taut_traffic::{Observed, Sampler, SamplerAccount, Tally};
 
 /// The results folder in progress, and the threads that write it; empty if no folder is requested.
@@ -26,8 +27,8 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Creates the folder, if one is requested, and starts a thread for each stream whose samples are stored. The
-    /// samplers are passed to the generator's loop.
+    /// Creates the folder if `dir` is given. If `format` is given too, starts a thread for each stream, which writes
+    /// the stream's samples. The returned samplers, one per thread, are for the generator's loop.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be created, or already contains results.
@@ -74,7 +75,7 @@ pub struct Account {
     pub summary: TrafficSummary,
     /// The first error in writing the folder, if any.
     pub problem: Option<ResultsError>,
-    /// The reason why the causes of the slowest packets are unknown, if so.
+    /// The reason why the causes of the slowest packets are unknown; none if there was no error in finding them.
     pub unexplained: Option<taut_sys::Error>,
     /// Path of the page, if there is a folder and it was written without error.
     pub page: Option<PathBuf>,
@@ -110,8 +111,6 @@ impl Account {
         let streams = stream_summaries(measurement, asked_pps, &outcome, &samples, &slowest);
         let found = outcome.meanwhile.interruptions;
         let seconds = measurement.trial.duration.as_secs_f64();
-        let sending = outcome.tallies.iter().map(|tally| tally.seconds);
-        let sending_seconds = sending.fold(0.0, f64::max);
         let summary = TrafficSummary {
             event: "summary".to_string(),
             first: streams[0].clone(),
@@ -121,10 +120,7 @@ impl Account {
             ports: outcome.ports,
             device: setup.made_device(),
             versions: Versions::here(),
-            device_interruptions: found
-                .as_ref()
-                .ok()
-                .and_then(|found| TakenAway::of(found.device.as_ref()?, sending_seconds)),
+            device_interruptions: taken_away(&found, &outcome.tallies),
             device_work: outcome
                 .meanwhile
                 .work
@@ -135,11 +131,8 @@ impl Account {
             inside: outcome.inside.as_ref().map(|(inside, _)| inside.clone()),
         };
         if let Some(folder) = &recorded.folder {
-            if let Some((_, histogram)) = &outcome.inside {
-                let duration = Duration::from_secs_f64(seconds);
-                let written = folder.write_inside(histogram, begun, duration);
-                problem = problem.or(written.err());
-            }
+            let inside = outcome.inside.as_ref();
+            problem = problem.or(write_inside(folder, inside, begun, seconds));
             let write = || {
                 write_streams(folder, begun, &outcome.tallies, &outcome.records, &slowest)?;
                 if let Ok(found) = &found {
@@ -150,15 +143,11 @@ impl Account {
             };
             problem = problem.or(write().err());
         }
-        let page = match (&recorded.folder, &problem) {
-            (Some(folder), None) => Some(write_recording(folder.path())?),
-            _ => None,
-        };
         Ok(Self {
+            page: write_page(recorded.folder.as_ref(), problem.as_ref())?,
             summary,
             problem,
             unexplained: found.err(),
-            page,
             unknown_stamps: outcome.unknown_stamps,
             port_names: setup.port_names(),
             seconds,
@@ -166,13 +155,47 @@ impl Account {
     }
 
     /// Checks that the traffic was sent as requested, and that it came back, except for at most the fraction
-    /// `max_loss`.
+    /// `max_loss`. Without `max_loss`, it is enough that a packet came back; it must be unchanged if packets carry
+    /// timestamps.
     ///
     /// # Errors
     /// Returns the missed limit.
     pub fn verdict(&self, max_loss: Option<f64>) -> Result<(), LimitMissed> {
         verdict(&self.summary.streams, self.seconds, max_loss)
     }
+}
+
+/// Returns the interruptions of the device's core while packets were sent; none if they are unknown.
+fn taken_away(
+    found: &Result<MeasuredInterruptions, taut_sys::Error>,
+    tallies: &[Tally],
+) -> Option<TakenAway> {
+    let device = found.as_ref().ok()?.device.as_ref()?;
+    let sending = tallies.iter().map(|tally| tally.seconds);
+    TakenAway::of(device, sending.fold(0.0, f64::max))
+}
+
+/// Writes the page; none without a folder, or after a problem in writing it.
+fn write_page(
+    folder: Option<&Recording>,
+    problem: Option<&ResultsError>,
+) -> Result<Option<PathBuf>, ReportError> {
+    match (folder, problem) {
+        (Some(folder), None) => Ok(Some(write_recording(folder.path())?)),
+        _ => Ok(None),
+    }
+}
+
+/// Writes the latencies inside of the device, if a wiretap observed it, and returns the error, if any.
+fn write_inside(
+    folder: &Recording,
+    inside: Option<&(Inside, LatencyHistogram)>,
+    begun: SystemTime,
+    seconds: f64,
+) -> Option<ResultsError> {
+    let (_, histogram) = inside?;
+    let duration = Duration::from_secs_f64(seconds);
+    folder.write_inside(histogram, begun, duration).err()
 }
 
 /// Writes each stream's slowest packets, and returns the first error.
@@ -261,7 +284,7 @@ fn stream_summary(
     let stream = &measurement.setup.traffic().streams()[index];
     let is_measured = stream.is_measured();
     let s = &record.summaries;
-    // Refused packets have a sequence number but were never sent.
+    // Refused packets have a sequence number but were never sent. They first count as lost, and are then subtracted.
     let account = s.sequence.finish(tally.sent + tally.refused);
     let lost = account.lost.saturating_sub(tally.refused);
     // If the measurement ends before the first packet, there is no time for a rate.
@@ -297,8 +320,8 @@ fn stream_summary(
     }
 }
 
-/// Returns the fraction of the offered packets that came back within `budget`. Lost and refused packets did not; the
-/// result is none if no packet was offered.
+/// Returns the fraction of the offered packets that came back within `budget`; none if no packet was offered. Lost and
+/// refused packets count as outside of the budget.
 fn within(budget: Duration, latency: &LatencyHistogram, tally: &Tally) -> Option<Budget> {
     let ns = u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX);
     let offered = tally.sent + tally.refused;

@@ -28,11 +28,11 @@ pub struct Meanwhile {
 pub struct Watched<'a> {
     /// The energy counter.
     pub meter: &'a Meter,
-    /// Core of a device that taut set up for the measurement.
+    /// Core of a device that taut set up for the measurement; none for any other device.
     pub device_core: Option<usize>,
     /// Core of the generator, if it is known.
     pub generator_core: Option<usize>,
-    /// File in which the device logs the interruptions of its core.
+    /// File in which the device logs the interruptions of its core; none for a device without a log.
     pub device_log: Option<&'a Path>,
     /// The clock of all timestamps.
     pub clock: &'a Clock,

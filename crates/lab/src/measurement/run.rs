@@ -29,7 +29,7 @@ pub struct Setup {
     tapped: bool,
     /// Log of the interruptions of a device that taut sets up, if the device writes a log.
     notes: Option<Notes>,
-    /// File in which a device behind ports logs its interruptions.
+    /// File in which a device behind ports logs its interruptions; none unless the user named the file.
     device_log: Option<PathBuf>,
 }
 

@@ -42,9 +42,9 @@ pub struct TrafficSummary {
     /// short.
     #[serde(default)]
     pub device_work: Option<DeviceWork>,
-    /// Activity of the machine during the measurement.
+    /// Activity of the machine during the measurement; none in results that do not contain it.
     pub activity: Option<SystemActivity>,
-    /// Energy and processor time of the measurement.
+    /// Energy and processor time of the measurement; none in results that do not contain them.
     pub energy: Option<EnergyUse>,
     /// Summary of each stream.
     pub streams: Vec<StreamSummary>,
@@ -132,7 +132,7 @@ impl TakenAway {
 }
 
 impl TrafficSummary {
-    /// Returns a summary with every field set. The names of all metrics are derived from it.
+    /// Returns a summary with every field set. The names of all metrics are derived from this example.
     fn example() -> serde_json::Result<Self> {
         let mut example: Self = serde_json::from_str(include_str!("example.json"))?;
         example.ports = vec![PortCounters::default()];
@@ -148,8 +148,8 @@ impl TrafficSummary {
         Ok(example)
     }
 
-    /// Returns an example of the JSON with every possible number. Experiments are checked against it when they are
-    /// read.
+    /// Returns an example of the JSON with every possible number. The metrics that an experiment names are checked
+    /// against this example when the experiment is read.
     pub fn example_json() -> serde_json::Value {
         Self::example()
             .and_then(serde_json::to_value)
@@ -171,15 +171,15 @@ pub struct StreamSummary {
     pub measured: bool,
     /// Fraction of the offered packets that were lost or refused; none if it cannot be known.
     pub lost_share: Option<f64>,
-    /// Distinct packets per second that came back.
+    /// Distinct packets per second that came back; none if the measurement ended before the first packet.
     pub received_pps: Option<f64>,
     /// Counts of the trial.
     pub tally: Tally,
     /// Packets that never came back; none if this cannot be known.
     pub lost: Option<u64>,
-    /// Latency from the send timestamp, ns.
+    /// Latency from the send timestamp, ns; none if no latency was measured.
     pub latency_ns: Option<Summary>,
-    /// Latency from the intended send time, ns.
+    /// Latency from the intended send time, ns; none if no latency was measured.
     pub latency_from_intended_ns: Option<Summary>,
     /// Latency by the receiving port's own timestamps; none if it has none.
     pub kernel_stamps: Option<KernelStamps>,
@@ -201,7 +201,7 @@ pub struct StreamSummary {
     pub interrupted_send_gap_ns: Option<GapSummary>,
     /// Counts of the samples in the folder; none if no samples are stored.
     pub samples: Option<Kept>,
-    /// The causes of the slowest packets.
+    /// The causes of the slowest packets; none if they are unknown.
     pub slowest: Option<SlowestSummary>,
 }
 
@@ -241,7 +241,8 @@ pub struct MeasuredDevice {
     /// The device's description.
     #[serde(flatten)]
     pub info: DeviceInfo,
-    /// The version of the device on this machine, or other evidence that the device is available.
+    /// The version of the device on this machine, or other evidence that the device is available; none if a requirement
+    /// is missing.
     pub found_here: Option<String>,
 }
 

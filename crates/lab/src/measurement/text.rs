@@ -60,7 +60,31 @@ fn counted(stream: &StreamSummary, lines: &mut Vec<String>) {
     }
 }
 
+/// Adds the lines for packets with timestamps.
 fn measured(stream: &StreamSummary, unknown_stamps: bool, lines: &mut Vec<String>) {
+    packets(stream, lines);
+    times(stream, lines);
+    lines.extend(stamps_line(stream));
+    if unknown_stamps {
+        lines.push(
+            "to the device's stamp  no data: its clock is its own, and cannot be related to this machine's"
+                .to_string(),
+        );
+    }
+    lines.extend(gaps_line(stream));
+    if let Some(slowest) = &stream.slowest {
+        lines.push(format!("slowest    {}", slowest.line()));
+    }
+    if let Some(Kept { kept, account }) = stream.samples {
+        lines.push(format!(
+            "samples    {kept} packets written, {} not (the disk was too slow or did not take them), {} came back too late for theirs",
+            account.not_kept, account.too_late
+        ));
+    }
+}
+
+/// Adds the counts of the packets.
+fn packets(stream: &StreamSummary, lines: &mut Vec<String>) {
     let tally = &stream.tally;
     let (duplicate, reordered) = stream
         .sequence
@@ -93,6 +117,10 @@ fn measured(stream: &StreamSummary, unknown_stamps: bool, lines: &mut Vec<String
             tally.arp_answered
         ));
     }
+}
+
+/// Adds the latency, the budget, the jitter and the send delay.
+fn times(stream: &StreamSummary, lines: &mut Vec<String>) {
     lines.push(match &stream.latency_ns {
         Some(latency) => format!("latency    {}", percentiles(latency)),
         None => "latency    no data: nothing came back".to_string(),
@@ -114,44 +142,35 @@ fn measured(stream: &StreamSummary, unknown_stamps: bool, lines: &mut Vec<String
     if let Some(send_delay) = stream.send_delay() {
         lines.push(format!("send delay {}", percentiles(send_delay)));
     }
-    if let Some(stamps) = &stream.kernel_stamps {
-        lines.push(format!(
-            "to the kernel's stamp  {}  (clocks read within {})",
-            stamps
-                .latency_ns
-                .as_ref()
-                .map_or("no data".to_string(), percentiles),
-            time(stamps.error_ns)
-        ));
-    }
-    if unknown_stamps {
-        lines.push(
-            "to the device's stamp  no data: its clock is its own, and cannot be related to this machine's"
-                .to_string(),
-        );
-    }
-    if let Some(gaps) = &stream.send_gap_ns {
-        let interrupted = stream.interrupted_send_gap_ns.as_ref();
-        let interrupted = interrupted.map_or(0, |gaps| gaps.count);
-        lines.push(format!(
-            "send gap   asked {}  mean {}  median error {}  mean squared error {:.0} ns\u{b2}  (n = {}; the machine had the core in {interrupted} of them, {:.1} %)",
-            time(gaps.asked_gap_ns),
-            time(gaps.mean_gap_ns),
-            time(gaps.median_absolute_error_ns as f64),
-            gaps.mean_squared_error_ns2,
-            gaps.count,
-            100.0 * interrupted as f64 / gaps.count.max(1) as f64
-        ));
-    }
-    if let Some(slowest) = &stream.slowest {
-        lines.push(format!("slowest    {}", slowest.line()));
-    }
-    if let Some(Kept { kept, account }) = stream.samples {
-        lines.push(format!(
-            "samples    {kept} packets written, {} not (the disk was too slow or did not take them), {} came back too late for theirs",
-            account.not_kept, account.too_late
-        ));
-    }
+}
+
+/// Returns the line with the latency by the kernel's timestamps; none without them.
+fn stamps_line(stream: &StreamSummary) -> Option<String> {
+    let stamps = stream.kernel_stamps.as_ref()?;
+    Some(format!(
+        "to the kernel's stamp  {}  (clocks read within {})",
+        stamps
+            .latency_ns
+            .as_ref()
+            .map_or("no data".to_string(), percentiles),
+        time(stamps.error_ns)
+    ))
+}
+
+/// Returns the line with the inter-departure times; none without them.
+fn gaps_line(stream: &StreamSummary) -> Option<String> {
+    let gaps = stream.send_gap_ns.as_ref()?;
+    let interrupted = stream.interrupted_send_gap_ns.as_ref();
+    let interrupted = interrupted.map_or(0, |gaps| gaps.count);
+    Some(format!(
+        "send gap   asked {}  mean {}  median error {}  mean squared error {:.0} ns\u{b2}  (n = {}; the machine had the core in {interrupted} of them, {:.1} %)",
+        time(gaps.asked_gap_ns),
+        time(gaps.mean_gap_ns),
+        time(gaps.median_absolute_error_ns as f64),
+        gaps.mean_squared_error_ns2,
+        gaps.count,
+        100.0 * interrupted as f64 / gaps.count.max(1) as f64
+    ))
 }
 
 /// Returns the number and the rate of the sent packets.
@@ -185,8 +204,8 @@ fn inside(inside: &Inside, lines: &mut Vec<String>) {
     }
 }
 
-/// Returns the line about the energy of the traffic, in watts if they were counted, and about its processor time; none
-/// if neither is known.
+/// Returns the line about energy (in watts, if energy was counted) and processor time during the traffic; none if
+/// neither is known.
 fn energy_line(energy: &EnergyUse) -> Option<String> {
     let watts = energy.watts;
     let mut parts: Vec<String> = watts
@@ -207,7 +226,7 @@ fn energy_line(energy: &EnergyUse) -> Option<String> {
     (!parts.is_empty()).then(|| format!("energy     {}", parts.join(", ")))
 }
 
-/// Returns the statistics of the device's worker.
+/// Returns the line with the statistics of the device's worker.
 fn work_line(work: &DeviceWork) -> String {
     format!(
         "work       the device took {} a packet, {:.1} in a batch",
@@ -310,7 +329,8 @@ impl FloodSummary {
         )
     }
 
-    /// Checks that the requested rate was offered.
+    /// Checks that the requested rate was offered. The check succeeds without a requested rate, and for a run that was
+    /// stopped.
     ///
     /// # Errors
     /// Returns an error if the generator left more than a hundredth of the scheduled packets unsent.

@@ -60,16 +60,8 @@ pub fn measure_flood_together(
                 break;
             }
         }
-        well = well && {
-            all_go(&ways);
-            ways.iter().all(|way| way.told.recv().is_ok())
-        };
         if well {
-            let awake = setup.clock().to_ticks(AWAKE.as_nanos() as f64) as u64;
-            begin_ticks.store(ticks() + awake, Ordering::Relaxed);
-            all_go(&ways);
-            // Each worker closes its channel when it has received all packets.
-            ways.iter().for_each(|way| _ = way.told.recv());
+            send_together(&ways, setup, &begin_ticks);
         }
         // Dropping the channels makes workers that wait for the next command close their ports.
         drop(ways);
@@ -90,10 +82,25 @@ struct Way {
     let_go: Sender<()>,
 }
 
-/// Lets all workers continue. Errors are ignored here: a worker that has ended closes its channel `told`.
+/// Lets all workers continue. Errors are ignored here, because the closed channel `told` of a worker already shows that
+/// the worker has ended.
 fn all_go(ways: &[Way]) {
     for way in ways {
         let _ = way.let_go.send(());
+    }
+}
+
+/// Lets the workers wait for their links and then send, and waits until they have received all packets. If a worker has
+/// no links, none of them sends.
+fn send_together(ways: &[Way], setup: &Setup, begin_ticks: &AtomicU64) {
+    all_go(ways);
+    let well = ways.iter().all(|way| way.told.recv().is_ok());
+    if well {
+        let awake = setup.clock().to_ticks(AWAKE.as_nanos() as f64) as u64;
+        begin_ticks.store(ticks() + awake, Ordering::Relaxed);
+        all_go(ways);
+        // Each worker closes its channel when it has received all packets.
+        ways.iter().for_each(|way| _ = way.told.recv());
     }
 }
 

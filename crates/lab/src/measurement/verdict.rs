@@ -42,12 +42,12 @@ pub enum LimitMissed {
         /// Packets per second that this stream sent.
         sent_pps: f64,
     },
-    /// More packets were lost than allowed.
+    /// More packets were lost or refused than allowed.
     #[error("{:.4} % lost, more than the {:.4} % allowed", share * 100.0, limit * 100.0)]
     Loss {
-        /// Fraction of the offered packets that was lost.
+        /// Fraction of the offered packets that were lost or refused.
         share: f64,
-        /// Maximum fraction that may be lost.
+        /// Maximum fraction that may be lost or refused.
         limit: f64,
     },
     /// No packet came back.
@@ -72,7 +72,8 @@ pub(super) fn lost_share(lost: u64, refused: u64, sent: u64) -> Option<f64> {
 }
 
 /// Checks that the traffic was sent as requested, for `seconds`, and that it came back, except for at most the fraction
-/// `max_loss`.
+/// `max_loss`. Without `max_loss`, it is enough that a packet came back; it must be unchanged if packets carry
+/// timestamps.
 pub(super) fn verdict(
     streams: &[StreamSummary],
     seconds: f64,
@@ -102,7 +103,7 @@ pub(super) fn verdict(
     let foreign = sum(|s| s.tally.foreign);
     let measured = || streams.iter().filter(|s| s.measured);
     let share = if measured().next().is_none() {
-        // No packet is identified, but packets can be counted.
+        // No stream identifies its packets, so the loss is the number of sent packets minus that of returned packets.
         let sent = sum(|s| s.tally.sent);
         lost_share(sent.saturating_sub(foreign), sum(|s| s.tally.refused), sent)
     } else {

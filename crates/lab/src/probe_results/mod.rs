@@ -16,7 +16,7 @@ use taut_traffic::messages::Transport;
 use taut_traffic::probe::{Train, TrainResult};
 use taut_transport::Counts;
 
-/// Confidence of the interval of the median, which needs six repetitions.
+/// Confidence of the interval of the median, which is possible with six repetitions or more.
 const CONFIDENCE: f64 = 0.95;
 
 /// The results of all probes. Times are round trips at the client.
@@ -37,11 +37,11 @@ pub struct ProbeReport {
     /// Counts of the probes.
     #[serde(flatten)]
     pub probes: ProbeCounts,
-    /// Fraction of the sent probes that were lost.
+    /// Fraction of the sent probes that were lost; none if no probe was sent.
     pub lost_share: Option<f64>,
-    /// Round-trip time from sending to the first reply.
+    /// Round-trip time from sending to the first reply; none without replies.
     pub rtt_ns: Option<Summary>,
-    /// Round-trip time from the intended send time.
+    /// Round-trip time from the intended send time; none without replies.
     pub rtt_from_intended_ns: Option<Summary>,
     /// Part of the round-trip time between the reply's arrival in the kernel and in the client. It is none if the
     /// kernel does not report it.
@@ -55,7 +55,7 @@ pub struct ProbeReport {
     pub send_delay_ns: Option<Summary>,
     /// Copy of [`ProbeReport::send_delay_ns`] under its old name, kept until 0.3.
     pub send_slip_ns: Option<Summary>,
-    /// Mean of the repetitions' means, with the interval of their median; none without replies.
+    /// Mean of the repetitions' means, with the confidence interval of the median of these means; none without replies.
     pub rtt_mean_ns: Option<Interval>,
     /// Fraction of the probes within the latency budget; none without a budget.
     pub budget: Option<Budget>,
@@ -88,7 +88,7 @@ pub struct ProbeStages {
     pub sender_ns: Summary,
     /// Time from the interface's queue until the driver has the datagram (m3 - m2).
     pub driver_ns: Summary,
-    /// Time from the driver until the kernel receives the reply: both directions, and the server.
+    /// Time from the driver until the kernel receives the reply (m5 - m3): both directions, and the server.
     pub away_ns: Summary,
     /// Time from the kernel's receipt of the reply until the client receives it (m6 - m5).
     pub receiver_ns: Summary,
@@ -122,7 +122,8 @@ pub struct ProbeCounts {
 pub struct Budget {
     /// The budget, ns.
     pub ns: u64,
-    /// Fraction of the scheduled packets that were within the budget; lost ones were not.
+    /// Fraction of the packets that came back within the budget: of the sent probes, or of the packets that `taut
+    /// generate` offered. Lost packets count as outside of the budget.
     pub share: f64,
 }
 
@@ -132,9 +133,9 @@ pub struct RepetitionReport {
     /// Counts of the repetition's probes.
     #[serde(flatten)]
     pub probes: ProbeCounts,
-    /// Mean round trip, ns.
+    /// Mean round trip, ns; none without replies.
     pub rtt_mean_ns: Option<f64>,
-    /// Longest round trip, ns.
+    /// Longest round trip, ns; none without replies.
     pub rtt_max_ns: Option<u64>,
 }
 
@@ -332,7 +333,7 @@ mod tests {
         let counts = report.probes;
         assert_eq!((counts.sent, counts.received, counts.lost), (6, 5, 1));
         assert_eq!((counts.late, report.lost_share), (2, Some(1.0 / 6.0)));
-        // The mean is that of 150 and 250 µs, not of the five round trips.
+        // The mean is that of the two repetitions' means, 150 and 250 µs, not that of the five round trips.
         let mean = report.rtt_mean_ns.unwrap();
         assert!((mean.point - 200e3).abs() < 1.0 && (mean.low, mean.high) == (150e3, 250e3));
         assert_eq!(report.rtt_ns.unwrap().avg_ns, 210e3);

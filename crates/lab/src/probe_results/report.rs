@@ -156,7 +156,8 @@ fn finding(report: &ProbeReport) -> String {
     format!("The mean round trip was {mean}{within}; {lost} of the probes were lost.")
 }
 
-/// Returns the mean of the repetitions' means, with the interval of their median.
+/// Returns the text for the mean of the repetitions' means, with the confidence interval of the median of these means;
+/// none without replies.
 fn mean(report: &ProbeReport) -> Option<String> {
     let mean = report.rtt_mean_ns?;
     Some(format!(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use taut_model::Cause;
 
-use crate::evaluate::{Causes, Device, Evaluation};
+use crate::evaluate::{Aliasing, Causes, Device, Evaluation};
 use taut_figure::{Axis, Chart, Series, Style, scatter};
 use taut_measure::quantity::{Quantity, count, rate, share, time};
 
@@ -86,27 +86,38 @@ fn cell(causes: &Causes, cause: Cause) -> String {
     share(causes.share(cause))
 }
 
-/// Draws the expected and measured packets that ticks delayed, for the device with the lowest latency, where ticks are
-/// most visible.
-pub(super) fn aliasing(evaluation: &Evaluation) -> Option<Drawn> {
+/// Returns the device with the lowest latency, where ticks are most visible; none if no ticks were found.
+fn lowest_with_ticks(evaluation: &Evaluation) -> Option<(&Device, &Aliasing)> {
     let with_ticks = evaluation.devices.iter().filter_map(|device| {
         let aliasing = device.causes.as_ref()?.aliasing.as_ref()?;
         Some((device, aliasing))
     });
-    let (device, aliasing) = with_ticks.min_by(|(_, a), (_, b)| {
-        let usual = |a: &crate::evaluate::Aliasing| a.scene.undisturbed_ns;
+    with_ticks.min_by(|(_, a), (_, b)| {
+        let usual = |a: &Aliasing| a.scene.undisturbed_ns;
         usual(a).total_cmp(&usual(b))
-    })?;
+    })
+}
+
+/// Returns the rate and the length of each kind of ticks.
+fn ticks_in_words(aliasing: &Aliasing) -> String {
+    let ticks: Vec<String> = aliasing
+        .scene
+        .interrupts
+        .iter()
+        .map(|i| format!("{:.4} a second for {}", i.per_second, time(i.cost_ns)))
+        .collect();
+    ticks.join(", ")
+}
+
+/// Draws the expected and measured packets that ticks delayed, for the device with the lowest latency, where ticks are
+/// most visible; none if no ticks were found.
+pub(super) fn aliasing(evaluation: &Evaluation) -> Option<Drawn> {
+    let (device, aliasing) = lowest_with_ticks(evaluation)?;
     let scene = &aliasing.scene;
     let expected: Vec<(f64, f64)> = scene
         .hits()
         .iter()
         .map(|hit| (hit.at_s, hit.latency_ns))
-        .collect();
-    let ticks: Vec<String> = scene
-        .interrupts
-        .iter()
-        .map(|i| format!("{:.4} a second for {}", i.per_second, time(i.cost_ns)))
         .collect();
     let item = |label: &str, index, points| scatter::Item {
         series: Series {
@@ -125,7 +136,8 @@ pub(super) fn aliasing(evaluation: &Evaluation) -> Option<Drawn> {
         quantity,
         log: false,
     };
-    // Packets that also waited for something other than a tick do not follow the expectation, and would hide it.
+    // Packets that also waited for something other than a tick have higher latencies than expected. Shown in full, they
+    // would make the expected values too small to read.
     let most = expected.iter().map(|point| point.1).fold(0.0, f64::max) * 2.0;
     let measured: Vec<(f64, f64)> = aliasing
         .measured
@@ -143,7 +155,7 @@ pub(super) fn aliasing(evaluation: &Evaluation) -> Option<Drawn> {
             device.info.label,
             count(measured.len() as u64),
             rate(scene.rate_pps),
-            ticks.join(", ")
+            ticks_in_words(aliasing)
         ),
         svg: scatter::chart(
             &chart,

@@ -18,7 +18,7 @@ pub struct Shown {
     pub completion: Completion,
     /// Limits that the device missed, one sentence each.
     pub missed: Vec<String>,
-    /// True if skipped entries make the result a failure.
+    /// True if the result is a failure whenever a device or part was skipped.
     pub wants_all: bool,
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use taut_results::{ResultsError, write};
 
-/// A figure with its name, which its files share, its caption and the SVG text.
+/// A figure of a report, with its texts, its SVG document and its data.
 pub struct Drawn {
     /// File name without its extension.
     pub name: &'static str,
@@ -13,7 +13,7 @@ pub struct Drawn {
     pub caption: String,
     /// The SVG document.
     pub svg: String,
-    /// The data of the figure, for a separate file.
+    /// The data of the figure, for a separate file; none for a figure without such a file.
     pub data: Option<serde_json::Value>,
 }
 

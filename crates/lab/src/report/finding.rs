@@ -46,18 +46,8 @@ pub fn paragraph(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -
         find("median latency", "idle", "each"),
         find("99th percentile", "idle", "each"),
     ) {
-        let mut sentence = format!(
-            "Flushing when the receive queue runs dry (idle) had {} the median and {} the 99th percentile of sending each at once",
-            ratio(p50.found.point),
-            ratio(p99.found.point)
-        );
-        if let Some(rate) = find("highest loss-free rate", "idle", "full") {
-            sentence.push_str(&format!(
-                ", and {} the loss-free rate of the full buffer",
-                ratio(rate.found.point)
-            ));
-        }
-        sentences.push(sentence + ".");
+        let rate = find("highest loss-free rate", "idle", "full");
+        sentences.push(about_idle(p50, p99, rate));
     }
     if sentences.is_empty() {
         sentences.extend(against_the_first(evaluation, ratios));
@@ -67,6 +57,22 @@ pub fn paragraph(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -
     } else {
         sentences.join(" ")
     }
+}
+
+/// Compares the policy `idle` with `each` by two latencies, and with `full` by the loss-free rate if it is known.
+fn about_idle(p50: &Ratio, p99: &Ratio, rate: Option<&Ratio>) -> String {
+    let mut sentence = format!(
+        "Flushing when the receive queue runs dry (idle) had {} the median and {} the 99th percentile of sending each at once",
+        ratio(p50.found.point),
+        ratio(p99.found.point)
+    );
+    if let Some(rate) = rate {
+        sentence.push_str(&format!(
+            ", and {} the loss-free rate of the full buffer",
+            ratio(rate.found.point)
+        ));
+    }
+    sentence + "."
 }
 
 /// Compares devices that are not in the reference with the first one named.

@@ -140,7 +140,7 @@ fn facts(of: &impl serde::Serialize) -> Vec<(String, String)> {
     flatten(&serde_json::to_value(of).unwrap_or_default())
 }
 
-/// Returns the warning for a stream that the generator could not send at its rate.
+/// Returns the warning for a stream that the generator could not send at its rate; none for any other stream.
 fn too_slow(stream: &Stream<'_>) -> Option<String> {
     let asked = stream.summary.asked_pps;
     let sent = stream.summary.sent_pps?;

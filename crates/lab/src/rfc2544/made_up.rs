@@ -141,7 +141,7 @@ pub(super) fn folder(completion: Completion) -> (tempfile::TempDir, PathBuf) {
     folder_of(completion, 100_000)
 }
 
-/// Writes such a folder with `packets` packets at the higher of two loads.
+/// Writes the same folder as [`folder`], but with `packets` packets at the higher of two loads.
 pub(super) fn folder_of(completion: Completion, packets: u64) -> (tempfile::TempDir, PathBuf) {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("made-up");

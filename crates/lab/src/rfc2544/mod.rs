@@ -49,11 +49,12 @@ pub struct Plan {
     pub clock: Clock,
     /// The command that repeats this run.
     pub command_line: String,
-    /// The generator's core, if not taut's choice.
+    /// The generator's core; none lets taut choose a core.
     pub core: Option<usize>,
     /// Timeout until the peers of the ports are connected.
     pub patience: Duration,
-    /// File in which the `taut forward` behind ports logs the interruptions of its core.
+    /// File in which the `taut forward` behind ports logs the interruptions of its core; none unless the user named the
+    /// file.
     pub device_log: Option<PathBuf>,
 }
 
@@ -91,10 +92,7 @@ pub fn run(
         .first()
         .ok_or_else(|| BenchError::Input("no frame size: give at least one".to_string()))?;
     let tapped = tapped_interfaces(plan)?;
-    let notes = plan
-        .device
-        .notes()
-        .map_err(|e| BenchError::Device(e.to_string()))?;
+    let notes = notes(plan)?;
     let device_log = notes.as_ref().map(Notes::path);
     let device_log: Option<&Path> = device_log.or(plan.device_log.as_deref());
     let cores = choose_cores().with_generator(plan.core);
@@ -159,6 +157,12 @@ fn tapped_interfaces(plan: &Plan) -> Result<Vec<String>, BenchError> {
     }
 }
 
+/// Returns the log of the device's interruptions; none for a device that does not write one.
+fn notes(plan: &Plan) -> Result<Option<Notes>, BenchError> {
+    let notes = plan.device.notes();
+    notes.map_err(|e| BenchError::Device(e.to_string()))
+}
+
 /// Returns the manifest as it is before the measurement.
 fn begin_head(plan: &Plan, cores: &CorePlan) -> Head {
     let title = format!("Benchmarks of {}", plan.device.name());
@@ -172,7 +176,7 @@ fn begin_head(plan: &Plan, cores: &CorePlan) -> Head {
     }
 }
 
-/// Returns the reason why the measurement ended early, unless the user stopped it.
+/// Returns the reason why the measurement ended early; none if it is complete, or if the user stopped it.
 ///
 /// # Errors
 /// Returns an error if results cannot be written.

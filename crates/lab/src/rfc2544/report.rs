@@ -282,7 +282,7 @@ fn draw_throughput(evaluation: &Evaluation<'_>) -> Drawn {
     }
 }
 
-/// Returns the first, the middle and the last index of `count`.
+/// Returns the first, the middle and the last index of a list of `count` frame sizes.
 fn drawn_sizes(count: usize) -> Vec<usize> {
     if count <= DRAWN_SIZES {
         (0..count).collect()
@@ -425,41 +425,48 @@ fn drawn_intervals(intervals: &[SoakInterval]) -> Vec<&[SoakInterval]> {
     intervals.chunks(together).collect()
 }
 
+/// Returns the curve of a value over the merged intervals.
+fn soak_curve(
+    drawn: &[&[SoakInterval]],
+    series: Series,
+    of: impl Fn(&SoakInterval) -> Option<f64>,
+    show: fn(f64) -> String,
+) -> Curve {
+    let points = drawn
+        .iter()
+        .filter_map(|together| {
+            let mut values: Vec<f64> = together.iter().filter_map(&of).collect();
+            values.sort_by(f64::total_cmp);
+            let y = [*values.first()?, values[values.len() / 2], *values.last()?];
+            let x = together.first()?.start_seconds;
+            Some(Point {
+                x,
+                y,
+                tip: format!("{} s|{}", three_digits(x), show(y[1])),
+            })
+        })
+        .collect();
+    Curve { series, points }
+}
+
+/// Returns the share of an interval's packets that were lost; none if no packet was offered.
+fn lost_share(i: &SoakInterval) -> Option<f64> {
+    let offered = (i.sent + i.refused) as f64;
+    (offered > 0.0).then(|| 1.0 - i.received.min(i.sent) as f64 / offered)
+}
+
 fn draw_soak(intervals: &[SoakInterval]) -> Drawn {
     let drawn = drawn_intervals(intervals);
-    let curve = |index: usize,
-                 label: &str,
-                 of: &dyn Fn(&SoakInterval) -> Option<f64>,
-                 show: fn(f64) -> String| Curve {
-        series: series(index, label.to_string()),
-        points: drawn
-            .iter()
-            .filter_map(|together| {
-                let mut values: Vec<f64> = together.iter().filter_map(of).collect();
-                values.sort_by(f64::total_cmp);
-                let y = [*values.first()?, values[values.len() / 2], *values.last()?];
-                let x = together.first()?.start_seconds;
-                Some(Point {
-                    x,
-                    y,
-                    tip: format!("{} s|{}", three_digits(x), show(y[1])),
-                })
-            })
-            .collect(),
-    };
     let ns = |of: fn(&taut_measure::Summary) -> Option<u64>| {
         move |i: &SoakInterval| i.latency.as_ref().and_then(of).map(|ns| ns as f64)
     };
+    let named = |index: usize, label: &str| series(index, label.to_string());
     let latency = vec![
-        curve(0, "p50", &ns(|l| l.p50_ns), time),
-        curve(1, "p99", &ns(|l| l.p99_ns), time),
-        curve(2, "max", &ns(|l| Some(l.max_ns)), time),
+        soak_curve(&drawn, named(0, "p50"), ns(|l| l.p50_ns), time),
+        soak_curve(&drawn, named(1, "p99"), ns(|l| l.p99_ns), time),
+        soak_curve(&drawn, named(2, "max"), ns(|l| Some(l.max_ns)), time),
     ];
-    let lost = |i: &SoakInterval| {
-        let offered = (i.sent + i.refused) as f64;
-        (offered > 0.0).then(|| 1.0 - i.received.min(i.sent) as f64 / offered)
-    };
-    let loss = vec![curve(3, "lost", &lost, share)];
+    let loss = vec![soak_curve(&drawn, named(3, "lost"), lost_share, share)];
     let end = intervals
         .last()
         .map_or(1.0, |i| i.start_seconds + i.seconds);

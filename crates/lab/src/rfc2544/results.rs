@@ -55,9 +55,9 @@ impl Part {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Minimum throughput for every frame size, packets per second.
+    /// Minimum throughput for every frame size, packets per second; none for no limit.
     pub min_throughput_pps: Option<f64>,
-    /// Maximum 99th percentile of latency at every load, ns.
+    /// Maximum 99th percentile of latency at every load, ns; none for no limit.
     pub max_p99_ns: Option<f64>,
 }
 
@@ -81,11 +81,12 @@ pub struct Settings {
     pub votes: u32,
     /// Number of searches, latency trials and loss curves per frame size.
     pub repetitions: u32,
-    /// Maximum offered rate, packets per second.
+    /// Maximum offered rate, packets per second; none for no limit other than the generator's.
     pub max_rate_pps: Option<f64>,
     /// Fractions of the throughput at which latency is measured.
     pub shares: Vec<f64>,
-    /// Rate for latency and soak, packets per second; it replaces the fractions of the throughput.
+    /// Rate for latency and soak, packets per second. It replaces the fractions of the throughput; none if the
+    /// fractions are used.
     pub rate_pps: Option<f64>,
     /// Length of a latency trial, s.
     pub latency_seconds: f64,
@@ -183,11 +184,12 @@ pub struct LoadLatency {
     pub share: Option<f64>,
     /// The counts of the latency trial.
     pub counts: Counts,
-    /// Latency of every packet.
+    /// Latency of every packet; none if no packet came back.
     pub summary: Option<Summary>,
-    /// Histograms of slices of equal length.
+    /// Latency histograms, one for each of the equally long time slices of the trial.
     pub slices: Vec<Vec<(u64, u64)>>,
-    /// Latency of the device alone, for the same packets, as a wiretap observed it on the device's links.
+    /// Latency of the device alone, for the same packets, as a wiretap observed it on the device's links; none without
+    /// a wiretap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Inside>,
     /// The slowest packets with their causes; none if no packet came back, or in results of versions that did not store
@@ -280,7 +282,7 @@ pub struct SoakInterval {
     pub received: u64,
     /// Number of packets of the interval that the device's port refused, because its ring was full.
     pub refused: u64,
-    /// Latency of the interval's packets that came back.
+    /// Latency of the interval's packets that came back; none if no packet came back.
     pub latency: Option<Summary>,
 }
 
@@ -292,7 +294,7 @@ pub struct Soak {
     pub size: String,
     /// The counts of the complete soak.
     pub counts: Counts,
-    /// Latency of every packet.
+    /// Latency of every packet; none if no packet came back.
     pub latency: Option<Summary>,
     /// Number of packets that came back more than an interval late. These packets are in the counts of the complete
     /// soak, but in those of no interval.
@@ -404,7 +406,7 @@ pub struct Results {
     pub units: Vec<Unit>,
     /// The soak's intervals.
     pub intervals: Vec<SoakInterval>,
-    /// The complete soak.
+    /// The complete soak; none if no soak was completed.
     pub soak: Option<Soak>,
     /// The files that cannot be read, one sentence each.
     pub problems: Vec<String>,

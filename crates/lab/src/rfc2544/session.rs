@@ -19,12 +19,12 @@ use taut_traffic::{
 };
 
 /// Length of the warm-up before a trial, at the same rate, as a fraction of the trial's length. The warm-up brings
-/// caches, queues and parts that wake up on demand into their steady state.
+/// caches and queues into their steady state, and wakes up components that sleep without traffic.
 const RAMP: f64 = 0.05;
 const SHORTEST_RAMP: f64 = 0.002;
 const LONGEST_RAMP: f64 = 0.5;
 
-/// A rate above every port's, so that the sent rate is the highest of the generator.
+/// A rate that no port can reach, so that the generator sends at its highest rate.
 const BEYOND_PPS: f64 = 1e9;
 
 /// Length in seconds of a test for the generator's highest rate, and the number of tests.
@@ -48,7 +48,7 @@ const FIRST_BURST: u64 = 64;
 /// Maximum number of points of a loss curve.
 const MOST_POINTS: usize = 20;
 
-/// Time between trials, for late packets, counters and the next schedule.
+/// Time between trials, in which late packets arrive, counters are read, and the next schedule is prepared.
 pub(super) const BETWEEN_SECONDS: f64 = 0.04;
 
 /// The progress of all measurements, which is reported between trials.
@@ -159,7 +159,7 @@ pub(super) fn counts(asked_pps: f64, tally: &Tally, account: &SequenceReport) ->
         offered_pps: tally.offered_pps(asked_pps),
         seconds: tally.seconds,
         sent: tally.sent,
-        // Refused packets have a sequence number but were never sent.
+        // Refused packets have a sequence number but were never sent, so at most `sent` packets can have come back.
         received: account.received_unique.min(tally.sent),
         refused: tally.refused,
         unsent: tally.unsent,
@@ -250,7 +250,8 @@ impl Session<'_, '_> {
         Ok(counts(rate_pps, &tally, &account))
     }
 
-    /// Returns the highest rate to offer: the generator's highest rate, or the user's limit.
+    /// Returns the highest rate to offer, packets per second: the generator's highest rate, or the user's limit if that
+    /// is lower. The rate is measured once for each size.
     fn fastest(&mut self, size: usize) -> Result<f64, RunError> {
         if let Some(known) = self.fastest_pps[size] {
             return Ok(known);
@@ -265,6 +266,26 @@ impl Session<'_, '_> {
         let fastest = best_pps.min(limit_pps);
         self.fastest_pps[size] = Some(fastest);
         Ok(fastest)
+    }
+
+    /// Checks with a trial at the lowest rate that any packet comes back.
+    fn check_lowest_rate(
+        &mut self,
+        size: usize,
+        max_pps: f64,
+        settings: &ThroughputSettings,
+    ) -> Result<(), RunError> {
+        let least = self.bare_trial(settings.min_pps, settings.trial_seconds)?;
+        if least.received == 0 {
+            return Err(RunError::Device(format!(
+                "no packet came back at {} or {}, with frames of {} bytes: check that the device forwards \
+                from the first port to the last",
+                rate(max_pps),
+                rate(settings.min_pps),
+                self.sizes[size]
+            )));
+        }
+        Ok(())
     }
 
     pub(super) fn throughput(
@@ -297,16 +318,7 @@ impl Session<'_, '_> {
             // Without returned packets each trial waits for seconds. A trial at the lowest rate shows whether any
             // packet comes back.
             if !anything && silent == SILENT_TRIALS {
-                let least = self.bare_trial(settings.min_pps, settings.trial_seconds)?;
-                if least.received == 0 {
-                    return Err(RunError::Device(format!(
-                        "no packet came back at {} or {}, with frames of {} bytes: check that the device forwards \
-                        from the first port to the last",
-                        rate(max_pps),
-                        rate(settings.min_pps),
-                        self.sizes[size]
-                    )));
-                }
+                self.check_lowest_rate(size, max_pps, &settings)?;
             }
             search.report(
                 wanted,
@@ -331,7 +343,7 @@ impl Session<'_, '_> {
         Ok(Measured::Throughput { result })
     }
 
-    /// Returns the mean throughput of the repetitions.
+    /// Returns the mean throughput of the repetitions that found a loss-free rate; none if no repetition found one.
     pub(super) fn found(&self, size: usize) -> Option<f64> {
         let found = &self.found_pps[size];
         (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)

@@ -1,10 +1,10 @@
 //! The soak: a constant rate for hours in constant memory, with every interval written as soon as it ends.
 
-use super::results::{Part, Soak, SoakInterval};
-use super::session::{Session, counts};
+use super::results::{IntervalFile, Part, Soak, SoakInterval};
+use super::session::{Progress, Session, counts};
 use crate::device::RunError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::TryRecvError;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::Duration;
 use taut_measure::quantity::rate;
 use taut_measure::{LatencyHistogram, Summary};
@@ -30,10 +30,79 @@ fn line(interval: &SoakedInterval, interval_seconds: f64, seconds: f64) -> Optio
     })
 }
 
-/// Returns the number of packets of an interval, which is an integer, and the length in seconds that results from it.
+/// Returns the number of packets of an interval (an integer, at least 1), and the length in seconds that these packets
+/// need at `rate_pps`.
 fn interval(rate_pps: f64, asked_seconds: f64) -> (u64, f64) {
     let packets = (rate_pps * asked_seconds).round().max(1.0);
     (packets as u64, packets / rate_pps)
+}
+
+/// The writer of finished intervals, which runs in a thread of its own.
+struct Writer<'a, 'b> {
+    file: &'a mut IntervalFile,
+    progress: &'a mut Progress<'b>,
+    /// The soak, for the progress.
+    what: &'a str,
+    interval_seconds: f64,
+    /// Set by the user.
+    stop: &'a AtomicBool,
+    /// Set by the writer to end the soak.
+    halt: &'a AtomicBool,
+}
+
+impl Writer<'_, '_> {
+    /// Writes each interval when it is finished, until the channel is closed. Returns the latencies of all written
+    /// intervals.
+    fn run(
+        self,
+        is_finished: Receiver<Box<SoakedInterval>>,
+        give_back: SyncSender<Box<SoakedInterval>>,
+    ) -> Result<LatencyHistogram, ResultsError> {
+        let mut whole = LatencyHistogram::new();
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                self.halt.store(true, Ordering::Relaxed);
+            }
+            match is_finished.try_recv() {
+                Ok(interval) => {
+                    let length = self.interval_seconds;
+                    if let Some(line) = line(&interval, length, length) {
+                        whole.merge(&interval.latency);
+                        if let Err(e) = self.file.push(&line) {
+                            // The soak ends, because the results of later intervals could not be stored either.
+                            self.halt.store(true, Ordering::Relaxed);
+                            return Err(e);
+                        }
+                    }
+                    let _ = give_back.try_send(interval);
+                    self.progress.tell(self.what);
+                }
+                Err(TryRecvError::Empty) => std::thread::sleep(LOOK),
+                Err(TryRecvError::Disconnected) => return Ok(whole),
+            }
+        }
+    }
+}
+
+/// Writes the intervals that the record still contains at the end of the soak, and adds their latencies to `whole`.
+fn write_last(
+    [before, present]: &[Box<SoakedInterval>; 2],
+    (rate_pps, interval_seconds): (f64, f64),
+    file: &mut IntervalFile,
+    whole: &mut LatencyHistogram,
+) -> Result<(), ResultsError> {
+    if let Some(line) = line(before, interval_seconds, interval_seconds) {
+        whole.merge(&before.latency);
+        file.push(&line)?;
+    }
+    let seconds = (present.sent as f64 / rate_pps).min(interval_seconds);
+    if present.sent > 0
+        && let Some(line) = line(present, interval_seconds, seconds)
+    {
+        whole.merge(&present.latency);
+        file.push(&line)?;
+    }
+    Ok(())
 }
 
 /// Runs a soak at `rate_pps`. If the soak is stopped, all complete intervals are kept.
@@ -54,36 +123,19 @@ pub(super) fn run(session: &mut Session<'_, '_>, rate_pps: f64) -> Result<(), Ru
         rate(rate_pps)
     );
     let halt = AtomicBool::new(false);
-    let (stop, progress) = (session.stop, &mut *session.progress);
+    let writer = Writer {
+        file: &mut file,
+        progress: &mut *session.progress,
+        what: &what,
+        interval_seconds,
+        stop: session.stop,
+        halt: &halt,
+    };
     let live = session.live.as_mut();
     let instrument = &mut *session.instrument;
     let (tally, soaked, written) = std::thread::scope(|scope| {
-        let (halt, file, what) = (&halt, &mut file, &what);
-        let writer = scope.spawn(move || -> Result<LatencyHistogram, ResultsError> {
-            let mut whole = LatencyHistogram::new();
-            loop {
-                if stop.load(Ordering::Relaxed) {
-                    halt.store(true, Ordering::Relaxed);
-                }
-                match is_finished.try_recv() {
-                    Ok(interval) => {
-                        if let Some(line) = line(&interval, interval_seconds, interval_seconds) {
-                            whole.merge(&interval.latency);
-                            if let Err(e) = file.push(&line) {
-                                // The soak ends, because the results of later intervals could not be stored either.
-                                halt.store(true, Ordering::Relaxed);
-                                return Err(e);
-                            }
-                        }
-                        let _ = give_back.try_send(interval);
-                        progress.tell(what);
-                    }
-                    Err(TryRecvError::Empty) => std::thread::sleep(LOOK),
-                    Err(TryRecvError::Disconnected) => return Ok(whole),
-                }
-            }
-        });
-        let tally = instrument.run_watched(trial, &mut record, live, halt);
+        let writer = scope.spawn(move || writer.run(is_finished, give_back));
+        let tally = instrument.run_watched(trial, &mut record, live, &halt);
         // Finishing the record closes the channel, which ends the writer.
         let soaked = record.finish();
         let written = writer
@@ -92,18 +144,8 @@ pub(super) fn run(session: &mut Session<'_, '_>, rate_pps: f64) -> Result<(), Ru
         (tally, soaked, written)
     });
     let mut whole = written?;
-    let [before, present] = &soaked.last;
-    if let Some(line) = line(before, interval_seconds, interval_seconds) {
-        whole.merge(&before.latency);
-        file.push(&line)?;
-    }
-    let seconds = (present.sent as f64 / rate_pps).min(interval_seconds);
-    if present.sent > 0
-        && let Some(line) = line(present, interval_seconds, seconds)
-    {
-        whole.merge(&present.latency);
-        file.push(&line)?;
-    }
+    let lengths = (rate_pps, interval_seconds);
+    write_last(&soaked.last, lengths, &mut file, &mut whole)?;
     let account = soaked.sequence.finish(tally.sent + tally.refused);
     session.folder.write_soak(&Soak {
         size: session.sizes[0].to_string(),

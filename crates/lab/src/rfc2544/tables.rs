@@ -241,7 +241,7 @@ fn loss(rows: &[SizeRow]) -> Table {
             .to_string(),
         head,
         rows: rows.iter().filter(|row| !row.loss.is_empty()).map(cells).collect(),
-        // The columns at the rates where the losses end are the most important.
+        // The highest rates are omitted first: the columns at the rates where the losses end are the most important.
         least_important: (1..longest.len()).collect(),
         ..Table::default()
     }

@@ -13,8 +13,8 @@ const MOST_AF_XDP_CABLES: u32 = 8;
 pub(super) const COPIES: u32 = 3;
 
 impl Switch {
-    /// Returns the reason why the switch does not support a point; none if it does. The reason is empty for a point
-    /// that only serves as a comparison, if the switch has no equivalent of it.
+    /// Returns the reason why the switch does not support a point; none if the switch does. The reason is empty for a
+    /// point that only serves for comparison with other points, if the switch has no equivalent of that point.
     pub(super) fn cannot(&self, part: Part, wires: &Wires) -> Option<&'static str> {
         const ONLY_FLOODS: &str = "a bridge has no rules: it sends from port to port";
         match (self, part) {

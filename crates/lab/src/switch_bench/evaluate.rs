@@ -36,9 +36,11 @@ pub(super) struct Row {
     pub line: Option<Line>,
     pub rules: Vec<RuleRow>,
     pub qos: Vec<QosRow>,
-    /// Median latency of real-time packets without priority, divided by that with priority, at the highest load.
+    /// Median latency of real-time packets without priority, divided by that with priority, at the highest load; none
+    /// if one of the two was not measured.
     pub qos_factor: Option<f64>,
-    /// The p99 latency of real-time packets with priority at the highest load, divided by that without background.
+    /// The p99 latency of real-time packets with priority at the highest load, divided by that without background; none
+    /// if one of the two was not measured.
     pub qos_loaded_over_unloaded: Option<f64>,
     pub insertion: Vec<InsertionRow>,
     pub amplify: Vec<AmplifyRow>,
@@ -51,7 +53,7 @@ pub(super) struct HopRow {
     pub min_ns: Option<Estimate>,
     pub p50_ns: Option<Estimate>,
     pub p99_ns: Option<Estimate>,
-    /// Difference between the p99 latency and the minimum.
+    /// Difference between the p99 latency and the minimum; none with too few packets for a p99.
     pub spread_ns: Option<Estimate>,
     pub lost: f64,
 }
@@ -71,11 +73,12 @@ pub(super) struct RuleRow {
     pub matching: Matching,
     pub rules: u32,
     pub pps: Option<Estimate>,
-    /// Rate divided by that of plain forwarding in the same repetition: median over the repetitions.
+    /// Rate divided by that of plain forwarding in the same repetition: median over the repetitions that measured both,
+    /// and none without such a repetition.
     pub of_plain: Option<f64>,
     pub p50_ns: Option<Estimate>,
     pub p99_ns: Option<Estimate>,
-    /// Time until all rules are added, divided by their number.
+    /// Time until all rules are added, divided by their number; none if no rules were added.
     pub rule_ns: Option<Estimate>,
 }
 
@@ -109,11 +112,12 @@ pub(super) struct InsertionRow {
     pub appeared_ns: Option<Estimate>,
     pub modified_ns: Option<Estimate>,
     pub vanished_ns: Option<Estimate>,
-    /// Times from the messages of the same changes to their barrier replies.
+    /// For the same changes, the times from the message to the barrier reply.
     pub appeared_barrier_ns: Option<Estimate>,
     pub modified_barrier_ns: Option<Estimate>,
     pub vanished_barrier_ns: Option<Estimate>,
-    /// Number of changes whose effect on packets was not observed before the next change.
+    /// Number of changes whose effect on packets was not observed before the next change; they are in none of the times
+    /// until packets obey.
     pub unseen: u32,
 }
 
@@ -136,8 +140,8 @@ pub(super) struct AmplifyRow {
 pub(super) struct ActionRow {
     pub does: Does,
     pub pps: Option<Estimate>,
-    /// Time that the action adds to plain forwarding, per packet, ns: the median over the repetitions, in each of which
-    /// both rates were measured.
+    /// Time that the action adds to plain forwarding, per packet, ns: median over the repetitions that measured both
+    /// rates, and none without such a repetition.
     pub costs_ns: Option<f64>,
     pub p50_ns: Option<Estimate>,
     pub p99_ns: Option<Estimate>,
@@ -146,7 +150,7 @@ pub(super) struct ActionRow {
 #[derive(Debug, Serialize)]
 pub(super) struct Compared {
     pub what: String,
-    /// The switch with which the first switch is compared.
+    /// The other switch, with which the first switch is compared.
     pub beside: Switch,
     /// Ratio of the results; above 1 if the first switch is better.
     pub ratio: f64,
@@ -370,8 +374,8 @@ impl<'a> Trials<'a> {
         });
         let row = |(order, trials): (Order, Vec<&Trial>)| {
             let mut barriers: [Vec<&[f64]>; 3] = Default::default();
-            // Medians of each repetition: until packets on the link obey, and until the barrier replies for the same
-            // changes.
+            // For each repetition and kind of change, the median time until packets obey the change, and the median
+            // time until the barrier reply for the same changes.
             let mut watched: [[Vec<f64>; 2]; 3] = Default::default();
             let mut all_unseen = 0;
             for trial in &trials {
@@ -522,79 +526,116 @@ fn ratios(results: &Results) -> Vec<Compared> {
 }
 
 fn compared(results: &Results, first: &Switch, beside: &Switch) -> Vec<Compared> {
-    let [ours, other] = [first, beside].map(|switch| Trials::of(results, switch));
+    let both = [first, beside].map(|switch| Trials::of(results, switch));
     let mut compared = Vec::new();
-    let mut compare =
-        |what: String, value: &dyn Fn(&Trial) -> Option<f64>, part: Part, less: bool| {
-            let of = |trials: &Trials<'_>| -> Vec<(u32, f64)> {
-                let those = trials.all.iter().filter(|trial| trial.part == part);
-                those
-                    .filter_map(|trial| Some((trial.repetition, value(trial)?)))
-                    .collect()
-            };
-            let (ours, theirs) = (of(&ours), of(&other));
-            let pairs = ours.iter().filter_map(|(repetition, ours)| {
-                let (_, theirs) = theirs.iter().find(|(at, _)| at == repetition)?;
-                Some((*ours, *theirs))
-            });
-            let (ours, theirs): (Vec<f64>, Vec<f64>) = pairs.unzip();
-            // For times, lower is better.
-            let ratio = match less {
-                true => ratio_interval(&theirs, &ours, CONFIDENCE),
-                false => ratio_interval(&ours, &theirs, CONFIDENCE),
-            };
-            compared.extend(ratio.map(|ratio| Compared {
-                what,
-                beside: beside.clone(),
-                ratio: ratio.median.point,
-                low: ratio.median.low,
-                high: ratio.median.high,
-                pairs: ratio.pairs,
-            }));
-        };
-    for (part, _) in ours.points(Some) {
-        let what = format!("{} {}", part.measurement(), part.point());
-        match part {
-            Part::Rules { .. } => {
-                compare(format!("{what}: rate"), &rate_of, part, false);
-                let p99 = |trial: &Trial| {
+    for (part, _) in both[0].points(Some) {
+        for value in compared_values(part) {
+            compared.extend(compare(&both, part, &value));
+        }
+    }
+    compared
+}
+
+/// A value by which switches are compared.
+struct ComparedValue {
+    name: &'static str,
+    of: fn(&Trial) -> Option<f64>,
+    /// True if lower is better, as for times.
+    less: bool,
+}
+
+const RATE: ComparedValue = ComparedValue {
+    name: "rate",
+    of: rate_of,
+    less: false,
+};
+
+/// Returns the values of a point by which switches are compared.
+fn compared_values(part: Part) -> Vec<ComparedValue> {
+    match part {
+        Part::Rules { .. } => vec![
+            RATE,
+            ComparedValue {
+                name: "p99",
+                of: |trial| {
                     latencies(&[trial])
                         .first()
                         .and_then(|it| p99(it))
                         .map(|ns| ns as f64)
-                };
-                compare(format!("{what}: p99"), &p99, part, true);
-                let rule = |trial: &Trial| match &trial.seen {
+                },
+                less: true,
+            },
+            ComparedValue {
+                name: "rules made together",
+                of: |trial| match &trial.seen {
                     Seen::Rate { rule_ns, .. } => *rule_ns,
                     _ => None,
-                };
-                compare(format!("{what}: rules made together"), &rule, part, true);
-            }
-            Part::Insertion { .. } => {
-                let barrier = |trial: &Trial| match &trial.seen {
-                    Seen::Insertion { barrier_ns, .. } => median(&barrier_ns[0]),
-                    _ => None,
-                };
-                compare(format!("{what}: barrier"), &barrier, part, true);
-                let modified = |trial: &Trial| match &trial.seen {
-                    Seen::Insertion { barrier_ns, .. } => median(&barrier_ns[1]),
-                    _ => None,
-                };
-                compare(format!("{what}: barrier, modified"), &modified, part, true);
-                let deleted = |trial: &Trial| match &trial.seen {
-                    Seen::Insertion { barrier_ns, .. } => median(&barrier_ns[2]),
-                    _ => None,
-                };
-                compare(format!("{what}: barrier, deleted"), &deleted, part, true);
-                let appeared = |trial: &Trial| match &trial.seen {
+                },
+                less: true,
+            },
+        ],
+        Part::Insertion { .. } => vec![
+            ComparedValue {
+                name: "barrier",
+                of: |trial| barrier_of(trial, 0),
+                less: true,
+            },
+            ComparedValue {
+                name: "barrier, modified",
+                of: |trial| barrier_of(trial, 1),
+                less: true,
+            },
+            ComparedValue {
+                name: "barrier, deleted",
+                of: |trial| barrier_of(trial, 2),
+                less: true,
+            },
+            ComparedValue {
+                name: "first packet",
+                of: |trial| match &trial.seen {
                     Seen::Insertion { made, .. } => median(&made.wire_ns),
                     _ => None,
-                };
-                compare(format!("{what}: first packet"), &appeared, part, true);
-            }
-            Part::Actions { .. } => compare(format!("{what}: rate"), &rate_of, part, false),
-            Part::Hops { .. } | Part::Qos { .. } | Part::Amplify { .. } => {}
-        }
+                },
+                less: true,
+            },
+        ],
+        Part::Actions { .. } => vec![RATE],
+        Part::Hops { .. } | Part::Qos { .. } | Part::Amplify { .. } => Vec::new(),
     }
-    compared
+}
+
+/// Returns the median time until the barrier reply to a change: adding (0), modifying (1) or deleting (2) a rule.
+fn barrier_of(trial: &Trial, change: usize) -> Option<f64> {
+    match &trial.seen {
+        Seen::Insertion { barrier_ns, .. } => median(&barrier_ns[change]),
+        _ => None,
+    }
+}
+
+/// Compares a value of the first of `both` switches with that of the second, at one point.
+fn compare(both: &[Trials<'_>; 2], part: Part, value: &ComparedValue) -> Option<Compared> {
+    let [ours, theirs] = both.each_ref().map(|trials| -> Vec<(u32, f64)> {
+        let those = trials.all.iter().filter(|trial| trial.part == part);
+        those
+            .filter_map(|trial| Some((trial.repetition, (value.of)(trial)?)))
+            .collect()
+    });
+    let pairs = ours.iter().filter_map(|(repetition, ours)| {
+        let (_, theirs) = theirs.iter().find(|(at, _)| at == repetition)?;
+        Some((*ours, *theirs))
+    });
+    let (ours, theirs): (Vec<f64>, Vec<f64>) = pairs.unzip();
+    let ratio = if value.less {
+        ratio_interval(&theirs, &ours, CONFIDENCE)?
+    } else {
+        ratio_interval(&ours, &theirs, CONFIDENCE)?
+    };
+    Some(Compared {
+        what: format!("{} {}: {}", part.measurement(), part.point(), value.name),
+        beside: both[1].switch.clone(),
+        ratio: ratio.median.point,
+        low: ratio.median.low,
+        high: ratio.median.high,
+        pairs: ratio.pairs,
+    })
 }

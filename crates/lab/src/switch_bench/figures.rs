@@ -26,8 +26,22 @@ const PUBLISHED_QOS_NS: [(f64, &str); 2] = [
     (5.26e6, "published, without"),
 ];
 
-fn draw_hops(evaluation: &Evaluation<'_>) -> Option<Drawn> {
-    let mut all: Vec<(Series, Vec<(f64, f64)>)> = Vec::new();
+/// A series and its points.
+type Points = (Series, Vec<(f64, f64)>);
+
+/// Returns the points of a scatter plot.
+fn items(all: &[Points]) -> Vec<Item<'_>> {
+    all.iter()
+        .map(|(series, points)| Item {
+            series: series.clone(),
+            points,
+        })
+        .collect()
+}
+
+/// Returns the median latency over cables of each switch with data.
+fn measured_hops(evaluation: &Evaluation<'_>) -> Vec<Points> {
+    let mut all = Vec::new();
     for (index, row) in evaluation.switches.iter().enumerate() {
         let points: Vec<(f64, f64)> = row
             .hops
@@ -43,10 +57,12 @@ fn draw_hops(evaluation: &Evaluation<'_>) -> Option<Drawn> {
         };
         all.push((series, points));
     }
-    if all.is_empty() {
-        return None;
-    }
-    let most = all
+    all
+}
+
+/// Returns the published medians up to the largest number of cables among the measured ones.
+fn published_hops(measured: &[Points]) -> Points {
+    let most = measured
         .iter()
         .flat_map(|(_, points)| points)
         .map(|it| it.0)
@@ -59,19 +75,11 @@ fn draw_hops(evaluation: &Evaluation<'_>) -> Option<Drawn> {
         label: "a switch of 48 ports, as published".to_string(),
         style: Style::reference(),
     };
-    all.push((series, published));
-    let items: Vec<Item<'_>> = all
-        .iter()
-        .map(|(series, points)| Item {
-            series: series.clone(),
-            points,
-        })
-        .collect();
-    let chart = Chart::new(
-        "hops",
-        "Median latency over cables",
-        "Median latency of packets over the number of cables that they went through, beside the published medians.",
-    );
+    (series, published)
+}
+
+/// Returns the line of latency over cables of each switch, in words.
+fn hop_lines(evaluation: &Evaluation<'_>) -> String {
     let lines = evaluation.switches.iter().filter_map(|row| {
         let Line {
             per_loop_ns,
@@ -86,12 +94,26 @@ fn draw_hops(evaluation: &Evaluation<'_>) -> Option<Drawn> {
             time(per_loop_ns.value)
         ))
     });
+    lines.collect::<Vec<_>>().join(" ")
+}
+
+fn draw_hops(evaluation: &Evaluation<'_>) -> Option<Drawn> {
+    let mut all = measured_hops(evaluation);
+    if all.is_empty() {
+        return None;
+    }
+    all.push(published_hops(&all));
+    let chart = Chart::new(
+        "hops",
+        "Median latency over cables",
+        "Median latency of packets over the number of cables that they went through, beside the published medians.",
+    );
     Some(Drawn {
         name: "hops",
         title: "Latency over cables",
         caption: format!(
             "Grey: the medians of FLOWer's switch in hardware, 942 ns and 714 ns for each cable. {}",
-            lines.collect::<Vec<_>>().join(" ")
+            hop_lines(evaluation)
         ),
         svg: scatter::chart(
             &chart,
@@ -105,14 +127,14 @@ fn draw_hops(evaluation: &Evaluation<'_>) -> Option<Drawn> {
                 quantity: Quantity::TimeNs,
                 log: false,
             },
-            &items,
+            &items(&all),
         ),
         data: None,
     })
 }
 
 fn draw_rules(evaluation: &Evaluation<'_>) -> Option<Drawn> {
-    let mut all: Vec<(Series, Vec<(f64, f64)>)> = Vec::new();
+    let mut all: Vec<Points> = Vec::new();
     for row in &evaluation.switches {
         for (matching, name) in [(Matching::Exact, "exact"), (Matching::Prefix, "by prefix")] {
             let of_kind = row.rules.iter().filter(|it| it.matching == matching);
@@ -131,13 +153,6 @@ fn draw_rules(evaluation: &Evaluation<'_>) -> Option<Drawn> {
     if all.is_empty() {
         return None;
     }
-    let items: Vec<Item<'_>> = all
-        .iter()
-        .map(|(series, points)| Item {
-            series: series.clone(),
-            points,
-        })
-        .collect();
     let chart = Chart::new(
         "rules",
         "Highest rate over rules",
@@ -159,7 +174,7 @@ fn draw_rules(evaluation: &Evaluation<'_>) -> Option<Drawn> {
                 quantity: Quantity::RatePps,
                 log: true,
             },
-            &items,
+            &items(&all),
         ),
         data: None,
     })

@@ -1,5 +1,5 @@
 //! The time that a switch needs to add, modify or delete a rule: until the barrier reply, and until packets obey the
-//! change.
+//! change. The *observed rule* is one rule that is changed many times while the generator sends packets for it.
 
 use super::openflow::{Action, Asked, Change, Controller, Rule};
 use super::outcome::{OnWire, Seen};
@@ -19,7 +19,7 @@ use taut_traffic::{Stretches, Traffic, Trial as Rated};
 const AWAITED: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 1);
 /// Rate of the packets for the observed rule, which gives a resolution of 5 µs.
 const AWAITED_PPS: f64 = 200e3;
-/// Time for which a rule stays unchanged, and for which it stays deleted.
+/// Time between two changes of the observed rule, and thus also the time for which the rule stays deleted.
 const HOLD: Duration = Duration::from_millis(20);
 /// Minimum time without an arrival that separates two periods of arrivals.
 const APART: Duration = Duration::from_micros(100);
@@ -31,8 +31,8 @@ pub(super) fn traffic() -> Result<Traffic, String> {
     Traffic::of_settings(&[("size", "64"), ("dst_ip", &AWAITED.to_string())])
 }
 
-/// Adds many rules, modifies each, and deletes each, with a barrier after every change. Before the rules are deleted,
-/// one other rule is changed many times while packets for it are sent.
+/// Adds many rules, modifies each, and deletes each, with a barrier after every change. Before these rules are deleted,
+/// the observed rule is changed many times while packets for it are sent.
 pub(super) fn measure(
     plant: &mut Plant,
     rig: &Rig<'_>,
@@ -65,42 +65,13 @@ pub(super) fn measure(
     };
     let made = timed(plant, Change::Add, &all)?;
     let modified = timed(plant, Change::Modify, &dropping)?;
-    let awaited = Rule {
-        priority: priority(order, most, most),
-        cookie: u64::from(most),
-        asked: Asked {
-            in_port: Some(from),
-            ip_dst: Some((AWAITED, 32)),
-            udp_dst: None,
-        },
-        meter: None,
-        actions: vec![Action::Output(to)],
-    };
-    let Watched { changes, stretches } = on_wire(plant, rig.clock, awaited, lengths.on_wire)?;
+    let awaited = observed_rule(priority(order, most, most), most.into(), [from, to]);
+    let watched = on_wire(plant, rig.clock, awaited, lengths.on_wire)?;
     let deleted = timed(plant, Change::Delete, &all)?;
-    let mut seen: [OnWire; 3] = Default::default();
-    let mut unseen = 0;
-    for (at, change) in changes.iter().enumerate() {
-        let next = changes.get(at + 1).map_or(u64::MAX, |it| it.told);
-        let on_wire = match change.kind {
-            Kind::Made => &mut seen[0],
-            Kind::Modified => &mut seen[1],
-            Kind::Deleted => &mut seen[2],
-            Kind::Silenced => continue,
-        };
-        match obeyed(change, next, &stretches) {
-            Some(wire) => {
-                on_wire.wire_ns.push(rig.clock.to_ns(wire));
-                let barrier = change.answered.saturating_sub(change.told);
-                on_wire.barrier_ns.push(rig.clock.to_ns(barrier));
-            }
-            None => unseen += 1,
-        }
-    }
+    let ([of_made, of_modified, of_deleted], unseen) = activation_times(&watched, rig.clock);
     if stop.load(Ordering::Relaxed) {
         return Err(Failed::Stopped);
     }
-    let [of_made, of_modified, of_deleted] = seen;
     Ok(Seen::Insertion {
         barrier_ns: [made, modified, deleted],
         made: of_made,
@@ -108,6 +79,21 @@ pub(super) fn measure(
         deleted: of_deleted,
         unseen,
     })
+}
+
+/// Returns the observed rule, which sends packets that enter through one port out of the other.
+fn observed_rule(priority: u16, cookie: u64, [from, to]: [u32; 2]) -> Rule {
+    Rule {
+        priority,
+        cookie,
+        asked: Asked {
+            in_port: Some(from),
+            ip_dst: Some((AWAITED, 32)),
+            udp_dst: None,
+        },
+        meter: None,
+        actions: vec![Action::Output(to)],
+    }
 }
 
 /// Returns the priority of rule `number` (counted from 0) among `most` rules and the observed rule.
@@ -142,8 +128,9 @@ struct Changed {
 }
 
 /// Returns the cycles from a change's message to the first packet that obeys the change. If the rule stops forwarding,
-/// the result is the cycles to the last packet that is forwarded. The result is none if no packet arrived before the
-/// next change, or if a period of arrivals began before the message and lasted beyond it.
+/// the result is the cycles to the last packet that is forwarded; it is 0 if that packet arrived before the message.
+/// The result is none if no packet arrived before the next change. For a rule that starts forwarding, it is also none
+/// if a period of arrivals began before the message and lasted beyond it.
 fn obeyed(change: &Changed, next: u64, stretches: &[(u64, u64)]) -> Option<u64> {
     let told = change.told;
     if matches!(change.kind, Kind::Silenced | Kind::Deleted) {
@@ -159,6 +146,32 @@ fn obeyed(change: &Changed, next: u64, stretches: &[(u64, u64)]) -> Option<u64> 
     (*first < next).then(|| first - told)
 }
 
+/// Returns the times until packets obey the changes: of added, modified and deleted rules. Also returns the number of
+/// changes whose effect was not observed.
+fn activation_times(watched: &Watched, clock: Clock) -> ([OnWire; 3], u32) {
+    let Watched { changes, stretches } = watched;
+    let mut seen: [OnWire; 3] = Default::default();
+    let mut unseen = 0;
+    for (at, change) in changes.iter().enumerate() {
+        let next = changes.get(at + 1).map_or(u64::MAX, |it| it.told);
+        let on_wire = match change.kind {
+            Kind::Made => &mut seen[0],
+            Kind::Modified => &mut seen[1],
+            Kind::Deleted => &mut seen[2],
+            Kind::Silenced => continue,
+        };
+        match obeyed(change, next, stretches) {
+            Some(wire) => {
+                on_wire.wire_ns.push(clock.to_ns(wire));
+                let barrier = change.answered.saturating_sub(change.told);
+                on_wire.barrier_ns.push(clock.to_ns(barrier));
+            }
+            None => unseen += 1,
+        }
+    }
+    (seen, unseen)
+}
+
 /// The observations of a rule that was changed many times.
 struct Watched {
     changes: Vec<Changed>,
@@ -172,7 +185,7 @@ fn on_wire(plant: &mut Plant, clock: Clock, rule: Rule, times: u32) -> Result<Wa
     let done = Arc::new(AtomicBool::new(false));
     let (tell, told) = sync_channel(1);
     let is_done = Arc::clone(&done);
-    // The generator's core is busy, so this thread runs elsewhere.
+    // The generator's core is busy with sending, so the thread of the controller runs on another core.
     let thread = spawn_background("controller", move || {
         let changed = change(&mut controller, &rule, times);
         let _ = tell.send((changed, controller));

@@ -16,7 +16,7 @@ use taut_host::DeviceProcess;
 
 /// Timeout for the start of a switch.
 const START: Duration = Duration::from_secs(10);
-/// Interval at which a wait for a person checks whether to stop.
+/// Interval at which the program checks for a stop request while it waits until a person has set the rules.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The source of a switch's rules.
@@ -74,7 +74,7 @@ impl Keeper {
     pub fn group(&mut self, id: u32, kind: GroupKind, buckets: &[(Vec<Action>, u32)]) {
         match self {
             Self::OpenFlow(controller) => controller.group(id, kind, buckets),
-            // The rule that uses this group is refused later.
+            // A bridge and a chain file have no groups. The rule that uses this group is refused later.
             Self::Bridge(_) | Self::File(_) => {}
             Self::Person(person) => {
                 let (name, is_select) = match kind {
@@ -166,7 +166,7 @@ impl Ports {
         rules: impl IntoIterator<Item = Rule>,
     ) -> Result<Vec<Vec<(&str, bool)>>, Failed> {
         let refused = |rule: &Rule| Failed::Broken(format!("a bridge cannot do {rule}"));
-        let mut sending: Vec<(u32, BTreeSet<u32>, Rule)> = Vec::new();
+        let mut sending: Vec<Sending> = Vec::new();
         for rule in rules {
             let only_port = Asked {
                 in_port: rule.asked.in_port,
@@ -183,21 +183,9 @@ impl Ports {
                 _ => return Err(refused(&rule)),
             }
         }
-        // Ports that forward to each other are in one bridge.
-        let mut bridges: Vec<BTreeSet<u32>> = Vec::new();
-        for (from, outputs, _) in &sending {
-            let mut joined = outputs.clone();
-            joined.insert(*from);
-            bridges.retain(|other| {
-                let is_apart = joined.is_disjoint(other);
-                if !is_apart {
-                    joined.extend(other);
-                }
-                is_apart
-            });
-            bridges.push(joined);
-        }
-        // A port that does not forward to all others of its bridge is isolated, and forwards to those that are not.
+        let bridges = connected_ports(&sending);
+        // A port that does not forward to all others of its bridge is isolated: it forwards only to the ports that are
+        // not isolated.
         let others = |bridge: &BTreeSet<u32>, port: u32| -> BTreeSet<u32> {
             bridge.iter().copied().filter(|it| *it != port).collect()
         };
@@ -231,6 +219,27 @@ impl Ports {
     fn counters(&self) -> Result<BTreeMap<u64, u64>, Failed> {
         counters(&self.namespace, &self.interfaces)
     }
+}
+
+/// An ingress port, the ports to which it forwards, and the rule that says so.
+type Sending = (u32, BTreeSet<u32>, Rule);
+
+/// Groups the ports into bridges: ports that forward to each other are in one bridge.
+fn connected_ports(sending: &[Sending]) -> Vec<BTreeSet<u32>> {
+    let mut bridges: Vec<BTreeSet<u32>> = Vec::new();
+    for (from, outputs, _) in sending {
+        let mut joined = outputs.clone();
+        joined.insert(*from);
+        bridges.retain(|other| {
+            let is_apart = joined.is_disjoint(other);
+            if !is_apart {
+                joined.extend(other);
+            }
+            is_apart
+        });
+        bridges.push(joined);
+    }
+    bridges
 }
 
 /// Returns the number of frames received through each of these interfaces, by port number.

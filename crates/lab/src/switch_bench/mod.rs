@@ -1,7 +1,10 @@
-//! A complete switch measured by two generator ports. Cables between its own ports send packets through it many times,
-//! and it multiplies packets. (FLOWer: Gallenmüller 2021, section 3.4; IFIP Networking 2016.)
+//! A complete switch, measured with only two generator ports. Cables between the switch's own ports send each packet
+//! through the switch many times, and a switch that copies packets multiplies the load. (FLOWer: Gallenmüller 2021,
+//! section 3.4; IFIP Networking 2016.)
 //!
-//! The points are in `part.rs`, the switches in `device.rs`, and the abilities of each switch in `ability.rs`. For each
+//! A *measurement*, such as latency over the number of cables, consists of *points*, each with one value of the varied
+//! quantity. The *amplifier* is a second switch that copies packets, if the measured switch does not do so itself. The
+//! points are in `part.rs`, the switches in `device.rs`, and the abilities of each switch in `ability.rs`. For each
 //! point a switch is set up (`plant.rs`) with the wires from a file (`topology.rs`). Its rules are added (`keeper.rs`),
 //! over OpenFlow (`openflow.rs`) if it supports that, and then it is measured (`trial.rs`, `insertion.rs`).
 
@@ -74,7 +77,7 @@ impl Switched {
         &self.facts.switches[subject].0
     }
 
-    /// Returns the measurements or points that switches do not support, with the reason.
+    /// Returns the measurements that a switch does not support completely or in part, each with the reason.
     fn cannot(&self) -> Vec<LeftOut> {
         let mut left_out: Vec<LeftOut> = Vec::new();
         for (switch, _) in &self.facts.switches {
@@ -85,8 +88,8 @@ impl Switched {
                     .filter(|part| part.measurement() == measurement)
                     .collect();
                 let why = |part: &Part| switch.cannot(*part, &self.wires);
-                // Points are in the order of their requirements, so the last reason is that of the most demanding
-                // point.
+                // Points are in the order of their requirements, so the last reason is that of the point that requires
+                // the most.
                 let mut reasons = parts.iter().filter_map(why).filter(|why| !why.is_empty());
                 let Some(reason) = reasons.next_back() else {
                     continue;

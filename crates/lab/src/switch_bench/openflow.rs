@@ -59,7 +59,7 @@ pub(super) enum Address {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Asked {
     pub in_port: Option<u32>,
-    /// Address and prefix length.
+    /// Destination network: address and prefix length; none matches every destination.
     pub ip_dst: Option<(Ipv4Addr, u8)>,
     pub udp_dst: Option<u16>,
 }
@@ -206,8 +206,8 @@ impl Drop for Controller {
     }
 }
 
-/// Receives messages, and replies to echo requests while the controller is busy. Switches close connections to
-/// controllers that do not reply.
+/// Receives messages, and replies to echo requests at once, even while the controller is busy. Switches close
+/// connections to controllers that do not reply.
 fn hear(
     mut line: Box<dyn Line>,
     answers: &Mutex<Box<dyn Line>>,
@@ -396,8 +396,8 @@ impl Controller {
         self.barrier()
     }
 
-    /// Adds a group, and replaces an existing one with the same id. A bucket is a list of actions and the port that it
-    /// watches.
+    /// Adds a group, and replaces an existing one with the same id. A bucket is a list of actions and a port. A
+    /// fast-failover group uses the bucket only while that port is up; other kinds of groups ignore the port.
     pub fn group(&mut self, id: u32, kind: GroupKind, buckets: &[(Vec<Action>, u32)]) {
         self.message(kind::GROUP_MOD, |body| {
             body.extend([0, 2, 0, 0]);

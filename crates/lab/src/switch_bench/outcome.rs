@@ -32,7 +32,7 @@ pub enum Seen {
         pps: f64,
         /// Latency at 100 kpkt/s.
         latency: Latency,
-        /// Time until all rules are added, divided by their number, ns.
+        /// Time until all rules are added, divided by their number, ns; none if no rules were added.
         rule_ns: Option<f64>,
     },
     /// Latency of real-time and background packets.
@@ -91,7 +91,7 @@ pub struct Amplified {
     pub in_pps: f64,
     /// Packets per second that the switch sent through all its ports.
     pub out_pps: f64,
-    /// Number of packets that came back for each sent one.
+    /// Number of packets that came back, divided by the number of sent packets.
     pub fold: f64,
     /// Loss ratio at each cable end or link, in the order of the ports; empty if the switch has no counters for
     /// packets.

@@ -202,8 +202,8 @@ impl Lengths {
         }
     }
 
-    /// Returns the highest number of loops, each of which is one cable. All these cables are also connected when packets
-    /// pass fewer loops: a switch polls unused ports too, which must not affect the slope of the latency over loops.
+    /// Returns the highest number of loops; a loop is one cable. All these cables are also connected when packets pass
+    /// fewer loops: a switch polls unused ports too, which must not affect the slope of the latency over loops.
     pub fn most_loops(&self) -> u32 {
         self.loops.iter().copied().max().unwrap_or(0)
     }

@@ -186,7 +186,7 @@ fn interface(wiring: &Wiring, port: u32) -> String {
     }
 }
 
-/// A running switch with the generator at both ends.
+/// A running switch with the generator connected to both ends of its path.
 pub(super) struct Plant {
     pub instrument: Instrument,
     keeper: Option<Keeper>,
@@ -197,7 +197,7 @@ impl Plant {
     /// Returns the source of the switch's rules.
     ///
     /// # Errors
-    /// Returns an error if it is a forwarder without rules.
+    /// Returns an error if the device is a forwarder without rules.
     pub fn keeper(&mut self) -> Result<&mut Keeper, Failed> {
         let none = || Failed::Broken("a plain forwarder has no rules".to_string());
         self.keeper.as_mut().ok_or_else(none)
@@ -282,6 +282,23 @@ impl KernelWires {
     }
 }
 
+/// Sets a switch up, with its files in `folder`.
+fn stand(
+    site: Site<'_>,
+    layout: &Layout,
+    traffic: Traffic,
+    folder: &Path,
+) -> Result<Standing, Failed> {
+    match site.switch {
+        Switch::Taut => taut_over_memif(site, layout, traffic, folder),
+        Switch::TautAfXdp => taut_over_af_xdp(site, layout, traffic, folder),
+        Switch::TautInKernel => taut_in_kernel(site, layout, traffic, folder),
+        Switch::OpenVSwitch => open_vswitch(site, layout, traffic, folder),
+        Switch::Bridge => bridge(site, layout, traffic),
+        Switch::OpenFlow(_) | Switch::ByHand => elsewhere(site, traffic),
+    }
+}
+
 /// Sets a switch up, calls `measure`, and removes the switch. The calling thread is pinned to the generator's core. The
 /// switch has no rules at first; existing rules of a switch that stays are deleted.
 pub(super) fn with_switch<T>(
@@ -300,14 +317,7 @@ pub(super) fn with_switch<T>(
         amplifier,
         _inside,
         wires,
-    } = match site.switch {
-        Switch::Taut => taut_over_memif(site, layout, traffic, scratch.path())?,
-        Switch::TautAfXdp => taut_over_af_xdp(site, layout, traffic, scratch.path())?,
-        Switch::TautInKernel => taut_in_kernel(site, layout, traffic, scratch.path())?,
-        Switch::OpenVSwitch => open_vswitch(site, layout, traffic, scratch.path())?,
-        Switch::Bridge => bridge(site, layout, traffic)?,
-        Switch::OpenFlow(_) | Switch::ByHand => elsewhere(site, traffic)?,
-    };
+    } = stand(site, layout, traffic, scratch.path())?;
     let mut plant = Plant {
         instrument,
         keeper: None,
@@ -608,7 +618,7 @@ pub(super) fn sending(in_port: u32, actions: Vec<Action>) -> Rule {
     }
 }
 
-/// Returns a core that neither generator nor switch uses.
+/// Returns a core that neither generator nor switch uses; none if there is no such core.
 fn spare_core(rig: &Rig<'_>) -> Option<usize> {
     let taken = [rig.cores.generator, rig.cores.device];
     allowed_cpus().into_iter().find(|cpu| !taken.contains(cpu))

@@ -26,14 +26,14 @@ pub struct Topology {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Generator {
-    /// The generator's two ports, for a switch that this machine does not set up.
+    /// The generator's two ports, for a switch that this machine does not set up; not needed for other switches.
     pub ports: Option<[String; 2]>,
     /// The switch's port to the generator's first port; none if an amplifier is in between.
     first: Option<u32>,
     /// The switch's port to the generator's second port.
     second: u32,
     /// Capacity of the switch's port `second`, in background packets (864 bytes) per second, for a switch that this
-    /// machine does not set up.
+    /// machine does not set up. Without the capacity, the measurement `qos` is skipped for that switch.
     pub return_pps: Option<f64>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Generator {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Amplifier {
-    /// Name of the switch that multiplies traffic.
+    /// Name of the switch that multiplies traffic; none if `--amplifier` names it.
     pub device: Option<String>,
     /// The amplifier's port to the generator's first port.
     first: u32,
@@ -243,8 +243,8 @@ impl Wiring {
     }
 
     /// Returns the ports through which background packets enter on their way to the generator's second port. Without an
-    /// amplifier these are the port to the generator's first port and the far ends of cables. With one, they are the
-    /// ends of the links to it.
+    /// amplifier these are the port to the generator's first port and the far ends of cables. With an amplifier, they
+    /// are the ports of the links to the amplifier.
     pub fn feeds(&self) -> Vec<u32> {
         match &self.before {
             Some(before) => before.links.iter().map(|[_, port]| *port).collect(),
@@ -269,7 +269,7 @@ impl Wires {
     /// Combines the wiring from a file with a switch that multiplies traffic, named in the file or as `amplifier`.
     ///
     /// # Errors
-    /// Returns an error if the two are incompatible with each other or with the switches.
+    /// Returns an error if the wiring and the amplifier are incompatible with each other or with the switches.
     pub fn new(
         topology: Option<Topology>,
         amplifier: Option<Switch>,
@@ -331,7 +331,8 @@ impl Wires {
         })
     }
 
-    /// Returns the capacity of the return port in background packets per second, as given in the topology file.
+    /// Returns the capacity of the return port in background packets per second, as given in the topology file; none if
+    /// the file does not give it.
     pub(super) fn return_pps(&self) -> Option<f64> {
         self.topology.as_ref()?.generator.return_pps
     }

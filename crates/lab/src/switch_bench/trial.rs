@@ -45,7 +45,8 @@ const MIN_QOS: Duration = Duration::from_millis(100);
 
 /// Rate of the stream through all ports at which no packet should be lost.
 const AMPLIFIED_PPS: f64 = 10e3;
-/// Packets per receive call for the stream through all ports, because a batch has space for 256 copies.
+/// Packets per receive call for the stream through all ports. The value is small, because a batch has space for only
+/// 256 copies.
 const AMPLIFIED_BURST: usize = 4;
 
 /// Measures a point on the calling thread.
@@ -268,7 +269,7 @@ impl At<'_> {
         let received = flow.received_in_all + plant.instrument.drain();
         let after = self.counters(plant)?;
         let (Some(before), Some(after)) = (before, after) else {
-            // Without counters, only the packets that came back are known.
+            // Without counters, the loss is known only from the packets that came back.
             let sent = flow.sent.max(1);
             return Ok(Amplified {
                 in_pps: sent as f64 / flow.seconds,
@@ -460,8 +461,9 @@ struct ClassRules {
     amplifier: Vec<Rule>,
 }
 
-/// Returns the rules of both classes. Real-time packets go directly to the return port. One copy of each background
-/// packet does too, and the others return over cables; with an amplifier, all copies come over its links.
+/// Returns the rules of both classes. Real-time packets go directly to the return port. Without an amplifier, one copy
+/// of each background packet also does, and the other copies return over cables. With an amplifier, all copies return
+/// over the amplifier's links.
 fn class_rules(wiring: &Wiring, has_queues: bool) -> ClassRules {
     let last = Action::Output(wiring.last);
     let class = |in_port: u32, udp_dst, actions| Rule {

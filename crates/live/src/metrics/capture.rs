@@ -204,64 +204,66 @@ fn add_triggers(text: &mut Exposition, triggers: &[TriggerStatus]) {
 /// A function that reads a counter of an analyser.
 type OfAnalyser = fn(&AnalyserStatus) -> u64;
 
+/// Counters of each analyser.
+const ANALYSER_FAMILIES: [(&str, Kind, &str, &str, OfAnalyser); 7] = [
+    (
+        "taut_capture_analyser_packets",
+        Kind::Counter,
+        "packets",
+        "That an analyser has looked at.",
+        |it| it.packets,
+    ),
+    (
+        "taut_capture_analyser_missed_packets",
+        Kind::Counter,
+        "packets",
+        "Written over before an analyser could look at them.",
+        |it| it.missed,
+    ),
+    (
+        "taut_capture_analyser_failed_packets",
+        Kind::Counter,
+        "packets",
+        "That an analyser was shown when it failed, or after.",
+        |it| it.failed,
+    ),
+    (
+        "taut_capture_analyser_fired",
+        Kind::Counter,
+        "",
+        "Triggers that an analyser has had fire.",
+        |it| it.fired,
+    ),
+    (
+        "taut_capture_analyser_known_flows",
+        Kind::Gauge,
+        "flows",
+        "That an analyser remembers at the moment.",
+        |it| it.known,
+    ),
+    (
+        "taut_capture_analyser_most_flows",
+        Kind::Gauge,
+        "flows",
+        "Flows for which an analyser has space.",
+        |it| it.room,
+    ),
+    (
+        "taut_capture_analyser_forgotten_flows",
+        Kind::Counter,
+        "flows",
+        "Flows that other flows replaced.",
+        |it| it.forgotten,
+    ),
+];
+
 /// Adds the counters of analysers, which are labelled with an index as well as a name, because names may repeat.
 fn add_analysers(text: &mut Exposition, analysers: &[AnalyserStatus]) {
     if analysers.is_empty() {
         return;
     }
-    let families: [(_, _, _, _, OfAnalyser); 7] = [
-        (
-            "taut_capture_analyser_packets",
-            Kind::Counter,
-            "packets",
-            "That an analyser has looked at.",
-            |it| it.packets,
-        ),
-        (
-            "taut_capture_analyser_missed_packets",
-            Kind::Counter,
-            "packets",
-            "Written over before an analyser could look at them.",
-            |it| it.missed,
-        ),
-        (
-            "taut_capture_analyser_failed_packets",
-            Kind::Counter,
-            "packets",
-            "That an analyser was shown when it failed, or after.",
-            |it| it.failed,
-        ),
-        (
-            "taut_capture_analyser_fired",
-            Kind::Counter,
-            "",
-            "Triggers that an analyser has had fire.",
-            |it| it.fired,
-        ),
-        (
-            "taut_capture_analyser_known_flows",
-            Kind::Gauge,
-            "flows",
-            "That an analyser remembers at the moment.",
-            |it| it.known,
-        ),
-        (
-            "taut_capture_analyser_most_flows",
-            Kind::Gauge,
-            "flows",
-            "Flows for which an analyser has space.",
-            |it| it.room,
-        ),
-        (
-            "taut_capture_analyser_forgotten_flows",
-            Kind::Counter,
-            "flows",
-            "Flows that other flows replaced.",
-            |it| it.forgotten,
-        ),
-    ];
     let numbered = || (1_usize..).map(|it| it.to_string()).zip(analysers);
-    for (name, kind, unit, help, value) in families {
+    for (name, kind, unit, help, value) in ANALYSER_FAMILIES {
         text.family(name, kind, unit, help);
         for (number, it) in numbered() {
             let labels = [("analyser", it.name.as_str()), ("number", &number)];

@@ -17,81 +17,102 @@ pub struct SegmentView<'a> {
     pub lost_while_down: u64,
     /// Number of the segment's ports whose link is down.
     pub links_down: usize,
-    /// Counters of the segment's workers, summed over all starts of its process.
+    /// Counters of the segment's workers, summed over all processes that have run the segment.
     pub counters: &'a CountersView,
     /// Counters that the segment's functions publish.
     pub functions: &'a [Count],
 }
 
+/// A function that reads a value of a segment.
+type Value = fn(&SegmentView<'_>) -> u64;
+
+/// Metrics of a segment that have one value each.
+const FAMILIES: [(&str, Kind, &str, &str, Value); 8] = [
+    (
+        "taut_chain_segment_up",
+        Kind::Gauge,
+        "",
+        "1 while the segment passes packets, else 0.",
+        |it| u64::from(it.is_up),
+    ),
+    (
+        "taut_chain_links_down",
+        Kind::Gauge,
+        "",
+        "Ports of the segment that nothing passes now.",
+        |it| it.links_down as u64,
+    ),
+    (
+        "taut_chain_restarts",
+        Kind::Counter,
+        "",
+        "Times that the segment was started again.",
+        |it| u64::from(it.restarts),
+    ),
+    (
+        "taut_chain_lost_while_down_packets",
+        Kind::Counter,
+        "packets",
+        "Lost on the segment's wires while its process was dead.",
+        |it| it.lost_while_down,
+    ),
+    (
+        "taut_chain_received_packets",
+        Kind::Counter,
+        "packets",
+        "Received by the segment.",
+        |it| it.counters.rx_packets,
+    ),
+    (
+        "taut_chain_received_bytes",
+        Kind::Counter,
+        "bytes",
+        "Bytes of packets received.",
+        |it| it.counters.rx_bytes,
+    ),
+    (
+        "taut_chain_sent_packets",
+        Kind::Counter,
+        "packets",
+        "Handed on by the segment.",
+        |it| it.counters.tx_packets,
+    ),
+    (
+        "taut_chain_sent_bytes",
+        Kind::Counter,
+        "bytes",
+        "Bytes of packets handed on.",
+        |it| it.counters.tx_bytes,
+    ),
+];
+
 /// Returns the current metrics of the chain called `chain`.
 pub fn chain_metrics(chain: &str, segments: &[SegmentView<'_>]) -> String {
     let mut text = Exposition::new();
-    type Value = fn(&SegmentView<'_>) -> u64;
-    let families: [(&str, Kind, &str, &str, Value); 8] = [
-        (
-            "taut_chain_segment_up",
-            Kind::Gauge,
-            "",
-            "1 while the segment passes packets, else 0.",
-            |it| u64::from(it.is_up),
-        ),
-        (
-            "taut_chain_links_down",
-            Kind::Gauge,
-            "",
-            "Ports of the segment that nothing passes now.",
-            |it| it.links_down as u64,
-        ),
-        (
-            "taut_chain_restarts",
-            Kind::Counter,
-            "",
-            "Times that the segment was started again.",
-            |it| u64::from(it.restarts),
-        ),
-        (
-            "taut_chain_lost_while_down_packets",
-            Kind::Counter,
-            "packets",
-            "Lost on the segment's wires while its process was dead.",
-            |it| it.lost_while_down,
-        ),
-        (
-            "taut_chain_received_packets",
-            Kind::Counter,
-            "packets",
-            "Received by the segment.",
-            |it| it.counters.rx_packets,
-        ),
-        (
-            "taut_chain_received_bytes",
-            Kind::Counter,
-            "bytes",
-            "Bytes of packets received.",
-            |it| it.counters.rx_bytes,
-        ),
-        (
-            "taut_chain_sent_packets",
-            Kind::Counter,
-            "packets",
-            "Handed on by the segment.",
-            |it| it.counters.tx_packets,
-        ),
-        (
-            "taut_chain_sent_bytes",
-            Kind::Counter,
-            "bytes",
-            "Bytes of packets handed on.",
-            |it| it.counters.tx_bytes,
-        ),
-    ];
-    for (name, kind, unit, help, value) in families {
+    for (name, kind, unit, help, value) in FAMILIES {
         text.family(name, kind, unit, help);
         for segment in segments {
             let labels = [("chain", chain), ("segment", segment.name)];
             text.sample(&labels, value(segment) as f64);
         }
     }
+    add_drops(&mut text, chain, segments);
+    let labels: Vec<_> = segments
+        .iter()
+        .map(|segment| [("chain", chain), ("segment", segment.name)])
+        .collect();
+    let functions = segments.iter().map(|segment| segment.functions);
+    let each: Vec<_> = labels
+        .iter()
+        .map(|labels| &labels[..])
+        .zip(functions)
+        .collect();
+    function_metrics(&mut text, "taut_chain", &each);
+    text.finish()
+}
+
+/// Adds the packets that segments lost, by cause.
+fn add_drops(text: &mut Exposition, chain: &str, segments: &[SegmentView<'_>]) {
     text.family(
         "taut_chain_dropped_packets",
         Kind::Counter,
@@ -108,18 +129,6 @@ pub fn chain_metrics(chain: &str, segments: &[SegmentView<'_>]) -> String {
             text.sample(&labels, value as f64);
         }
     }
-    let labels: Vec<_> = segments
-        .iter()
-        .map(|segment| [("chain", chain), ("segment", segment.name)])
-        .collect();
-    let functions = segments.iter().map(|segment| segment.functions);
-    let each: Vec<_> = labels
-        .iter()
-        .map(|labels| &labels[..])
-        .zip(functions)
-        .collect();
-    function_metrics(&mut text, "taut_chain", &each);
-    text.finish()
 }
 
 #[cfg(test)]

@@ -73,8 +73,8 @@ impl Exposition {
         self.sample(&[], value);
     }
 
-    /// Adds a histogram of the last family. It has the number of values up to each limit, in increasing order of the
-    /// limits, then the number of all values, and their sum.
+    /// Adds a histogram of the last family. `at_most` contains each limit, in increasing order, with the number of
+    /// values up to it. `count` is the number of all values, and `sum` is their sum.
     pub fn histogram(
         &mut self,
         labels: &[(&str, &str)],

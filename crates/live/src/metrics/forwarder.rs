@@ -13,6 +13,23 @@ pub fn forwarder_metrics(
     ticks_per_second: f64,
 ) -> String {
     let mut text = Exposition::new();
+    add_totals(&mut text, counters);
+    text.family(
+        "taut_forward_dropped_packets",
+        Kind::Counter,
+        "packets",
+        "Lost in this process, by cause.",
+    );
+    for (cause, value) in counters.dropped_causes() {
+        text.sample(&[("cause", &one_word(cause))], value as f64);
+    }
+    add_times(&mut text, counters, ticks_per_second);
+    function_metrics(&mut text, "taut_forward", &[(&[], functions)]);
+    text.finish()
+}
+
+/// Adds the counts of packets, batches and interruptions.
+fn add_totals(text: &mut Exposition, counters: &CountersView) {
     let totals = [
         (
             "taut_forward_received_packets",
@@ -66,15 +83,10 @@ pub fn forwarder_metrics(
     for (name, unit, help, value) in totals {
         text.single(name, Kind::Counter, unit, help, value as f64);
     }
-    text.family(
-        "taut_forward_dropped_packets",
-        Kind::Counter,
-        "packets",
-        "Lost in this process, by cause.",
-    );
-    for (cause, value) in counters.dropped_causes() {
-        text.sample(&[("cause", &one_word(cause))], value as f64);
-    }
+}
+
+/// Adds the times that workers have spent.
+fn add_times(text: &mut Exposition, counters: &CountersView, ticks_per_second: f64) {
     let times = [
         (
             "taut_forward_worker_seconds",
@@ -96,8 +108,6 @@ pub fn forwarder_metrics(
         let seconds = ticks as f64 / ticks_per_second;
         text.single(name, Kind::Counter, "seconds", help, seconds);
     }
-    function_metrics(&mut text, "taut_forward", &[(&[], functions)]);
-    text.finish()
 }
 
 #[cfg(test)]

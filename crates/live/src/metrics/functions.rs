@@ -4,7 +4,7 @@ use super::exposition::one_word;
 use super::{Exposition, Kind};
 use taut_engine::{Count, CountKind};
 
-/// Labels of the owner of counters, and the counters.
+/// Labels that name the owner of the counters, such as a segment, and the counters.
 type Labelled<'a> = (&'a [(&'a str, &'a str)], &'a [Count]);
 
 /// Appends a family for each kind of counter, with names that begin with `prefix`. `each` contains the counters of
@@ -53,8 +53,8 @@ pub(super) fn function_metrics(text: &mut Exposition, prefix: &str, each: &[Labe
     }
 }
 
-/// Returns the counters of these kinds, each with function, name and text. Counters whose names become equal when their
-/// words are joined are summed, because no two samples may have the same labels.
+/// Returns the counters of these kinds, each as function, name in one word, description and count. Counters whose names
+/// become equal in one word are summed, because no two samples may have the same labels.
 fn in_one_word<'a>(
     counts: &'a [Count],
     kinds: &[CountKind],

@@ -11,38 +11,40 @@ fn limits_ns() -> impl Iterator<Item = u64> {
         .chain([1_000_000_000])
 }
 
-/// Percentiles of the last interval, with their labels.
+/// Percentiles that are reported for the last interval, each with its label and its fraction.
 const PERCENTILES: [(&str, f64); 4] = [("50", 0.5), ("90", 0.9), ("99", 0.99), ("99.9", 0.999)];
 
-/// A function that selects one of the counters.
+/// A function that returns one of the counts of a stream.
 type Count = fn(&Counts) -> u64;
+
+/// Counters of each stream.
+const COUNTERS: [(&str, &str, Count); 4] = [
+    (
+        "taut_generate_sent_packets",
+        "Packets passed to the port.",
+        |c| c.sent,
+    ),
+    (
+        "taut_generate_refused_packets",
+        "Packets that the port had no space for.",
+        |c| c.refused,
+    ),
+    (
+        "taut_generate_received_packets",
+        "Packets that came back intact, including copies.",
+        |c| c.received,
+    ),
+    (
+        "taut_generate_corrupt_packets",
+        "Packets that came back damaged.",
+        |c| c.corrupt,
+    ),
+];
 
 /// Returns the current metrics of all streams. Metrics named `last` cover the time between the last two updates.
 pub fn generator_metrics(streams: &[StreamView]) -> String {
     let mut text = Exposition::new();
-    let counters: [(&str, &str, Count); 4] = [
-        (
-            "taut_generate_sent_packets",
-            "Packets passed to the port.",
-            |c| c.sent,
-        ),
-        (
-            "taut_generate_refused_packets",
-            "Packets that the port had no space for.",
-            |c| c.refused,
-        ),
-        (
-            "taut_generate_received_packets",
-            "Packets that came back intact, including copies.",
-            |c| c.received,
-        ),
-        (
-            "taut_generate_corrupt_packets",
-            "Packets that came back damaged.",
-            |c| c.corrupt,
-        ),
-    ];
-    for (name, help, of) in counters {
+    for (name, help, of) in COUNTERS {
         text.family(name, Kind::Counter, "packets", help);
         for stream in streams {
             text.sample(&[("stream", &stream.name)], of(&stream.counts) as f64);
@@ -76,6 +78,12 @@ pub fn generator_metrics(streams: &[StreamView]) -> String {
         let labels = [("stream", stream.name.as_str())];
         histogram(&mut text, &labels, &stream.total.latency);
     }
+    add_last_latencies(&mut text, streams);
+    text.finish()
+}
+
+/// Adds the percentiles of the last interval of each stream.
+fn add_last_latencies(text: &mut Exposition, streams: &[StreamView]) {
     text.family(
         "taut_generate_last_latency_seconds",
         Kind::Gauge,
@@ -93,7 +101,6 @@ pub fn generator_metrics(streams: &[StreamView]) -> String {
             }
         }
     }
-    text.finish()
 }
 
 fn histogram(text: &mut Exposition, labels: &[(&str, &str)], latency: &LatencyHistogram) {

@@ -113,15 +113,16 @@ impl Fib {
         }
     }
 
-    /// Returns the first-level entry of the addresses whose first 24 bits are `index`, for copies of the table
-    /// elsewhere. A value up to [`NextHop::MOST`] is a next hop; the lowest 15 bits of a greater value are the index of
-    /// a block.
+    /// Returns the first-level entry of the addresses whose first 24 bits are `index`, for copies of the table outside
+    /// of this process. A value up to [`NextHop::MOST`] is a next hop; the lowest 15 bits of a greater value are the
+    /// index of a block.
     pub fn first_bits(&self, index: usize) -> u16 {
         let entry = self.first.get(index);
         entry.map_or(0, |entry| entry.load(Ordering::Relaxed))
     }
 
-    /// Returns the entries of a block, one for each last byte, for copies of the table elsewhere.
+    /// Returns the entries of a block, one for each last byte of an address, for copies of the table outside of this
+    /// process.
     pub fn block_bits(&self, block: usize) -> impl Iterator<Item = u16> {
         let entries = self.second.chunks(BLOCK_ENTRIES).nth(block);
         let entries = entries.unwrap_or_default().iter();

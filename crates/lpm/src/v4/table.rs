@@ -18,7 +18,7 @@ pub enum Refused {
         "all {0} blocks for prefixes beyond /24 are in use: create the table with more of them"
     )]
     Full(usize),
-    /// This number of blocks is greater than an entry can address.
+    /// The requested number of blocks, which is the value, exceeds the number that an entry can address.
     #[error("a table has at most {MOST_BLOCKS} blocks for prefixes beyond /24, not {0}")]
     TooManyBlocks(usize),
 }
@@ -160,7 +160,8 @@ impl Table {
     /// prefix.
     fn paint(&self, prefix: PrefixV4, hop: NextHop) {
         let mut from = u64::from(prefix.network());
-        // A /24 without a block contains no longer route, so no search is needed: the common case in a full table.
+        // A /24 without a block contains no route with a longer prefix, so no search is needed. This is the common case
+        // in a full table.
         if prefix.length() == FIRST_BITS && self.fib.first_of(prefix.network()).block().is_none() {
             return self.write(from, end(prefix), hop);
         }

@@ -25,7 +25,7 @@ fn agrees(table: &Table) {
     let addresses: Vec<u32> = ends.collect();
     let mut hops = vec![hop(9); addresses.len()];
     table.fib.lookup_batch(&addresses, &mut hops);
-    // The same look-ups without vector instructions.
+    // Look-ups without vector instructions must have the same results.
     let mut plain = vec![hop(9); addresses.len()];
     table.fib.look_up_plainly(&addresses, &mut plain);
     assert!(plain == hops);

@@ -25,7 +25,7 @@ impl Part {
         Prefix::of(self.address, self.depth)
     }
 
-    /// Returns the part for the value `byte` of the next address byte, which is in node number `node`.
+    /// Returns the part of `self` whose next address byte has the value `byte`; its entry is in node number `node`.
     pub fn of_node(self, node: u32, byte: usize) -> Self {
         let shift = 128 - u32::from(self.depth + NODE_BITS);
         Self {
@@ -35,8 +35,8 @@ impl Part {
         }
     }
 
-    /// Returns the part for the value `start` of the next 32 bits, if range number `place` of the line consists of it
-    /// alone.
+    /// Returns the part of `self` whose next 32 bits have the value `start`. Its entry is that of range number `place`
+    /// of the line, which must consist of this value alone.
     pub fn of_line(self, line: u32, place: usize, start: u32) -> Self {
         let shift = 128 - u32::from(self.depth + LINE_BITS);
         Self {

@@ -26,8 +26,8 @@ pub(super) enum Range<'a> {
 }
 
 impl Plan {
-    /// Plans for addresses that share their first `depth` bits. `routes` are the routes with longer prefixes, in order;
-    /// `inherited` is the next hop of all other addresses.
+    /// Makes the plan for addresses that share their first `depth` bits. `routes` are the routes with longer prefixes,
+    /// in order; `inherited` is the next hop of all other addresses.
     pub fn new(routes: &[Route<u128>], depth: u8, inherited: NextHop) -> Self {
         match ranges(routes, depth, inherited) {
             Some(ranges) => Self::of_ranges(&ranges, depth),
@@ -133,8 +133,8 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Removes from `around` the prefixes that end before `place`. After the end of each, begins a range with the next
-    /// hop of the prefix that contains it.
+    /// Removes from `around` the prefixes that end before `place`. After the end of each removed prefix, begins a range
+    /// with the next hop of the next larger prefix around it.
     fn close(&mut self, around: &mut Vec<(u32, NextHop)>, place: u32) {
         while let [.., (_, outer), (last, _)] = around[..]
             && last < place
@@ -161,7 +161,8 @@ pub(super) fn split(
     }
     let mut rest = routes;
     (0..NODE_ENTRIES).map(move |value| {
-        // Prefixes that end within the byte precede the longer ones of their first value.
+        // Prefixes that end within the byte are skipped here: they are already in `hops`, and in the order of prefixes
+        // they precede the longer prefixes of the same value.
         let short = rest
             .iter()
             .take_while(|(it, _)| it.length() <= depth + NODE_BITS && byte(it.network()) <= value);

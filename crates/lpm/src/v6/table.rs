@@ -40,7 +40,7 @@ impl Capacity {
 
 /// Error for a change that does not fit into the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the IPv6 table is full: it has {} nodes and {} lines free, and the routes need {} and {}; load fewer routes",
+#[error("the IPv6 table is full: {} nodes and {} lines of 128 bytes are free, and the routes need {} and {}; load fewer routes",
     free.nodes, free.lines, needed.nodes, needed.lines)]
 pub struct Full {
     /// Free nodes and lines.

@@ -35,7 +35,7 @@ fn agrees_at(table: &Table, addresses: &[u128]) {
     let bytes: Vec<[u8; 16]> = addresses.iter().map(|it| it.to_be_bytes()).collect();
     let mut hops = vec![hop(9); bytes.len()];
     table.fib.lookup_batch(&bytes, &mut hops);
-    // The same look-ups without vector instructions.
+    // Look-ups without vector instructions must have the same results.
     for (bytes, hops) in bytes.as_chunks().0.iter().zip(hops.as_chunks().0) {
         let mut plain = [hop(9); 8];
         table.fib.look_up_plainly(bytes, &mut plain);
@@ -106,7 +106,7 @@ fn a_full_table_refuses_a_route_and_stays_unchanged() {
     let refused = table.insert(prefix("2001:db8:2::/48"), hop(3)).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "the IPv6 table is full: it has 0 nodes and 0 lines free, and the routes need 0 and 1; load fewer routes"
+        "the IPv6 table is full: 0 nodes and 0 lines of 128 bytes are free, and the routes need 0 and 1; load fewer routes"
     );
     assert_eq!(table.rib.len(), 2);
     agrees(&table);

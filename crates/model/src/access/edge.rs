@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edge {
-    /// Number of bytes that all levels up to this edge hold together; infinite for memory.
+    /// Number of bytes that this level and all faster ones hold together; infinite for memory.
     pub bytes: f64,
     /// Steepness of the rise in cycles beyond this edge: 1 for independent accesses.
     pub steepness: f64,

@@ -33,7 +33,8 @@ pub fn fit(nominal: &Hierarchy, points: &[Point], confidence: f64) -> Result<Acc
     best(&nominal, points, &weights(points), confidence)
 }
 
-/// Smallest relative scatter that weights use: the model itself is not more accurate than this.
+/// Smallest relative scatter from which weights are computed. The model itself is not more accurate than this, so
+/// points with less scatter get no higher weight.
 const LEAST_SCATTER: f64 = 0.01;
 
 /// Returns the weight of each point's squared relative error.

@@ -28,8 +28,8 @@ pub use trial::AccessFit;
 use crate::estimate::{WrongValue, not_negative, positive};
 use crate::model_file::{Factor, Shape};
 
-/// Caches of Sandy and Ivy Bridge: name, bytes, cycles of an access. (Gallenmüller 2021, Table 4.2; for L3 it states 26
-/// to 31 cycles; 29 is the middle, 28.5, rounded up.)
+/// Caches of Sandy and Ivy Bridge: name, bytes, cycles of an access. (Gallenmüller 2021, Table 4.2. For L3 the table
+/// states 26 to 31 cycles; 29 is the middle, 28.5, rounded up.)
 pub const TABLE_4_2: [(&str, f64, f64); 3] = [
     ("L1", 32.0 * 1024.0, 4.0),
     ("L2", 256.0 * 1024.0, 12.0),
@@ -42,7 +42,7 @@ pub const PUBLISHED_LOADER_CYCLES: f64 = 10.0;
 /// Share of each cache that the published chain model assumes.
 pub const PUBLISHED_SHARE: f64 = 0.85;
 
-/// Name of the variable that holds a structure's size in models, bytes.
+/// Name of the variable that contains the size of a structure, bytes, in models and tables.
 pub const STRUCTURE: &str = "structure_bytes";
 
 /// Relation of a cache to the smaller caches.
@@ -256,8 +256,8 @@ impl Hierarchy {
         shapes
     }
 
-    /// Sums the cycles of an access over all levels and translation misses; `found` returns the share of accesses that
-    /// hit within a capacity.
+    /// Sums the cycles of an access over all levels and translation misses. `found` returns, for a capacity in bytes,
+    /// the share of accesses that hit in levels with this total capacity.
     fn sum(&self, found: impl Fn(f64) -> f64) -> f64 {
         let (mut cycles, mut so_far) = (self.loader_cycles, 0.0);
         for (level, capacity) in self.levels.iter().zip(self.capacities()) {
@@ -284,7 +284,7 @@ impl Hierarchy {
             .collect()
     }
 
-    /// Returns, for each level, how many bytes of the structure the caches up to this level hold.
+    /// Returns, for each level, how many bytes of a structure this level and the faster ones hold together.
     fn capacities(&self) -> Vec<f64> {
         let mut so_far: f64 = 0.0;
         let capacities = self.levels.iter().map(|level| {

@@ -10,9 +10,9 @@ pub struct Point {
     pub bytes: f64,
     /// Cycles of one access, including the loop around it.
     pub cycles: f64,
-    /// Standard deviation of repeated measurements, as a share of the cycles. The scatter of memory is larger than that
-    /// of caches; without weights it would hide the steps of the caches. If the value is `None` for any point, relative
-    /// errors of all points count equally.
+    /// Standard deviation of repeated measurements, as a share of the cycles. Points with less scatter get more weight:
+    /// without weights, the large scatter of memory would hide the steps of the caches. If the value is `None` for any
+    /// point, the relative errors of all points count equally.
     pub scatter: Option<f64>,
 }
 

@@ -15,11 +15,11 @@ use nalgebra::{DMatrix, DVector};
 const SHARES: (f64, f64) = (0.02, 1.3);
 /// Range of the steepness in the search; 1 is for independent accesses.
 const STEEPNESS: (f64, f64) = (1.0, 16.0);
-/// Number of points at which a range is searched, and number of finer searches around the best point.
+/// Number of points at which a search evaluates its range, and number of finer searches around the best of them.
 const PLACES: usize = 22;
 const REFINEMENTS: usize = 3;
-/// Maximum number of search rounds over all parameters. Another round runs only if the last one reduced the sum of
-/// squares by more than this fraction.
+/// Maximum number of search rounds; a round searches each parameter once. Another round runs only if the last one
+/// reduced the sum of squares by more than the fraction `NEAR`.
 const ROUNDS: usize = 8;
 const NEAR: f64 = 1e-3;
 /// Settings of the Gauss-Newton method: maximum number of steps and smallest fraction of a step that is tried. The
@@ -82,8 +82,9 @@ pub struct AccessFit {
 }
 
 impl AccessFit {
-    /// Returns the settings with which a model file's fit reproduces the latencies for the fitted shares. The intervals
-    /// of that model take the shares as exact; the intervals of this fit include their uncertainty.
+    /// Returns the settings with which [`Fitting::fit`] finds the same latencies again, with the fitted shares as
+    /// constants. The intervals of the refitted latencies take the shares as exact; the intervals in this [`AccessFit`]
+    /// include the uncertainty of the shares.
     pub fn fitting(&self, confidence: f64) -> Fitting {
         let variable = |name: &str, unit: &str| Variable {
             name: name.to_owned(),
@@ -102,7 +103,7 @@ impl AccessFit {
 }
 
 pub(super) struct Trial<'a> {
-    /// The hierarchy in which a structure gets all of each cache and accesses are independent.
+    /// The hierarchy before the fit: a structure gets all of each cache, and accesses are independent.
     pub nominal: &'a Hierarchy,
     pub points: &'a [Point],
     /// The weight of each point's squared relative error.
@@ -257,7 +258,7 @@ impl Trial<'_> {
         hierarchy
     }
 
-    /// Returns, for each term, the share of accesses at each point that have the latency of the term.
+    /// Returns a column for each term: at each point, the share of accesses that have the term's latency.
     fn columns(&self, parameters: &[f64]) -> Vec<Vec<f64>> {
         let within = |edge: Edge| -> Vec<f64> {
             self.points
@@ -301,7 +302,8 @@ impl Trial<'_> {
         names
     }
 
-    /// Returns the names of the caches to which the parameters belong: for the shares, then for the steepness values.
+    /// Returns the name of the cache to which each parameter belongs, first for the shares, then for the steepness
+    /// values.
     fn parameter_names(&self) -> Vec<String> {
         let of = |free: Free| match free {
             Free::None => Vec::new(),
@@ -359,7 +361,8 @@ impl Trial<'_> {
             translation.miss_cycles = *miss_cycles;
         }
         let mut others = together.split_off(latencies.len());
-        // Beyond the end of a range a linear fit would continue, so the interval is centred on the value found.
+        // The linear fit knows no ranges and may find a value outside of them, so the interval is moved to the value
+        // that the search found.
         for (other, found) in others.iter_mut().zip(parameters) {
             let beyond = found - other.value;
             other.value = *found;
@@ -378,8 +381,8 @@ impl Trial<'_> {
         })
     }
 
-    /// Fits latencies and parameters together, linearised at the best values, so that their intervals include each
-    /// other's uncertainty.
+    /// Fits latencies and parameters together, with the model linearised at the best values. The interval of a latency
+    /// thus includes the uncertainty of the parameters, and vice versa.
     fn together(
         &self,
         parameters: &[f64],

@@ -24,8 +24,8 @@ pub struct Choice {
 }
 
 /// Fits every set of terms, given as column indices of `design`, and returns the set with the smallest BIC. Terms are
-/// costs and times, so a term whose coefficient is below 0 is dropped from its set: two terms that offset each other
-/// have no predictive value.
+/// costs and times, so a term whose coefficient is below 0 only offsets another term and has no predictive value; it is
+/// dropped from its set.
 ///
 /// A set needs at least three more runs than terms. With fewer, residuals become small by chance, and any criterion
 /// prefers the most terms.
@@ -153,7 +153,7 @@ mod tests {
         );
         assert!(!choice.terms.contains(&0), "{choice:?}");
         assert_eq!(choice.tried[0].terms, ["x"]);
-        // Robust regression, with weights of its own, gives the same result.
+        // Robust regression chooses its own weights, and gives the same result.
         let by_robust = |design: &Design| robust(design, 0.95);
         let (fit, left) = not_below_0(&design, &[0, 1], by_robust).unwrap();
         assert!(left == [1] && fit.coefficients[0].value > 0.9, "{fit:?}");

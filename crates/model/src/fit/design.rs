@@ -66,7 +66,7 @@ impl Design {
     }
 
     /// Returns the design with a weight for each run, such as the inverse of its variance; only ratios of weights
-    /// matter. Prediction intervals are then those of a run of average weight.
+    /// matter. A prediction interval then holds for a run of average weight.
     ///
     /// # Errors
     /// [`FitError::WrongShape`] unless there are as many weights as runs, [`FitError::Value`] for weights that are not
@@ -128,8 +128,8 @@ impl Design {
         &self.responses
     }
 
-    /// Returns the factor for each run that gives all runs equal scatter: the root of its weight, divided by the
-    /// response if the spread is relative.
+    /// Returns, for each run, the factor that gives all runs equal scatter. It is the root of the run's weight, divided
+    /// by the run's response if the spread is relative.
     pub(super) fn scales(&self) -> DVector<f64> {
         let of_spread = match self.spread {
             Spread::Absolute => DVector::from_element(self.rows(), 1.0),

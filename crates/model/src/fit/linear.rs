@@ -8,8 +8,8 @@ use nalgebra::{DMatrix, DVector};
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Smallest diagonal element of R, as a share of the largest, at which terms count as distinguishable (columns of
-/// length 1).
+/// Smallest diagonal element of R (of the QR decomposition, with columns scaled to length 1) at which terms count as
+/// distinguishable, as a share of the largest element.
 const RANK: f64 = 1e-10;
 /// Residuals below this share of the responses count as rounding errors. A perfect fit is assumed to have errors of
 /// this size, so that its likelihood is finite.
@@ -60,8 +60,8 @@ pub struct LinearFit {
     pub degrees_of_freedom: usize,
     /// Standard deviation of the residuals; relative to the response if the spread is relative.
     pub residual_std: f64,
-    /// Share of the (weighted) variance around the mean that the model explains. It is below 0 if the mean predicts
-    /// better.
+    /// Share of the (weighted) variance around the mean that the model explains. It is below 0 if the mean of the
+    /// responses predicts them better than the model.
     pub r_squared: f64,
     /// Criteria; `None` for robust fits, which have no likelihood.
     pub criteria: Option<Criteria>,
@@ -338,7 +338,7 @@ fn r_squared(residuals: &DVector<f64>, measured: &DVector<f64>, scales: &DVector
     }
 }
 
-/// Returns the half-width of an interval in standard errors.
+/// Returns the half-width of a confidence interval in standard errors, from Student's t distribution.
 pub(crate) fn student(degrees_of_freedom: f64, confidence: f64) -> Result<f64, WrongValue> {
     let confidence = probability("a confidence", confidence)?;
     let distribution = StudentsT::new(0.0, 1.0, degrees_of_freedom).map_err(|_| WrongValue {

@@ -57,9 +57,9 @@ pub enum FitError {
     WrongShape {
         /// Name of the list with the wrong length.
         what: &'static str,
-        /// Actual length.
+        /// Actual length of the list.
         found: usize,
-        /// Required length.
+        /// Required length of the list.
         needed: usize,
     },
     /// An invalid value.

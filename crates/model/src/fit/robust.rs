@@ -19,7 +19,7 @@ const ROUNDING: f64 = 1e-13;
 /// the weight falls as 1 / residual.
 ///
 /// Intervals are Huber's asymptotic ones with a correction for few runs (1981, eq. 7.6.18); there are no criteria.
-/// Leave-one-out errors keep the weights of the whole fit.
+/// Leave-one-out errors use the weights of the fit to all runs.
 ///
 /// # Errors
 /// The errors of [`super::least_squares`].

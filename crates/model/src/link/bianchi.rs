@@ -37,13 +37,14 @@ pub struct Saturated {
     pub attempt: Attempt,
     /// Rate of packets without collision, of all stations together, per second.
     pub rate_pps: f64,
-    /// Mean time from one packet of a station to its next, us: access, retries and the packets of the other stations.
+    /// Mean time from one packet of a station to its next, us. It includes access, retries and the packets of the other
+    /// stations.
     pub packet_us: f64,
 }
 
 impl Contention {
-    /// Returns `stations` that draw their first backoff from `window` slots (W). The window doubles after each
-    /// collision, up to `stages` times (m).
+    /// Returns the contention of `stations` that draw their first backoff from `window` slots (W). The window doubles
+    /// after each collision, up to `stages` times (m).
     ///
     /// # Errors
     /// There is no station or no slot.
@@ -63,7 +64,7 @@ impl Contention {
         })
     }
 
-    /// Returns `stations` with the backoff windows of `phy`.
+    /// Returns the contention of `stations` with the backoff windows of `phy`.
     ///
     /// # Errors
     /// There is no station.

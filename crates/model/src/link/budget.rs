@@ -13,11 +13,11 @@ pub enum Kind {
     Air,
     /// Time to put the bits of a frame onto a wire.
     Serialisation,
-    /// Propagation of signals.
+    /// Time that signals travel through a medium.
     Propagation,
     /// Time in network functions and servers.
     Processing,
-    /// Waiting behind other packets.
+    /// Time that a packet waits for other packets in a queue.
     Queueing,
 }
 

@@ -56,8 +56,8 @@ enum Access {
     Gates(GatePlan),
 }
 
-/// A determined packet: end time, order of arrival, direction, identifier, whether it arrives, and start of its
-/// transmission.
+/// A packet whose outcome is determined. The fields are end time (ns), order of determination, direction, identifier,
+/// true if the packet arrives, and start of its last transmission (ns).
 type Decided = (u64, u64, usize, u32, bool, u64);
 
 /// A medium that two directions share.
@@ -80,7 +80,7 @@ impl SharedMedium {
     /// Makes an idle medium.
     ///
     /// # Errors
-    /// A value is invalid, or no way of sharing is configured.
+    /// A value is invalid, or not exactly one way of sharing is configured.
     pub fn new(settings: &MediumSettings) -> Result<Self, MediumError> {
         if !(1..=MOST_QUEUED).contains(&settings.queue) {
             let queue = settings.queue;
@@ -172,8 +172,9 @@ impl SharedMedium {
         true
     }
 
-    /// Returns the time at which the outcome of the next packet is known, if no packet is offered before. The caller
-    /// has to call [`SharedMedium::take`] at this time, as another transmission may begin.
+    /// Returns the time of the next event, ns, unless a packet is offered before: a packet's outcome is known, or a
+    /// transmission ends. The caller has to call [`SharedMedium::take`] at this time, so that the next transmission can
+    /// begin. `None` if nothing is pending.
     pub fn next_ns(&self) -> Option<u64> {
         let current = match &self.access {
             Access::Contention(contention) => contention.current.map(|it| it.end_ns),
@@ -263,7 +264,7 @@ impl SharedMedium {
         drawn < share || traced < loss.traced(at_ns)
     }
 
-    /// Simulates the transmissions of other stations before a packet arrived: the packet's wait depends on them.
+    /// Simulates the transmissions of other stations that end by `now_ns`, because a packet's wait depends on them.
     fn make_up(&mut self, now_ns: u64) {
         while let Access::Contention(contention) = &mut self.access
             && let Some(was) = contention.current
@@ -310,8 +311,8 @@ impl SharedMedium {
             self.counts.repeated += u64::from(is_ours && fails && !gives_up);
             if is_ours && (!fails || gives_up) {
                 let fate = if fails { Fate::Lost } else { Fate::Arrives };
-                // If both directions collide and both give up their frame, the second direction does so at its next
-                // transmission.
+                // A transmission reports one packet only. If both directions collide and both give up their frame, the
+                // second direction therefore gives up its frame at its next transmission.
                 if done.is_none() {
                     done = Some((number, fate));
                 } else {
@@ -356,7 +357,7 @@ impl SharedMedium {
             }
             from_ns = end_ns + harq_ns;
         }
-        // Upper layers deliver packets in order.
+        // Upper layers deliver packets in order, so a packet waits for the retransmissions of the packets before it.
         if let Access::Slots(plan) = &mut self.access {
             end_ns = end_ns.max(plan.last_ns[way]);
             plan.last_ns[way] = end_ns;
@@ -428,7 +429,7 @@ mod tests {
         let (one, other) = (one as f64, other as f64);
         let jain = (one + other).powi(2) / (2.0 * (one * one + other * other));
         assert!(jain > 0.999, "{one} {other}");
-        // For two stations with 16 slots, the fixed point of Bianchi's equations is p = 0.105 (his figure 2
+        // For two stations with 16 slots, Bianchi's equations give a collision probability of 0.105 (his figure 2
         // begins at five stations).
         let counts = medium.counts();
         let attempts = one + other + 2.0 * counts.collisions as f64;

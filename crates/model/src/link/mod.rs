@@ -1,5 +1,5 @@
-//! Links: the time of a packet from sender to receiver, on a wire, through glass or air, in a wireless network. IEEE
-//! 802.3, 802.11; Gallenmüller's dissertation, section 6.4; CALVIN (Xiang et al., IEEE JSAC 2019), figure 2.
+//! Links: the time that a packet takes from sender to receiver through wire, glass or air, or in a wireless network.
+//! IEEE 802.3, 802.11; Gallenmüller's dissertation, section 6.4; CALVIN (Xiang et al., IEEE JSAC 2019), figure 2.
 //!
 //! Each file is independent: [`ethernet`], [`propagation`], [`phy`] and [`wlan`] for one station, [`bianchi`] for
 //! several, [`medium`] for a medium shared packet by packet, and [`budget`], which divides an end-to-end target. Times

@@ -5,11 +5,11 @@ use super::LinkError;
 
 /// Bytes around a payload: header (24), check sequence (4), and LLC/SNAP header (8).
 const HEADER_BYTES: u32 = 24 + 4 + 8;
-/// The same bytes plus the QoS control field (2) of QoS data frames.
+/// Bytes around the payload of a QoS data frame: [`HEADER_BYTES`] plus the QoS control field (2).
 const QOS_HEADER_BYTES: u32 = HEADER_BYTES + 2;
 /// Length of an acknowledgement with its check sequence, bits.
 const ACK_BITS: f64 = 14.0 * 8.0;
-/// Bits of the SERVICE field and of the tail of a convolutional code.
+/// Length of the SERVICE field, bits. The next constant is the length of the tail of a convolutional code, bits.
 const SERVICE_BITS: f64 = 16.0;
 const TAIL_BITS: f64 = 6.0;
 /// Preamble (16) and SIGNAL field (4) of 802.11a and g, with which frames of all later generations begin, us.
@@ -160,17 +160,7 @@ impl Phy {
         };
         let coding = MODULATIONS.get(mcs).filter(|_| mcs <= most_mcs);
         let &(bits, numerator, denominator) = coding.ok_or(lacks("such modulation and coding"))?;
-        let subcarriers = match (generation, mhz) {
-            (Generation::N | Generation::Ac, 20) => 52,
-            (Generation::N | Generation::Ac, 40) => 108,
-            (Generation::Ac, 80) => 234,
-            (Generation::Ac, 160) => 468,
-            (Generation::Ax, 20) => 234,
-            (Generation::Ax, 40) => 468,
-            (Generation::Ax, 80) => 980,
-            (Generation::Ax, 160) => 1_960,
-            _ => return Err(lacks("such channel width")),
-        };
+        let subcarriers = subcarriers(generation, mhz).ok_or(lacks("such channel width"))?;
         if !(1..=most_streams).contains(&streams) {
             return Err(lacks("so many streams"));
         }
@@ -178,12 +168,7 @@ impl Phy {
             return Err(lacks("modulation 9 in 20 MHz with so many streams"));
         }
         let trainings = [1.0, 2.0, 4.0, 4.0, 6.0, 6.0, 8.0, 8.0][streams - 1];
-        // Fields after the legacy preamble: signal, short training, long trainings, second signal.
-        let fields_us = match generation {
-            Generation::N => 8.0 + 4.0 + 4.0 * trainings,
-            Generation::Ac => 8.0 + 4.0 + 4.0 * trainings + 4.0,
-            Generation::Ax => 4.0 + 8.0 + 4.0 + 7.2 * trainings,
-        };
+        let fields_us = fields_us(generation, trainings);
         // 802.11ax uses a code without a tail on channels above 20 MHz. The model omits the tail at 20 MHz as well,
         // which is an error of 6 bits.
         let tail_bits = if generation == Generation::Ax {
@@ -227,6 +212,32 @@ impl Phy {
     /// Returns the silence after which a station may count down its backoff (DIFS), us: SIFS plus two slots.
     pub fn difs_us(&self) -> f64 {
         self.sifs_us + 2.0 * self.slot_us
+    }
+}
+
+/// Returns the number of data subcarriers in a channel of `mhz`; `None` if the generation has no such channel.
+fn subcarriers(generation: Generation, mhz: u32) -> Option<u32> {
+    let count = match (generation, mhz) {
+        (Generation::N | Generation::Ac, 20) => 52,
+        (Generation::N | Generation::Ac, 40) => 108,
+        (Generation::Ac, 80) => 234,
+        (Generation::Ac, 160) => 468,
+        (Generation::Ax, 20) => 234,
+        (Generation::Ax, 40) => 468,
+        (Generation::Ax, 80) => 980,
+        (Generation::Ax, 160) => 1_960,
+        _ => return None,
+    };
+    Some(count)
+}
+
+/// Returns the time of the fields between the legacy preamble and the data, us, with this number of long trainings.
+fn fields_us(generation: Generation, trainings: f64) -> f64 {
+    // Signal, short training, long trainings, second signal.
+    match generation {
+        Generation::N => 8.0 + 4.0 + 4.0 * trainings,
+        Generation::Ac => 8.0 + 4.0 + 4.0 * trainings + 4.0,
+        Generation::Ax => 4.0 + 8.0 + 4.0 + 7.2 * trainings,
     }
 }
 

@@ -9,12 +9,12 @@ use crate::fit::{
 };
 use std::collections::BTreeMap;
 
-/// One measurement.
+/// One measurement, to which a model is fitted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     /// The values of the run's variables.
     pub variables: Variables,
-    /// The measured value.
+    /// The measured value of the quantity that the model predicts.
     pub response: f64,
 }
 
@@ -45,7 +45,7 @@ pub struct Provenance {
 pub struct Fitting {
     /// The kind of the model.
     pub kind: Kind,
-    /// The predicted quantity.
+    /// The quantity that the model predicts.
     pub response: Variable,
     /// The variables on which the terms depend.
     pub variables: Vec<Variable>,
@@ -177,8 +177,8 @@ impl Fitting {
     }
 }
 
-/// Returns the distinct sets of terms that the runs can determine. Terms with a variable that is missing in a run, or
-/// constant in all runs, are removed from the sets.
+/// Removes from `sets` the terms that the runs cannot determine, and returns the sets that are then still distinct. The
+/// removed terms have a variable that is missing in a run, or constant in all runs.
 pub fn carried(sets: Vec<Vec<Shape>>, runs: &[Run]) -> Vec<Vec<Shape>> {
     let varies = |name: &str| {
         let values = || runs.iter().map(|run| run.variables.get(name));

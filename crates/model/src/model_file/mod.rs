@@ -76,7 +76,7 @@ pub struct Source {
     pub name: String,
     /// SHA-256 of its contents, in hexadecimal.
     pub sha256: String,
-    /// Number of its runs.
+    /// Number of runs in the file or folder.
     pub count: u64,
 }
 
@@ -102,7 +102,7 @@ pub struct ModelFile {
     pub r_squared: f64,
     /// Covariance matrix of the coefficients.
     pub covariance: Vec<Vec<f64>>,
-    /// The predicted quantity.
+    /// The quantity that the model predicts, with its unit.
     pub response: Variable,
     /// Criteria by which the model's terms were selected. `None` for a robust fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]

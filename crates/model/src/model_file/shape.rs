@@ -83,7 +83,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Returns a term.
+    /// Returns a term with a name, the unit of its coefficient, and its factors.
     pub fn new(name: &str, unit: &str, factors: Vec<Factor>) -> Self {
         Self {
             name: name.to_owned(),

@@ -8,8 +8,8 @@ use crate::overload::{Interruption, Overload, interrupted_us_per_s};
 use crate::resource::bandwidth::ethernet_pps;
 use crate::resource::{Costs, Machine, Packets};
 
-/// Largest rounding error of the printed numbers, relative: half of the last printed digit of the number with the
-/// fewest digits.
+/// Largest relative rounding error of the printed numbers: that of the number with the fewest digits, whose error is up
+/// to half of its last digit.
 const ROUNDED: f64 = 0.006;
 
 const RATES: Group = Group {
@@ -82,7 +82,7 @@ fn line(cores: u32, clock_hz: f64, bit_s: f64) -> Result<Machine, WrongValue> {
     })
 }
 
-/// Checks the cycles of a packet at line rate on one core, for which the dissertation prints "around 220".
+/// Checks how many cycles one core has for each packet at line rate; the dissertation prints "around 220".
 fn knee() -> Result<Check, CheckError> {
     let machine = line(1, 3.3e9, 10e9)?;
     let busy = machine.busy_cycles(Estimate::ZERO, ethernet_pps(10e9, 64.0)?)?;
@@ -108,8 +108,8 @@ fn loads() -> Result<Vec<Check>, CheckError> {
     ])
 }
 
-/// Interruptions in Table 5.6, as name, rate (Hz) and duration (µs): of the host, and of the host with its virtual
-/// machine.
+/// Interruptions in Table 5.6, as name, rate (Hz) and duration (µs). The first list is that of the host, the second
+/// that of the host with its virtual machine.
 const BARE: [(&str, f64, f64); 2] = [("timer", 166.7, 10.9), ("irq work", 83.3, 13.6)];
 const VIRTUAL: [(&str, f64, f64); 3] = [
     ("timer", 166.7, 17.5),

@@ -21,7 +21,7 @@ const LOOPS: Group = Group {
     ..LINE
 };
 
-/// Returns the published medians as pairs of loops and latency in ns.
+/// Returns the published medians as pairs: the number of loops, and the latency in ns.
 pub fn medians() -> Vec<(f64, f64)> {
     let rows = numbers(include_str!("../../data/flower.csv"));
     rows.iter().map(|row| (row[0], row[2])).collect()

@@ -50,7 +50,7 @@ pub struct Check {
     pub relative_error: f64,
     /// Largest relative error at which the verdict is [`Verdict::Holds`].
     pub limit: f64,
-    /// True if the model was fitted to other rows of the same data and this row was not used.
+    /// True if the model was fitted to other rows of the same data, but not to the row of this check.
     pub held_out: bool,
     /// The verdict on the prediction.
     pub verdict: Verdict,

@@ -45,7 +45,7 @@ const SIZE: Group = Group {
 };
 const SIZE_FITTED_BYTES: f64 = 256.0;
 
-/// A published rate.
+/// A published rate, with the settings at which it was measured.
 struct Row {
     series: &'static str,
     cores: f64,
@@ -87,8 +87,8 @@ pub(super) fn checks() -> Result<Vec<Check>, CheckError> {
     Ok(checks)
 }
 
-/// Checks rates over frequencies. The fit has one cost in cycles for all tables, and for each table a memory time,
-/// which is zero for a single entry.
+/// Checks rates over frequencies. The fit has one cost in cycles for all tables, and one memory time for each table;
+/// the memory time is zero for a table with a single entry.
 fn frequencies(rows: &[&Row]) -> Result<Vec<Check>, CheckError> {
     let mut series: Vec<&str> = rows.iter().map(|row| row.series).collect();
     series.dedup();
@@ -144,7 +144,7 @@ fn cores(rows: &[&Row]) -> Result<Vec<Check>, CheckError> {
 }
 
 /// Checks rates over table sizes. The fit has cycles, a time per access that misses the cache, and the table's share of
-/// the cache. Two slow cores that share the cache are predicted from one fast core.
+/// the cache. The rates of two slow cores that share the cache are predicted from those of one fast core.
 fn tables(rows: &[&Row]) -> Result<Vec<Check>, CheckError> {
     let is_fitted = |row: &Row| row.cores == 1.0 && TABLE_FITTED.contains(&row.mhz);
     let terms = |row: &Row, share: f64| {
@@ -219,8 +219,8 @@ fn times<'a>(
     Ok(least_squares(&design, CONFIDENCE)?)
 }
 
-/// Returns a rate (Mpkt/s) capped at the line rate of `ports` ports. The result has no interval if the cap applies to
-/// the whole interval of the rate.
+/// Returns a rate (Mpkt/s) capped at the line rate of `ports` ports. If the line rate is below the whole interval of
+/// the rate, the interval of the result has length zero.
 fn capped(rate: Estimate, ports: f64, bytes: f64) -> Result<Estimate, WrongValue> {
     let line = ports * ethernet_pps(LINE_BIT_S, bytes)? / 1e6;
     Ok(rate.map(|rate| rate.min(line)))

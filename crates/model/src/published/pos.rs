@@ -1,5 +1,6 @@
-//! Forwarding curves of a Linux router: a fit at two packet sizes predicts the knee of all others. (The authors' data
-//! of "The pos Framework", Gallenmüller et al. 2021: bare metal, seven sizes, 0.1 to 2 Mpkt/s.)
+//! Forwarding curves of a Linux router, forwarded over offered rate. The knee of a curve is the rate at which it
+//! becomes flat; a fit at two packet sizes predicts the knee for all other sizes. (The authors' data of "The pos
+//! Framework", Gallenmüller et al. 2021: bare metal, seven sizes, 0.1 to 2 Mpkt/s.)
 
 use super::table::numbers;
 use super::{Check, CheckError, Group};
@@ -62,7 +63,8 @@ pub(super) fn checks() -> Result<Vec<Check>, CheckError> {
     Ok(checks)
 }
 
-/// Returns the knee of a curve, Mpkt/s: the mean forwarded rate at offered rates beyond it.
+/// Returns the knee of the curve for packets of `size`, Mpkt/s. It is the mean of the forwarded rates at offered rates
+/// that overload the router.
 fn measured_knee(size: f64, overloaded: &[(f64, f64)]) -> f64 {
     let rates: Vec<f64> = overloaded
         .iter()

@@ -23,7 +23,7 @@ enum Pattern {
 }
 
 impl Arrivals {
-    /// Returns packets at equal intervals.
+    /// Returns the pattern of packets at equal intervals.
     ///
     /// # Errors
     /// The rate is not a finite number above zero.
@@ -31,7 +31,7 @@ impl Arrivals {
         Self::of(rate_pps, Pattern::Constant)
     }
 
-    /// Returns packets that arrive independently of each other (a Poisson process).
+    /// Returns the pattern of packets that arrive independently of each other (a Poisson process).
     ///
     /// # Errors
     /// The rate is not a finite number above zero.
@@ -39,8 +39,8 @@ impl Arrivals {
         Self::of(rate_pps, Pattern::Poisson)
     }
 
-    /// Returns bursts of `packets` packets each, with `gap_ns` between packets. Bursts start at equal intervals such
-    /// that the average rate is `rate_pps`.
+    /// Returns the pattern of bursts of `packets` packets each, with `gap_ns` from one packet to the next. Bursts start
+    /// at equal intervals such that the average rate is `rate_pps`.
     ///
     /// # Errors
     /// The rate is not above zero, there are no packets, or the gap is negative or too long for the rate.
@@ -57,8 +57,8 @@ impl Arrivals {
         )
     }
 
-    /// Returns batches of `packets` packets that arrive at the same time. The batches arrive independently of each
-    /// other (a compound Poisson process).
+    /// Returns the pattern of batches of `packets` packets that arrive at the same time. The batches arrive
+    /// independently of each other (a compound Poisson process).
     ///
     /// # Errors
     /// The rate is not above zero, or there are no packets.

@@ -20,8 +20,8 @@ pub struct Cell {
     pub quartiles_ns: [f64; 3],
 }
 
-/// Quartiles that MoonRoute measured for each pair of receive and send batch, over about 46,700 packets each. The load
-/// is not published.
+/// Quartiles of the latency that MoonRoute measured for each pair of receive and send batch size, over about 46,700
+/// packets each. The load is not published.
 pub const MOONROUTE: [Cell; 22] = [
     published(1, 8, [9_984.0, 10_764.8, 11_539.2]),
     published(2, 8, [9_804.8, 10_214.4, 10_630.4]),
@@ -55,9 +55,9 @@ const fn published(receive: usize, send: usize, quartiles_ns: [f64; 3]) -> Cell 
     }
 }
 
-/// Returns the latency of `processor` for each pair of receive and send batch. The load is `share` of the saturation
-/// with the same pair. Batches are released as a whole, and buffered packets are sent when they fill a send batch,
-/// without a timer.
+/// Returns the latency of `processor` for each pair of receive and send batch size. For each pair, the offered rate is
+/// the fraction `share` of the saturation rate with these batch sizes. Batches are released as a whole, and buffered
+/// packets are sent when they fill a send batch, without a timer.
 ///
 /// # Errors
 /// A batch has no packet, the share does not lie between 0 and 1, or there are no packets to simulate.
@@ -104,11 +104,11 @@ mod tests {
         seed: 3,
     };
 
-    /// Returns a model of MoonRoute whose costs follow from its published throughput. (The same repository; for each
-    /// size, the highest throughput over all sizes of the other batch.) The throughput is 2.50 Mpkt/s with receive
-    /// batches of 1 and 10.97 with 128. With receive batches of 128, send batches of 2 and 8 reach 8.51 and 10.50
-    /// Mpkt/s. Frames of 64 bytes leave over 10 Gbit/s. The transfer time is the remainder of the lowest latency, 8.9
-    /// us for receive batches of 1 and send batches of 8.
+    /// Returns a model of MoonRoute whose costs follow from its published throughput. For each size of one batch, the
+    /// authors' repository has the highest throughput over all sizes of the other batch. The throughput is 2.50
+    /// Mpkt/s with receive batches of 1 and 10.97 with 128. With receive batches of 128, send batches of 2 and 8 reach
+    /// 8.51 and 10.50 Mpkt/s. Frames of 64 bytes leave over 10 Gbit/s. The transfer time is the remainder of the lowest
+    /// latency, 8.9 us for receive batches of 1 and send batches of 8.
     fn moonroute() -> Processor {
         let send_ns = (1e3 / 8.51 - 1e3 / 10.50) / (1.0 / 2.0 - 1.0 / 8.0);
         let (one_ns, many_ns) = (1e3 / 2.50, 1e3 / 10.97);
@@ -210,7 +210,8 @@ mod tests {
 
     #[test]
     fn latencies_spread_evenly_when_single_packets_fill_a_send_batch() {
-        // With receive batches of one, the distance of the quartiles is half of 127 packet times, minus the wire time.
+        // With receive batches of one, the distance between first and third quartile is half of 127 times (packet time
+        // minus wire time).
         let found = latency_by_batches(&moonroute(), &[(1, 128)], 0.98, EFFORT).unwrap()[0];
         let apart = found.quartiles_ns[2] - found.quartiles_ns[0];
         assert!(

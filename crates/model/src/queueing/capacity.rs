@@ -40,7 +40,7 @@ impl LatencyBound {
     }
 }
 
-/// Size of the simulations of a search.
+/// The number and length of the simulations that a search runs for each rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effort {
     /// Number of arrivals in each run.
@@ -76,8 +76,9 @@ pub struct HighestRate {
 /// Finds the highest rate at which `processor` meets `bound`, to a relative `tolerance`, by bisection. All rates use
 /// the same packets with scaled intervals (common random numbers), so that latency grows with the rate.
 ///
-/// Under some flush policies (`full`, `every`) latency falls as the rate rises, so low rates may violate the bound. The
-/// result is then the upper limit of the rates that meet the bound, provided that half of the saturation meets it.
+/// Under some flush policies (`full`, `every`) latency falls as the rate rises, so low rates may violate the bound as
+/// well. If half of the saturation rate meets the bound, the result is nevertheless the upper limit of the rates that
+/// meet it.
 ///
 /// # Errors
 /// The bound is violated even at a thousandth of the saturation, or the tolerance is not between 0 and 1.
@@ -134,7 +135,8 @@ fn trial(
     middle_of_runs(&processor, bound.quantile, bound.loss, effort)
 }
 
-/// Returns quantile `q` of the latency in the median run, ns; infinity if that run loses more than the fraction `loss`.
+/// Returns the median over the runs of quantile `q` of the latency, ns. A run that loses more than the fraction `loss`
+/// counts as infinite latency.
 pub(crate) fn middle_of_runs(
     processor: &Processor,
     q: f64,

@@ -280,8 +280,8 @@ mod tests {
             mean_wait_of_batches_ns(8e6, 1, &constant(100.0)).unwrap(),
             200.0,
         );
-        // A batch of four is a customer with a service time of 400 ns: it waits 0.8 / 0.2 x 200 ns, and its packets
-        // wait another 150 ns on average within the batch.
+        // A batch of four is a customer with a service time of 400 ns, which waits 0.8 / 0.2 x 200 ns. Its packets wait
+        // another 150 ns on average within the batch.
         near(
             mean_wait_of_batches_ns(8e6, 4, &constant(100.0)).unwrap(),
             800.0 + 150.0,

@@ -7,8 +7,8 @@
 use super::{NS_PER_S, QueueingError, at_least_one, stable};
 use crate::estimate::{positive, probability};
 
-/// Number of terms after which the distribution of the packet count is treated as geometric; it is geometric long
-/// before.
+/// Maximum number of stored terms, after which the distribution of the packet count is treated as geometric. At this
+/// number it has long been geometric to full precision.
 const MOST_TERMS: usize = 4_096;
 
 /// An M/D/1 queue in its steady state.
@@ -98,8 +98,8 @@ pub fn loss_md1k(rate_pps: f64, service_ns: f64, places: usize) -> Result<f64, Q
     let load = load(rate_pps, service_ns)?;
     at_least_one("places for packets", places)?;
     if load < 1.0 {
-        // All probabilities add up to one, so the loss follows from the probability beyond the places, which is small
-        // and known to full precision.
+        // The loss is computed from the probability that the unlimited queue holds `places` packets or more, because
+        // this small number is known to full precision.
         let beyond = Packets::new(load).more_than(places - 1);
         return Ok((1.0 - load) * beyond / (1.0 - load * beyond));
     }
@@ -179,8 +179,8 @@ impl Packets {
     }
 }
 
-/// Returns the weight of the next packet count after those in `weights`, from these weights and the weight of the empty
-/// queue.
+/// Returns the weight of the packet count that follows the last one in `weights`. It is computed from `weights` and
+/// from `empty`, the weight of the empty queue.
 fn following(weights: &[f64], empty: f64, tail: &[f64], load: f64) -> f64 {
     let n = weights.len();
     let tail_of = |k: usize| tail.get(k).copied().unwrap_or(0.0);
@@ -192,8 +192,8 @@ fn following(weights: &[f64], empty: f64, tail: &[f64], load: f64) -> f64 {
     sum * load.exp()
 }
 
-/// Returns the probabilities that more than 0, 1, 2 ... packets arrive within a service time, up to the first
-/// negligible one.
+/// Returns the probabilities that more than 0, 1, 2 ... packets arrive within a service time; the list ends where they
+/// become negligible.
 fn poisson_tail(load: f64) -> Vec<f64> {
     let most = 32 + (load + 12.0 * load.sqrt()) as usize;
     let mut exactly = Vec::with_capacity(most);

@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 use fastrand::Rng;
 
 const LAYERS: usize = 256;
-/// Start of the tail, and area of each of the 256 layers (the paper's table for the exponential density).
+/// Start of the tail, in multiples of the mean. The next constant is the area of each of the 256 layers. Both are from
+/// the paper's table for the exponential density.
 const TAIL: f64 = 7.697_117_470_131_05;
 const AREA: f64 = 0.003_949_659_822_581_557;
 
@@ -18,7 +19,8 @@ struct Layers {
 
 static LAYERS_OF_ALL: LazyLock<Layers> = LazyLock::new(|| {
     let mut width = [0.0; LAYERS + 1];
-    // The width of the lowest layer is that of a rectangle with the same area as the layer and its tail.
+    // The lowest layer and the tail are treated as one rectangle of equal area, so the layer gets the width of this
+    // rectangle.
     width[0] = AREA / (-TAIL).exp();
     width[1] = TAIL;
     for layer in 2..LAYERS {

@@ -82,7 +82,7 @@ pub enum QueueingError {
         share: f64,
     },
     /// A search found no result between its limits `low` and `high`.
-    #[error("{what}: none from {low} to {high}")]
+    #[error("{what}: no solution between {low} and {high}")]
     OutOfReach {
         /// Name of the quantity searched for.
         what: &'static str,

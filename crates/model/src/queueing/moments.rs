@@ -88,7 +88,8 @@ mod tests {
             ServiceTime::exponential(10.0).unwrap(),
             ServiceTime::constant(25.0).unwrap(),
         );
-        // The sum of three exponential times is a gamma distribution: k(k + 1)(k + 2) for the third power.
+        // The sum of k exponential times has a gamma distribution, whose third moment is k(k + 1)(k + 2) times the
+        // cubed mean of one time.
         let three = each.moments().times(3);
         assert!((three.second_ns2 - 12.0 * 100.0).abs() < 1e-6);
         assert!((three.third_ns3 - 60.0 * 1000.0).abs() < 1e-6);

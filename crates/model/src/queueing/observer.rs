@@ -10,8 +10,8 @@ use crate::estimate::positive;
 
 /// Send delay up to which packets are sent without gaps after an interruption, ns.
 const SLACK_NS: f64 = 2_000.0;
-/// Interval between packets after an interruption, as a share of the average interval, and the maximum of this
-/// interval, ns.
+/// Interval at which delayed packets are sent after an interruption, as a share of the average interval. The second
+/// constant limits this interval, ns.
 const CATCH_UP: f64 = 0.75;
 const WIDEST_CATCH_UP_NS: f64 = 20_000.0;
 
@@ -46,7 +46,8 @@ impl Observer {
         })
     }
 
-    /// Returns the sending and the receiving half; both have the same interruptions, because they share a core.
+    /// Returns the sending and the receiving half of the observer; both share a core, so both have the same
+    /// interruptions.
     pub(super) fn halves(&self, seed: u64, phase: f64) -> (Sending, Receiving) {
         let vacations = self.vacations.stream_from(seed, phase);
         let sending = Sending {
@@ -91,13 +92,14 @@ impl Sending {
 #[derive(Debug)]
 pub(super) struct Receiving {
     vacations: VacationStream,
-    /// First return time during the last interruption, and the end of that interruption, ns.
+    /// The first packet that returned during the last interruption: its return time, and the end of the interruption,
+    /// ns. Packets that return between these times are received at the end.
     away_ns: (f64, f64),
 }
 
 impl Receiving {
-    /// Returns the receive time of a packet that came back at `back_ns`. Successive calls must be roughly in the order
-    /// of return times.
+    /// Returns the time at which the observer receives a packet that came back at `back_ns`: that time, or the end of an
+    /// interruption. Successive calls must be roughly in the order of return times.
     #[inline]
     pub fn seen_ns(&mut self, back_ns: f64) -> f64 {
         let (from_ns, to_ns) = self.away_ns;

@@ -24,7 +24,8 @@ pub enum Flush {
         drain_ns: f64,
     },
     /// Packets are sent when the ring is empty (a receive batch was not full), or when `packets` are buffered. With
-    /// receive batches of one packet, only an empty receive call shows that the ring is empty.
+    /// receive batches of one packet every batch is full, so only a receive call without a packet shows that the ring
+    /// is empty.
     Idle {
         /// Maximum number of buffered packets.
         packets: usize,
@@ -37,7 +38,7 @@ pub enum Flush {
 }
 
 impl Flush {
-    /// Returns the number of buffered packets at which they are sent.
+    /// Returns the number of buffered packets that causes the policy to send them.
     pub(crate) fn packets(&self) -> usize {
         match *self {
             Flush::Each => 1,
@@ -84,8 +85,8 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// Returns one core that takes one packet at a time from an unbounded ring, needs `per_packet` for each, and sends
-    /// each alone. Receiving, polling and sending take no time, and nothing interrupts the core.
+    /// Returns a processor with one core that receives one packet at a time from an unbounded ring, needs `per_packet`
+    /// for each, and sends each alone. Receiving, polling and sending take no time, and nothing interrupts the core.
     pub fn new(arrivals: Arrivals, per_packet: ServiceTime) -> Self {
         Self {
             arrivals,

@@ -10,8 +10,9 @@
 //! within half a minute.
 //!
 //! This model assumes that service times are distributed like those of lonely packets that met no interruption. The
-//! queueing model shifts this distribution until its median latency at a measured rate without overload matches. The
-//! predicted saturation is above that rate by construction; the distance between them is the prediction.
+//! queueing model shifts this distribution until the simulated median latency equals the median measured at a rate
+//! without overload. The predicted saturation is above that rate by construction; the model predicts only how far
+//! above.
 
 use super::capacity::{Effort, middle_of_runs};
 use super::processor::Processor;
@@ -20,9 +21,9 @@ use super::{NS_PER_S, QueueingError};
 use crate::estimate::{positive, probability, share};
 use taut_measure::LatencyHistogram;
 
-/// Saturation of the four published cases as computed by [`service_when_busy`], and the rate still forwarded under
-/// overload, both kpkt/s. (Table 5.3: the rate minus losses of 3.3, 7.1, 0.0 and 3.0 %.) A test recomputes the
-/// saturation.
+/// For each of the four published cases, the saturation computed by [`service_when_busy`] and the rate that was still
+/// forwarded under overload, both in kpkt/s. (Table 5.3: the rate minus losses of 3.3, 7.1, 0.0 and 3.0 %.) A test
+/// recomputes the saturation.
 pub const PUBLISHED_KPPS: [(f64, f64); 4] =
     [(85.82, 87.0), (84.15, 83.6), (68.69, 70.0), (67.14, 67.9)];
 
@@ -74,10 +75,10 @@ pub fn lonely_service(
 }
 
 /// Returns the service time of `processor`, shifted so that the simulated latency at the measured rate equals the
-/// measured latency. The saturation is above that rate by construction; the distance is the prediction.
+/// measured latency. The saturation is above the measured rate by construction; the model predicts only how far above.
 ///
 /// # Errors
-/// No service time gives the measured latency, or `effort` has no packets or no runs.
+/// No shift of the service time gives the measured latency, or `effort` has no packets or no runs.
 pub fn service_when_busy(
     processor: &Processor,
     carried: &CarriedRate,
@@ -257,13 +258,15 @@ mod tests {
                 "{}: {rate}",
                 case.name
             );
-            // The model predicts the rate still forwarded under overload, although that rate is not fitted either.
+            // The model also predicts the rate that is still forwarded under overload, although it was not fitted to
+            // that rate.
             assert!(
                 (told_kpps / overloaded_kpps - 1.0).abs() < 0.025,
                 "{}: {rate}",
                 case.name
             );
-            // The model predicts the tail at the carried rate, although the tail is not fitted either.
+            // The model also predicts the tail of the latency at the carried rate, although it was fitted to the median
+            // only.
             let run = replicate(
                 &busy.at_rate(case.truth_kpps.0 * 1e3).unwrap(),
                 300_000,

@@ -30,7 +30,7 @@ struct Bin {
     low_ns: f64,
     width_ns: f64,
     weight: f64,
-    /// Probability that a draw of this bin is not redirected to its alias.
+    /// Probability that a draw of this bin stays in it, and is not redirected to the bin's alias.
     stays: f64,
     alias: u32,
 }
@@ -260,7 +260,7 @@ fn aliased(bins: &[(f64, f64, f64)], total: f64) -> Box<[Bin]> {
             small.push(rich);
         }
     }
-    // The remaining weights differ from one only by rounding errors.
+    // The weights of the remaining bins differ from one only by rounding errors, so these bins need no alias.
     for index in small.into_iter().chain(large) {
         table[index].stays = 1.0;
     }

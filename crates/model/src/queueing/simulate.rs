@@ -71,8 +71,8 @@ impl<'a> Simulation<'a> {
         let arrivals = processor.arrivals.stream(seeds.u64(..));
         let rng = Rng::with_seed(seeds.u64(..));
         let timer_ns = processor.flush.timer_ns();
-        // All cores share this stream, as recordings of several cores cover the same time. It is separate from `seeds`,
-        // so that simulations without recordings stay unchanged.
+        // All cores use the same phase, because recordings of several cores cover the same time. The phase is not drawn
+        // from `seeds`, so that results of simulations without recordings do not depend on it.
         let mut apart = Rng::with_seed(!seed);
         let phase = apart.f64();
         let (sending, receiving) = processor

@@ -21,7 +21,7 @@ pub struct Vacations {
 #[derive(Debug, Clone, PartialEq)]
 struct Source {
     per_second: f64,
-    /// Distribution of the durations of this source; for a recording, the durations of all its interruptions.
+    /// Distribution of the durations of the source's interruptions; for a recording, that of all recorded durations.
     duration: ServiceTime,
     comes: Comes,
 }
@@ -109,8 +109,8 @@ impl Vacations {
         })
     }
 
-    /// Returns the share of time in which the core is not interrupted, 0..1: one minus the sum of rates times
-    /// durations.
+    /// Returns the share of time in which the core is not interrupted, 0..1. It is one minus the sum over the sources
+    /// of rate times mean duration.
     pub fn availability(&self) -> f64 {
         1.0 - self.share()
     }

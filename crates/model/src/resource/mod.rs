@@ -2,8 +2,9 @@
 //! (Gallenmüller 2021, section 4, eqs. 4.3 to 4.6 and 5.1 to 5.5; Rizzo 2012 for costs per byte and per batch.)
 //!
 //! `T_max = min(Ethernet, PCIe, memory, interconnect, processor)`, where the processor carries
-//! `n = cores * (f - c_other) / c` and `c = c_IO + c_task + c_byte * bytes + c_batch / batch`. Below that rate the
-//! processor polls: `c_busy = cores * (f - c_other) / n - c`.
+//! `n_max = cores * (f - c_other) / c` packets a second. `f` is a core's clock rate, `c_other` its cycles per second for
+//! other work, and `c = c_IO + c_task + c_byte * bytes + c_batch / batch` the cycles per packet. At a lower rate `n` the
+//! processor spends the remaining cycles on polling: `c_busy = cores * (f - c_other) / n - c` per packet.
 //!
 //! The model omits that cores slow each other down through shared caches and memory; use costs measured with all cores
 //! busy. It also omits the headers of PCI Express, and time lost to interruptions, which `c_other` can include.
@@ -15,7 +16,8 @@ use crate::model_file::{Factor, Shape};
 use bandwidth::ethernet_pps;
 use serde::{Deserialize, Serialize};
 
-/// Memory transfers per packet, if packets go through memory: one write on receipt, one read on sending.
+/// Number of times that a packet crosses the memory bus, if packets go through memory: a write on receipt and a read on
+/// sending.
 const MEMORY_CROSSINGS: f64 = 2.0;
 
 /// A resource that packets use.
@@ -44,7 +46,7 @@ pub struct Machine {
     pub cores: u32,
     /// Clock of the cores, Hz.
     pub clock_hz: f64,
-    /// Cycles per second of each core for other work: c_other.
+    /// Cycles per second that each core spends on work other than packets: c_other.
     #[serde(default)]
     pub other_cycles_per_s: f64,
     /// Total rate of the links through which packets leave, bit/s.
@@ -125,7 +127,7 @@ impl Packets {
 /// The limit set by one resource.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Limit {
-    /// The resource.
+    /// The resource that sets this limit.
     pub resource: Resource,
     /// Packet rate that the resource carries, packets per second. `None` if the resource is unknown.
     pub rate_pps: Option<Estimate>,
@@ -136,7 +138,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Returns true if this is the limit of the processor, which depends on the packet costs.
+    /// Returns true if this is the limit of the processor, which alone depends on the packet costs, and the processor
+    /// may be the binding resource.
     fn is_of_costs(&self) -> bool {
         self.resource == Resource::Processor && self.may_bind
     }
@@ -157,7 +160,7 @@ pub struct Carried {
 
 impl Machine {
     /// Returns the highest rate of the machine for these packets. `errors` are the known errors of the costs; they
-    /// become errors of the prediction if the processor may bind.
+    /// become errors of the prediction if the processor may be the binding resource.
     ///
     /// ```
     /// use taut_model::estimate::Estimate;
@@ -221,9 +224,9 @@ impl Machine {
         Ok(carried(rates, processor, cycles, errors))
     }
 
-    /// Returns the highest rate of the machine if a model predicts the cycles of a packet. If the processor may bind,
-    /// the rate has the model's errors: to first order, cycles and their inverse have equal relative errors. The rate
-    /// is outside the range of the fit if the cycles are.
+    /// Returns the highest rate of the machine if a model predicts the cycles of a packet. If the processor may be the
+    /// binding resource, the rate has the model's errors: to first order, cycles and their inverse have equal relative
+    /// errors. The rate is outside the range of the fit if the cycles are.
     ///
     /// # Errors
     /// The errors of [`Machine::carried`].

@@ -28,9 +28,9 @@ const FREE: u32 = libc::TP_STATUS_KERNEL;
 const FILLED: u32 = libc::TP_STATUS_USER;
 /// The status of a transmit frame that is to be sent.
 const TO_SEND: u32 = libc::TP_STATUS_SEND_REQUEST;
-/// The status of a received frame that a packet of this process still uses. The kernel takes no frame whose status is
-/// not [`FREE`], and this process takes none that is not [`FILLED`]. The bit is one that the kernel defines
-/// (`TP_STATUS_COPY`); it has no meaning without [`FILLED`].
+/// The status of a received frame that a packet of this process still uses. The kernel takes only frames with status
+/// [`FREE`], and this process takes only frames with [`FILLED`]. The bit is defined by the kernel (`TP_STATUS_COPY`),
+/// and has no meaning without [`FILLED`].
 const HELD: u32 = libc::TP_STATUS_COPY;
 
 /// A ring of `frames` equal frames in memory shared with the kernel.
@@ -59,7 +59,8 @@ impl Frames {
 
     #[inline(always)]
     fn frame(&self, index: u32) -> NonNull<u8> {
-        // SAFETY: the mask keeps the index below the number of frames `new` was promised.
+        // SAFETY: the mask keeps the index below the number of frames, and the caller of `new` guaranteed that many
+        // frames.
         unsafe {
             self.base
                 .add((index & self.mask) as usize * self.frame_bytes)
@@ -74,8 +75,8 @@ impl Frames {
     /// The status word of a frame, the only word that both sides access at the same time.
     #[inline(always)]
     fn status(&self, index: u32) -> &AtomicU32 {
-        // SAFETY: the status is the first word of the frame, aligned as `new` was promised, and both
-        // sides access it as one word.
+        // SAFETY: the status is the first word of the frame, aligned as the caller of `new` guaranteed, and both sides
+        // access it as one word.
         unsafe { AtomicU32::from_ptr(self.frame(index).as_ptr().cast()) }
     }
 }
@@ -91,7 +92,7 @@ pub(super) struct Received {
     pub(super) len: u16,
     /// Unused bytes before `data` that belong to the frame.
     pub(super) headroom: u16,
-    /// A VLAN tag that the kernel removed from the frame: EtherType and control information.
+    /// VLAN tag that the kernel removed from the frame (EtherType and control information); None for an untagged frame.
     pub(super) vlan: Option<(u16, u16)>,
     /// Time at which the kernel received the frame, ns since 1970; 0 without a timestamp.
     pub(super) kernel_stamp_ns: u64,
@@ -118,7 +119,7 @@ impl RxRing {
     /// and valid for as long as the ring or anything received from it is used; `frames` must be a power of two and
     /// `frame_bytes` a multiple of 16.
     pub(super) unsafe fn new(base: NonNull<u8>, frame_bytes: usize, frames: u32) -> Self {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller guarantees the same conditions.
         Self(unsafe { Frames::new(base, frame_bytes, frames) })
     }
 
@@ -184,7 +185,7 @@ impl TxRing {
     /// # Safety
     /// The conditions are those of [`RxRing::new`].
     pub(super) unsafe fn new(base: NonNull<u8>, frame_bytes: usize, frames: u32) -> Self {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller guarantees the same conditions.
         Self(unsafe { Frames::new(base, frame_bytes, frames) })
     }
 
@@ -218,7 +219,7 @@ impl TxRing {
             let from = NonNull::from(bytes).cast();
             crate::frame_copy::copy_frame(from, to.add(SEND_HEADER_BYTES), bytes.len());
         }
-        // Release: the kernel sees length and bytes once it sees this.
+        // Release: the kernel sees length and bytes once it sees this status.
         ring.status(slot).store(TO_SEND, Ordering::Release);
         ring.head = slot.wrapping_add(1);
         true

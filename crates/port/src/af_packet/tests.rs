@@ -1,4 +1,4 @@
-//! Tests of the backend on real interfaces. They need root, and print a line if it is lacking.
+//! Tests of the backend on real interfaces. They need root; without root each test prints a line and is skipped.
 #![allow(clippy::unwrap_used)]
 
 use crate::interface_tests::{
@@ -147,7 +147,7 @@ fn every_worker_receives_again_after_an_interface_is_recreated() {
         let (after, _) = spread(&mut left, &mut workers);
         assert!(after.iter().all(|share| *share > 5), "{before:?} {after:?}");
     }
-    // The packets keep the memory of rings that the ports have closed.
+    // The packets keep the rings' memory mapped, although the ports are closed.
     assert_eq!(held.iter().map(Batch::len).sum::<usize>(), 40);
     for batch in &held {
         assert!(

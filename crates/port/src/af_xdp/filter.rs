@@ -216,7 +216,8 @@ mod tests {
         })
     }
 
-    /// Returns the transport protocol of an IPv4 packet, and the offset of the transport header.
+    /// Returns the transport protocol of an IPv4 packet, and the offset of the transport header; None for a fragment, a
+    /// truncated header, or another IP version.
     fn transport_of_ipv4(ip: &[u8]) -> Option<(u8, usize)> {
         let length = usize::from(*ip.first()? & 15) * 4;
         let whole = ip.len() >= 20 && u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff == 0;

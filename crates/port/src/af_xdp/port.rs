@@ -263,7 +263,8 @@ impl Session {
         while let Some(address) = completion.next() {
             self.books.sending = self.books.sending.saturating_sub(1);
             if let Some(slot) = self.books.take_back(address) {
-                // SAFETY: the books keep the pool alive, and the slot was counted out when it was lent.
+                // SAFETY: the books keep the pool alive, and the slot has been counted out since its frame was passed
+                // to the kernel.
                 unsafe { Pool::give_back(self.books.pool.raw(), slot) };
             }
         }
@@ -403,7 +404,8 @@ impl Books {
         }
         for (slot, lent) in self.lent.iter_mut().enumerate() {
             if mem::take(lent) {
-                // SAFETY: the books keep the pool alive, and the slot was counted out when it was lent.
+                // SAFETY: the books keep the pool alive, and the slot has been counted out since its frame was passed
+                // to the kernel.
                 unsafe { Pool::give_back(self.pool.raw(), slot as u32) };
             }
         }
@@ -427,8 +429,9 @@ impl Books {
         }
         let slot = self.take_back(frame.addr)?;
         let base = self.pool.memory()?.base();
-        // SAFETY: the slot is one of the pool's and was lent, so it is counted out and nobody else
-        // has it; frame and headroom were checked to lie in it.
+        // SAFETY: the slot is one of the pool's. It has been counted out since its frame was passed to the kernel, and
+        // the kernel has just returned it, so this side alone owns it. Frame and headroom were checked to be inside the
+        // slot.
         unsafe {
             let data = base.add(slot as usize * stride + offset);
             Some(Packet::new(
@@ -548,8 +551,8 @@ impl Port for AfXdpPort {
             room: self.pool.room(),
             mtu_bytes: self.interface.mtu_bytes,
         };
-        // `room` and `copies` limit the batch: the frames that the kernel can still report as sent, and the pool's free
-        // frames for copies.
+        // `room` is the number of frames that fit into the transmit ring and that the completion ring can still report
+        // as sent. `copies` is the number of free frames in the pool for copies.
         let mut room = self
             .wanted
             .entries
@@ -788,7 +791,8 @@ mod tests {
         // The driver returns some frames while the socket is open.
         for address in driver.has.drain(..10) {
             let slot = books.take_back(address).unwrap();
-            // SAFETY: counted out when it was lent, and taken back just now.
+            // SAFETY: the slot has been counted out since its frame was passed to the kernel, and was taken back just
+            // now.
             unsafe { pool.return_slot(slot) };
         }
         let its_slots: BTreeSet<u32> = driver.has.iter().map(|at| (at / stride) as u32).collect();

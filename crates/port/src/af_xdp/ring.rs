@@ -48,13 +48,14 @@ impl<T: Copy> Ring<T> {
 
     #[inline(always)]
     fn entry(&self, index: u32) -> NonNull<T> {
-        // SAFETY: the mask keeps the index below the size `new` was promised.
+        // SAFETY: the mask keeps the index below the ring's size, and the caller of `new` guaranteed that many entries.
         unsafe { self.entries.add((index & self.mask) as usize) }
     }
 
     #[inline(always)]
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: valid for as long as the ring, as `new` was promised; accessed as one word only.
+        // SAFETY: the caller of `new` guaranteed that the word is valid as long as the ring; it is accessed only as one
+        // word.
         unsafe { self.layout.producer.as_ref() }
     }
 
@@ -75,7 +76,7 @@ impl<T: Copy> Producer<T> {
     /// of `T`, of which any bytes are a value. Both indexes must be 0, and nothing else in this process may use this
     /// side of the ring.
     pub(super) unsafe fn new(layout: Layout) -> Self {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller guarantees the same conditions.
         Self(unsafe { Ring::new(layout) })
     }
 
@@ -127,7 +128,7 @@ impl<T: Copy> Consumer<T> {
     /// # Safety
     /// The conditions are those of [`Producer::new`].
     pub(super) unsafe fn new(layout: Layout) -> Self {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller guarantees the same conditions.
         Self(unsafe { Ring::new(layout) })
     }
 
@@ -138,7 +139,8 @@ impl<T: Copy> Consumer<T> {
         self.0.ours == self.0.producer().load(Ordering::Relaxed)
     }
 
-    /// Takes the next entry; its slot returns to the producer with [`Consumer::release`].
+    /// Takes the next entry; None if the ring is empty. The entry's slot returns to the producer with
+    /// [`Consumer::release`].
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<T> {
         if self.0.ours == self.0.theirs {

@@ -322,8 +322,8 @@ impl XdpSocket {
         Ok(())
     }
 
-    /// Returns the NAPI identifier of the driver's queue that receive calls run. The identifier is known after the
-    /// first frame from that queue.
+    /// Returns the NAPI identifier of the driver's queue that receive calls run. It is None until the first frame has
+    /// arrived from that queue, and if the driver gives its queues no identifier.
     pub(super) fn polled_queue(&self) -> Option<u32> {
         let mut number = 0_u32;
         let mut len = size_of::<u32>() as u32;
@@ -358,8 +358,9 @@ impl XdpSocket {
             .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
     }
 
-    /// Returns the number of frames lost for lack of space since the socket was made. The count of an empty fill ring
-    /// is excluded: copy mode counts such a frame as a drop as well, and drivers count attempts instead of frames.
+    /// Returns the number of frames lost for lack of space since the socket was made. The kernel's count of empty fill
+    /// rings is not added: in copy mode such a frame is already counted as a drop, and drivers count attempts instead
+    /// of frames.
     pub(super) fn overrun(&self) -> u64 {
         sockopt::xdp_statistics(&self.0).map_or(0, |s| s.rx_dropped + s.rx_ring_full.unwrap_or(0))
     }

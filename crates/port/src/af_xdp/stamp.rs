@@ -45,7 +45,7 @@ mod tests {
         let mut packet = pool.take(16).unwrap();
         let [mark, time] = [MARK, 7].map(u64::to_ne_bytes);
         packet.bytes_mut().copy_from_slice(&[mark, time].concat());
-        // The frame follows.
+        // The frame starts after the timestamp.
         let address = packet.data();
         let headroom = packet.headroom() as u16;
         let (slot, owner) = (packet.slot(), packet.pool());

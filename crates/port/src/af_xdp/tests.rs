@@ -1,4 +1,5 @@
-//! Tests of the backend on real interfaces, in both modes. They need root, and print a line if it is lacking.
+//! Tests of the backend on real interfaces, in both modes. They need root; without root each test prints a line and is
+//! skipped.
 #![allow(clippy::unwrap_used)]
 
 use super::program::{Program, Settings};

@@ -6,7 +6,7 @@ use super::reason::{cause, reason};
 use super::settings::Settings;
 use super::setup::{Losses, Setup};
 use crate::{PortError, PortSpec};
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -52,35 +52,15 @@ impl Device {
             several => several.iter().map(|pool| pool.pool).collect(),
         };
         let shim = environment.shim;
-        let mut arguments = vec![spec.target().to_string()];
-        arguments.extend_from_slice(spec.device_arguments());
-        let text =
-            |text: String| CString::new(text).map_err(|_| spec.error("it contains a zero byte"));
-        let name = text(name_of(spec.target()).to_string())?;
-        let arguments = text(arguments.join(","))?;
-        let mut setup = Setup {
-            ring: settings.ring,
-            queues: mempools.len() as u16,
-            tx_queues: workers as u16,
-            mtu: settings.mtu,
-            rate_mbps: settings.rate_mbps,
-            mempools: mempools.as_ptr(),
-            stamps: c_int::from(settings.stamps),
-            stamp_offset: 0,
-            stamp_flag: 0,
-            port: 0,
-            rx_ring: 0,
-            tx_ring: 0,
-            step: std::ptr::null(),
-            driver: [0; 64],
-        };
+        let (name, arguments) = name_and_arguments(spec)?;
+        let mut setup = request(settings, &mempools, workers);
         let _control = control();
         shim.words();
         // SAFETY: the environment exists; the C strings, the set-up and its pools (as many as it states) are alive
         // during the call; the device keeps the pools, so they outlive it; `control` excludes other threads.
         let rc = unsafe { (shim.add_port)(name.as_ptr(), arguments.as_ptr(), &raw mut setup) };
         let words = shim.words();
-        // SAFETY: the array was zeroed above, and the shim wrote a C string that fits into it.
+        // SAFETY: `request` zeroed the array, and the shim wrote a C string that fits into it.
         let driver = unsafe { CStr::from_ptr(setup.driver.as_ptr()) }
             .to_string_lossy()
             .into_owned();
@@ -141,6 +121,36 @@ impl Drop for Device {
         // SAFETY: attached by `attach`, removed once; nobody else uses its number.
         unsafe { (self.environment.shim.remove_port)(self.port) };
         self.environment.shim.words();
+    }
+}
+
+/// Returns DPDK's name of the device of `spec` and its arguments, as C strings.
+fn name_and_arguments(spec: &PortSpec) -> Result<(CString, CString), PortError> {
+    let mut arguments = vec![spec.target().to_string()];
+    arguments.extend_from_slice(spec.device_arguments());
+    let c_string =
+        |text: String| CString::new(text).map_err(|_| spec.error("it contains a zero byte"));
+    let name = c_string(name_of(spec.target()).to_string())?;
+    Ok((name, c_string(arguments.join(","))?))
+}
+
+/// Returns the request for a device, which points to `mempools`.
+fn request(settings: Settings, mempools: &[*mut c_void], workers: usize) -> Setup {
+    Setup {
+        ring: settings.ring,
+        queues: mempools.len() as u16,
+        tx_queues: workers as u16,
+        mtu: settings.mtu,
+        rate_mbps: settings.rate_mbps,
+        mempools: mempools.as_ptr(),
+        stamps: c_int::from(settings.stamps),
+        stamp_offset: 0,
+        stamp_flag: 0,
+        port: 0,
+        rx_ring: 0,
+        tx_ring: 0,
+        step: std::ptr::null(),
+        driver: [0; 64],
     }
 }
 

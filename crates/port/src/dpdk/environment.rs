@@ -1,7 +1,7 @@
 //! DPDK's environment (EAL): one per process, made on first use; it ends with the process.
 //!
-//! It keeps everything in memory: no files, no sockets, and huge pages without names, so that even a killed process
-//! leaves nothing behind. The environment is made on a separate thread, because DPDK pins the thread that makes it.
+//! The environment keeps everything in memory: no files, no sockets, and huge pages without names, so that even a
+//! killed process leaves nothing behind. It is made on a separate thread, because DPDK pins the thread that makes it.
 
 use super::library::{Shim, shim};
 use super::reason::reason;
@@ -46,8 +46,8 @@ pub(super) fn control() -> MutexGuard<'static, ()> {
 /// Returns the environment, with the calling thread registered.
 ///
 /// # Errors
-/// [`PortError::Missing`] with DPDK's own message if it cannot be made. Later calls return the same error, because DPDK
-/// tries only once.
+/// [`PortError::Missing`] with DPDK's own message if the environment cannot be made. Later calls return the same error,
+/// because DPDK tries only once.
 pub(super) fn environment() -> Result<&'static Environment, PortError> {
     static ENVIRONMENT: OnceLock<Result<Environment, String>> = OnceLock::new();
     let shim = shim()?;

@@ -95,7 +95,7 @@ impl MbufPool {
         let name =
             CString::new(name).map_err(|e| PortError::system(&what, std::io::Error::other(e)))?;
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the environment is made, the name is a C string, the lock keeps others away.
+        // SAFETY: the environment is made, the name is a C string, and the lock excludes other threads.
         let pool = unsafe { (shim.make_mempool)(name.as_ptr(), mbufs) };
         if pool.is_null() {
             let why = reason(&shim.words(), -libc::ENOMEM);

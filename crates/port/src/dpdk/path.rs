@@ -32,7 +32,7 @@ pub(super) struct Path {
     pub(super) mempool: *mut c_void,
     /// Address of the first slot, from which slot numbers are counted.
     pub(super) base: usize,
-    /// Ledger that owns the packets in mbufs.
+    /// Ledger of the mbufs that packets use.
     pub(super) ledger: *const Pool,
     /// Array for the receive timestamps of one call, or null.
     pub(super) stamps: *mut u64,

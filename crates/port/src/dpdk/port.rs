@@ -31,9 +31,9 @@ struct DpdkPort {
     worker: u16,
     /// True if `path` has been set up for the device.
     has_begun: bool,
-    /// True if the port has released its device because the device is to be removed from the machine.
+    /// True if the port has released its device, because the kernel announced that the device will be removed.
     is_gone: bool,
-    /// Number of this port's refused packets that are already included in the device's sum.
+    /// Number of this port's refused packets that are already included in `Device::refused`.
     told_refused: u64,
     /// Maximum number of packets in use at a time, limited by the ledger.
     most: usize,
@@ -42,7 +42,8 @@ struct DpdkPort {
     counted: Counted,
 }
 
-/// The device's own counters, summed over their restarts (`net_memif` restarts them when a link breaks).
+/// Sums of the device's own loss counters. The sums continue when the device resets its counters (`net_memif` does so
+/// when a link breaks).
 #[derive(Default)]
 struct Counted {
     before: Losses,

@@ -15,7 +15,7 @@ pub(super) fn reason(words: &str, rc: i32) -> String {
     cause(words).unwrap_or_else(|| io::Error::from_raw_os_error(rc.saturating_neg()).to_string())
 }
 
-/// Returns the lines that name a cause, at most two, without DPDK's prefixes.
+/// Returns the log messages that name a cause, at most two, without DPDK's prefixes; None if no message names one.
 pub(super) fn cause(words: &str) -> Option<String> {
     let mut said: Vec<String> = Vec::new();
     for line in words.lines() {

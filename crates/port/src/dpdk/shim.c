@@ -199,7 +199,7 @@ static void give_back(uintptr_t base, const uint32_t *slots, size_t n)
 
 /* ---- devices ---- */
 
-/* The requested settings of a device, and the resulting ones, in the layout of device.rs. */
+/* The requested settings of a device, and the resulting ones, in the layout of setup.rs. */
 struct taut_setup {
 	uint16_t ring;
 	/* The number of receive queues, each with its own pool of mbufs, and of transmit queues. */
@@ -209,8 +209,8 @@ struct taut_setup {
 	uint16_t mtu;
 	uint32_t rate_mbps;
 	struct rte_mempool **mempools;
-	/* The request for timestamps, 1 or 0, then the offset of the timestamp in an mbuf, and the flag of mbufs that
-	 * have one. */
+	/* The request for timestamps (1 or 0). The results are the offset of the timestamp in an mbuf, and the flag of
+	 * mbufs that have a timestamp. */
 	int stamps;
 	int stamp_offset;
 	uint64_t stamp_flag;
@@ -267,7 +267,7 @@ static int remove_port(uint16_t port)
 	return device != NULL ? rte_dev_remove(device) : rc;
 }
 
-/* Returns whether the kernel or the other side spreads frames over the queues. */
+/* Returns true if the kernel or the peer of the device, not the driver, spreads frames over the queues. */
 static bool is_spread_by_others(const char *driver)
 {
 	static const char *const drivers[] = {"net_memif", "net_vhost", "net_af_packet", "net_af_xdp"};
@@ -292,8 +292,8 @@ static int configure(struct taut_setup *setup)
 		if (setup->mtu > info.max_mtu)
 			return -ENOTSUP;
 		conf.rxmode.mtu = setup->mtu;
-		/* Some NICs put longer frames into several buffers. Without this offload their drivers take these for
-		 * several frames. */
+		/* Some NICs put longer frames into several buffers. Without this offload their drivers deliver
+		 * each buffer as a frame. */
 		conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_SCATTER & info.rx_offload_capa;
 	}
 	if (setup->queues > 1) {
@@ -398,7 +398,7 @@ static int link_is_up(uint16_t port)
 	return rte_eth_link_get_nowait(port, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }
 
-/* The losses that the device itself counted, in the layout of device.rs. */
+/* The losses that the device itself counted, in the layout of setup.rs. */
 struct taut_losses {
 	uint64_t missed;
 	uint64_t no_mbuf;
@@ -516,12 +516,12 @@ static inline __attribute__((always_inline)) struct rte_mbuf *mbuf_of(const stru
 /* Packets to send in one call. */
 struct run {
 	struct rte_mbuf *mbufs[MOST_PACKETS];
-	/* The bits of the packets that are copies. */
+	/* The bitmap of the packets that are copies. */
 	uint64_t copies;
 	enum stop stop;
 };
 
-/* Continues a run of `len` mbufs in which copies are needed, and returns its length. */
+/* Continues a run of `len` mbufs in which copies are needed, and returns the resulting length of the run. */
 static __attribute__((noinline)) size_t run_with_copies(struct taut_path *path, const struct taut_packet *packets,
 							size_t n, size_t len, struct run *run)
 {

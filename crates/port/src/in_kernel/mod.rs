@@ -16,7 +16,8 @@ use taut_xdp::upcall::UpcallPrograms;
 const BACKENDS: [&str; 2] = ["af_xdp", "af_packet"];
 
 /// Returns the interfaces of ports, for a [`taut_xdp::forward::KernelForwarder`]. Ports are taken in pairs: frames that
-/// enter one port of a pair leave through the other. A last port without a partner gets its own frames back.
+/// enter one port of a pair leave through the other. Frames that enter a last port without a partner leave through the
+/// same port.
 ///
 /// # Errors
 /// A port is not an interface or has options other than `mode`, or an interface is given twice.

@@ -1,4 +1,5 @@
-//! Tests of a wiretap on veth pairs, for frames of any sender. They need root, and print a line if it is lacking.
+//! Tests of a wiretap on veth pairs, for frames of any sender. They need root; without root each test prints a line and
+//! is skipped.
 #![allow(clippy::unwrap_used)]
 
 use crate::interface_tests::{Testbed, frame_bytes, open};

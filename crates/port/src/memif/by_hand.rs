@@ -174,7 +174,7 @@ impl DataPath {
         self.queue.disconnect()
     }
 
-    /// Returns the index that this side writes to the ring, as the peer reads it.
+    /// Returns this side's index of the ring, as the peer reads it.
     pub fn index(&self, direction: Direction) -> u16 {
         match self.role {
             Role::Client => self.ring(direction).head(),
@@ -182,7 +182,7 @@ impl DataPath {
         }
     }
 
-    /// Sets the index of the ring that belongs to the peer to any value.
+    /// Sets the peer's index of the ring to any value.
     pub fn move_index(&self, direction: Direction, to: u16) {
         match self.role {
             Role::Client => self.ring(direction).publish_tail(to),
@@ -190,7 +190,7 @@ impl DataPath {
         }
     }
 
-    /// Sets the index of the ring that belongs to this side, as a peer that violates the protocol does.
+    /// Overwrites this side's index of the ring, as a peer that violates the protocol does.
     pub fn move_our_index(&self, direction: Direction, to: u16) {
         match self.role {
             Role::Client => self.ring(direction).publish_head(to),

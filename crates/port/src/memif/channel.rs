@@ -95,7 +95,8 @@ impl<'a> Channel<'a> {
         );
     }
 
-    /// Waits for the next message of the handshake.
+    /// Waits for the next message of the handshake, and returns the message with the file that was passed with it, if
+    /// any.
     pub(super) fn receive(&self) -> Result<(Message, Option<OwnedFd>), ChannelError> {
         if !wait(&[self.socket.as_fd()], self.stop, Some(PATIENCE_MS))?[0] {
             return Err(ChannelError::Silent);
@@ -103,7 +104,7 @@ impl<'a> Channel<'a> {
         self.take()
     }
 
-    /// Receives a message that has arrived. A peer's Disconnect becomes an error.
+    /// Receives a message that has arrived, as [`Channel::receive`] does. A peer's Disconnect becomes an error.
     pub(super) fn take(&self) -> Result<(Message, Option<OwnedFd>), ChannelError> {
         let mut bytes = [0; MESSAGE_BYTES];
         let mut space =
@@ -121,7 +122,7 @@ impl<'a> Channel<'a> {
         let mut fd = None;
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = message {
-                // More than one file would violate the protocol; the others are closed when they are dropped.
+                // The protocol allows one file per message; further files are closed when they are dropped.
                 fd = fds.last().or(fd);
             }
         }

@@ -203,8 +203,8 @@ impl Receiving {
                 continue;
             }
             bytes += u64::from(d.length);
-            // SAFETY: the slot was lent when it was offered, and advancing the tail has taken it out of the ring; the
-            // length was compared with the size of a slot.
+            // SAFETY: the slot has been counted out since its buffer was offered, and advancing the tail has removed it
+            // from the ring; the length was compared with the size of a slot.
             batch.push(unsafe { self.pool.packet(slot, d.length as u16) });
         }
         if self.missing() >= REFILL_BATCH {
@@ -216,11 +216,12 @@ impl Receiving {
         received
     }
 
-    /// Skips a buffer that is not a complete frame. Its frame is too long for a single buffer, or the buffer's length is
-    /// invalid.
+    /// Skips a buffer that is not a complete frame, because the frame is too long for a single buffer or the length of
+    /// the buffer is invalid.
     #[cold]
     fn refuse(&mut self, slot: u32, chained: bool, counters: &mut PortCounters) {
-        // SAFETY: the slot was lent when it was offered, and the caller has taken it out of the ring.
+        // SAFETY: the slot has been counted out since its buffer was offered, and the caller has removed it from the
+        // ring.
         unsafe { self.pool.return_slot(slot) };
         if !chained {
             let too_long = self.skipping;
@@ -263,7 +264,8 @@ impl Receiving {
 impl Drop for Receiving {
     fn drop(&mut self) {
         while self.tail != self.head {
-            // SAFETY: the slot was lent when it was offered, and not received since; the connection has ended.
+            // SAFETY: the slot has been counted out since its buffer was offered, and has received no frame; the
+            // connection has ended.
             unsafe {
                 self.pool
                     .return_slot(self.offered[self.ring.place(self.tail)])
@@ -327,7 +329,7 @@ impl Sending {
         ring.publish_head(head);
         counters.tx_packets += u64::from(head.wrapping_sub(first));
         counters.tx_bytes += bytes;
-        // Reclaiming follows the transmission, so that no packet waits for it.
+        // Buffers are reclaimed after the transmission, so that reclaiming delays no packet.
         if self.in_flight() >= RECLAIM_BATCH {
             self.reclaim(connection, counters);
         }
@@ -348,7 +350,8 @@ impl Sending {
 
     #[inline(always)]
     fn take_one_back(&mut self) {
-        // SAFETY: the slot was lent when it was sent; the server has read it, or the connection has ended.
+        // SAFETY: the slot has been counted out since its frame was sent; the server has read it, or the connection has
+        // ended.
         unsafe {
             self.pool
                 .return_slot(self.in_flight[self.ring.place(self.reclaimed)])

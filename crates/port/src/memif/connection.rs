@@ -159,8 +159,8 @@ impl Handovers {
 
 /// The handover of a connection from a port's control thread to the data path.
 ///
-/// The data path reads `epoch` in every call, which is a load of a cache line that rarely changes. It takes the lock
-/// only after a change.
+/// The control thread increments `epoch` when it publishes or withdraws a connection. The data path reads `epoch` in
+/// every call, which is a load of a cache line that rarely changes, and takes the lock only after a change.
 #[derive(Debug, Default)]
 pub(super) struct Handover {
     epoch: AtomicU32,
@@ -205,7 +205,8 @@ impl Handover {
         self.state().note = note;
     }
 
-    /// Returns the current epoch and, at the first call in this epoch, its connection; called by the data path.
+    /// Returns the current epoch, and its connection at the first call in this epoch; called by the data path. The
+    /// connection is None at later calls, and if it was withdrawn.
     pub(super) fn take(&self) -> (u32, Option<Connection>) {
         let mut state = self.state();
         (self.epoch(), state.connection.take())

@@ -34,8 +34,8 @@ impl Fault {
         self.file.as_fd()
     }
 
-    /// Makes the control thread end the connection. Returns false if the fault was raised before. This function only
-    /// calls functions that are allowed in a signal handler.
+    /// Makes the control thread end the connection. Returns false if a fault had already been raised. This function
+    /// only calls functions that are allowed in a signal handler.
     #[cold]
     pub(super) fn raise(&self, what: u8) -> bool {
         let first = self

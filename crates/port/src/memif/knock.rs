@@ -1,4 +1,4 @@
-//! Increments of an event counter that is shared with a peer; they never block.
+//! Increments an event counter that is shared with a peer, without ever blocking.
 //!
 //! Whether a write to an event counter blocks depends on a flag of the open file, which any process that shares it may
 //! clear at any time. A peer can also fill the counter, so that the next write blocks until it is read. No flag of a
@@ -77,7 +77,7 @@ impl Knocker {
         Ok(Self { context, empty })
     }
 
-    /// Adds one to `counter`; a full counter stays full.
+    /// Adds one to `counter`; a counter at its maximum stays unchanged.
     #[cold]
     pub(super) fn knock(&self, counter: &OwnedFd) {
         if cfg!(miri) {
@@ -135,7 +135,7 @@ impl Knocker {
 impl Drop for Knocker {
     fn drop(&mut self) {
         if !cfg!(miri) {
-            // SAFETY: made by `new`, and used no more.
+            // SAFETY: the context was made by `new` and is not used after this call.
             unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
         }
     }

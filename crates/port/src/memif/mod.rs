@@ -7,9 +7,9 @@
 //! Trust: lengths, offsets and indices from a peer are copied out of the shared memory once and checked before use.
 //! Therefore a malicious peer can cause lost packets, but cannot violate the memory safety of this process, except for
 //! the bytes of frames in flight. The peer can change the bytes of frames at any time, because the memory is shared by
-//! design. A peer that truncates a region ends its connection (`shrink`), and so does one with an invalid index.
-//! Interrupt files are event counters, and writes to them never block (`knock`). Do not share a pool with a peer that
-//! you would not share a computer with.
+//! design. A peer that truncates a region ends its connection (`shrink`), and so does a peer that writes an invalid
+//! index. Interrupt files are event counters, and writes to them never block (`knock`). Do not share a pool with a peer
+//! that you would not share a computer with.
 
 pub mod by_hand;
 mod channel;
@@ -40,7 +40,7 @@ use ring::{MAX_LOG2_RING_SIZE, MIN_LOG2_RING_SIZE};
 use rustix::io::write;
 use server_queue::ServerQueue;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use taut_sys::Alarm;
@@ -152,70 +152,93 @@ fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
     let log2_ring_size = ring_size(spec)?.ilog2() as u8;
     let rx_rings = queues(spec)?.max(workers as u32) as u16;
     let handovers: Vec<_> = (0..workers).map(|_| Arc::<Handover>::default()).collect();
-    let all = Handovers(handovers.clone());
     let control = Arc::new(Control {
         stop: Arc::new(interrupt_file()?),
         thread: Mutex::new(None),
     });
     match spec.option("role").unwrap_or("server") {
-        "server" => {
-            let listener = server::Listener::bind(&path)?;
-            all.note(&listener.waiting());
-            control.start(move |stop| server::run(&listener, &identity, rx_rings, &all, stop))?;
-            let part = |handover| {
-                let control = Arc::clone(&control);
-                Box::new(move |resources: &mut Resources| {
-                    let queue = ServerQueue::new(resources.pool(), Knocker::shared()?);
-                    let port = MemifPort::new(Queue::Server(queue), handover, control);
-                    Ok(Box::new(port) as Box<dyn Port>)
-                }) as Part
-            };
-            Ok(handovers.into_iter().map(part).collect())
-        }
+        "server" => server_parts(&path, identity, rx_rings, handovers, &control),
         "client" => {
-            all.note(&format!(
-                "looking for the memif server at {}",
-                path.display()
-            ));
-            let begin = move |pools| {
-                let offer = client::Offer {
-                    path,
-                    log2_ring_size,
-                    rx_rings,
-                    pools,
-                };
-                move |stop: BorrowedFd<'_>| client::run(&offer, &identity, &all, stop)
+            let offer = client::Offer {
+                path,
+                log2_ring_size,
+                rx_rings,
+                pools: Vec::new(),
             };
-            // The control thread starts after all workers have made their pools.
-            let awaited = Arc::new(Mutex::new((Some(begin), vec![None; workers])));
-            let part = |(worker, handover)| {
-                let (control, awaited) = (Arc::clone(&control), Arc::clone(&awaited));
-                let spec = spec.clone();
-                Box::new(move |resources: &mut Resources| {
-                    let pool = resources.pool();
-                    let Some(memory) = pool.memory() else {
-                        return Err(spec.error("the pool has no memory to offer"));
-                    };
-                    let mut awaited = awaited.lock().unwrap_or_else(PoisonError::into_inner);
-                    let (begin, pools) = &mut *awaited;
-                    pools[worker] = Some((memory.fd(), memory.len()));
-                    if let Some(pools) = pools.iter().cloned().collect::<Option<Vec<_>>>()
-                        && let Some(begin) = begin.take()
-                    {
-                        control.start(begin(pools))?;
-                    }
-                    let queue = ClientQueue::new(pool, Knocker::shared()?);
-                    let port = MemifPort::new(Queue::Client(queue), handover, control);
-                    Ok(Box::new(port) as Box<dyn Port>)
-                }) as Part
-            };
-            Ok((0..).zip(handovers).map(part).collect())
+            client_parts(spec, offer, identity, handovers, &control)
         }
         other => Err(spec.error(format!("role={other}: expected server or client"))),
     }
 }
 
-/// The control thread of a port. The thread ends when the last reference to this is dropped.
+/// Listens at `path`, and returns the parts of a server, one for each worker.
+fn server_parts(
+    path: &Path,
+    identity: Identity,
+    rx_rings: u16,
+    handovers: Vec<Arc<Handover>>,
+    control: &Arc<Control>,
+) -> Result<Vec<Part>, PortError> {
+    let listener = server::Listener::bind(path)?;
+    let all = Handovers(handovers.clone());
+    all.note(&listener.waiting());
+    control.start(move |stop| server::run(&listener, &identity, rx_rings, &all, stop))?;
+    let part = |handover| {
+        let control = Arc::clone(control);
+        Box::new(move |resources: &mut Resources| {
+            let queue = ServerQueue::new(resources.pool(), Knocker::shared()?);
+            let port = MemifPort::new(Queue::Server(queue), handover, control);
+            Ok(Box::new(port) as Box<dyn Port>)
+        }) as Part
+    };
+    Ok(handovers.into_iter().map(part).collect())
+}
+
+/// Returns the parts of a client, one for each worker. `offer` gets the workers' pools when all are made.
+fn client_parts(
+    spec: &PortSpec,
+    offer: client::Offer,
+    identity: Identity,
+    handovers: Vec<Arc<Handover>>,
+    control: &Arc<Control>,
+) -> Result<Vec<Part>, PortError> {
+    let all = Handovers(handovers.clone());
+    all.note(&format!(
+        "looking for the memif server at {}",
+        offer.path.display()
+    ));
+    let workers = handovers.len();
+    let begin = move |pools| {
+        let offer = client::Offer { pools, ..offer };
+        move |stop: BorrowedFd<'_>| client::run(&offer, &identity, &all, stop)
+    };
+    // The control thread starts after all workers have made their pools.
+    let awaited = Arc::new(Mutex::new((Some(begin), vec![None; workers])));
+    let part = |(worker, handover)| {
+        let (control, awaited) = (Arc::clone(control), Arc::clone(&awaited));
+        let spec = spec.clone();
+        Box::new(move |resources: &mut Resources| {
+            let pool = resources.pool();
+            let Some(memory) = pool.memory() else {
+                return Err(spec.error("the pool has no memory to offer"));
+            };
+            let mut awaited = awaited.lock().unwrap_or_else(PoisonError::into_inner);
+            let (begin, pools) = &mut *awaited;
+            pools[worker] = Some((memory.fd(), memory.len()));
+            if let Some(pools) = pools.iter().cloned().collect::<Option<Vec<_>>>()
+                && let Some(begin) = begin.take()
+            {
+                control.start(begin(pools))?;
+            }
+            let queue = ClientQueue::new(pool, Knocker::shared()?);
+            let port = MemifPort::new(Queue::Client(queue), handover, control);
+            Ok(Box::new(port) as Box<dyn Port>)
+        }) as Part
+    };
+    Ok((0..).zip(handovers).map(part).collect())
+}
+
+/// The control thread of a port. The thread ends when the last reference to this value is dropped.
 struct Control {
     stop: Arc<OwnedFd>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -317,7 +340,7 @@ struct MemifPort {
     /// Control thread. It is dropped first, so that the peer is notified before its packets are released.
     _control: Arc<Control>,
     queue: Queue,
-    /// Epoch of the handover to which `queue` belongs.
+    /// Epoch of the handover that supplied the connection of `queue`.
     epoch: u32,
     /// New connection that waits until every packet of the previous one has been returned.
     waiting: Option<(u32, Option<Connection>)>,
@@ -386,7 +409,7 @@ impl Port for MemifPort {
 
     fn arm(&mut self, alarm: &mut Alarm) -> bool {
         self.queue.arm(alarm);
-        // A new connection must be adopted first.
+        // A new connection that `refresh` has not adopted yet may already have packets, so the caller must not sleep.
         self.handover.epoch() == self.epoch
     }
 

@@ -1,9 +1,9 @@
 //! A memif ring in shared memory: two indices and the descriptors, on separate cache lines.
 //!
 //! Indices run freely (they wrap at 2^16, not at the ring's size), and each has one writer: the client writes `head`,
-//! the server `tail`. Both point after the last descriptor of their kind. From client to server, `head` follows the
-//! filled descriptors and `tail` the emptied ones. From server to client, `head` follows the offered empty buffers and
-//! `tail` the filled ones.
+//! the server `tail`. Each index is the position after the last descriptor that its writer has processed. From client
+//! to server, `head` follows the filled descriptors and `tail` the emptied ones. From server to client, `head` follows
+//! the offered empty buffers and `tail` the filled ones.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
@@ -71,7 +71,7 @@ impl Ring {
     ///
     /// # Safety
     /// `memory` must be 64-byte aligned and valid for [`Ring::bytes`] for as long as this value or a copy of it is
-    /// used. Nobody may access the range but through atomics or as a ring.
+    /// used. The range may be accessed only through atomics or as a ring.
     pub unsafe fn at(memory: NonNull<u8>, log2_size: u8) -> Self {
         debug_assert!(log2_size <= MAX_LOG2_RING_SIZE);
         Self {
@@ -82,8 +82,8 @@ impl Ring {
 
     #[inline(always)]
     fn header(&self) -> &Header {
-        // SAFETY: `at` was promised that the memory is valid; every field is atomic, so a shared
-        // reference is right even while the peer writes.
+        // SAFETY: the caller of `at` guaranteed that the memory is valid; every field is atomic, so a shared reference
+        // is sound even while the peer writes.
         unsafe { self.header.as_ref() }
     }
 
@@ -163,8 +163,8 @@ impl Ring {
     /// Returns the two words of the descriptor at `index`.
     #[inline(always)]
     fn words(&self, index: u16) -> &[AtomicU64; 2] {
-        // SAFETY: `place` is below the ring's size, and the descriptors start right after the header,
-        // which keeps them 16-byte aligned inside the memory promised to `at`.
+        // SAFETY: `place` is below the ring's size. The descriptors start right after the header, so they are 16-byte
+        // aligned and inside the memory that the caller of `at` guaranteed to be valid.
         unsafe {
             self.header
                 .add(1)
@@ -174,8 +174,9 @@ impl Ring {
         }
     }
 
-    /// Copies the descriptor at `index` out of the shared memory, once, so that the checked values are the used ones.
-    /// The loads are relaxed, because the index that covers the descriptor was loaded with acquire.
+    /// Copies the descriptor at `index` out of the shared memory, once, so that the peer cannot change the values
+    /// between check and use. The loads are relaxed, because the index that covers the descriptor was loaded with
+    /// acquire.
     #[inline(always)]
     pub fn read(&self, index: u16) -> Descriptor {
         let [low, high] = self.words(index);

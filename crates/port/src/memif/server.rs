@@ -36,13 +36,12 @@ pub(super) struct Listener {
 impl Listener {
     /// Binds `path`. It replaces a socket file without a listener, whose owner was killed.
     pub(super) fn bind(path: &Path) -> Result<Self, PortError> {
-        let what = || format!("memif socket {}", path.display());
         if let Some(folder) = path
             .parent()
             .filter(|f| !f.as_os_str().is_empty() && !f.is_dir())
         {
             return Err(PortError::missing(
-                what(),
+                what(path),
                 format!("the folder {} (mkdir -p it)", folder.display()),
             ));
         }
@@ -52,46 +51,12 @@ impl Listener {
                 "socket path longer than 107 bytes",
             )
         })?;
-        let fresh = || {
-            socket_with(
-                AddressFamily::UNIX,
-                SocketType::SEQPACKET,
-                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-                None,
-            )
-            .map_err(|e| PortError::system(what(), e))
-        };
-        let socket = fresh()?;
+        let socket = fresh(path)?;
         match bind(&socket, &address) {
-            Err(Errno::ADDRINUSE) => {
-                use std::os::unix::fs::FileTypeExt;
-                let is_socket =
-                    std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-                if !is_socket {
-                    return Err(PortError::bad_spec(
-                        path.display().to_string(),
-                        "this path exists and is not a socket; choose another",
-                    ));
-                }
-                match connect(&fresh()?, &address) {
-                    // `AGAIN` means that the server's backlog is full.
-                    Ok(()) | Err(Errno::AGAIN) => {
-                        return Err(PortError::missing(
-                            what(),
-                            "a path that no running program listens on (one listens on this path: stop it, choose \
-                            another path, or connect to it with role=client)",
-                        ));
-                    }
-                    Err(Errno::CONNREFUSED) => {
-                        std::fs::remove_file(path).map_err(|e| PortError::system(what(), e))?;
-                        bind(&socket, &address).map_err(|e| PortError::system(what(), e))?;
-                    }
-                    Err(e) => return Err(PortError::system(what(), e)),
-                }
-            }
-            other => other.map_err(|e| PortError::system(what(), e))?,
+            Err(Errno::ADDRINUSE) => replace(path, &address, &socket)?,
+            other => other.map_err(|e| PortError::system(what(path), e))?,
         }
-        listen(&socket, 8).map_err(|e| PortError::system(what(), e))?;
+        listen(&socket, 8).map_err(|e| PortError::system(what(path), e))?;
         Ok(Self {
             socket,
             path: path.to_path_buf(),
@@ -115,6 +80,49 @@ impl Drop for Listener {
     }
 }
 
+fn what(path: &Path) -> String {
+    format!("memif socket {}", path.display())
+}
+
+/// Returns a socket that is not bound yet.
+fn fresh(path: &Path) -> Result<OwnedFd, PortError> {
+    socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )
+    .map_err(|e| PortError::system(what(path), e))
+}
+
+/// Binds `socket` to the path of an existing socket file, which is deleted if it has no listener.
+fn replace(path: &Path, address: &SocketAddrUnix, socket: &OwnedFd) -> Result<(), PortError> {
+    use std::os::unix::fs::FileTypeExt;
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+    if !is_socket {
+        return Err(PortError::bad_spec(
+            path.display().to_string(),
+            "this path exists and is not a socket; choose another",
+        ));
+    }
+    match connect(&fresh(path)?, address) {
+        // `AGAIN` means that the server's backlog is full.
+        Ok(()) | Err(Errno::AGAIN) => {
+            return Err(PortError::missing(
+                what(path),
+                "a path that no running program listens on (one listens on this path: stop it, choose \
+                another path, or connect to it with role=client)",
+            ));
+        }
+        Err(Errno::CONNREFUSED) => {
+            std::fs::remove_file(path).map_err(|e| PortError::system(what(path), e))?;
+            bind(socket, address).map_err(|e| PortError::system(what(path), e))?;
+        }
+        Err(e) => return Err(PortError::system(what(path), e)),
+    }
+    Ok(())
+}
+
 /// Runs until the port is closed. A client may add `rx_rings` rings to receive from, and one ring to send through for
 /// each worker.
 pub(super) fn run(
@@ -132,7 +140,8 @@ pub(super) fn run(
             Ok([true]) => {}
         }
         let Ok(socket) = listener.accept() else {
-            // There are no free file descriptors, so the socket stays readable.
+            // There are no free file descriptors, so the client cannot be accepted and the listening socket stays
+            // readable. The pause avoids a busy loop.
             if wait(&[], stop, Some(ACCEPT_PAUSE_MS)).is_err() {
                 return;
             }

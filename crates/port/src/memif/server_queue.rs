@@ -380,7 +380,7 @@ impl Sending {
         }
         self.tail = tail;
         ring.publish_tail(tail);
-        // This follows the transmission, so that no packet waits for it.
+        // Sent packets are released after the transmission, so that the release delays no packet.
         batch.drop_front(n);
         counters.tx_packets += sent.tx_packets;
         counters.tx_bytes += sent.tx_bytes;

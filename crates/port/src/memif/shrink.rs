@@ -86,13 +86,13 @@ impl Drop for Guard {
     }
 }
 
-/// Installs the handler for SIGBUS, before the previous handler.
+/// Installs the handler for SIGBUS, which runs before the previous handler and calls it for other addresses.
 fn listen() -> std::io::Result<()> {
     static LISTENING: OnceLock<Option<i32>> = OnceLock::new();
     let failed = LISTENING.get_or_init(|| {
         let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: the kernel reads one structure, which is zeroes but for what is set, and writes the other one. The
-        // handler calls nothing but what a signal handler may.
+        // SAFETY: the kernel reads one structure, which is zero except for the fields set here, and writes the other
+        // one. The handler calls only functions that are allowed in a signal handler.
         unsafe {
             // The previous action is read first, because the handler needs it from the start.
             if libc::sigaction(libc::SIGBUS, std::ptr::null(), before.as_mut_ptr()) == 0 {
@@ -135,7 +135,7 @@ extern "C" fn on_bus_error(
                     transmute::<usize, extern "C" fn(libc::c_int)>(before.sa_sigaction)(signal);
                 }
             }
-            // The access is repeated, and ends the process.
+            // The handler was reset to the default action, so the repeated access ends the process.
             _ => {
                 libc::signal(libc::SIGBUS, libc::SIG_DFL);
             }

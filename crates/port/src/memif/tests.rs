@@ -669,7 +669,7 @@ fn a_client_that_shrinks_its_memory_is_disconnected_without_harm() {
     let (_folder, path) = folder();
     let (mut server, _resources) = open(&path, "");
     for held in [false, true] {
-        // Not sealed, because packet memory on huge pages cannot be.
+        // The file is not sealed, because packet memory on huge pages cannot be sealed either.
         let file = memfd_create("liar", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, LIAR_BYTES as u64).unwrap();
         let memory = Mapping::of_file(file, LIAR_BYTES).unwrap();
@@ -751,7 +751,7 @@ fn a_client_with_blocked_interrupt_files_delays_no_worker() {
             let mut alarm = Alarm::default();
             server.arm(&mut alarm);
             alarm.wait(Duration::from_millis(1));
-            // The first call may have a value to read, the second has none.
+            // The first call may read a pending interrupt; the second one finds none, and must not block.
             server.disarm();
             server.disarm();
         }
@@ -1045,7 +1045,7 @@ fn a_sleeping_receiver_wakes_for_arriving_packets_and_loses_none() {
                     std::thread::yield_now();
                 }
             }
-            // The rings stay until all packets were received.
+            // The rings stay in use until all packets are received.
             while received.load(Ordering::Acquire) < PACKETS && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -1071,7 +1071,7 @@ fn a_sleeping_receiver_wakes_for_arriving_packets_and_loses_none() {
                 alarm.wait(Duration::from_millis(200));
                 sleeps += 1;
                 let overslept = begun.elapsed() >= Duration::from_millis(200);
-                // A packet sent long ago did not wake the receiver.
+                // The receiver overslept although a packet had been sent long before, so the wakeup was missed.
                 missed += usize::from(overslept && sent_ones.load(Ordering::Acquire) > total);
             }
             total += batch.len();

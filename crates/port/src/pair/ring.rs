@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use taut_sys::Mapping;
 
-// For tests of every interleaving (`./run miri`), the types of loom.
+// Tests of every interleaving (`./run miri`) use loom's types.
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(not(loom))]
@@ -92,7 +92,7 @@ pub(super) struct Sender {
 
 impl Sender {
     /// # Safety
-    /// A ring has one sender in all its life.
+    /// The ring must have no other sender during its lifetime.
     pub(super) unsafe fn new(ring: Arc<Ring>) -> Self {
         Self {
             ring,
@@ -118,7 +118,7 @@ impl Sender {
             return false;
         }
         let place = ring.place(self.head);
-        // Relaxed: the head that is published next covers it.
+        // Relaxed: the release of the head in `publish` also publishes this word.
         ring.heads[place].store(note << LENGTH_BITS | frame.len() as u64, Ordering::Relaxed);
         // SAFETY: the slot is free, so ours alone; the frame fits into it.
         unsafe { copy_frame(NonNull::from(frame).cast(), ring.data(place), frame.len()) };
@@ -129,7 +129,7 @@ impl Sender {
     /// Publishes the pushed frames to the receiver.
     #[inline(always)]
     pub(super) fn publish(&self) {
-        // Release: lengths and bytes come first.
+        // Release: lengths and bytes are written before the head covers them.
         self.ring.head.0.store(self.head, Ordering::Release);
     }
 }
@@ -159,7 +159,7 @@ pub(super) struct Receiver {
 
 impl Receiver {
     /// # Safety
-    /// A ring has one receiver in all its life.
+    /// The ring must have no other receiver during its lifetime.
     pub(super) unsafe fn new(ring: Arc<Ring>) -> Self {
         let done = vec![false; ring.heads.len()].into();
         Self {
@@ -171,7 +171,7 @@ impl Receiver {
         }
     }
 
-    /// Takes the next frame that has arrived.
+    /// Takes the next frame that has arrived; None if there is none.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<Arrived> {
         if self.is_empty() {
@@ -193,7 +193,7 @@ impl Receiver {
     #[inline(always)]
     pub(super) fn is_empty(&mut self) -> bool {
         if self.next == self.head {
-            // Acquire: the sender wrote lengths and bytes before.
+            // Acquire: the sender wrote lengths and bytes before it published this head.
             self.head = self.ring.head.0.load(Ordering::Acquire);
         }
         self.next == self.head
@@ -216,7 +216,7 @@ impl Receiver {
     /// Publishes the returned slots to the sender.
     #[inline(always)]
     pub(super) fn publish(&self) {
-        // Release: our last reads and writes of the slots come first.
+        // Release: this side's last reads and writes of the slots come before the tail that frees them.
         self.ring.tail.0.store(self.tail, Ordering::Release);
     }
 }
@@ -236,7 +236,7 @@ mod interleavings {
         all.preemption_bound = Some(3);
         all.check(|| {
             let ring = Arc::new(Ring::new(2).unwrap());
-            // SAFETY: one of each.
+            // SAFETY: the ring gets one sender and one receiver.
             let (mut sender, mut receiver) = unsafe {
                 (
                     Sender::new(Arc::clone(&ring)),
@@ -282,7 +282,7 @@ mod tests {
 
     fn ends(slots: u32) -> (Sender, Receiver) {
         let ring = Arc::new(Ring::new(slots).unwrap());
-        // SAFETY: one of each.
+        // SAFETY: the ring gets one sender and one receiver.
         unsafe { (Sender::new(Arc::clone(&ring)), Receiver::new(ring)) }
     }
 
@@ -369,8 +369,8 @@ mod tests {
     }
 
     proptest! {
-        /// For any order of sends, receives and returns, no frame is lost, duplicated, reordered or overwritten while
-        /// it is held.
+        /// For any order of sends, receives and returns, no frame is lost, duplicated or reordered, or overwritten
+        /// before it is returned.
         #[test]
         fn frames_come_once_and_in_order(steps in proptest::collection::vec((0_u8..3, any::<u8>()), 1..300)) {
             let (mut sender, mut receiver) = ends(8);

@@ -59,7 +59,7 @@ pub fn packet_bytes(kept: usize, comments: &[&str]) -> usize {
         .filter(|it| !it.is_empty())
         .map(|it| 4 + it.len().next_multiple_of(4))
         .sum();
-    // The end of the options.
+    // A list of options ends with an end marker of 4 bytes.
     let end = if options == 0 { 0 } else { 4 };
     ENHANCED_HEADER_BYTES + kept.next_multiple_of(4) + options + end + 4
 }
@@ -96,7 +96,7 @@ pub fn append_packet(
         for comment in comments {
             append_text(to, OPT_COMMENT, comment);
         }
-        // The end of the options.
+        // The end marker of the options.
         to.extend_from_slice(&[0; 4]);
     }
     to.extend_from_slice(&total.to_le_bytes());

@@ -1,5 +1,6 @@
 //! The memory that frames of a file are read into: blocks of equal size, shared by the reading thread and the packets
-//! in them. A block is owned by its number: the owner of the number may access the block.
+//! in them. The thread and the data path pass the numbers of blocks to each other, and only the current owner of the
+//! number may access the block.
 
 use crate::PortError;
 use std::ptr::NonNull;

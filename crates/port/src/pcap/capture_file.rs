@@ -1,7 +1,7 @@
 //! A capture file, plain or compressed by zstd (RFC 8878), which is decompressed as it is read.
 //!
-//! Reads move forwards, with short steps back to a record that did not fit. Therefore the last few MiB are kept; a read
-//! further back restarts the decompression.
+//! Reads move forwards, with short steps back to a record that did not fit into a block. Therefore the last few MiB of
+//! decompressed bytes stay in memory; a read further back restarts the decompression.
 
 use super::index::Source;
 use std::cell::RefCell;

@@ -108,7 +108,7 @@ pub enum Over {
         len: usize,
         /// Number of bytes that the complete frame had on the wire.
         whole_bytes: u32,
-        /// Capture time, as in [`Step::Frame`].
+        /// Capture time, ns since 1970; None if the format has none.
         time_ns: Option<u64>,
     },
     /// A frame longer than [`LONGEST_FRAME_BYTES`].
@@ -358,8 +358,9 @@ fn what_else(bytes: &[u8]) -> String {
     }
 }
 
-/// Decides whether `captured` bytes of a frame of `whole` bytes can be delivered, and computes the distance to the next
-/// record.
+/// Returns the step that skips a frame if the frame cannot be delivered, because it is truncated or too long; None if
+/// it can be delivered. `captured` is the number of captured bytes, `whole` that on the wire, and `size` the distance
+/// to the next record.
 fn judge(
     before: usize,
     (captured, whole): (u32, u32),

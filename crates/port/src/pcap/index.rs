@@ -1,4 +1,4 @@
-//! The index of a capture, made block by block: the positions of frames, their send times, and errors.
+//! The index of a capture, made block by block: the positions of frames, their intended send times, and errors.
 //!
 //! Each block starts at the start of a record: a record that did not fit into the previous block is read again, not
 //! copied.
@@ -48,8 +48,8 @@ pub struct Entry {
     pub len: u16,
     /// Length of the record's header in front of the frame, which may be overwritten, bytes.
     pub headroom: u16,
-    /// Send time, ns after the first frame of the file. A frame with a capture time before that of an earlier frame is
-    /// sent immediately.
+    /// Intended send time, ns after the first frame of the file. A frame with a capture time before that of an earlier
+    /// frame is sent immediately after that frame.
     pub due_ns: u64,
     /// Capture time, ns since 1970; 0 if the file has none.
     pub time_ns: u64,
@@ -79,7 +79,7 @@ pub struct Filled {
     pub long_frames: u64,
     /// Number of packets skipped because they cannot be converted to Ethernet.
     pub other_frames: u64,
-    /// Reason why the capture ends; set in the last block.
+    /// Reason why the capture ends; None in all blocks but the last.
     pub end: Option<End>,
 }
 
@@ -96,7 +96,7 @@ pub struct Index<S> {
     rounds: u64,
     /// Number of frames found in this pass so far.
     found: u64,
-    /// Capture time of the first frame of a pass.
+    /// Capture time of the first frame of a pass; None before that frame.
     first_ns: Option<u64>,
     /// Send time at which this pass starts, ns after the first frame of the first pass.
     round_ns: u64,
@@ -196,7 +196,7 @@ impl<S: Source> Index<S> {
         filled
     }
 
-    /// Reads until the end of `block` or of the source.
+    /// Reads from the current offset until `block` is full or the source ends; returns the number of bytes.
     fn read(&self, block: &mut [u8]) -> io::Result<usize> {
         let mut have = 0;
         while have < block.len() {
@@ -213,7 +213,8 @@ impl<S: Source> Index<S> {
         Ok(have)
     }
 
-    /// Begins the next pass over the source after the last record; returns the reason for the end if no pass is left.
+    /// Begins another pass over the source, after its last record was read; returns the reason for the end if no pass
+    /// is left.
     fn next_round(&mut self) -> Option<End> {
         // A skipped record may claim to extend beyond the source.
         match self.source.read_at(&mut [0], self.offset - 1) {

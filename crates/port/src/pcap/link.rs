@@ -57,7 +57,8 @@ impl LinkType {
         })
     }
 
-    /// Returns the EtherType of a packet's payload, and the length of the packet's link header in bytes.
+    /// Returns the EtherType of a packet's payload, and the length of the packet's link header in bytes. None if the
+    /// packet is too short, has another protocol than IP under PPP, or is an Ethernet frame already.
     fn read(self, packet: &[u8]) -> Option<(u16, usize)> {
         let half = |at: usize| {
             let bytes = packet.get(at..)?.first_chunk()?;
@@ -92,7 +93,7 @@ impl LinkType {
     }
 }
 
-/// Returns the EtherType of an IP packet, by its version.
+/// Returns the EtherType of an IP packet, by its version; None if it is neither IPv4 nor IPv6.
 fn ip_version(packet: &[u8]) -> Option<u16> {
     match packet.first()? >> 4 {
         4 => Some(IPV4),

@@ -76,8 +76,8 @@ pub(crate) const BACKEND: Backend = Backend {
     loop_back: None,
 };
 
-/// The time for calibrating the cycle counter with the system's clock: an error of one part in a million is a
-/// millisecond in a quarter of an hour.
+/// The time for calibrating the cycle counter against the system's clock. An error of one part per million in the
+/// calibration adds up to a millisecond in a quarter of an hour.
 const CALIBRATION: Duration = Duration::from_millis(50);
 
 struct PcapPort {
@@ -89,14 +89,15 @@ struct PcapPort {
 struct Input {
     path: String,
     reader: Reader,
-    /// Lock that keeps writers from the file as long as the port exists.
+    /// Lock that keeps writers from the file as long as the port exists; None if the file system supports no locks.
     _claim: Option<Locked>,
 }
 
 struct Output {
     path: String,
     writer: Writer,
-    /// Lock that keeps other readers and writers from the file until all frames are written.
+    /// Lock that keeps other readers and writers from the file until all frames are written; None if the file system
+    /// supports no locks.
     _claim: Option<Locked>,
 }
 

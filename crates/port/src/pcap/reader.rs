@@ -29,12 +29,12 @@ pub(super) struct Reader {
     in_use: [u32; BLOCKS],
     /// List of the frames of each block, while packets use them.
     lists: [Vec<Entry>; BLOCKS],
-    /// Record of the frames that packets still use. It owns the memory of the blocks.
+    /// Ledger of the frames that packets still use. It owns the memory of the blocks.
     ledger: PoolHandle,
     pace: Pace,
     /// Capture times of the last delivered frames.
     times_ns: Vec<u64>,
-    /// Reason why reading stopped; set after the last frame was delivered.
+    /// Reason why reading stopped (end or damage); None until the last frame has been delivered.
     ended: Option<End>,
 }
 
@@ -50,7 +50,7 @@ struct Current {
 struct Pace {
     /// Nanoseconds per cycle; 0 delivers every frame immediately.
     ns_per_tick: f64,
-    /// Cycle count at which the first frame was requested.
+    /// Cycle count at which the first frame was requested; None before.
     start_ticks: Option<u64>,
 }
 
@@ -84,7 +84,7 @@ impl Reader {
         let (empty, take_empty) = sync_channel(BLOCKS);
         let mut index = Index::new(file, rounds);
         let list = || Vec::with_capacity(super::index::ENTRIES);
-        // SAFETY: nobody else has a number yet.
+        // SAFETY: no other code has the number of a block yet.
         let filled = index.fill(unsafe { blocks.bytes(0) }, list());
         let bad = matches!(
             filled.end,
@@ -129,7 +129,7 @@ impl Reader {
         })
     }
 
-    /// Returns the reason why the file ends, once all its frames have been delivered.
+    /// Returns why reading stopped (end or damage), once the last frame has been delivered; None before.
     pub(super) fn ended(&self) -> Option<&End> {
         self.ended.as_ref()
     }
@@ -167,9 +167,9 @@ impl Reader {
             self.times_ns.push(entry.time_ns);
             bytes += u64::from(entry.len);
             let number = current.number;
-            // SAFETY: the index checked that the frame and the header before it lie in the block. The
-            // block is ours until the ledger has all of its frames back, each has one entry, and the
-            // ledger keeps the memory.
+            // SAFETY: the index checked that the frame and the header before it are inside the block. This side owns
+            // the block until the ledger has all of its frames back. Each frame has one entry, and the ledger keeps the
+            // memory.
             batch.push(unsafe {
                 let data = self.blocks.start(number).add(entry.at as usize);
                 self.ledger.count_out(1);
@@ -188,8 +188,8 @@ impl Reader {
         received
     }
 
-    /// Counts the frames that packets have released, and returns to the thread the blocks whose frames are all
-    /// released.
+    /// Processes the frames that packets have released, and returns to the thread the blocks of which no frame is in
+    /// use any more.
     #[inline(always)]
     fn take_back(&mut self) {
         let ledger = self.ledger.clone();
@@ -224,7 +224,8 @@ impl Reader {
             Ok((number, filled)) => {
                 counters.rx_malformed += filled.cut_frames + filled.other_frames;
                 counters.rx_too_long += filled.long_frames;
-                // One more, so that the block stays until all its frames are delivered.
+                // The count is one too high until all frames of the block are delivered, so that the block is not
+                // returned before.
                 self.in_use[number] = filled.entries.len() as u32 + 1;
                 self.current = Some(Current {
                     number,
@@ -272,7 +273,7 @@ fn read_ahead(
     while let Ok((number, list)) = empty.recv() {
         let mut list = list;
         loop {
-            // SAFETY: the number came through the channel, and goes back through the other one.
+            // SAFETY: this thread owns the block, because it received the block's number and has not passed it on yet.
             let next = index.fill(unsafe { blocks.bytes(number) }, list);
             filled.cut_frames += next.cut_frames;
             filled.long_frames += next.long_frames;

@@ -115,7 +115,7 @@ fn blocks_with_packets_in_use_are_not_overwritten() {
     let mut port = open(&files.spec("in.pcap", "")).unwrap();
     let mut held = Vec::new();
     let start = Instant::now();
-    // All blocks are held, and the file has more frames.
+    // The received packets use all blocks, although the file has more frames.
     while held.len() < 5000 {
         let mut batch = Batch::new();
         port.port.rx(&mut batch);
@@ -131,7 +131,7 @@ fn blocks_with_packets_in_use_are_not_overwritten() {
         number += 1;
     }
     assert!((4000..8000).contains(&number), "{number}");
-    // Packets are returned in another order.
+    // The packets are dropped in another order than they were received.
     while let Some(batch) = held.pop() {
         drop(batch);
     }

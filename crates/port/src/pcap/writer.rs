@@ -170,7 +170,7 @@ impl Writer {
 
     /// Returns the reason why writing has failed, if it has.
     pub(super) fn failure(&self) -> Option<String> {
-        // Acquire: the reason was stored before.
+        // Acquire: the reason was stored before the flag.
         self.progress.failed.load(Ordering::Acquire).then(|| {
             let why = self.progress.why.lock();
             why.unwrap_or_else(PoisonError::into_inner).clone()
@@ -242,7 +242,7 @@ impl Sink {
             .why
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = why;
-        // Release: a thread that sees this sees the reason.
+        // Release: a thread that sees this flag sees the reason.
         self.progress.failed.store(true, Ordering::Release);
     }
 }

@@ -12,7 +12,8 @@ pub struct Pool {
     pub(super) returned: UnsafeCell<Vec<u32>>,
     /// Number of slots that packets use.
     pub(super) outstanding: Cell<u32>,
-    /// Number of existing [`PoolHandle`](super::PoolHandle)s; the pool is freed when this and `outstanding` are both 0.
+    /// Number of existing [`PoolHandle`](super::PoolHandle)s; the pool is freed when `handles` and `outstanding` are
+    /// both 0.
     pub(super) handles: Cell<u32>,
     pub(super) memory: Option<Mapping>,
     pub(super) stride_bytes: u32,
@@ -33,7 +34,7 @@ impl Pool {
         self.outstanding.set(self.outstanding.get() + slots);
     }
 
-    /// Takes a slot back.
+    /// Returns a slot to the pool's free list. Frees the pool if this was the last used slot and no handle exists.
     ///
     /// # Safety
     /// `pool` must be alive, and `slot` counted out of it and not returned since.

@@ -49,13 +49,14 @@ impl Tap {
         write(self.0.file(), frame).is_ok()
     }
 
-    /// Receives the next frame from the kernel into `room`, truncated to its length; None if there is no frame.
+    /// Receives the next frame from the kernel into `room`, truncated to the length of `room`; None if there is no
+    /// frame.
     pub fn receive<'a>(&self, room: &'a mut [u8]) -> Option<&'a [u8]> {
         let length = read(self.0.file(), &mut *room).ok()?;
         room.get(..length)
     }
 
-    /// Makes `alarm` ring when the kernel sends a frame.
+    /// Makes `alarm` watch the interface, so that a frame from the kernel wakes the sleeping thread.
     pub fn arm(&self, alarm: &mut Alarm) {
         alarm.watch(self.0.file());
     }

@@ -23,7 +23,7 @@ const LONGEST_NAME_BYTES: usize = 15;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) mac: Option<[u8; 6]>,
-    /// IPv4 address of the interface, and prefix length of its network in bits.
+    /// IPv4 address of the interface, and prefix length of its network in bits; None for no address.
     pub(super) address: Option<(Ipv4Addr, u32)>,
     pub(super) mtu_bytes: u32,
     /// Maximum number of frames in the kernel's queue.
@@ -147,7 +147,7 @@ impl Device {
         which: libc::Ioctl,
         fill: impl FnOnce(&mut libc::ifreq),
     ) -> io::Result<()> {
-        // SAFETY: only called with requests that are about one `ifreq`.
+        // SAFETY: this function is only called with requests that take one `ifreq`.
         unsafe { request_with(to, name, which, fill) }.map(|_| ())
     }
 

@@ -128,7 +128,7 @@ fn open_device(
     }))
 }
 
-/// Parses a MAC address that is valid for one interface.
+/// Parses a MAC address, which must be unicast and not zero.
 fn mac(spec: &PortSpec, text: &str) -> Result<[u8; 6], PortError> {
     let mut octets = text.split(':').map(|part| {
         let two = part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());

@@ -1,4 +1,5 @@
-//! Tests of the backend in temporary network namespaces. They need root, and print a line if it is lacking.
+//! Tests of the backend in temporary network namespaces. They need root; without root each test prints a line and is
+//! skipped.
 #![allow(clippy::unwrap_used)]
 
 use crate::interface_tests::{Opened, Testbed, frame_bytes, open};

@@ -11,8 +11,8 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use taut_wire::Mac;
 
-/// The interval at which the neighbours of next hops are checked. A neighbour for which no request is running is
-/// requested.
+/// The interval at which the neighbours of next hops are checked. Neighbours without an entry in the neighbour table
+/// are then requested.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Control {
@@ -53,7 +53,8 @@ impl Control {
         self.released.extend(waited);
     }
 
-    /// Updates next hops so that packets go to a resolved neighbour. Returns the packets that have waited for it.
+    /// Updates the next hops of a neighbour that was resolved, so that packets go to it. Returns the packets that have
+    /// waited for the neighbour.
     fn found(&mut self, at: At, mac: Mac, learnt: Option<Learnt>) -> Vec<Waiting> {
         let Some(Learnt { is_new, waited }) = learnt else {
             return Vec::new();
@@ -76,8 +77,8 @@ impl Control {
         std::mem::take(&mut self.released)
     }
 
-    /// Forgets the neighbours behind a port with a failed link, so that flows with an alternative next hop move to the
-    /// alternative.
+    /// Forgets the neighbours behind the interface `port`, whose link has failed, so that flows with an alternative
+    /// next hop move to the alternative.
     pub fn cut_off(&mut self, port: u8) {
         let (known, waited) = self.neighbours.cut_off(port);
         for at in known {
@@ -86,7 +87,7 @@ impl Control {
         self.stranded.extend(waited);
     }
 
-    /// Requests the neighbours behind a port immediately when the port's link returns.
+    /// Requests the neighbours behind the interface `port` immediately when its link returns.
     pub fn join(&mut self, port: u8, now: Instant) {
         self.neighbours.join(port, now);
         self.next_look = now;
@@ -152,7 +153,7 @@ impl Control {
 
     /// Adds or removes the host routes of known neighbours in a network with a changed route. A neighbour has a host
     /// route only if the longest route to its address leads to its port. `of_port` is true if the changed route is, or
-    /// was, that of a port's network. All other routes matter only within such a network.
+    /// was, that of a port's network. Any other changed route has an effect only if it lies within a port's network.
     pub(super) fn settle_stations(&mut self, network: Network, of_port: bool) {
         let parent = self
             .parent(network)

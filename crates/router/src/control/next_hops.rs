@@ -1,5 +1,5 @@
-//! The next hops in use. Each next hop has a count of its routes. Its memory is reused when no route and no worker uses
-//! it.
+//! The next hops in use. Each next hop has a count of its routes. Its number is reused when no route and no worker uses
+//! the next hop.
 
 use super::key::{InUse, Key, key};
 use super::table::Table;

@@ -14,7 +14,8 @@ enum Printer {
     Frr,
 }
 
-/// BIRD's words for route types, each with the word of `ip route` if routes of this type have no next hop.
+/// BIRD's words for route types. A type without a next hop has the corresponding word of `ip route`; none for the
+/// others.
 const BIRD_KINDS: [(&str, Option<&str>); 4] = [
     ("unicast", None),
     ("blackhole", Some("blackhole")),
@@ -26,7 +27,7 @@ const BIRD_KINDS: [(&str, Option<&str>); 4] = [
 struct Open {
     prefix: Prefix,
     leads: Option<Leads>,
-    /// True if it is the best route of its network, as the daemon selected it.
+    /// True if the daemon selected this route as the best one of its network.
     is_best: bool,
 }
 
@@ -159,7 +160,7 @@ fn bird(line: &str, open: &mut Option<Open>) -> Result<Option<Open>, String> {
                 leads: None,
                 is_best: false,
             })),
-            // These are attributes, which are printed by `all`.
+            // These lines are attributes, which `birdc show route all` prints.
             None => Ok(None),
         };
     }

@@ -24,37 +24,37 @@ const COMPRESSED: [(&[u8], &str); 4] = [
 /// The reason why a file cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
-    /// An error of the system.
+    /// The input cannot be read.
     #[error(transparent)]
     Read(#[from] io::Error),
-    /// A compressed file.
-    #[error("it is compressed: uncompress it first ({0})")]
+    /// The input is compressed; the text is the command that decompresses it.
+    #[error("the file is compressed: uncompress it first ({0})")]
     Compressed(&'static str),
     /// A file of no supported format.
     #[error(
         "the input is neither an MRT dump nor the output of `birdc show route` or `vtysh -c 'show ip route'`"
     )]
     Unknown,
-    /// A truncated record.
+    /// A record is truncated.
     #[error("the input is truncated: the record at byte {at} is incomplete, after {routes} routes")]
     CutShort {
-        /// The offset of the record.
+        /// The offset of the record in the input, bytes.
         at: u64,
         /// The number of routes before the truncated record.
         routes: usize,
     },
-    /// A record with invalid contents.
+    /// A record has invalid contents.
     #[error("the record at byte {at}: {reason}")]
     Record {
-        /// The offset of the record.
+        /// The offset of the record in the input, bytes.
         at: u64,
         /// The error in the record.
         reason: &'static str,
     },
-    /// A file without a table.
-    #[error("it contains no routing table (MRT type TABLE_DUMP_V2)")]
+    /// The file contains no routing table.
+    #[error("the file contains no routing table (MRT type TABLE_DUMP_V2)")]
     NoTable,
-    /// An invalid line.
+    /// A line is invalid.
     #[error("line {number}: {reason}")]
     Line {
         /// The number of the line, from 1.
@@ -98,7 +98,7 @@ struct Lead {
 struct Lines<'a> {
     /// The neighbours that replace the file's next hops.
     via: &'a [IpAddr],
-    /// The index of each next hop of the file, in the order in which they appear.
+    /// The index of each next hop of the file, numbered from 0 in the order of first appearance.
     numbers: HashMap<IpAddr, usize>,
     each: &'a mut dyn FnMut(&str) -> io::Result<()>,
     done: Converted,
@@ -139,7 +139,8 @@ impl Lines<'_> {
         }
     }
 
-    /// Returns a next hop for a route with that prefix; none if the next hop has the other address family.
+    /// Returns the text of a next hop (`via ADDRESS`) for a route to `prefix`; none if no next hop of the prefix's
+    /// address family is available.
     fn hop(
         &mut self,
         prefix: Prefix,
@@ -167,7 +168,8 @@ impl Lines<'_> {
 /// from another router needs this replacement, because the next hops of that router are not neighbours here.
 ///
 /// # Errors
-/// Returns an error in the file, or an error from `each`. `each` was called with all routes before the error.
+/// Returns an error in the file, or an error from `each`. Before the function returns an error, it has called `each`
+/// with all routes that precede the error.
 pub fn convert(
     input: &mut dyn BufRead,
     via: &[IpAddr],

@@ -12,7 +12,7 @@ const LONGEST_RECORD: usize = 16 << 20;
 /// The record type of table snapshots, and the older record type, which is unsupported.
 const TABLE_DUMP_V2: u16 = 13;
 const TABLE_DUMP: u16 = 12;
-/// The attributes of a path (RFC 4271 section 4.3, RFC 4760 section 3).
+/// The type codes of the parsed path attributes (RFC 4271 section 4.3, RFC 4760 section 3).
 const AS_PATH: u8 = 2;
 const NEXT_HOP: u8 = 3;
 const MP_REACH_NLRI: u8 = 14;
@@ -22,7 +22,7 @@ const UNSAID: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 /// The type of a path segment whose autonomous systems count as one (RFC 4271 section 9.1.2.2).
 const AS_SET: u8 = 1;
 
-/// Returns true if a file with these first bytes is an MRT dump.
+/// Returns true if a file that begins with these bytes is an MRT dump.
 pub(super) fn is_one(first: &[u8]) -> bool {
     let kind = first
         .get(4..6)
@@ -59,16 +59,9 @@ pub(super) fn read(input: &mut dyn BufRead, lines: &mut Lines<'_>) -> Result<(),
             return Err(cut_short(ErrorKind::UnexpectedEof.into(), lines));
         }
         let (kind, subtype) = (u16::from_be_bytes([k0, k1]), u16::from_be_bytes([s0, s1]));
-        // These are unicast routes of IPv4 and IPv6, without and with path identifiers; other records are skipped.
-        let (is_v4, has_path_id) = match (kind, subtype) {
-            (TABLE_DUMP_V2, 2) => (true, false),
-            (TABLE_DUMP_V2, 4) => (false, false),
-            (TABLE_DUMP_V2, 8) => (true, true),
-            (TABLE_DUMP_V2, 10) => (false, true),
-            _ => {
-                at += (HEADER_BYTES + length) as u64;
-                continue;
-            }
+        let Some((is_v4, has_path_id)) = unicast(kind, subtype) else {
+            at += (HEADER_BYTES + length) as u64;
+            continue;
         };
         has_table = true;
         let (prefix, next_hop) = route(&body, is_v4, has_path_id).map_err(wrong)?;
@@ -92,6 +85,18 @@ pub(super) fn read(input: &mut dyn BufRead, lines: &mut Lines<'_>) -> Result<(),
     match has_table {
         true => Ok(()),
         false => Err(ConvertError::NoTable),
+    }
+}
+
+/// Returns for a record of unicast routes whether they are of IPv4, and whether they have path identifiers; None for
+/// other records, which are skipped.
+fn unicast(kind: u16, subtype: u16) -> Option<(bool, bool)> {
+    match (kind, subtype) {
+        (TABLE_DUMP_V2, 2) => Some((true, false)),
+        (TABLE_DUMP_V2, 4) => Some((false, false)),
+        (TABLE_DUMP_V2, 8) => Some((true, true)),
+        (TABLE_DUMP_V2, 10) => Some((false, true)),
+        _ => None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The XDP router treats and counts every frame like the one in user space. The tests need root and XDP, and print a
+//! The XDP router treats and counts every frame like the router in user space. The tests need root and XDP, and print a
 //! line if those are missing.
 
 #[path = "../../../functions/tests/frames/mod.rs"]
@@ -276,8 +276,7 @@ fn every_frame_has_the_same_outcome_in_the_kernel() {
         match both.pass(*from, frame) {
             (Verdict::Forwarded(port, _), decided) => {
                 forwarded[port] += 1;
-                // The program decides about all frames except rare ones, which have options or truncated extension
-                // headers.
+                // The program decides about all frames except rare ones with options or truncated extension headers.
                 assert!(decided || frame[14] != 0x45, "{frame:02x?}");
             }
             (Verdict::Dropped, _) => dropped += 1,

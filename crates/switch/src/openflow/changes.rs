@@ -53,21 +53,7 @@ pub(super) fn flow_mod(reader: &mut Reader<'_>, plant: &mut Plant<'_>) -> Result
         mask,
     };
     let control = &mut *plant.control;
-    // The message selects exactly this match at this priority, or every match that is equal or narrower.
-    let is_strict = matches!(command, 2 | 4);
-    let about = |control: &Control| -> Vec<RuleId> {
-        if is_strict && table != ALL_TABLES {
-            let same = control.same(table, priority, &value, &mask);
-            let fits = |id: &RuleId| control.rule(*id).is_some_and(|kept| asked.fits(&kept.rule));
-            return same.into_iter().filter(fits).collect();
-        }
-        let rules = control.rules().filter(|(_, kept)| {
-            let rule = &kept.rule;
-            let is_same = (rule.priority, rule.value, rule.mask) == (priority, value, mask);
-            asked.fits(rule) && (!is_strict || is_same)
-        });
-        rules.map(|(id, _)| id).collect()
-    };
+    let strict = matches!(command, 2 | 4).then_some(priority);
     match command {
         0 => {
             let rule = Rule {
@@ -81,31 +67,69 @@ pub(super) fn flow_mod(reader: &mut Reader<'_>, plant: &mut Plant<'_>) -> Result
                 idle_s,
                 hard_s,
             };
-            if flags & CHECK_OVERLAP != 0 && control.overlaps(&rule) {
-                return Err(Wrong::OVERLAP);
-            }
-            control
-                .replace(rule, flags & RESET_COUNTS == 0)
-                .map_err(of_rule)
+            add_rule(control, rule)
         }
         1 | 2 => {
-            for id in about(control) {
-                control.change(id, does.clone()).map_err(of_rule)?;
-                if flags & RESET_COUNTS != 0 {
-                    control.clear_count(id);
-                }
-            }
-            Ok(())
+            let rules = selected(control, &asked, strict);
+            change_rules(control, rules, &does, flags)
         }
         3 | 4 => {
-            for id in about(control) {
-                if let Some(kept) = control.remove(id) {
-                    plant.removed.push((id, kept, Gone::Deleted));
-                }
-            }
+            let rules = selected(control, &asked, strict);
+            remove_rules(plant, rules);
             Ok(())
         }
         _ => Err(Wrong::BAD_FLOW_COMMAND),
+    }
+}
+
+/// Returns the rules that a change or a deletion selects: those with exactly its match at the priority `strict`.
+/// Without a priority, these are the rules whose match is equal or narrower.
+fn selected(control: &Control, asked: &Asked, strict: Option<u16>) -> Vec<RuleId> {
+    if let (Some(priority), Some(table)) = (strict, asked.table) {
+        let same = control.same(table, priority, &asked.value, &asked.mask);
+        let fits = |id: &RuleId| control.rule(*id).is_some_and(|kept| asked.fits(&kept.rule));
+        return same.into_iter().filter(fits).collect();
+    }
+    let rules = control.rules().filter(|(_, kept)| {
+        let rule = &kept.rule;
+        let is_same = |priority: u16| {
+            (rule.priority, rule.value, rule.mask) == (priority, asked.value, asked.mask)
+        };
+        asked.fits(rule) && strict.is_none_or(is_same)
+    });
+    rules.map(|(id, _)| id).collect()
+}
+
+/// Adds a rule, or replaces the one with the same match, as the rule's flags request.
+fn add_rule(control: &mut Control, rule: Rule) -> Result<(), Wrong> {
+    if rule.flags & CHECK_OVERLAP != 0 && control.overlaps(&rule) {
+        return Err(Wrong::OVERLAP);
+    }
+    let keeps_counts = rule.flags & RESET_COUNTS == 0;
+    control.replace(rule, keeps_counts).map_err(of_rule)
+}
+
+/// Replaces the instructions of these rules.
+fn change_rules(
+    control: &mut Control,
+    rules: Vec<RuleId>,
+    does: &Instructions,
+    flags: u16,
+) -> Result<(), Wrong> {
+    for id in rules {
+        control.change(id, does.clone()).map_err(of_rule)?;
+        if flags & RESET_COUNTS != 0 {
+            control.clear_count(id);
+        }
+    }
+    Ok(())
+}
+
+fn remove_rules(plant: &mut Plant<'_>, rules: Vec<RuleId>) {
+    for id in rules {
+        if let Some(kept) = plant.control.remove(id) {
+            plant.removed.push((id, kept, Gone::Deleted));
+        }
     }
 }
 

@@ -327,7 +327,7 @@ pub(super) fn read_set(body: &[u8]) -> Result<(Field, Of, u128), Wrong> {
 
 /// Writes a set-field action.
 pub(super) fn write_set(writer: &mut Writer, field: Field, of: Of, value: u128) {
-    // A rule in a file can restrict the packets further than a message can.
+    // A rule in a file can set a field in several kinds of packets; a message names only one kind.
     let of = match of {
         Of::Ipv4OrArp => Of::Ipv4,
         Of::Ports => Of::Tcp,

@@ -82,68 +82,80 @@ pub(super) fn read_actions(mut reader: Reader<'_>, ports: usize) -> Result<Liste
             return Err(bad);
         }
         let body = reader.bytes(length.checked_sub(4).ok_or(bad)?, bad)?;
-        let exact = |bytes: usize| (body.len() == bytes).then_some(()).ok_or(bad);
-        let mut body = Reader(body);
-        let action = match kind {
-            OUTPUT => {
-                exact(12)?;
-                let to = match body.u32()? {
-                    reserved::IN_PORT => To::InPort,
-                    reserved::NORMAL => To::Normal,
-                    reserved::FLOOD => To::Flood,
-                    reserved::ALL => To::All,
-                    reserved::CONTROLLER => To::Controller,
-                    reserved::TABLE => {
-                        listed.through_tables = true;
-                        continue;
-                    }
-                    number => To::Port(port(number, ports).ok_or(Wrong::BAD_OUT_PORT)?),
-                };
-                Action::Output(to, body.u16()?)
-            }
-            PUSH_VLAN => {
-                exact(4)?;
-                let kind = EtherType(body.u16()?);
-                if ![CUSTOMER_TAG, SERVICE_TAG].contains(&kind) {
-                    return Err(Wrong::BAD_ARGUMENT);
-                }
-                Action::PushVlan(kind)
-            }
-            POP_VLAN => {
-                exact(4)?;
-                Action::PopVlan
-            }
-            SET_QUEUE => {
-                exact(4)?;
-                let queue = u8::try_from(body.u32()?).ok().filter(|queue| *queue < 8);
-                Action::Queue(queue.ok_or(Wrong::BAD_QUEUE)?)
-            }
-            GROUP => {
-                exact(4)?;
-                Action::Group(body.u32()?)
-            }
-            SET_TTL => {
-                exact(4)?;
-                let ttl = u128::from(body.u8()?);
-                Action::Set(Field::Ttl, Of::Ip, ttl)
-            }
-            DECREMENT_TTL => {
-                exact(4)?;
-                Action::DecrementTtl
-            }
-            SET_FIELD => {
-                let (field, of, value) = read_set(body.0)?;
-                let action = Action::Set(field, of, value);
-                if steps(&[action], 0).is_err() {
-                    return Err(Wrong::BAD_SET_TYPE);
-                }
-                action
-            }
-            _ => return Err(Wrong::BAD_ACTION),
-        };
-        listed.actions.push(action);
+        match read_action(kind, body, ports)? {
+            Some(action) => listed.actions.push(action),
+            None => listed.through_tables = true,
+        }
     }
     Ok(listed)
+}
+
+/// Parses the body of an action; returns none for an output to the tables.
+fn read_action(kind: u16, body: &[u8], ports: usize) -> Result<Option<Action>, Wrong> {
+    let bad = Wrong::BAD_ACTION_LENGTH;
+    let exact = |bytes: usize| (body.len() == bytes).then_some(()).ok_or(bad);
+    let mut body = Reader(body);
+    Ok(Some(match kind {
+        OUTPUT => {
+            exact(12)?;
+            let Some(to) = destination_of(body.u32()?, ports)? else {
+                return Ok(None);
+            };
+            Action::Output(to, body.u16()?)
+        }
+        PUSH_VLAN => {
+            exact(4)?;
+            let kind = EtherType(body.u16()?);
+            if ![CUSTOMER_TAG, SERVICE_TAG].contains(&kind) {
+                return Err(Wrong::BAD_ARGUMENT);
+            }
+            Action::PushVlan(kind)
+        }
+        POP_VLAN => {
+            exact(4)?;
+            Action::PopVlan
+        }
+        SET_QUEUE => {
+            exact(4)?;
+            let queue = u8::try_from(body.u32()?).ok().filter(|queue| *queue < 8);
+            Action::Queue(queue.ok_or(Wrong::BAD_QUEUE)?)
+        }
+        GROUP => {
+            exact(4)?;
+            Action::Group(body.u32()?)
+        }
+        SET_TTL => {
+            exact(4)?;
+            let ttl = u128::from(body.u8()?);
+            Action::Set(Field::Ttl, Of::Ip, ttl)
+        }
+        DECREMENT_TTL => {
+            exact(4)?;
+            Action::DecrementTtl
+        }
+        SET_FIELD => {
+            let (field, of, value) = read_set(body.0)?;
+            let action = Action::Set(field, of, value);
+            if steps(&[action], 0).is_err() {
+                return Err(Wrong::BAD_SET_TYPE);
+            }
+            action
+        }
+        _ => return Err(Wrong::BAD_ACTION),
+    }))
+}
+
+/// Returns the destination that a number in a message names; none for the tables.
+fn destination_of(number: u32, ports: usize) -> Result<Option<To>, Wrong> {
+    Ok(Some(match number {
+        reserved::IN_PORT => To::InPort,
+        reserved::NORMAL => To::Normal,
+        reserved::FLOOD => To::Flood,
+        reserved::ALL => To::All,
+        reserved::CONTROLLER => To::Controller,
+        reserved::TABLE => return Ok(None),
+        number => To::Port(port(number, ports).ok_or(Wrong::BAD_OUT_PORT)?),
+    }))
 }
 
 /// Writes actions; steps that are no OpenFlow action (meters, tables) are omitted.

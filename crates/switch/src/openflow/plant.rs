@@ -21,7 +21,7 @@ pub(in super::super) struct Plant<'a> {
     /// The links and counters of the ports.
     pub facts: &'a Facts,
     pub datapath: u64,
-    /// The largest generation number of a controller that became master.
+    /// The largest generation number of a controller that became master; none before the first one.
     pub generation: &'a mut Option<u64>,
     /// The packets that the controller sends.
     pub sent: &'a mut Vec<PacketOut>,

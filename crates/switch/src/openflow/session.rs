@@ -68,7 +68,7 @@ pub(in super::super) struct Session {
     told: [[u32; 2]; 3],
     /// The number of bytes that the peer has requested of each packet without a matching rule.
     most_shown: u16,
-    /// A reply with parts that are still to be written.
+    /// A reply with parts that are still to be written; none if no such reply is pending.
     listing: Option<Listing>,
     begun: Instant,
     /// The time at which the peer last sent something.
@@ -149,7 +149,8 @@ impl Session {
         self.output.0.len() >= HEARD_OUTPUT_BYTES
     }
 
-    /// Returns the length of the message at the start of the input. An invalid message has the length of a header.
+    /// Returns the length of the message at the start of the input. For an invalid message, returns the length of a
+    /// header.
     fn next_length(&self) -> Option<usize> {
         let head = self.input.first_chunk::<HEADER>()?;
         let is_heard = self.has_greeted || head[1] == kind::HELLO;
@@ -281,8 +282,8 @@ impl Session {
     }
 }
 
-/// Drops the output of the sessions with the most of it while all of them have more than `most` bytes together, and
-/// marks these sessions as behind.
+/// Drops the output of the sessions with the most pending output while all sessions together have more than `most`
+/// bytes, and marks the sessions that lost output as behind.
 pub(in super::super) fn limit_output<'a>(
     most: usize,
     sessions: impl Iterator<Item = &'a mut Session>,

@@ -171,7 +171,7 @@ fn pending_output_of_all_peers_together_is_bounded() {
     assert_eq!(all(&sessions), before);
     limit_output(before / 2, sessions.iter_mut());
     assert!((1..=before / 2).contains(&all(&sessions)));
-    // Those that have read most are kept, and the others get nothing more.
+    // The sessions whose peers have read most are kept, and the other sessions get no more output.
     let behind = sessions.iter().position(Session::is_behind).unwrap();
     assert!(sessions[behind..].iter().all(Session::is_behind) && behind > 32);
     sessions[63].flow_removed(&kept, (0, 0), Gone::Deleted);
@@ -326,7 +326,7 @@ fn a_frame_that_cannot_be_sent_is_refused() {
         }
         assert_eq!(answers(&said), want, "{length} {tags}");
     }
-    // There is space for the frames that are not refused.
+    // The longest frame that is not refused fits into the ring and into a buffer.
     let mut near = Lane::open("frames of controllers", 32).unwrap();
     let _far = Lane::open("frames of controllers", 32).unwrap();
     assert!(near.push(&vec![0; most], 0) && !near.push(&vec![0; most + 1], 0));
@@ -446,7 +446,7 @@ fn setting_a_field_requires_a_match_that_implies_the_field() {
             );
         }
     }
-    // An action set changes tags first.
+    // An action set changes tags first, whatever the order of its actions.
     let rule = rule_with(&[], &listed(3, &[&vlan, PUSH]));
     assert_eq!(answers(&[message(0, &[]), rule]), [(0, None)]);
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_control::controller::Settings;
 use taut_control::protocol::{MOST_BYTES, ProtocolError};
-use taut_control::{Controller, Format, Message, Model, ModelError, Shape, Stage};
+use taut_control::{Controller, Format, Message, Model, ModelError, Report, Shape, Stage};
 use taut_transport::Notice;
 
 /// Idle time after which a sequence number that starts again counts as a new run of the plant, ns.
@@ -83,23 +83,9 @@ impl ControllerSide {
     ) -> Result<ControllerRun, ModelError> {
         // A smaller timer slack avoids late wakeups; without it they are only less precise.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
-        let shape = Shape {
-            sensors: model.parts().sensors.len(),
-            inputs: model.inputs(),
-        };
-        let fresh = Controller::new(model, settings)?;
-        let mut controller = fresh.clone();
-        let mut plant: Option<SocketAddr> = None;
-        let mut last = (0, 0);
-        let mut run = ControllerRun {
-            heard: Vec::new(),
-            datagrams: Datagrams::default(),
-            complaint: None,
-        };
-        let datagrams = &mut run.datagrams;
+        let mut exchange = Exchange::new(model, settings, format)?;
         let mut is_out_of_reach = false;
         let mut bytes = [0; MOST_BYTES + 1];
-        let mut command_bytes = [0; MOST_BYTES];
         while !stop.load(Ordering::Relaxed) {
             while let Some(told) = self.messages.told() {
                 match told.notice {
@@ -113,63 +99,137 @@ impl ControllerSide {
                 continue;
             };
             let received_ns = now_ns();
-            let report = match format.parse(&bytes[..length], shape, model.period_ns()) {
-                Ok(Message::Report(report)) => report,
-                Ok(_) => {
-                    datagrams.not_asked += 1;
-                    continue;
-                }
-                Err(error) => {
-                    complain(datagrams, &mut run.complaint, error);
-                    continue;
-                }
-            };
-            let (sequence, heard_ns) = last;
-            let silent_ns = received_ns.saturating_sub(heard_ns);
-            if report.sequence <= sequence && silent_ns > NEW_RUN_NS {
-                controller = fresh.clone();
-                plant = None;
-                run.heard.clear();
-            } else if report.sequence <= sequence {
-                datagrams.not_asked += 1;
+            let message = format.parse(&bytes[..length], exchange.shape, model.period_ns());
+            let Some(report) = exchange.report_of(message) else {
                 continue;
-            }
+            };
             let to = SocketAddr::new(from.ip(), answer_port.unwrap_or(from.port()));
-            if *plant.get_or_insert(to) != to {
-                datagrams.strangers += 1;
+            if !exchange.accepts(report.sequence, received_ns, to) {
                 continue;
             }
-            last = (report.sequence, received_ns);
-            datagrams.taken += 1;
             if is_out_of_reach {
-                controller.reckon_with(self.worst_ns);
+                exchange.controller.reckon_with(self.worst_ns);
             }
-            let Some(mut command) = controller.command(&report) else {
-                continue;
-            };
-            let sent_ns = now_ns();
-            command.time_ns = sent_ns;
-            let mut stamps = report.stamps;
-            stamps.set(Stage::ReportReceived, received_ns);
-            stamps.set(Stage::CommandSent, sent_ns);
-            let length = format.emit_command(&command, &stamps, shape, &mut command_bytes);
-            match self.messages.send_to(&command_bytes[..length], to) {
-                Ok(()) => datagrams.sent += 1,
-                Err(_) => datagrams.not_sent += 1,
-            }
-            run.heard.push(Heard {
-                sequence: report.sequence,
-                received_ns,
-                sent_ns,
-            });
+            exchange.reply(&mut *self.messages, &report, received_ns, to);
         }
-        let length = format.emit_farewell(shape, &mut command_bytes);
-        if let Some(to) = plant
+        exchange.say_farewell(&mut *self.messages);
+        self.messages.leave();
+        Ok(exchange.run)
+    }
+}
+
+/// The exchange of messages with the plant that is controlled.
+struct Exchange {
+    format: Format,
+    shape: Shape,
+    /// The controller before its first report.
+    fresh: Controller,
+    controller: Controller,
+    /// Address to which commands are sent; `None` before the first report.
+    plant: Option<SocketAddr>,
+    /// Sequence number of the last accepted report, and the time at which it arrived, ns.
+    last: (u64, u64),
+    command_bytes: [u8; MOST_BYTES],
+    run: ControllerRun,
+}
+
+impl Exchange {
+    fn new(model: &Model, settings: Settings, format: Format) -> Result<Self, ModelError> {
+        let shape = Shape {
+            sensors: model.parts().sensors.len(),
+            inputs: model.inputs(),
+        };
+        let fresh = Controller::new(model, settings)?;
+        Ok(Self {
+            format,
+            shape,
+            controller: fresh.clone(),
+            fresh,
+            plant: None,
+            last: (0, 0),
+            command_bytes: [0; MOST_BYTES],
+            run: ControllerRun {
+                heard: Vec::new(),
+                datagrams: Datagrams::default(),
+                complaint: None,
+            },
+        })
+    }
+
+    /// Returns the report that was received; counts everything else.
+    fn report_of(&mut self, message: Result<Message, ProtocolError>) -> Option<Report> {
+        match message {
+            Ok(Message::Report(report)) => Some(report),
+            Ok(_) => {
+                self.run.datagrams.not_asked += 1;
+                None
+            }
+            Err(error) => {
+                complain(&mut self.run.datagrams, &mut self.run.complaint, error);
+                None
+            }
+        }
+    }
+
+    /// Returns true if a report gets a reply, which is sent to `to`: it is newer than the last report and from the same
+    /// plant, or the plant has restarted.
+    fn accepts(&mut self, report_sequence: u64, received_ns: u64, to: SocketAddr) -> bool {
+        let (sequence, heard_ns) = self.last;
+        let silent_ns = received_ns.saturating_sub(heard_ns);
+        if report_sequence <= sequence && silent_ns > NEW_RUN_NS {
+            self.controller = self.fresh.clone();
+            self.plant = None;
+            self.run.heard.clear();
+        } else if report_sequence <= sequence {
+            self.run.datagrams.not_asked += 1;
+            return false;
+        }
+        if *self.plant.get_or_insert(to) != to {
+            self.run.datagrams.strangers += 1;
+            return false;
+        }
+        self.last = (report_sequence, received_ns);
+        self.run.datagrams.taken += 1;
+        true
+    }
+
+    /// Sends the controller's command for a report, if there is one.
+    fn reply(
+        &mut self,
+        messages: &mut dyn Messages,
+        report: &Report,
+        received_ns: u64,
+        to: SocketAddr,
+    ) {
+        let Some(mut command) = self.controller.command(report) else {
+            return;
+        };
+        let sent_ns = now_ns();
+        command.time_ns = sent_ns;
+        let mut stamps = report.stamps;
+        stamps.set(Stage::ReportReceived, received_ns);
+        stamps.set(Stage::CommandSent, sent_ns);
+        let (format, shape, bytes) = (self.format, self.shape, &mut self.command_bytes);
+        let length = format.emit_command(&command, &stamps, shape, bytes);
+        match messages.send_to(&bytes[..length], to) {
+            Ok(()) => self.run.datagrams.sent += 1,
+            Err(_) => self.run.datagrams.not_sent += 1,
+        }
+        self.run.heard.push(Heard {
+            sequence: report.sequence,
+            received_ns,
+            sent_ns,
+        });
+    }
+
+    /// Sends a farewell to the plant, if the format has one.
+    fn say_farewell(&mut self, messages: &mut dyn Messages) {
+        let bytes = &mut self.command_bytes;
+        let length = self.format.emit_farewell(self.shape, bytes);
+        if let Some(to) = self.plant
             && length > 0
         {
-            let _ = self.messages.send_to(&command_bytes[..length], to);
+            let _ = messages.send_to(&bytes[..length], to);
         }
-        self.messages.leave();
-        Ok(run)
     }
 }

@@ -41,7 +41,7 @@ fn next(
     messages: &mut dyn Messages,
     bytes: &mut [u8; MOST_BYTES + 1],
 ) -> Option<(usize, SocketAddr)> {
-    // An error is about an earlier message, whose peer is not running or has not started, so it is ignored.
+    // The error is ignored: it reports that the peer of an earlier message was not running.
     let received = messages.receive(bytes).ok().flatten()?;
     Some((received.length, received.from))
 }

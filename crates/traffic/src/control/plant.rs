@@ -15,7 +15,7 @@ use std::time::Duration;
 use taut_control::plant::Plant;
 use taut_control::protocol::{MOST_BYTES, ProtocolError};
 use taut_control::station::{Receipt, Settings, Standing};
-use taut_control::{Format, Message, Record, Stage, Station};
+use taut_control::{Format, Message, Record, Report, Shape, Stage, Station};
 
 /// Time from the start to the first reading, ns, so that the first reading is not late.
 const LEAD_NS: u64 = 5_000_000;
@@ -104,77 +104,74 @@ impl PlantSide {
         let period_ns = plant.model().period_ns();
         let start_ns = now_ns() + LEAD_NS;
         let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX / 4);
-        let mut station = Station::new(plant, settings, start_ns);
-        let shape = station.shape();
-        let (mut datagrams, mut complaint) = (Datagrams::default(), None);
-        let mut last_ns = start_ns;
-        let mut farewell = false;
+        let station = Station::new(plant, settings, start_ns);
+        let mut running = Running {
+            format,
+            shape: station.shape(),
+            station,
+            period_ns,
+            datagrams: Datagrams::default(),
+            complaint: None,
+            last_ns: start_ns,
+            farewell: false,
+        };
         let mut bytes = [0; MOST_BYTES + 1];
         let mut report_bytes = [0; MOST_BYTES];
         let end = loop {
-            while let Some((length, from)) = next(&mut *self.messages, &mut bytes) {
-                let received_ns = now_ns();
-                if from.ip() != self.controller.ip() {
-                    datagrams.strangers += 1;
-                    continue;
-                }
-                match format.parse(&bytes[..length], shape, period_ns) {
-                    Ok(Message::Command(command, stamps)) => {
-                        match station.receive(received_ns, &command, &stamps) {
-                            Receipt::Taken => {
-                                datagrams.taken += 1;
-                                last_ns = received_ns;
-                            }
-                            Receipt::TooLate => datagrams.too_late += 1,
-                            Receipt::NotAsked => datagrams.not_asked += 1,
-                        }
-                    }
-                    Ok(Message::Farewell) => farewell = true,
-                    Ok(Message::Report(_)) => datagrams.not_asked += 1,
-                    Err(error) => complain(&mut datagrams, &mut complaint, error),
-                }
-            }
+            self.receive(&mut running, &mut bytes);
             let now = now_ns();
-            if let Some(mut report) = station.step(now) {
-                let sent_ns = now_ns();
-                report.stamps.set(Stage::ReportSent, sent_ns);
-                station.sent(sent_ns);
-                let length = format.emit_report(&report, shape, &mut report_bytes);
-                match self
-                    .messages
-                    .send_to(&report_bytes[..length], self.controller)
-                {
-                    Ok(()) => datagrams.sent += 1,
-                    Err(_) => datagrams.not_sent += 1,
-                }
-                show(seen, &station);
+            if let Some(report) = running.station.step(now) {
+                self.send(&mut running, report, &mut report_bytes);
+                show(seen, &running.station);
             }
-            let silent_ns = now.saturating_sub(last_ns);
-            let why = if station.is_over() {
-                let fell = station.fallen_ns().is_some();
-                Some(if fell { End::Fallen } else { End::Periods })
-            } else if stop.load(Ordering::Relaxed) {
-                Some(End::Stopped)
-            } else if !station.is_controlled() {
-                (silent_ns > patience_ns).then_some(End::NobodyAnswered)
-            } else {
-                (farewell || silent_ns > SILENT_PERIODS * period_ns).then_some(End::Gone)
-            };
-            if let Some(why) = why {
-                break why;
+            if let Some(end) = running.end(now, patience_ns, stop) {
+                break end;
             }
-            self.sleep(&station);
+            self.sleep(&running.station);
         };
         self.messages.leave();
-        station.stop(now_ns());
-        show(seen, &station);
+        running.station.stop(now_ns());
+        show(seen, &running.station);
         PlantRun {
-            fallen_ns: station.fallen_ns(),
-            missed: station.missed(),
-            records: station.into_records(),
+            fallen_ns: running.station.fallen_ns(),
+            missed: running.station.missed(),
+            records: running.station.into_records(),
             end,
-            datagrams,
-            complaint,
+            datagrams: running.datagrams,
+            complaint: running.complaint,
+        }
+    }
+
+    /// Processes the messages that have arrived.
+    fn receive(&mut self, running: &mut Running, bytes: &mut [u8; MOST_BYTES + 1]) {
+        while let Some((length, from)) = next(&mut *self.messages, bytes) {
+            let received_ns = now_ns();
+            if from.ip() != self.controller.ip() {
+                running.datagrams.strangers += 1;
+                continue;
+            }
+            running.take(&bytes[..length], received_ns);
+        }
+    }
+
+    /// Sends a report to the controller.
+    fn send(
+        &mut self,
+        running: &mut Running,
+        mut report: Report,
+        report_bytes: &mut [u8; MOST_BYTES],
+    ) {
+        let sent_ns = now_ns();
+        report.stamps.set(Stage::ReportSent, sent_ns);
+        running.station.sent(sent_ns);
+        let (format, shape) = (running.format, running.shape);
+        let length = format.emit_report(&report, shape, report_bytes);
+        match self
+            .messages
+            .send_to(&report_bytes[..length], self.controller)
+        {
+            Ok(()) => running.datagrams.sent += 1,
+            Err(_) => running.datagrams.not_sent += 1,
         }
     }
 
@@ -196,6 +193,57 @@ impl PlantSide {
         }
         self.messages
             .wait(Duration::from_nanos(left_ns.min(LOOK_NS)));
+    }
+}
+
+/// The state of a run.
+struct Running {
+    station: Station,
+    format: Format,
+    shape: Shape,
+    period_ns: u64,
+    datagrams: Datagrams,
+    complaint: Option<ProtocolError>,
+    /// Time at which the last accepted command arrived, ns; before the first, the time of the first reading.
+    last_ns: u64,
+    /// True if the controller has sent a farewell.
+    farewell: bool,
+}
+
+impl Running {
+    /// Processes a message of the controller.
+    fn take(&mut self, bytes: &[u8], received_ns: u64) {
+        match self.format.parse(bytes, self.shape, self.period_ns) {
+            Ok(Message::Command(command, stamps)) => {
+                match self.station.receive(received_ns, &command, &stamps) {
+                    Receipt::Taken => {
+                        self.datagrams.taken += 1;
+                        self.last_ns = received_ns;
+                    }
+                    Receipt::TooLate => self.datagrams.too_late += 1,
+                    Receipt::NotAsked => self.datagrams.not_asked += 1,
+                }
+            }
+            Ok(Message::Farewell) => self.farewell = true,
+            Ok(Message::Report(_)) => self.datagrams.not_asked += 1,
+            Err(error) => complain(&mut self.datagrams, &mut self.complaint, error),
+        }
+    }
+
+    /// Returns the reason why the run ends now; `None` if it continues.
+    fn end(&self, now: u64, patience_ns: u64, stop: &AtomicBool) -> Option<End> {
+        let silent_ns = now.saturating_sub(self.last_ns);
+        let station = &self.station;
+        if station.is_over() {
+            let fell = station.fallen_ns().is_some();
+            Some(if fell { End::Fallen } else { End::Periods })
+        } else if stop.load(Ordering::Relaxed) {
+            Some(End::Stopped)
+        } else if !station.is_controlled() {
+            (silent_ns > patience_ns).then_some(End::NobodyAnswered)
+        } else {
+            (self.farewell || silent_ns > SILENT_PERIODS * self.period_ns).then_some(End::Gone)
+        }
     }
 }
 

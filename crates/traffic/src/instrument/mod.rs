@@ -47,7 +47,8 @@ pub type OpenPort<'a> = dyn FnMut() -> Result<Box<dyn Port>, PortError> + 'a;
 /// A load generator on one or two ports, which runs on the calling thread.
 pub struct Instrument {
     specs: Vec<PortSpec>,
-    /// The line is dropped before the ports, because it retains buffers of the ports' memory.
+    /// The return line, if there is one. This field precedes `ports`, so that the line is dropped before the ports: it
+    /// retains buffers of their memory.
     return_line: Option<ReturnLine>,
     pub(crate) ports: Vec<Box<dyn Port>>,
     pub(crate) pool: PoolHandle,
@@ -76,7 +77,7 @@ pub struct Instrument {
     /// trial comes back.
     farthest_ticks: u64,
     pub(crate) out: Batch,
-    /// Data of the packets in `out` that their stamps need.
+    /// For each packet in `out`, the data that is needed to write its stamp.
     pending: [Pending; BURST],
     handed: Handed,
     pub(crate) arrived: Batch,
@@ -263,8 +264,8 @@ impl Instrument {
     }
 
     /// Limits the rate at which packets are taken from the receiving port, and delays the release of each buffer until
-    /// `keep` more packets have arrived. The device then sees a ring of `n` slots as one of `n - keep`. None removes
-    /// the limit.
+    /// `keep` more packets have arrived. `line` contains the rate, packets per second, and `keep`; none removes the
+    /// limit. The device then sees a ring of `n` slots as one of `n - keep`.
     pub fn set_return_line(&mut self, line: Option<(f64, usize)>) {
         self.return_line = line.map(|(pps, keep)| ReturnLine::new(pps, keep, &self.clock));
         self.arrived.set_limit(BATCH_CAPACITY);

@@ -36,7 +36,7 @@ const INTERRUPTION: Duration = Duration::from_micros(2);
 /// Interval at which a port that only sends is polled for address requests.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Minimum time before the next due packet for a script to be called.
+/// A script is called for a stream only if the stream has no packet due within this time.
 const AHEAD: Duration = Duration::from_micros(5);
 
 /// Timeout after which packets in flight count as lost.
@@ -201,7 +201,7 @@ impl Instrument {
         for (tally, running) in tallies.iter_mut().zip(&running) {
             tally.finish(&running.schedule, seconds, stopped);
         }
-        // Returns packets that were made in advance and never sent to the pool.
+        // The packets that were made in advance and never sent are released to the pool.
         self.crafted.clear();
         tallies
     }
@@ -580,7 +580,7 @@ mod tests {
             let tally = instrument.run(TRIAL, &mut record, &AtomicBool::new(false));
             assert_eq!((tally.sent, tally.refused), (256, 0), "{tally:?}");
             assert_eq!((tally.unsent, tally.owed), (2_000 - 256, 2_000));
-            // One of the unsent packets was tried repeatedly.
+            // One unsent packet was retried until the end, and counts once as starved.
             assert!(tally.generator_behind() && tally.starved == 1);
         }
     }

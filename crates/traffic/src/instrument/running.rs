@@ -63,8 +63,8 @@ impl Running {
     }
 }
 
-/// Returns the stream that sends next: among those with due packets the one with the highest priority, and among these
-/// the one that is most overdue.
+/// Returns the index of the stream that sends next; none if no packet is due. Streams with due packets send by
+/// priority, and at equal priority in the order of their intended send times.
 #[inline(always)]
 pub(crate) fn choose(running: &[Running], now: u64) -> Option<usize> {
     if let [only] = running {
@@ -75,7 +75,8 @@ pub(crate) fn choose(running: &[Running], now: u64) -> Option<usize> {
         .map(|(index, _)| index)
 }
 
-/// Returns the seed of a stream's intended send times: distinct for each run, stream and trial, and reproducible.
+/// Returns the seed of a stream's intended send times. The seed is distinct for each run, stream and trial, and
+/// reproducible.
 fn arrivals_seed(run: u64, stream: u64, trial: u64, index: usize) -> u64 {
     let parts = [stream, trial, index as u64];
     let mixed = parts.into_iter().fold(run, |seed, part| {

@@ -219,7 +219,7 @@ impl Instrument {
         }
     }
 
-    /// Counts those of the `made` packets that the port did not accept as refused; they are the last packets.
+    /// Counts as refused the packets that the port did not accept: the last of the `made` packets.
     #[inline(always)]
     pub(super) fn refuse_left<R: Record>(
         &mut self,
@@ -305,7 +305,7 @@ impl Instrument {
             };
             return Some((packet, pending));
         }
-        // A template is not skipped for lack of memory.
+        // Without memory, the stream must not advance to its next template.
         if self.pool.available() == 0 {
             return None;
         }
@@ -341,7 +341,7 @@ mod tests {
     /// A script that needs time for each packet.
     struct Slow;
 
-    /// Time of a call of [`Slow`].
+    /// Duration of a call of [`Slow`].
     const CRAFTING: Duration = Duration::from_millis(1);
 
     impl Hand for Slow {
@@ -446,7 +446,8 @@ mod tests {
         assert!(tally.unsent > 0 && tally.refused < 32, "{tally:?}");
     }
 
-    /// A port that accepts nothing for a while, and then compares timestamps with the time of its last refusal.
+    /// A port that first accepts nothing for `shut_ticks`. After that, it compares the timestamps of accepted packets
+    /// with the time of its last refusal.
     struct Shut {
         ports_of_flows: PortRange,
         /// Cycles, from the first packet on, for which the port accepts nothing.

@@ -31,7 +31,7 @@ pub struct Tally {
     pub owed: u64,
     /// Packets that the port accepted.
     pub sent: u64,
-    /// Packets that did not fit because the device's receive ring was full.
+    /// Packets that the port did not accept because the device's receive ring was full.
     pub refused: u64,
     /// Packets that were due but never sent by the generator.
     pub unsent: u64,
@@ -102,8 +102,8 @@ pub enum TrialError {
     },
     /// A gateway does not reply with its MAC address.
     #[error(
-        "{port}: no ARP or ND reply from gateway {gateway} (waited {waited_s:.1} s): give an address that the device has at \
-         this port, and a src_ip in its network, or its MAC address as dst_mac"
+        "{port}: no ARP or ND reply from gateway {gateway} (waited {waited_s:.1} s): set gateway to the \
+         device's address at this port and src_ip to another address of that network, or set dst_mac"
     )]
     NoGateway {
         /// Spec of the port.

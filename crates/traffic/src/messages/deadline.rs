@@ -19,7 +19,7 @@ use taut_transport::{Counts, Endpoint, EndpointError, Master, Notice, SendError,
 
 /// Limit on the peers. A further peer gets no reply, so that forged addresses cannot fill the memory.
 const MOST_PEERS: usize = 64;
-/// Time after which a peer that has only sent hellos is replaced by another, ns.
+/// Time after which a peer that has only sent hellos may be replaced by a new peer, ns.
 const UNCONFIRMED_NS: u64 = 1_000_000_000;
 /// Limit on the datagrams that are received before other work is done.
 const TAKEN_AT_A_TIME: usize = 64;
@@ -41,7 +41,7 @@ const LONG: Duration = Duration::from_micros(500);
 pub struct DeadlineSettings {
     /// Settings of each connection.
     pub settings: Settings,
-    /// Key that all peers share.
+    /// Key that all peers share; none for connections without a key.
     pub master: Option<Master>,
 }
 

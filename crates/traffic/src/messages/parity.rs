@@ -21,8 +21,8 @@ const TAKEN_AT_A_TIME: usize = 64;
 struct Peer {
     sender: ParitySender,
     receiver: ParityReceiver,
-    /// Number of packets that the socket had sent and received when it last used this peer; it serves as the time of
-    /// that use.
+    /// Time of the last use of this peer, as a count: the number of packets that the socket had sent and received by
+    /// then.
     used: u64,
 }
 

@@ -48,7 +48,7 @@ struct Peer {
     standing: Standing,
     /// Time of the connection attempt, and after that of the last data in either direction.
     last: Instant,
-    /// Received data of incomplete messages, and the length of the part that has been returned.
+    /// Received data, and the number of bytes at its start that have been returned to the caller as messages.
     read: Vec<u8>,
     taken: usize,
     /// Data that the kernel has not accepted yet.
@@ -93,7 +93,7 @@ impl StreamMessages {
     ) -> io::Result<()> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        // An older connection from the same address has ended, because the address is in use only once.
+        // Only one connection at a time can use a remote address, so an older connection from this address has ended.
         self.peers.retain(|it| it.address != address);
         self.peers.push(Peer {
             address,

@@ -49,7 +49,7 @@ impl std::str::FromStr for Transport {
     }
 }
 
-/// A notice of the transport about one peer.
+/// A notice of the transport about one peer, for example that the peer has replied or has left.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Told {
     /// Address of the peer.
@@ -83,7 +83,7 @@ pub trait Messages: std::fmt::Debug + Send {
     /// Waits until a message may have arrived, but no longer than `at_most`.
     fn wait(&mut self, at_most: Duration);
 
-    /// Returns the next notice of the transport.
+    /// Returns the next notice of the transport; none if there is no notice.
     fn told(&mut self) -> Option<Told> {
         None
     }

@@ -50,7 +50,7 @@ pub struct Outcome {
     pub due_ns: u64,
     /// Actual send time, ns after the begin of the session.
     pub sent_ns: u64,
-    /// Time from sending the probe to its first reply, ns.
+    /// Time from sending the probe to its first reply, ns; none if no reply arrived.
     pub rtt_ns: Option<u64>,
     /// Time from the arrival of the reply in the kernel until this program received it, ns: the last part of `rtt_ns`.
     /// None if the kernel does not report the arrival.
@@ -101,7 +101,7 @@ pub struct TrainResult {
     pub refused: u64,
     /// Replies to probes of earlier trains, which had counted these probes as lost.
     pub late: u64,
-    /// Datagrams from the server that are no replies, or replies of another session.
+    /// Datagrams from the server that are not replies, or are replies to probes of another session.
     pub malformed: u64,
     /// Number of errors that report a closed port at the server's machine.
     pub unreachable: u64,
@@ -370,7 +370,7 @@ impl ProbeSession {
         }
     }
 
-    /// Returns the next notice of the transport about the server.
+    /// Returns the next notice of the transport about the server; none if there is no notice.
     pub fn told(&mut self) -> Option<taut_transport::Notice> {
         match &mut self.carrier {
             Carrier::Socket(_) => None,
@@ -502,7 +502,7 @@ impl<'a> Sending<'a> {
             }
         }
         let sent = self.result.probes.len() as u64;
-        // Refused probes never left, and are not lost.
+        // Refused probes were never sent, so they do not count as lost.
         self.result.sequence = self.tracker.finish(sent);
         self.result.sequence.sent -= self.result.refused;
         self.result.sequence.lost -= self.result.refused.min(self.result.sequence.lost);
@@ -592,7 +592,8 @@ impl<'a> Sending<'a> {
                             let rtt_ns = now_ns.saturating_sub(probe.sent_ns);
                             outcome.rtt_ns = Some(rtt_ns);
                             self.session.longest_rtt_ns = self.session.longest_rtt_ns.max(rtt_ns);
-                            // If this time is longer than the round trip, the clock was set in between.
+                            // This time can exceed the round trip only if the clock was set during it; then it is
+                            // discarded.
                             outcome.wake_up_ns = stamp.and_then(since).filter(|ns| *ns <= rtt_ns);
                             outcome.reordered = arrival == Arrival::Reordered;
                             self.answered += 1;
@@ -693,7 +694,8 @@ mod tests {
         })
         .unwrap();
         let never = AtomicBool::new(false);
-        // The server sleeps for each hello; at one probe in two seconds its sleep is a delay and no queue.
+        // The server sleeps for each hello. At one probe in two seconds, the sleep delays replies but lets no queue
+        // build up.
         std::thread::sleep(Duration::from_secs(1));
         let settings = taut_measure::ThroughputSettings {
             method: taut_measure::Method::Binary,
@@ -784,7 +786,7 @@ mod tests {
         let (mut session, end) = against("127.0.0.1:0", |_| 1).unwrap();
         let never = AtomicBool::new(false);
         session.send_train(&TRAIN, &never).unwrap();
-        // This simulates replies of the train before that arrive only now.
+        // This simulates late replies to probes of an earlier train.
         let mut sending = Sending::of(&mut session, &TRAIN);
         let old = sending.first - 3;
         let mut payload = [0; 16];

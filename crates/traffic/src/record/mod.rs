@@ -1,7 +1,7 @@
 //! Records of packets: the trait of every record, and running summaries of all packets ([`Summaries`]).
 //!
-//! The loop of a trial is compiled once for each record in this crate, which is optimised for packets; callers may be
-//! compiled with other options.
+//! This crate compiles the loop of a trial once for each type of record. The crate is optimised for packet processing,
+//! while a caller may be compiled with other options.
 
 mod live_run;
 mod observation;
@@ -23,8 +23,8 @@ use std::sync::atomic::AtomicBool;
 use taut_measure::{Arrival, GapRecorder, JitterRecorder, LatencyHistogram, SequenceTracker};
 use taut_sys::Clock;
 
-/// Writes a method that runs trials with records of a type, so that its loop is compiled in this crate. A generic
-/// default method would be compiled by the caller's crate.
+/// Writes a method that runs trials with one type of record, so that the loop for this type is compiled in this crate.
+/// A generic default method would be compiled by the caller's crate.
 macro_rules! compiled_here {
     ($run:ident, $record:ty) => {
         #[inline(never)]
@@ -53,7 +53,8 @@ pub trait Record: Sized {
         instrument.run_with(trial, records, &mut NoHand, stop)
     }
 
-    /// Records that packet `sequence`, due `due_ticks` after the start, is sent with send delay `send_delay_ticks`.
+    /// Records that packet `sequence`, due `due_ticks` after the start, is passed to the port with send delay
+    /// `send_delay_ticks`. If the port refuses the packet, a call of [`Record::refused`] follows.
     fn sent(&mut self, sequence: u64, due_ticks: u64, send_delay_ticks: u64);
     /// Records that packet `sequence` did not fit into the egress port.
     fn refused(&mut self, sequence: u64);

@@ -30,7 +30,7 @@ impl Sliced {
         }
     }
 
-    /// Returns the latencies of all slices in one histogram.
+    /// Returns one histogram with the latencies of all slices together.
     pub fn whole(&self) -> LatencyHistogram {
         let mut whole = LatencyHistogram::new();
         self.slices.iter().for_each(|slice| whole.merge(slice));

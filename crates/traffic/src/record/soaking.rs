@@ -59,7 +59,7 @@ pub struct Soaking {
     skipped: u64,
 }
 
-/// The data that remains at the end of a trial.
+/// The data that the record still contains at the end of a trial.
 #[derive(Debug)]
 pub struct Soaked {
     /// The previous and the current interval at the end of the trial.

@@ -42,7 +42,7 @@ impl MessageType {
     pub const ECHO_REQUEST: Self = Self(1);
     /// Echo response: confirms that the sender is alive.
     pub const ECHO_RESPONSE: Self = Self(2);
-    /// Error indication: the tunnel is unknown.
+    /// Error indication: the sender does not know the tunnel of a received packet.
     pub const ERROR_INDICATION: Self = Self(26);
     /// End marker: no more packets follow through this tunnel.
     pub const END_MARKER: Self = Self(254);
@@ -59,7 +59,8 @@ struct Header {
     teid: U32,
 }
 
-/// The optional fields, present together if any of the three flags is set. A field is valid if its own flag is set.
+/// The optional fields. All of them are present if any of their three flags is set; a field is valid only if its own
+/// flag is set.
 #[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Optional {
@@ -68,7 +69,7 @@ struct Optional {
     next_extension: u8,
 }
 
-/// A view over a GTP-U packet; bytes after its length are ignored.
+/// A view over a GTP-U packet; bytes beyond the packet's length field are ignored.
 #[derive(Debug)]
 pub struct Gtpu<B: ByteSlice> {
     header: Ref<B, Header>,
@@ -144,14 +145,14 @@ pub struct Extension<'a> {
 /// The extension headers of a packet, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extensions<'a> {
-    /// Type of the first one; 0 if there is none.
+    /// Type of the first extension header; 0 if there is none.
     pub first: u8,
-    /// Bytes of all extension headers as they are on the wire, a multiple of 4.
+    /// Bytes of all extension headers as they are on the wire; the length is a multiple of 4.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Extensions<'a> {
-    /// Returns the first extension header and the rest of the chain; None at its end.
+    /// Returns the first extension header and the rest of the chain; None if the chain is empty.
     #[inline]
     fn split_first(self) -> Result<Option<(Extension<'a>, Self)>, Error> {
         let kind = self.first;
@@ -199,8 +200,8 @@ impl<'a> Extensions<'a> {
 }
 
 impl Extension<'_> {
-    /// Returns true if a tunnel endpoint that does not understand this header must discard the packet. In that case the
-    /// two highest bits of its type are 10 or 11 (TS 29.281 section 5.2.1, figure 5.2.1-2).
+    /// Returns true if a tunnel endpoint that does not understand this header must discard the packet. The highest two
+    /// bits of the header's type are then 10 or 11 (TS 29.281 section 5.2.1, figure 5.2.1-2).
     #[inline]
     pub fn must_be_understood(&self) -> bool {
         self.kind & 0x80 != 0

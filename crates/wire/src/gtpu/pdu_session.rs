@@ -16,14 +16,15 @@ pub const MOST_QFI: u8 = 63;
 /// The content of a PDU session container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PduSession {
-    /// True towards the network (PDU type 1), false towards the user (PDU type 0).
+    /// True if the packet goes towards the network (PDU type 1), false if it goes towards the user (PDU type 0).
     pub uplink: bool,
     /// QoS flow identifier, 0 to [`MOST_QFI`].
     pub qfi: u8,
 }
 
 impl PduSession {
-    /// Reads the container from an extension header, if that is a PDU session container with a known PDU type.
+    /// Reads the container from an extension header; None if the header is no PDU session container with a known PDU
+    /// type.
     #[inline]
     pub fn of(extension: Extension<'_>) -> Option<Self> {
         if extension.kind != PDU_SESSION_CONTAINER {
@@ -41,8 +42,8 @@ impl PduSession {
         Some(Self { uplink, qfi })
     }
 
-    /// Returns the container as the last extension header of a chain, without the type before it,
-    /// [`PDU_SESSION_CONTAINER`].
+    /// Returns the container's bytes as the last extension header of a chain. The type [`PDU_SESSION_CONTAINER`], which
+    /// precedes these bytes in the chain, is not included.
     #[inline]
     pub fn emit(self) -> [u8; PDU_SESSION_LEN_BYTES] {
         [1, u8::from(self.uplink) << 4, self.qfi & MOST_QFI, 0]

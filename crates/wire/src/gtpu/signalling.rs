@@ -46,7 +46,7 @@ fn split_element(bytes: &[u8]) -> Result<(Element<'_>, &[u8]), Error> {
     Ok((Element { kind, value }, rest))
 }
 
-/// An error indication, about a tunnel that a peer does not know (section 7.3.1).
+/// An error indication: a peer reports that it does not know the tunnel of a user packet (section 7.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorIndication {
     /// TEID of the user packet (TEID Data I, section 8.3).
@@ -56,7 +56,8 @@ pub struct ErrorIndication {
 }
 
 impl ErrorIndication {
-    /// Reads an error indication from the payload of a message of that type; unneeded elements are skipped.
+    /// Reads an error indication from the payload of a message of type [`MessageType::ERROR_INDICATION`]; unneeded
+    /// elements are skipped.
     ///
     /// # Errors
     /// Returns `Truncated` if the payload is too short or an element is missing; `BadLength` for an address of invalid

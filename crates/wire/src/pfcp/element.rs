@@ -162,7 +162,7 @@ impl<'a> Element<'a> {
     /// Returns the first byte of the value: a flag byte or a small number.
     ///
     /// # Errors
-    /// Returns `Truncated` if the value is too short, as for the other types.
+    /// Returns `Truncated` if the value is empty.
     pub fn u8(&self) -> Result<u8, Error> {
         view::header::<_, u8>(self.value, WHAT).map(|(n, _)| *n)
     }
@@ -194,7 +194,7 @@ fn v6(bytes: &[u8]) -> Result<(Ipv6Addr, &[u8]), Error> {
     Ok((Ipv6Addr::from(*address), rest))
 }
 
-/// Addresses in a value, one after the other, each present if its flag is set.
+/// The IPv4 and the IPv6 address in a value, in this order, each of which is present if its flag is set.
 type Addresses = (Option<Ipv4Addr>, Option<Ipv6Addr>);
 
 fn addresses(bytes: &[u8], has_v4: bool, has_v6: bool) -> Result<Addresses, Error> {
@@ -424,7 +424,7 @@ impl NodeId {
         }
     }
 
-    /// Returns true if a value is a node's identity: an IPv4 or IPv6 address, or a name.
+    /// Returns true if a value is a valid node identity: an IPv4 or IPv6 address, or a name.
     pub fn is_one(value: &[u8]) -> bool {
         match value {
             [0, address @ ..] => address.len() == 4,
@@ -588,7 +588,7 @@ impl Volumes {
     }
 }
 
-/// Returns the value of an element that names a peer of tunnels (remote GTP-U peer, section 8.2.70).
+/// Returns the value of an element with the address of a GTP-U peer (remote GTP-U peer, section 8.2.70).
 pub fn emit_gtpu_peer(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => [&[2][..], &address.octets()].concat(),

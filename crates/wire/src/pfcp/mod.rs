@@ -62,7 +62,7 @@ struct Start {
 pub struct Message<'a> {
     /// Type of the message.
     pub message_type: MessageType,
-    /// Session endpoint identifier in the message, if it has one.
+    /// Session endpoint identifier (SEID) of the message; None for messages about a node instead of a session.
     pub seid: Option<u64>,
     /// Sequence number, which pairs a request with its response, 24 bits.
     pub sequence: u32,
@@ -100,7 +100,8 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Returns the sequence number of a message of another PFCP version, for the error response; 0 if there is none.
+    /// Returns the sequence number of a message of another PFCP version, for the error response; 0 if the message is
+    /// too short to contain one.
     pub fn sequence_of_other_version(bytes: &[u8]) -> u32 {
         match bytes {
             [_, _, _, _, a, b, c, ..] => u32::from_be_bytes([0, *a, *b, *c]),
@@ -151,7 +152,7 @@ impl Writer {
     /// Returns the finished message.
     ///
     /// # Errors
-    /// Returns `BadLength` if its elements exceed the maximum of its length field.
+    /// Returns `BadLength` if the elements are longer than the message's length field can represent.
     pub fn finish(mut self) -> Result<Vec<u8>, Error> {
         let length = self.0.len() - LENGTH_STARTS_AT;
         let Ok(field) = u16::try_from(length) else {

@@ -11,7 +11,7 @@ enum nat_outcome {
 	NAT_FRAGMENT, OTHER_PROTOCOL, NAT_MALFORMED,
 };
 
-/* The protocol of a port; the order is that of crates/functions/src/nat/seen.rs. */
+/* The protocol of a port; the order is that of `Class` in crates/functions/src/nat/parser.rs. */
 enum nat_class { CLASS_UDP, CLASS_TCP, CLASS_ICMP };
 
 /* The observed events of a connection, as in crates/functions/src/nat/connection.rs. */

@@ -7,20 +7,21 @@ use libbpf_rs::{MapCore, MapFlags, Object, OpenObject};
 use std::io;
 use taut_sys::Error;
 
-/// Compiled from `ebpf/xdp_forward.bpf.c` by build.rs.
+/// The object file that build.rs compiles from `ebpf/xdp_forward.bpf.c`.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_forward.bpf.o"));
 
 /// The only key in the map of counters.
 const KEY: [u8; 4] = [0; 4];
 
-/// Maps that a new program takes over from the old one: the egress interfaces, and the counters.
+/// The names of the maps that a new program takes over from the old one: the egress interfaces, and the counters.
 const KEPT: [&str; 2] = ["out", "counted"];
 
-/// A loaded program and its attachment. Its counters outlive the interface.
+/// A loaded program and its attachment to the ingress interface. The program's counters continue if the interface is
+/// deleted.
 pub(super) struct Direction {
     object: Object,
     attachment: Option<Attachment>,
-    /// Kernel id of the map of egress interfaces.
+    /// Kernel id of the map that contains the egress interfaces.
     pub(super) map_id: u32,
 }
 
@@ -56,7 +57,7 @@ impl Direction {
         })
     }
 
-    /// Swaps `object` with the current program. No frame is lost during this.
+    /// Replaces the current program by `object`, in which the replaced program is returned. No frame is lost.
     pub(super) fn swap(&mut self, object: &mut Object) -> io::Result<()> {
         match self.attachment.as_ref().map(|it| it.replace(object)) {
             // The interface does not exist; `links` will attach the new program.

@@ -11,30 +11,31 @@ use std::io;
 use taut_sys::Error;
 use taut_sys::interface::{self, Interface};
 
-/// An exit of a direction: the interface through which frames may leave.
+/// An exit of a direction: an interface through which the direction's frames may leave.
 struct Exit {
-    /// Index of the entrance with the same interface.
+    /// Index of the entrance whose interface is this exit's interface.
     to: usize,
-    /// Index of the egress interface that is set in the direction's map; none if none is set.
+    /// Kernel index of the egress interface that the direction's map contains; none while the map contains none.
     interface: Option<u32>,
 }
 
-/// One interface, and the direction that begins at it.
+/// One ingress interface, and the direction of the frames that enter through the interface.
 struct Side {
     entrance: Entrance,
     direction: Direction,
     /// The kernel's index of the interface; none while the interface does not exist.
     index: Option<u32>,
-    /// The exit to which the entrance refers, or one exit for each entrance if the program chooses.
+    /// The only exit ([`Entrance::to`]), or one exit for each entrance if the program chooses the egress interface.
     exits: Vec<Exit>,
-    /// Note on the mode of the program, or an empty text.
+    /// A note for display after the mode, if native mode is configured but the egress interface's driver takes no
+    /// frames from native XDP; otherwise empty.
     note: &'static str,
 }
 
 /// Forwards between interfaces inside the kernel. Dropping it detaches the programs.
 pub struct KernelForwarder {
     sides: Vec<Side>,
-    /// True if programs choose the egress interface.
+    /// True if programs choose the egress interface of each frame; false if [`Entrance::to`] determines it.
     sends: bool,
     /// Socket for queries about interfaces in the network namespace in which the forwarder started.
     lookup: OwnedFd,
@@ -52,7 +53,7 @@ impl KernelForwarder {
     /// processing of frames.
     ///
     /// # Errors
-    /// An interface does not exist, or has an XDP program already; the machine or the driver lacks something.
+    /// An interface does not exist, or has an XDP program already; the machine or the driver lacks a requirement.
     ///
     /// # Panics
     /// An entrance refers to an entrance that does not exist.
@@ -210,7 +211,8 @@ impl KernelForwarder {
         links
     }
 
-    /// Returns a description of each direction, for display.
+    /// Returns lines of text for display: one for each direction (interfaces and mode), and one more if refused frames
+    /// cannot be counted.
     pub fn details(&self) -> Vec<String> {
         let mut lines: Vec<_> = self
             .sides
@@ -236,7 +238,7 @@ impl KernelForwarder {
         lines
     }
 
-    /// Updates the egress interfaces of a direction in its program's map.
+    /// Writes the current indices of a direction's egress interfaces to the map of the direction's program.
     fn join(&mut self, number: usize) -> Result<(), Error> {
         for exit in 0..self.sides[number].exits.len() {
             let side = &self.sides[number];

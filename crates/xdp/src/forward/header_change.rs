@@ -1,17 +1,17 @@
 //! Changes of the Ethernet addresses of frames in the kernel.
 
-/// The origin of an address in a frame that leaves.
+/// The origin of a MAC address in an outgoing frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Address {
-    /// The destination address on arrival.
+    /// The destination address of the incoming frame.
     OfDestination,
-    /// The source address on arrival.
+    /// The source address of the incoming frame.
     OfSource,
     /// This fixed address.
     Fixed([u8; 6]),
 }
 
-/// A change of both addresses of a frame that leaves.
+/// The new destination and source MAC addresses of an outgoing frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeaderChange {
     /// The origin of the new destination address.

@@ -21,13 +21,14 @@ use crate::Mode;
 use crate::functions::KernelFunctions;
 use crate::upcall::UpcallPrograms;
 
-/// The program that processes frames. Changes of addresses have one entry for each port; the entry applies to frames
+/// The program that processes frames. A list of [`HeaderChange`] has one entry for each port, which applies to frames
 /// that leave through that port.
 #[derive(Debug, Clone, Copy)]
 pub enum KernelProgram<'a> {
     /// Address changes only, or none.
     Headers(&'a [HeaderChange]),
-    /// Programs of a function, which pass undecided frames up to the process; addresses are changed afterwards.
+    /// Programs of a function, which pass undecided frames up to the process; the addresses of other frames are changed
+    /// after the function.
     Upcall(&'a dyn UpcallPrograms, &'a [HeaderChange]),
     /// Functions, in order.
     Functions(&'a KernelFunctions),
@@ -66,7 +67,7 @@ pub struct KernelCounters {
     pub rx_bytes: u64,
     /// Frames that the driver of the egress interface accepted.
     pub tx_packets: u64,
-    /// Bytes of frames passed to the egress interface, including those that its driver refused.
+    /// Bytes of frames passed to the egress interface, including frames that the interface's driver refused.
     pub tx_bytes: u64,
     /// Frames dropped because they are too short to contain the addresses to change.
     pub too_short: u64,
@@ -80,7 +81,7 @@ pub struct KernelCounters {
     pub handed_up: u64,
 }
 
-/// Replacement for builds without in-kernel forwarding.
+/// The replacement of [`KernelForwarder`] in builds without feature `xdp`.
 #[cfg(not(feature = "xdp"))]
 mod without {
     use super::{Entrance, InterfaceCounters, KernelCounters, KernelProgram};

@@ -1,4 +1,5 @@
-//! Counts frames that were passed to an egress interface and refused; the kernel reports them at two trace points.
+//! Counts frames that an XDP program passed to an egress interface and that the interface refused. The kernel reports
+//! refused frames at two trace points.
 
 use crate::program::{as_io, load, map, namespace_of};
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
@@ -6,7 +7,7 @@ use rustix::fd::AsFd;
 use std::io;
 use taut_sys::Error;
 
-/// Compiled from `ebpf/xdp_refused.bpf.c` by build.rs.
+/// The object file that build.rs compiles from `ebpf/xdp_refused.bpf.c`.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_refused.bpf.o"));
 
 /// The programs at the trace points and their counters.
@@ -19,7 +20,8 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Starts counting for interfaces in the namespace of `socket`.
+    /// Attaches the programs, to count for interfaces in the network namespace of `socket`. Counting begins with
+    /// [`Refused::watch`].
     pub(super) fn start(socket: impl AsFd) -> Result<Self, Error> {
         let what = "counting refused frames";
         let failed = |e| Error::system(what, e);
@@ -38,8 +40,8 @@ impl Refused {
         })
     }
 
-    /// Starts counting frames from one interface to another; `map_id` is the kernel's identifier of the map in which a
-    /// program finds the egress interface.
+    /// Starts counting the refused frames from interface `from` to interface `to`, both kernel indices. `map_id` is the
+    /// kernel id of the map in which the XDP program looks up the egress interface.
     pub(super) fn watch(&mut self, from: u32, to: u32, map_id: u32) -> io::Result<()> {
         for way in [way(self.namespace, from, to), way(0, map_id, 0)] {
             if !self.ways.contains(&way) {
@@ -52,7 +54,7 @@ impl Refused {
         Ok(())
     }
 
-    /// Returns the number of frames refused since the start.
+    /// Returns the number of refused frames since the start, on all watched pairs of interfaces.
     pub(super) fn frames(&self) -> u64 {
         let Ok(refused) = map(&self.object, "refused") else {
             return 0;

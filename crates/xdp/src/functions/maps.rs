@@ -11,14 +11,15 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use taut_sys::Error;
 
-/// Compiled from `ebpf/xdp_functions.bpf.c` by build.rs.
+/// The object file that build.rs compiles from `ebpf/xdp_functions.bpf.c`.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_functions.bpf.o"));
 
 const WHAT: &str = "functions in the kernel";
 /// Size of `struct outcomes` in the program: a count for each outcome.
 const OUTCOMES_BYTES: u32 = 16 * 8;
 
-/// The functions of a chain in the kernel; they are freed with the last program and process that has them open.
+/// The functions of a chain in the kernel, with their maps. The kernel frees the maps when no program and no process
+/// uses them any more.
 #[derive(Debug)]
 pub struct KernelFunctions {
     /// The functions for each egress port, in order.
@@ -32,7 +33,7 @@ impl KernelFunctions {
     /// Makes the functions of a chain; `directions` has the functions for each egress port.
     ///
     /// # Errors
-    /// There are more than [`MOST_STAGES`] functions, or the machine lacks something.
+    /// There are more than [`MOST_STAGES`] functions, or the machine lacks a requirement.
     pub fn new(directions: Vec<Vec<KernelStage>>) -> Result<Self, Error> {
         let most = directions.iter().map(Vec::len).max().unwrap_or(0);
         let numbers = directions.iter().flatten().map(|stage| stage.number);
@@ -86,8 +87,8 @@ impl KernelFunctions {
         }
     }
 
-    /// Loads the program for the frames that leave through the port with index `to`, with these maps; `adjust` may
-    /// change the object before it is loaded.
+    /// Loads the program for the frames that leave through the port with index `to`, and connects the program to these
+    /// maps. `adjust` may change the object before the object is loaded.
     pub(crate) fn load(
         &self,
         what: &str,
@@ -123,7 +124,8 @@ impl KernelFunctions {
         Ok(object)
     }
 
-    /// Returns the packets by outcome of the function with that index in the chain, summed over both directions.
+    /// Returns the number of packets with each outcome of the function at index `number` in the chain, summed over both
+    /// directions.
     pub fn outcomes(&self, number: usize) -> Vec<u64> {
         let key = (number as u32).to_ne_bytes();
         let cpus = self.outcomes.lookup_percpu(&key, MapFlags::ANY);
@@ -136,11 +138,11 @@ impl KernelFunctions {
         sums
     }
 
-    /// Returns the program for the frames that leave through the port with index `to`, without an interface, to test
-    /// the program or to measure its cost.
+    /// Loads the program for the frames that leave through the port with index `to`, without attaching it to an
+    /// interface. Tests and measurements of the program's cost use this.
     ///
     /// # Errors
-    /// The machine lacks something.
+    /// The machine lacks a requirement of the program.
     pub fn dry_run(&self, to: usize) -> Result<DryRun, Error> {
         DryRun::new(self.load(WHAT, to, |_| Ok(()))?, 1)
     }

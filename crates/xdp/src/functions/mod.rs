@@ -32,11 +32,11 @@ pub const HOP_BUCKETS: usize = 1 << 16;
 /// A function for frames of one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KernelFunction {
-    /// Changes addresses, and counts no packets by outcome.
+    /// Changes MAC addresses; the function has no outcome counters.
     Headers(HeaderChange),
-    /// Passes every packet, and counts it under one outcome.
+    /// Passes every packet, and counts all packets under the same outcome.
     Passes {
-        /// Index of the outcome among the outcomes of the function.
+        /// Index of that outcome in the function's list of outcomes.
         outcome: usize,
     },
     /// Exclusive-ors every byte of UDP payloads with a key.
@@ -58,26 +58,26 @@ pub enum KernelFunction {
     },
     /// Assigns flows to next hops.
     Balance {
-        /// The MAC address of each of the [`HOP_BUCKETS`].
+        /// The MAC address of the next hop of each of the [`HOP_BUCKETS`] buckets.
         buckets: Arc<[[u8; 6]]>,
-        /// Seed of the hash.
+        /// Seed of the hash that assigns a flow to a bucket.
         seed: u64,
     },
     /// Translates addresses and ports; a chain has at most one.
     Nat {
-        /// True if frames leave through an outside port.
+        /// True if the frames of this direction leave through an outside port.
         is_outwards: bool,
         /// The settings of NAT, which both directions share.
         nat: Arc<KernelNat>,
     },
 }
 
-/// Settings of NAT. Slots of mappings and keys of inside endpoints are encoded as by the function in user space.
+/// Settings of NAT. The encoding of mapping slots and inside keys is that of the function `nat` in user space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelNat {
     /// The outside addresses, at most 16.
     pub addresses: Vec<u32>,
-    /// First and last outside port.
+    /// First and last outside port that mappings may use.
     pub ports: (u16, u16),
     /// Seed for the choice of outside ports.
     pub seed: u64,
@@ -97,7 +97,7 @@ pub struct KernelNat {
     pub tcp_closing: Duration,
     /// Idle timeout of an ICMP query.
     pub icmp: Duration,
-    /// Slot and inside key of each permanent mapping.
+    /// Slot and inside key (the encoded inside address and port) of each permanent mapping.
     pub forwards: Vec<(u32, u64)>,
 }
 
@@ -108,13 +108,14 @@ pub struct KernelRule {
     pub drops: bool,
     /// Protocol of matching packets; none matches every protocol.
     pub protocol: Option<u8>,
-    /// The mask for source addresses, and the value of the masked bits. IPv4 addresses are mapped to IPv6 addresses.
+    /// The mask for source addresses, and the required value of the masked bits. IPv4 addresses are compared as
+    /// IPv4-mapped IPv6 addresses.
     pub source: (u128, u128),
-    /// The mask for destination addresses, and the value of the masked bits.
+    /// The mask for destination addresses, and the required value of the masked bits, as for `source`.
     pub destination: (u128, u128),
-    /// First and last source port; packets without ports do not match.
+    /// First and last source port, which packets without ports never match; none matches every packet.
     pub source_ports: Option<(u16, u16)>,
-    /// First and last destination port.
+    /// First and last destination port, which packets without ports never match; none matches every packet.
     pub destination_ports: Option<(u16, u16)>,
 }
 
@@ -141,9 +142,9 @@ impl KernelStage {
 /// Result of [`DryRun::pass`] for one frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passed {
-    /// The frame as it leaves; none if it was dropped.
+    /// The frame after processing; none if the program dropped it.
     pub frame: Option<Vec<u8>>,
-    /// Mean running time of the program over all repetitions, ns.
+    /// Mean running time of the program per run, over all repetitions, ns.
     pub duration_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Network address translation in the kernel: its settings, and the maps that all directions share.
+//! The settings of network address translation in the kernel, and the maps that all directions share.
 
 use super::KernelNat;
 use crate::program::{as_io, map};
@@ -44,13 +44,13 @@ pub(super) fn constants(nat: &KernelNat) -> Vec<u8> {
     bytes
 }
 
-/// The maps of the first loaded program, which later programs use too. (Their locks need type information, which only a
-/// program's own object has.)
+/// The NAT maps, which the first loaded program creates and later programs share. (The locks in the maps need type
+/// information (BTF), which only a program's own object has.)
 #[derive(Debug)]
 pub(super) struct Shared([MapHandle; 4]);
 
 impl Shared {
-    /// Opens the maps of an object that was just loaded, and adds the permanent mappings.
+    /// Opens the NAT maps of an object that was just loaded, and adds the permanent mappings.
     pub fn of(object: &Object, nat: &KernelNat) -> io::Result<Self> {
         let handle = |name| MapHandle::try_from(&map(object, name)?).map_err(as_io);
         let [mappings, inside, hand, hosts] = NAMES;
@@ -80,7 +80,8 @@ impl Shared {
     }
 }
 
-/// Sets the size of a map of an object before the object is loaded, or replaces the map by that of an earlier object.
+/// Prepares a map of an object that is not loaded yet: sets the map's size, or replaces the map by the same map of an
+/// earlier object.
 pub(super) fn adjust(
     map: &mut OpenMapMut<'_>,
     nat: &KernelNat,

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use taut_sys::Error;
 
-/// Compiled from `ebpf/xdp_gateway.bpf.c` by build.rs.
+/// The object file that build.rs compiles from `ebpf/xdp_gateway.bpf.c`.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_gateway.bpf.o"));
 
 const WHAT: &str = "a gateway in the kernel";
@@ -25,12 +25,12 @@ const PATH_PORT: usize = 36;
 const OUTCOMES_BYTES: u32 = 28 * 8;
 /// Size of `struct meter` in the program: the time of the next packet, and the cost of a byte.
 const METER_BYTES: usize = 16;
-/// Offset of the cost in `struct meter`.
+/// Offset of the cost of a byte in `struct meter`.
 const METER_COST: usize = 8;
 /// Size in bytes of the ring in which frames of one direction wait for the process: space for 512 frames.
 const UP_BYTES: u32 = 2 << 20;
 
-/// The gateway's maps in the kernel; they are freed with the last program and process that has them open.
+/// The gateway's maps in the kernel, which frees them when no program and no process uses them any more.
 #[derive(Debug)]
 pub struct KernelGateway {
     settings: GatewaySettings,
@@ -48,7 +48,7 @@ impl KernelGateway {
     /// Makes maps for `ports` ports, without bearers.
     ///
     /// # Errors
-    /// There are more own addresses than the programs support, or the machine lacks something.
+    /// There are more own addresses than the programs support, or the machine lacks a requirement.
     pub fn new(settings: GatewaySettings, ports: usize) -> Result<Self, Error> {
         let v4 = settings.own.iter().filter(|a| a.is_ipv4()).count();
         if v4.max(settings.own.len() - v4) > MOST_OWN || settings.closed.len() > MOST_CLOSED {
@@ -71,7 +71,7 @@ impl KernelGateway {
         // Number 0 means no meter.
         let meters = settings.meters as u32 + 1;
         let metered = room.min(meters);
-        // Only bearers with meters use memory there.
+        // Memory is allocated per entry, because only bearers with meters have an entry.
         let on_demand = libbpf_sys::BPF_F_NO_PREALLOC;
         let up = (0..ports).map(|_| make(MapType::RingBuf, "up", 0, 0, UP_BYTES));
         Ok(Self {
@@ -179,7 +179,7 @@ impl KernelGateway {
         (port as usize).checked_sub(1)
     }
 
-    /// Returns the packets by outcome, without packets that were passed up.
+    /// Returns the number of packets with each outcome, without packets that were passed up.
     pub fn outcomes(&self) -> Vec<u64> {
         let cpus = self.outcomes.lookup_percpu(&[0; 4], MapFlags::ANY);
         let mut sums = vec![0; OUTCOMES_BYTES as usize / 8];

@@ -1,5 +1,5 @@
 //! A mobile gateway's fast path inside the kernel: XDP programs look bearers up in maps (ebpf/xdp_gateway.bpf.c), and
-//! pass undecided frames up to the process.
+//! pass undecided frames up to the process. A path is a local and a remote address between which tunnels run.
 //!
 //! The module needs feature `xdp`; in builds without the feature, [`KernelGateway::new`] returns an error.
 
@@ -28,7 +28,7 @@ pub struct GatewaySettings {
     pub own: Vec<IpAddr>,
     /// Addresses, in addition to `own`, to which packets from a tunnel must not be sent: at most two.
     pub closed: Vec<IpAddr>,
-    /// Indices of the ingress ports of tunnels; none if tunnels may use all ports.
+    /// Indices of the ports at which tunnel packets may arrive; none if all ports accept them.
     pub tunnels: Option<Vec<usize>>,
     /// Maximum number of bearers.
     pub bearers: usize,
@@ -47,11 +47,11 @@ pub struct GatewaySettings {
 pub struct KernelBearer {
     /// TEID of the tunnel into which packets are sent.
     pub teid: u32,
-    /// Index of the path to which packets are sent, from 1; 0 for none.
+    /// Index of the path on which tunnel packets are sent, from 1; 0 for none.
     pub path: u16,
-    /// QoS flow identifier (QFI) that packets get.
+    /// QoS flow identifier (QFI) that is written into the packets of the bearer.
     pub qfi: u8,
-    /// Identifier of the action.
+    /// Number of the action that the programs apply to the bearer's packets.
     pub action: u8,
 }
 

@@ -27,7 +27,8 @@ unsafe impl<A: Atomic> Send for Mapped<A> {}
 unsafe impl<A: Atomic> Sync for Mapped<A> {}
 
 impl<A: Atomic> Mapped<A> {
-    /// Maps the first `count` integers of a map into memory. The values of the map have to contain at least as many.
+    /// Maps the first `count` integers of a map into memory. The map's values have to contain at least `count`
+    /// integers.
     pub fn of(map: &MapHandle, count: usize) -> io::Result<Self> {
         let (len, flags) = (count * size_of::<A>(), ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: the kernel chooses the address of the new mapping, so the mapping overlaps nothing. It is used only

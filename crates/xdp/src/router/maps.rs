@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use taut_sys::Error;
 
-/// Compiled from `ebpf/xdp_router.bpf.c` by build.rs.
+/// The object file that build.rs compiles from `ebpf/xdp_router.bpf.c`.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_router.bpf.o"));
 
 const WHAT: &str = "a router in the kernel";
@@ -21,8 +21,8 @@ const WHAT: &str = "a router in the kernel";
 const MOST_V6: u32 = 1 << 20;
 /// Length in bytes of the prefix length, which precedes the address in a key.
 const LENGTH_BYTES: usize = 4;
-/// Number of entries per value of the IPv4 maps, and number of values in the first level: together one entry for each
-/// value of the first 24 address bits.
+/// The number of entries in each value of the IPv4 maps. The next constant is the number of values in the first level,
+/// so that the first level has 2^24 entries: one for each value of the first 24 address bits.
 const ENTRIES: usize = 1 << 8;
 const FIRST_V4: usize = 1 << 16;
 /// Size of `struct outcomes` in the program, one count for each outcome.
@@ -30,14 +30,14 @@ const OUTCOMES_BYTES: u32 = 10 * 8;
 /// Size in bytes of the ring in which frames of one interface wait for the process: space for 512 frames.
 const UP_BYTES: u32 = 2 << 20;
 
-/// A map, and its integers in the memory of this process.
+/// A map, and its integers as mapped into this process's memory.
 #[derive(Debug)]
 struct Shown<A: Atomic> {
     map: MapHandle,
     numbers: Mapped<A>,
 }
 
-/// The router's maps in the kernel; they are freed with the last program and process that has them open.
+/// The router's maps in the kernel, which frees them when no program and no process uses them any more.
 #[derive(Debug)]
 pub struct KernelRouter {
     settings: RouterSettings,
@@ -56,7 +56,7 @@ impl KernelRouter {
     /// Makes maps for `ports` ports, without routes.
     ///
     /// # Errors
-    /// There are more interfaces or ports than the programs support, or the machine lacks something.
+    /// There are more interfaces or ports than the programs support, or the machine lacks a requirement.
     pub fn new(settings: RouterSettings, ports: usize) -> Result<Self, Error> {
         if settings.interfaces.len().max(ports) > MOST_INTERFACES {
             let text = format!("at most {MOST_INTERFACES} ports");
@@ -122,14 +122,14 @@ impl KernelRouter {
         }
     }
 
-    /// Sets the next hop of one share of an ECMP group's flows; share indices count through all groups.
+    /// Sets the next hop of one share (hash bucket) of an ECMP group's flows. Share indices count through all groups.
     pub fn set_share(&self, share: usize, number: usize) {
         if let Some(it) = self.shares.numbers.get(share) {
             it.store(number as u64, Ordering::Release);
         }
     }
 
-    /// Returns the packets by outcome, without packets that were passed up.
+    /// Returns the number of packets with each outcome, without packets that were passed up.
     pub fn outcomes(&self) -> Vec<u64> {
         let cpus = self.outcomes.lookup_percpu(&[0; 4], MapFlags::ANY);
         let mut sums = vec![0; OUTCOMES_BYTES as usize / 8];
@@ -141,10 +141,10 @@ impl KernelRouter {
         sums
     }
 
-    /// Returns the program for frames that enter through a port, without an interface.
+    /// Loads the program for frames that enter through a port, without attaching it to an interface.
     ///
     /// # Errors
-    /// The machine lacks something.
+    /// The machine lacks a requirement of the program.
     pub fn dry_run(&self, from: usize) -> Result<DryRun, Error> {
         DryRun::new(self.load_for(WHAT, from)?, self.ports)
     }

@@ -23,7 +23,7 @@ pub struct RouterInterface {
     pub mac: [u8; 6],
     /// Longest IP packet that may leave, bytes.
     pub mtu: u16,
-    /// True if the process gets multicast frames, and frames of protocols other than IP.
+    /// True if multicast frames, and frames of protocols other than IP, are passed up to the process.
     pub listens: bool,
 }
 
@@ -38,7 +38,7 @@ pub struct RouterSettings {
     pub blocks_v4: usize,
     /// Maximum number of next hops, including number 0, which means no route.
     pub hops: usize,
-    /// Number of shares, summed over all groups of next hops.
+    /// Number of shares (hash buckets of flows), summed over all ECMP groups.
     pub shares: usize,
 }
 
@@ -100,7 +100,7 @@ mod without {
             match *self {}
         }
 
-        /// Returns the program for frames that enter through a port, without an interface.
+        /// Loads the program for frames that enter through a port, without attaching it to an interface.
         ///
         /// # Errors
         /// The function cannot be called, because no value of this type exists in this build.

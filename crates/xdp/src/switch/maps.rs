@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::AsFd;
 use taut_sys::Error;
 
-/// Compiled from `ebpf/xdp_switch.bpf.c` by build.rs.
+/// The object file that build.rs compiles from `ebpf/xdp_switch.bpf.c`.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_switch.bpf.o"));
 
 const WHAT: &str = "a switch in the kernel";
@@ -21,7 +21,7 @@ const OUTCOMES: usize = 4;
 /// Size in bytes of the ring in which frames of one interface wait for the process: space for 512 frames.
 const UP_BYTES: u32 = 2 << 20;
 
-/// The switch's maps in the kernel; they are freed with the last program and process that has them open.
+/// The switch's maps in the kernel, which frees them when no program and no process uses them any more.
 #[derive(Debug)]
 pub struct KernelSwitch {
     many: usize,
@@ -38,7 +38,7 @@ impl KernelSwitch {
     /// match more than the port and MAC addresses.
     ///
     /// # Errors
-    /// There are more ports or rules than the programs support, or the machine lacks something.
+    /// There are more ports or rules than the programs support, or the machine lacks a requirement.
     pub fn new(rules: &[SwitchRule], reads_headers: bool, ports: usize) -> Result<Self, Error> {
         if ports > MOST_PORTS || rules.len() > MOST_RULES {
             let text = format!("at most {MOST_PORTS} ports and {MOST_RULES} rules");
@@ -67,7 +67,7 @@ impl KernelSwitch {
         })
     }
 
-    /// Returns the frames by outcome, without frames that were passed up.
+    /// Returns the number of frames with each outcome, without frames that were passed up.
     pub fn counts(&self) -> SwitchCounts {
         let cpus = self.outcomes.lookup_percpu(&[0; 4], MapFlags::ANY);
         let mut sums = [0; OUTCOMES];
@@ -85,10 +85,10 @@ impl KernelSwitch {
         }
     }
 
-    /// Returns the program for frames that enter through a port, without an interface.
+    /// Loads the program for frames that enter through a port, without attaching it to an interface.
     ///
     /// # Errors
-    /// The machine lacks something.
+    /// The machine lacks a requirement of the program.
     pub fn dry_run(&self, from: usize) -> Result<DryRun, Error> {
         DryRun::new(self.load_for(WHAT, from)?, self.ports)
     }

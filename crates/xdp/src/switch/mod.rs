@@ -15,7 +15,7 @@ pub use without::KernelSwitch;
 pub const MOST_PORTS: usize = 64;
 /// Maximum number of rules of a switch in the kernel.
 pub const MOST_RULES: usize = 64;
-/// Number of 64-bit words in a key, the header fields that rules compare.
+/// Number of 64-bit words in a key. A key contains the header fields that rules compare.
 pub const WORDS: usize = 8;
 
 /// The action for frames that match a rule.
@@ -27,9 +27,9 @@ pub enum Verdict {
     Send {
         /// Index of the port.
         port: u32,
-        /// New destination address.
+        /// New destination MAC address; none leaves the address unchanged.
         destination: Option<[u8; 6]>,
-        /// New source address.
+        /// New source MAC address; none leaves the address unchanged.
         source: Option<[u8; 6]>,
     },
     /// The frames leave through all ports except the ingress port.
@@ -43,9 +43,9 @@ pub enum Verdict {
 /// A rule: a mask and a value for the key, and the action for frames that match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SwitchRule {
-    /// Value of the masked bits of the key.
+    /// Value that the masked bits of a frame's key must have.
     pub value: [u64; WORDS],
-    /// Mask of the key.
+    /// Mask of the key bits that the rule compares.
     pub mask: [u64; WORDS],
     /// Action for frames that match.
     pub verdict: Verdict,
@@ -92,7 +92,7 @@ mod without {
             match *self {}
         }
 
-        /// Returns the program for frames that enter through a port, without an interface.
+        /// Loads the program for frames that enter through a port, without attaching it to an interface.
         ///
         /// # Errors
         /// The function cannot be called, because no value of this type exists in this build.

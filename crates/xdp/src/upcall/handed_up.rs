@@ -27,11 +27,11 @@ impl std::fmt::Debug for HandedUp {
 }
 
 impl HandedUp {
-    /// Opens the ring of the direction that begins at port `from`; `each` is called with every frame, or with none for
-    /// a record that is shorter than its length field states. `what` is the action in error messages.
+    /// Opens the ring of the direction that begins at port `from`; `each` is called for every record: with the frame,
+    /// or with none if the record is shorter than its length field states. `what` names the action in error messages.
     ///
     /// # Errors
-    /// The machine lacks something.
+    /// The machine lacks a requirement.
     pub fn new(
         what: &str,
         programs: &dyn UpcallPrograms,

@@ -1,5 +1,5 @@
-//! Programs of a function that process most frames in the kernel and pass the others up to the process, in which a
-//! worker runs the same function on them ([`UpcallPrograms`]).
+//! Programs of a function that process most frames in the kernel ([`UpcallPrograms`]). They pass the other frames up to
+//! the process, in which a worker runs the same function.
 //!
 //! The upcall is meant for few frames: the reader sleeps while there are none.
 
@@ -21,13 +21,13 @@ use taut_sys::Error;
 
 /// The programs of a function, one for each direction. They share maps that the function in the process fills.
 ///
-/// They are freed with the last program and process that has the maps open.
+/// The kernel frees programs and maps when no program and no process uses the maps any more.
 pub trait UpcallPrograms: Debug + Send + Sync {
     /// Loads the program for the direction from the first of these ports to the second one, with a change of addresses.
-    /// `what` is the action in error messages.
+    /// `what` names the action in error messages.
     ///
     /// # Errors
-    /// The machine lacks something.
+    /// The machine lacks a requirement of the program.
     #[cfg(feature = "xdp")]
     fn load(
         &self,
@@ -42,12 +42,12 @@ pub trait UpcallPrograms: Debug + Send + Sync {
         false
     }
 
-    /// Returns the ring through which a program passes frames up, by ingress port of its direction.
+    /// Returns the ring through which the program at ingress port `from` passes frames up.
     #[cfg(feature = "xdp")]
     fn ring(&self, from: usize) -> &MapHandle;
 }
 
-/// Replacement for builds without programs in the kernel.
+/// The replacement of [`HandedUp`] in builds without feature `xdp`.
 #[cfg(not(feature = "xdp"))]
 mod without {
     use super::UpcallPrograms;

@@ -1,4 +1,4 @@
-//! The programs in the kernel, and the ring for their sightings.
+//! The wiretap's programs in the kernel, and the ring through which they report sightings.
 
 use super::{Missed, Sighting};
 use crate::program::{as_io, load_adjusted, map, namespace_of};
@@ -7,11 +7,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::cell::RefCell;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use taut_sys::Error;
 use taut_sys::interface::{self, Interface};
 
-/// Compiled from `ebpf/wire_tap.bpf.c` by build.rs.
+/// The object file that build.rs compiles from `ebpf/wire_tap.bpf.c`.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wire_tap.bpf.o"));
 
 /// Size of `struct sighting` in the program.
@@ -35,26 +36,16 @@ impl std::fmt::Debug for WireTap {
 }
 
 impl WireTap {
-    /// Observes these interfaces of the calling thread's network namespace from now on. Sightings wait in a ring of
-    /// `ring_bytes` ([`super::ring_bytes`]).
+    /// Starts to observe these interfaces of the calling thread's network namespace. Sightings wait in a ring of
+    /// `ring_bytes` bytes ([`super::ring_bytes`]) until [`WireTap::take`] reads them.
     ///
     /// # Errors
     /// There are no or more than two interfaces, one does not exist or is not part of a veth pair, or the machine lacks
-    /// something.
+    /// a requirement.
     pub fn start(interfaces: &[String], ring_bytes: u32) -> Result<Self, Error> {
         let what = "watching wires";
         let failed = |e| Error::system(what, e);
-        let (first, second) = match interfaces {
-            [only] => (only, only),
-            [first, second] if first != second => (first, second),
-            [first, _] => return Err(wrong(first, "given twice")),
-            _ => {
-                return Err(wrong(
-                    &interfaces.join(" "),
-                    "expected one or two interfaces of the device",
-                ));
-            }
-        };
+        let [first, second] = ends_of(interfaces)?;
         let socket = socket_with(
             AddressFamily::UNIX,
             SocketType::DGRAM,
@@ -62,21 +53,7 @@ impl WireTap {
             None,
         )
         .map_err(|e| Error::system(what, e))?;
-        let index = |name: &String| -> Result<u32, Error> {
-            let found = Interface::find(&socket, name)
-                .map_err(|e| interface::cannot_find(&format!("watching {name}"), name, e))?;
-            match interface::driver(&socket, name).as_deref() {
-                Ok("veth") => Ok(found.index),
-                driver => Err(Error::missing(
-                    format!("watching {name}"),
-                    format!(
-                        "an end of a veth pair, and this is an interface of driver {}",
-                        driver.unwrap_or("unknown")
-                    ),
-                )),
-            }
-        };
-        let indices = [index(first)?, index(second)?];
+        let indices = [index_of(&socket, first)?, index_of(&socket, second)?];
         if !fs::exists("/sys/kernel/btf/vmlinux").unwrap_or(false) {
             let needs = "a kernel that describes its structures (CONFIG_DEBUG_INFO_BTF)";
             return Err(Error::missing(what, needs));
@@ -144,6 +121,35 @@ impl WireTap {
     }
 }
 
+/// Returns the interfaces at both ends of the device, which may be the same one.
+fn ends_of(interfaces: &[String]) -> Result<[&str; 2], Error> {
+    match interfaces {
+        [only] => Ok([only, only]),
+        [first, second] if first != second => Ok([first, second]),
+        [first, _] => Err(wrong(first, "given twice")),
+        _ => Err(wrong(
+            &interfaces.join(" "),
+            "expected one or two interfaces of the device",
+        )),
+    }
+}
+
+/// Returns the index of an interface, which must be part of a veth pair.
+fn index_of(socket: &OwnedFd, name: &str) -> Result<u32, Error> {
+    let found = Interface::find(socket, name)
+        .map_err(|e| interface::cannot_find(&format!("watching {name}"), name, e))?;
+    match interface::driver(socket, name).as_deref() {
+        Ok("veth") => Ok(found.index),
+        driver => Err(Error::missing(
+            format!("watching {name}"),
+            format!(
+                "an end of a veth pair, and this is an interface of driver {}",
+                driver.unwrap_or("unknown")
+            ),
+        )),
+    }
+}
+
 /// Returns the number of frames received and sent by these interfaces of the calling thread's namespace since they were
 /// created.
 fn frames_of(interfaces: &[String]) -> u64 {
@@ -159,7 +165,7 @@ fn frames_of(interfaces: &[String]) -> u64 {
         .sum()
 }
 
-/// Makes an error for the user.
+/// Returns the error for interfaces that cannot be observed.
 fn wrong(interfaces: &str, reason: &str) -> Error {
     let reason = io::Error::new(io::ErrorKind::InvalidInput, reason);
     Error::system(format!("port \"{interfaces}\""), reason)

@@ -2,8 +2,9 @@
 //! packet enters or leaves the device. All attachments end with the process, however it ends.
 //!
 //! A link is a veth pair. Frames of every sender that uses the kernel's queueing are visible (the kernel's own bridge
-//! and routing, ordinary sockets). Frames of senders that bypass it (AF_XDP, packet sockets that bypass queueing) are
-//! visible unless the receiving end has an XDP program. Frames that XDP programs redirect are invisible.
+//! and routing, ordinary sockets). Frames of senders that bypass this queueing (AF_XDP, packet sockets with
+//! `PACKET_QDISC_BYPASS`) are visible unless the receiving end has an XDP program. Frames that XDP programs redirect
+//! are invisible.
 //!
 //! The module needs feature `xdp`; in builds without the feature, starting returns an error.
 
@@ -27,11 +28,11 @@ pub struct Missed {
     pub unseen: u64,
 }
 
-/// Returns the size, in bytes, of a ring for `sightings` between two calls of [`WireTap::take`].
+/// Returns the size, in bytes, of a ring that can hold `sightings` sightings between two calls of [`WireTap::take`].
 pub fn ring_bytes(sightings: f64) -> u32 {
-    /// Size of a record and the ring's own header.
+    /// Size of one record with the ring's header for it, bytes.
     const BYTES: f64 = 32.0;
-    /// Limits of the ring size: bounded, and large enough for a pause of the reader.
+    /// The range of the ring size, bytes. The minimum is large enough for a pause of the reader.
     const RANGE: std::ops::RangeInclusive<u32> = 1 << 20..=1 << 29;
     let wanted = (sightings * BYTES).min(f64::from(*RANGE.end())) as u32;
     wanted.max(*RANGE.start()).next_power_of_two()
@@ -42,17 +43,17 @@ pub fn ring_bytes(sightings: f64) -> u32 {
 pub struct Sighting {
     /// Time on `CLOCK_MONOTONIC`, ns.
     pub time_ns: u64,
-    /// Sequence number of the packet in its flow, from the stamp in its payload.
+    /// Sequence number of the packet in its flow, from the stamp (`taut-wire`) in the packet's payload.
     pub sequence: u64,
-    /// Flow, from the stamp in its payload.
+    /// Number of the packet's flow, from the stamp in the packet's payload.
     pub flow: u16,
-    /// Index of the observed interface, from 0.
+    /// Index, from 0, of the interface on whose link the packet was observed.
     pub side: usize,
     /// True if the packet left the device; otherwise it entered.
     pub leaving: bool,
 }
 
-/// Replacement for builds without taps.
+/// The replacement of [`WireTap`] in builds without feature `xdp`.
 #[cfg(not(feature = "xdp"))]
 mod without {
     use super::{Missed, Sighting};

@@ -13,7 +13,7 @@ use taut_wire::pfcp::{Cause, ElementType, Message, MessageType, NodeId, Writer};
 /// The features of this node (section 8.2.25): delayed downlink data notification (DDND), choice of tunnel identifiers
 /// (FTUP) and end markers (EMPU).
 const FEATURES: [u8; 2] = [0x12, 0x01];
-/// The flag of a response to a report (section 8.2.32).
+/// The flag in a peer's response to a report that requests a drop of the buffered packets (section 8.2.32).
 const DROP_BUFFERED: u8 = 1;
 
 impl Node {
@@ -116,6 +116,26 @@ impl Node {
                 let done = Err(Refusal::new(Cause::SERVICE_NOT_SUPPORTED));
                 Some(self.node_response(response, sequence, done))
             }
+            MessageType::HEARTBEAT_RESPONSE => {
+                let peer = self.peers.get_mut(&from)?;
+                if peer.heartbeat.take_if(|h| h.sequence == sequence).is_some() {
+                    peer.next_heartbeat = now + self.terms.heartbeat?;
+                    self.heard(message, from, control);
+                }
+                None
+            }
+            _ => self.answer_about_sessions(message, from, now, control),
+        }
+    }
+
+    fn answer_about_sessions(
+        &mut self,
+        message: &Message<'_>,
+        from: IpAddr,
+        now: Instant,
+        control: &mut Control,
+    ) -> Option<Writer> {
+        match message.message_type {
             MessageType::SESSION_ESTABLISHMENT_REQUEST => {
                 let moment = self.moment(now, control);
                 Some(self.establish(message, from, control, &moment))
@@ -133,17 +153,10 @@ impl Node {
                 None
             }
             MessageType::SESSION_REPORT_REQUEST => {
-                let mut writer = Writer::message(response, Some(0), sequence);
+                let response = message.message_type.response();
+                let mut writer = Writer::message(response, Some(0), message.sequence);
                 self.write_outcome(&mut writer, Err(Refusal::new(Cause::SERVICE_NOT_SUPPORTED)));
                 Some(writer)
-            }
-            MessageType::HEARTBEAT_RESPONSE => {
-                let peer = self.peers.get_mut(&from)?;
-                if peer.heartbeat.take_if(|h| h.sequence == sequence).is_some() {
-                    peer.next_heartbeat = now + self.terms.heartbeat?;
-                    self.heard(message, from, control);
-                }
-                None
             }
             // These are responses to requests that this node never sends, and unknown messages (section 7.6.4).
             _ => None,

@@ -157,7 +157,8 @@ impl Node {
     }
 
     fn no_session(&self, response: MessageType, sequence: u32) -> Writer {
-        // Section 7.2.2.4.2: the sender's identifier of the session is not known either.
+        // The session is unknown, and so is the identifier that the sender gave it: the response has identifier 0
+        // (section 7.2.2.4.2).
         let mut writer = Writer::message(response, Some(0), sequence);
         self.write_outcome(&mut writer, Err(Refusal::new(Cause::SESSION_NOT_FOUND)));
         writer

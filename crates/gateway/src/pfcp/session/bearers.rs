@@ -56,7 +56,7 @@ impl Detections {
             return Err(Refusal::rule(FailedRule::Pdr(id)));
         }
         let list = self.of_match.entry(matched).or_default();
-        // A rule that matches all packets hides all later rules.
+        // A rule that matches all packets hides all later rules, which are therefore omitted.
         if list.last().is_some_and(|(_, last, _)| last.takes_all()) {
             return Ok(());
         }

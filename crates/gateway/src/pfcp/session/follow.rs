@@ -234,7 +234,7 @@ impl Session {
             gone.map(|matched| Wish::Remove(*matched))
         };
         wishes.extend(gone(false));
-        // Rules are added before packets are classified by them, and removed after that.
+        // Bearers of rules are added before a classifier refers to them, and removed after that reference has ended.
         for rules in [true, false] {
             if !rules {
                 for (matched, classified) in &new.classified {
@@ -273,7 +273,8 @@ impl Session {
     }
 }
 
-/// Returns the destination of the tunnel, for an IP version in which the gateway has an address.
+/// Returns the path of a tunnel: its destination in an IP version in which the gateway has an address, and that
+/// address. Returns none if there is no such version.
 fn path(creation: &OuterHeaderCreation, own: &[IpAddr]) -> Option<Path> {
     let remotes = [creation.v4.map(IpAddr::V4), creation.v6.map(IpAddr::V6)];
     remotes.into_iter().flatten().find_map(|remote| {

@@ -52,7 +52,7 @@ pub(super) struct Far {
 pub(super) struct Bar {
     /// The time from the first buffered packet to its report.
     pub(super) delay: Duration,
-    /// The number of packets to buffer, as the control plane suggests it.
+    /// The number of packets to buffer that the control plane suggests; none if it suggests no number.
     pub(super) packets: Option<u8>,
 }
 
@@ -90,7 +90,8 @@ impl Pdr {
         matches!(self.source, CORE | N6_LAN)
     }
 
-    /// Returns the tunnel that the rule names, or else its users, if the rule is about packets from the network.
+    /// Returns the tunnel that the rule names. A rule without a tunnel returns its users if it is about packets from
+    /// the network, and otherwise nothing.
     pub(super) fn matches(&self) -> Vec<Match> {
         match self.teid {
             Some(teid) => vec![Match::Teid(teid)],

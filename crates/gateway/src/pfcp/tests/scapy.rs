@@ -200,7 +200,7 @@ fn scapy_sessions_with_flows_usage_and_buffering_are_installed() {
                 uplink = Some(Match::Teid(created[0].1));
                 let downlink = core.actions(USER_MATCH);
                 assert_eq!(downlink, [encapsulated(0x30, 8), Action::Hold]);
-                // The rule refers to the filter of the other one.
+                // One rule refers to the filter of the other rule.
                 let [first, second] = [USER_MATCH, uplink.unwrap()].map(|matched| {
                     let Some(Action::Classify { number }) =
                         core.control.get(matched).map(|it| it.action)

@@ -55,9 +55,9 @@ pub struct Bin {
 /// The fractions of the stored gaps that have a known cause, 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
-    /// The fraction of the gaps' total length.
+    /// The fraction of the total length of all gaps.
     pub share_of_time: f64,
-    /// The fraction of the number of gaps.
+    /// The fraction of the number of all gaps.
     pub share_of_gaps: f64,
 }
 
@@ -107,8 +107,8 @@ impl<'a> Causes<'a> {
     }
 }
 
-/// Returns how many ticks of a gap the kernel or another task used, and the name of the largest user. The time of a
-/// nested event is not part of the outer one, so that the parts add up.
+/// Returns how many ticks of a gap the kernel or other tasks used, and the name of the event or task that used most.
+/// The time of a nested event is not part of the outer event's time, so that the parts add up.
 fn spans(events: &[Event], end: u64) -> (u64, Option<String>) {
     let mut own: BTreeMap<String, u64> = BTreeMap::new();
     let mut open: Vec<String> = Vec::new();
@@ -172,7 +172,8 @@ pub(super) fn sum_up(gaps: &[Gap], seconds: f64) -> Vec<Cause> {
     causes
 }
 
-/// Returns gaps by powers of two of a microsecond, from the shortest to the longest one.
+/// Returns the number of gaps per range of lengths, shortest first. The limits of the ranges are powers of two of a
+/// microsecond.
 pub(super) fn histogram(gaps: &[Gap]) -> Vec<Bin> {
     let mut bins: Vec<Bin> = Vec::new();
     for gap in gaps {

@@ -1,8 +1,9 @@
 //! The machine's own noise on a CPU: the interruptions of a busy loop, their frequency, length and cause.
 //!
-//! A loop on each CPU reads the time-stamp counter and stores every gap. The kernel's trace points, on the same clock,
-//! show the kernel's activity; a gap without such activity is caused below the kernel. Without root only the kernel's
-//! counters before and after the measurement are available, and the causes of single gaps remain unknown.
+//! A loop on each CPU reads the time-stamp counter, and stores every gap: a time in which the loop did not run. The
+//! kernel's trace points, on the same clock, show the kernel's activity; a gap without such activity is caused below
+//! the kernel. Without root only the kernel's counters before and after the measurement are available, and the causes
+//! of single gaps remain unknown.
 
 mod causes;
 mod peers;
@@ -40,7 +41,8 @@ pub struct Plan {
     pub duration: Duration,
     /// The priority of the measuring loops under SCHED_FIFO, 1 to 99; `None` runs them as ordinary tasks.
     pub fifo: Option<u8>,
-    /// True to trace the kernel's activity. Each event takes about 200 ns, which lengthens the gap.
+    /// True to trace the kernel's activity. Tracing takes about 200 ns per kernel event, which lengthens the gap around
+    /// the event.
     pub trace: bool,
 }
 
@@ -98,48 +100,12 @@ pub fn listen(plan: &Plan, stop: &AtomicBool) -> Result<Heard, NoiseError> {
     let cpus: Vec<usize> = plan.cpus.iter().copied().collect();
     keep_off(&plan.cpus);
     let clock = Clock::calibrate(Duration::from_millis(100));
-    let (mut trace, mut untraced) = match plan.trace {
-        false => (None, Some("not asked for (--no-trace)".to_owned())),
-        true => match Trace::start(&cpus) {
-            Ok(trace) => (Some(trace), None),
-            Err(e) => (None, Some(untraceable(&e))),
-        },
-    };
+    let (mut trace, mut untraced) = start_trace(plan, &cpus);
     let mut events: Vec<Vec<Event>> = vec![Vec::new(); cpus.len()];
-    let end_loops = AtomicBool::new(false);
     let before = Snapshot::take();
     let start = ClockReading::now(StampClock::Monotonic);
-    let watched = thread::scope(|scope| {
-        let loops: Vec<_> = cpus
-            .iter()
-            .map(|&cpu| {
-                let (clock, end) = (&clock, &end_loops);
-                thread::Builder::new()
-                    .name("taut-noise".to_owned())
-                    .spawn_scoped(scope, move || watch(cpu, plan, clock, end))
-            })
-            .collect();
-        let running = |loops: &[io::Result<thread::ScopedJoinHandle<_>>]| {
-            loops.iter().flatten().any(|handle| !handle.is_finished())
-        };
-        while running(&loops) {
-            thread::sleep(PAUSE);
-            if stop.load(Ordering::Relaxed) {
-                end_loops.store(true, Ordering::Relaxed);
-            }
-            take(&mut trace, &cpus, &mut events, &mut untraced);
-        }
-        let join =
-            |handle: io::Result<thread::ScopedJoinHandle<Result<Watched, AffinityError>>>| {
-                match handle?.join() {
-                    Ok(watched) => Ok(watched?),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            };
-        loops
-            .into_iter()
-            .map(join)
-            .collect::<Result<Vec<Watched>, NoiseError>>()
+    let watched = watch_all(&cpus, plan, &clock, stop, || {
+        take(&mut trace, &cpus, &mut events, &mut untraced);
     })?;
     let end = ClockReading::now(StampClock::Monotonic);
     if let Some(trace) = &trace {
@@ -161,6 +127,60 @@ pub fn listen(plan: &Plan, stop: &AtomicBool) -> Result<Heard, NoiseError> {
         counted,
         untraced,
         stopped: stop.load(Ordering::Relaxed),
+    })
+}
+
+/// Starts the trace, if the plan has one. Returns it, or the reason why there is none.
+fn start_trace(plan: &Plan, cpus: &[usize]) -> (Option<Trace>, Option<String>) {
+    match plan.trace {
+        false => (None, Some("not asked for (--no-trace)".to_owned())),
+        true => match Trace::start(cpus) {
+            Ok(trace) => (Some(trace), None),
+            Err(e) => (None, Some(untraceable(&e))),
+        },
+    }
+}
+
+/// Runs the loops on all CPUs until they end or `stop` is set, and calls `meanwhile` at intervals.
+fn watch_all(
+    cpus: &[usize],
+    plan: &Plan,
+    clock: &Clock,
+    stop: &AtomicBool,
+    mut meanwhile: impl FnMut(),
+) -> Result<Vec<Watched>, NoiseError> {
+    let end_loops = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let loops: Vec<_> = cpus
+            .iter()
+            .map(|&cpu| {
+                let end = &end_loops;
+                thread::Builder::new()
+                    .name("taut-noise".to_owned())
+                    .spawn_scoped(scope, move || watch(cpu, plan, clock, end))
+            })
+            .collect();
+        let running = |loops: &[io::Result<thread::ScopedJoinHandle<_>>]| {
+            loops.iter().flatten().any(|handle| !handle.is_finished())
+        };
+        while running(&loops) {
+            thread::sleep(PAUSE);
+            if stop.load(Ordering::Relaxed) {
+                end_loops.store(true, Ordering::Relaxed);
+            }
+            meanwhile();
+        }
+        let join =
+            |handle: io::Result<thread::ScopedJoinHandle<Result<Watched, AffinityError>>>| {
+                match handle?.join() {
+                    Ok(watched) => Ok(watched?),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            };
+        loops
+            .into_iter()
+            .map(join)
+            .collect::<Result<Vec<Watched>, NoiseError>>()
     })
 }
 

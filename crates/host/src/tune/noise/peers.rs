@@ -1,7 +1,7 @@
 //! Other programs that measure noise, for comparison: `oslat` and `cyclictest` of Debian's rt-tests.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ pub struct PeerFigures {
     pub seconds: f64,
     /// The number of interruptions longer than 10 µs, per second; `None` if wakeup latencies are measured.
     pub over_10_us_per_second: Option<f64>,
-    /// The mean wakeup latency, ns.
+    /// The mean wakeup latency, ns; `None` if interruptions are measured.
     pub mean_ns: Option<f64>,
     /// The longest latency or interruption, ns.
     pub longest_ns: f64,
@@ -121,20 +121,7 @@ impl Peer {
         } else {
             None
         };
-        read.ok_or_else(|| {
-            let said = std::fs::read_to_string(&errors).unwrap_or_default();
-            // The last line may be a label without a text.
-            let lines = said
-                .lines()
-                .map(|line| line.trim_start_matches("ERROR:").trim());
-            let line = lines.rev().find(|line| !line.is_empty());
-            let line = line.unwrap_or("no results");
-            let otherwise = match crate::permissions::is_root() {
-                true => "",
-                false => "; it may need root: sudo taut tune noise ... --compare",
-            };
-            format!("`{program}` failed ({status}): {line}{otherwise}")
-        })
+        read.ok_or_else(|| failure(program, status, &errors))
     }
 
     /// Returns the figures in the program's results.
@@ -149,7 +136,7 @@ impl Peer {
                     .as_object()?
                     .iter()
                     .filter_map(|(us, count)| {
-                        // The name of a bucket is its upper limit.
+                        // The name of a histogram bucket is its upper limit, µs.
                         us.parse::<u64>()
                             .ok()
                             .filter(|us| *us > 10)
@@ -177,6 +164,22 @@ impl Peer {
             longest_ns,
         })
     }
+}
+
+/// Returns the reason why a program has no results, from the file with its error messages.
+fn failure(program: &str, status: ExitStatus, errors: &Path) -> String {
+    let said = std::fs::read_to_string(errors).unwrap_or_default();
+    // The last line may be a label without a text.
+    let lines = said
+        .lines()
+        .map(|line| line.trim_start_matches("ERROR:").trim());
+    let line = lines.rev().find(|line| !line.is_empty());
+    let line = line.unwrap_or("no results");
+    let otherwise = match crate::permissions::is_root() {
+        true => "",
+        false => "; it may need root: sudo taut tune noise ... --compare",
+    };
+    format!("`{program}` failed ({status}): {line}{otherwise}")
 }
 
 impl PeerFigures {

@@ -44,7 +44,7 @@ static TRACES: AtomicU32 = AtomicU32::new(0);
 /// A running trace. Dropping it ends and removes it.
 pub(super) struct Trace {
     folder: PathBuf,
-    /// The tracefs that this process opened, if tracefs is not mounted.
+    /// The tracefs that this process opened; `None` if tracefs is mounted.
     _mount: Option<OwnedFd>,
     pipes: Vec<Pipe>,
 }
@@ -187,8 +187,8 @@ impl Trace {
 impl Drop for Trace {
     fn drop(&mut self) {
         self.stop();
-        // An instance with open files cannot be removed. A process that another thread is just starting keeps them open
-        // until its program is loaded.
+        // An instance with open files cannot be removed. A child process that another thread is starting keeps these
+        // files open until the child's program is loaded.
         self.pipes.clear();
         let deadline = Instant::now() + FORK_PATIENCE;
         while fs::remove_dir(&self.folder).is_err_and(|e| e.kind() == ErrorKind::ResourceBusy)

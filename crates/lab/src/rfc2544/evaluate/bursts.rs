@@ -9,21 +9,21 @@ use taut_measure::{BufferTime, Interval, mean_beside_median};
 /// The results of back-to-back frames for a frame size.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BurstRow {
-    /// Mean over the repetitions, packets (RFC 9004).
+    /// Mean of the repetitions' longest bursts, packets (RFC 9004).
     pub mean: f64,
-    /// The mean with the interval of the repetitions' median.
+    /// The mean of the repetitions' longest bursts, with the confidence interval of their median.
     pub interval: Option<Interval>,
     /// Longest burst of the worst repetition, packets.
     pub min: u64,
     /// Longest burst of the best repetition, packets.
     pub max: u64,
-    /// Standard deviation over the repetitions, packets.
+    /// Standard deviation of the repetitions' longest bursts, packets.
     pub deviation: f64,
-    /// Rate at which bursts were sent, packets per second.
+    /// Rate at which bursts were sent, packets per second: mean over the longest burst of each repetition.
     pub burst_pps: f64,
     /// The derived buffer time; none if the buffer never overflowed.
     pub buffer: Option<BufferTime>,
-    /// Repetitions in which no burst failed.
+    /// Number of repetitions in which no burst failed, so that the longest tried burst counts.
     pub unlimited: u32,
     /// Number of repetitions.
     pub repetitions: u32,

@@ -45,9 +45,9 @@ pub struct LatencyRow {
     pub rate_pps: f64,
     /// Number of measured packets in all repetitions.
     pub packets: u64,
-    /// Mean latency, ns.
+    /// Mean latency, ns; none if no packet came back.
     pub mean_ns: Option<f64>,
-    /// Maximum latency, ns.
+    /// Maximum latency, ns; none if no packet came back.
     pub max_ns: Option<u64>,
     /// Quantiles in increasing order.
     pub quantiles: Vec<QuantileRow>,
@@ -55,10 +55,10 @@ pub struct LatencyRow {
     pub loss: f64,
     /// Packets that the generator did not send because it fell behind.
     pub unsent: u64,
-    /// Latency of the device alone, for the same packets, measured on its links.
+    /// Latency of the device alone, for the same packets, measured on its links; none without a wiretap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inside: Option<InsideRow>,
-    /// The causes of the slowest packets.
+    /// The causes of the slowest packets; none if they are unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slowest: Option<SlowestSummary>,
     #[serde(skip)]
@@ -110,11 +110,11 @@ pub struct InsideRow {
     pub loss: f64,
     /// Frames that the wiretap did not see or could not store.
     pub missed: u64,
-    /// Mean latency, ns.
+    /// Mean latency, ns; none if no packet was seen on both sides.
     pub mean_ns: Option<f64>,
     /// Quantiles in increasing order, without intervals.
     pub quantiles: Vec<QuantileRow>,
-    /// Maximum latency, ns.
+    /// Maximum latency, ns; none if no packet was seen on both sides.
     pub max_ns: Option<u64>,
 }
 

@@ -42,7 +42,7 @@ pub enum Missed {
     /// Latency was not measured at any load.
     #[error("no 99th percentile of latency for {size} bytes: latency was not measured at any load")]
     NoLatency {
-        /// Frame size as configured, or the requested part.
+        /// Frame size as configured, or a text such as `the soak of 64`.
         size: String,
     },
 }
@@ -91,7 +91,8 @@ pub(super) fn missed(results: &Results, rows: &[SizeRow]) -> Vec<Missed> {
     missed
 }
 
-/// Compares the 99th percentile of a load with its limit. An unknown value misses the limit.
+/// Compares the 99th percentile of a load with its limit; none if there is no limit, or if it is met. An unknown value
+/// misses the limit.
 fn too_slow(most_ns: Option<f64>, p99_ns: Option<f64>, load: String) -> Option<Missed> {
     let most_ns = most_ns?;
     match p99_ns {
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_could_not_be_measured_are_missed() {
+    fn a_limit_is_missed_if_its_quantity_was_not_measured() {
         let (_parent, dir) = made_up::folder(Completion::Finished);
         let mut results = Results::load(&dir).unwrap();
         results.units.clear();

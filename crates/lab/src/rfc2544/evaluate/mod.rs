@@ -32,13 +32,13 @@ pub struct SizeRow {
     pub size: String,
     /// Mean size, bytes.
     pub average_bytes: f64,
-    /// Highest rate at which no more loss than tolerated occurs.
+    /// Highest rate with at most the tolerated loss; none if no search finished.
     pub throughput: Option<ThroughputRow>,
     /// Latency at each load, in increasing order of the load.
     pub latency: Vec<LatencyRow>,
     /// Loss at each rate, in decreasing order of the rate.
     pub loss: Vec<LossRow>,
-    /// Longest burst.
+    /// Results of back-to-back frames; none if they were not measured.
     pub back_to_back: Option<BurstRow>,
 }
 

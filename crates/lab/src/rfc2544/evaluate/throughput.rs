@@ -14,7 +14,7 @@ const WIRE_OVERHEAD_BYTES: f64 = 20.0;
 pub struct ThroughputRow {
     /// Mean over the repetitions, packets per second. A repetition without a loss-free rate counts as zero.
     pub mean_pps: f64,
-    /// The mean with the interval of the repetitions' median.
+    /// The mean of the repetitions' throughputs, with the confidence interval of their median.
     pub interval: Option<Interval>,
     /// Lowest throughput of a repetition, packets per second.
     pub min_pps: f64,
@@ -26,9 +26,9 @@ pub struct ThroughputRow {
     pub layer2_bits: f64,
     /// Bits per second on the link, preambles and inter-frame gaps included.
     pub layer1_bits: f64,
-    /// The reason that limited the throughput in most repetitions.
+    /// The reason that limited the throughput in most repetitions, or the first of several equally frequent ones.
     pub limited_by: Limit,
-    /// True if, in every repetition, no rate below the throughput failed.
+    /// True if no repetition had a failed rate below its throughput.
     pub monotonic: bool,
     /// Number of repetitions in which every rate failed.
     pub none_held: u32,

@@ -30,7 +30,8 @@ pub(super) struct Station {
 pub(super) struct OnAir {
     pub(super) end_ns: u64,
     pub(super) begun_ns: u64,
-    /// Direction and outcome of the packet that this transmission delivers or gives up; `None` if there is none.
+    /// Direction and outcome of the packet that this transmission delivers or gives up; `None` if another station
+    /// sends, or if the transmission fails and is repeated.
     pub(super) done: Option<(usize, Fate)>,
 }
 
@@ -57,17 +58,17 @@ pub(super) struct Contention {
     pub(super) current: Option<OnAir>,
 }
 
-/// Returns whether a station has a frame to send at that time. The station of a direction has one if a packet of the
-/// direction has arrived; any other station always has one.
+/// Returns true if station `number` has a frame to send at `at_ns`. The station of a direction has one if a packet of
+/// the direction has arrived; any other station always has one.
 pub(super) fn takes_part(number: usize, queues: &[VecDeque<Waiting>; 2], at_ns: u64) -> bool {
     let has_come = |queue: &VecDeque<Waiting>| queue.front().is_some_and(|it| it.since_ns <= at_ns);
     queues.get(number).is_none_or(has_come)
 }
 
 impl Contention {
-    /// Returns the time at which stations begin to contend for a packet that arrived at `first_ns`, and for how long
-    /// others occupied the medium before, both in ns. A station that waited while the medium was idle has counted down
-    /// its backoff.
+    /// Returns the time from which stations contend for the medium, and for how long other stations occupied it before,
+    /// both in ns; `first_ns` is the arrival of the first queued packet. Stations whose packet waited while the medium
+    /// was idle have counted down their backoff.
     pub(super) fn count_down(
         &mut self,
         first_ns: u64,
@@ -92,7 +93,7 @@ impl Contention {
         (from_ns, 0)
     }
 
-    /// Begins the transmissions of the stations whose backoff ends first, and subtracts this backoff from all stations
+    /// Begins the transmissions of the stations with the shortest backoff, and subtracts that backoff from all stations
     /// that contend.
     pub(super) fn attempt(&mut self, from_ns: u64, queues: &[VecDeque<Waiting>; 2]) -> Attempt {
         let count = self.stations.len();
@@ -141,14 +142,15 @@ impl Contention {
 
     /// Returns the duration of a frame's transmission after `backoff` slots, ns; `bytes` includes the Ethernet header.
     fn time_ns(&self, bytes: u32, backoff: u32) -> u64 {
-        // The Ethernet header does not go over the air; the line of the model includes the headers that replace it.
+        // The Ethernet header is not sent over the air, and `line` already includes the 802.11 headers that replace it.
         let payload = bytes.saturating_sub(14);
         let line_ns = (self.line.time_us(payload) * 1e3).round() as u64;
         line_ns.saturating_sub(self.mean_backoff_ns) + u64::from(backoff) * self.slot_ns
     }
 }
 
-pub(super) fn contention(wlan: &Wlan) -> Result<Contention, MediumError> {
+/// Returns the timing of the standard and mode that the settings name.
+fn phy_of(wlan: &Wlan) -> Result<Phy, MediumError> {
     let said = |e: LinkError| MediumError(format!("wlan.standard: {e}"));
     let rate = || {
         let rate = wlan.mbit_per_s;
@@ -181,9 +183,14 @@ pub(super) fn contention(wlan: &Wlan) -> Result<Contention, MediumError> {
             ));
         }
     };
+    Ok(phy)
+}
+
+/// Returns the time per packet, implementation included.
+fn line_with_implementation(wlan: &Wlan, phy: &Phy) -> Result<Line, MediumError> {
     let line = match wlan.standard.as_str() {
         "published" => Line::PUBLISHED,
-        _ => line_of(&phy),
+        _ => line_of(phy),
     };
     ns("wlan.implementation_us", wlan.implementation_us, 0.0)?;
     let line = line
@@ -192,6 +199,12 @@ pub(super) fn contention(wlan: &Wlan) -> Result<Contention, MediumError> {
     not_negative("the time of a packet", line.us_per_packet)
         .and_then(|_| positive("the time of a byte", line.us_per_byte))
         .map_err(|e| MediumError(format!("wlan: {e}")))?;
+    Ok(line)
+}
+
+pub(super) fn contention(wlan: &Wlan) -> Result<Contention, MediumError> {
+    let phy = phy_of(wlan)?;
+    let line = line_with_implementation(wlan, &phy)?;
     if !(1..=MOST_ATTEMPTS).contains(&wlan.attempts) {
         return wrong(format!(
             "wlan.attempts = {}: expected 1 to {MOST_ATTEMPTS}",

@@ -20,11 +20,11 @@ pub struct MediumSettings {
     /// Loss of single transmissions.
     #[serde(default)]
     pub loss: Loss,
-    /// Contention of 802.11.
+    /// Contention of 802.11. Exactly one of `wlan`, `slots` and `gates` must be present.
     pub wlan: Option<Wlan>,
-    /// Time slots.
+    /// Time slots that each belong to one direction; `None` for another way of sharing.
     pub slots: Option<Slots>,
-    /// Gates.
+    /// Gates that open at set times; `None` for another way of sharing.
     pub gates: Option<Gates>,
 }
 
@@ -52,7 +52,7 @@ impl Loss {
         let (Some(first), Some(last)) = (self.trace.first(), self.trace.last()) else {
             return 0.0;
         };
-        // The last step lasts as long as the one before it.
+        // No later time ends the last step of the trace, so it lasts as long as the step before it.
         let before = self
             .trace
             .len()
@@ -134,7 +134,7 @@ pub struct Gates {
     /// Rate of the link, Mbit/s.
     #[serde(default = "gigabit")]
     pub mbit_per_s: f64,
-    /// Propagation delay, us.
+    /// Propagation delay of the link, us; 0 by default.
     #[serde(default)]
     pub delay_us: f64,
 }

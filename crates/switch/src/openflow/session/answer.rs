@@ -117,16 +117,7 @@ impl Session {
         mut reader: Reader<'_>,
         plant: &mut Plant<'_>,
     ) -> Result<(), Wrong> {
-        let changes = matches!(
-            kind,
-            kind::FLOW_MOD
-                | kind::GROUP_MOD
-                | kind::METER_MOD
-                | kind::PACKET_OUT
-                | kind::PORT_MOD
-                | kind::TABLE_MOD
-        );
-        if changes && self.role == Role::Slave {
+        if is_change(kind) && self.role == Role::Slave {
             return Err(Wrong::IS_SLAVE);
         }
         match kind {
@@ -138,17 +129,7 @@ impl Session {
                 Ok(())
             }
             kind::FEATURES_REQUEST => {
-                // The bits are statistics of flows, tables, ports and groups.
-                const CAPABILITIES: u32 = 1 | 2 | 4 | 8;
-                let start = self.begin(kind::FEATURES_REPLY, xid);
-                self.output
-                    .u64(plant.datapath)
-                    .u32(0)
-                    .u8(TABLES)
-                    .u8(0)
-                    .zeros(2);
-                self.output.u32(CAPABILITIES).u32(0);
-                self.end(start);
+                self.send_features(xid, plant.datapath);
                 Ok(())
             }
             kind::GET_CONFIG => {
@@ -157,31 +138,12 @@ impl Session {
                 self.end(start);
                 Ok(())
             }
-            kind::SET_CONFIG => {
-                let (flags, most_shown) = (reader.u16()?, reader.u16()?);
-                // Fragments are neither dropped nor reassembled.
-                if flags != 0 {
-                    return Err(Wrong::BAD_CONFIG_FLAGS);
-                }
-                self.most_shown = most_shown;
-                Ok(())
-            }
+            kind::SET_CONFIG => self.set_config(reader),
             kind::GET_ASYNC => {
-                let start = self.begin(kind::ASYNC, xid);
-                for reasons in self.told.as_flattened() {
-                    self.output.u32(*reasons);
-                }
-                self.end(start);
+                self.send_told(xid);
                 Ok(())
             }
-            kind::SET_ASYNC => {
-                let mut told = TOLD;
-                for reasons in told.as_flattened_mut() {
-                    *reasons = reader.u32()?;
-                }
-                self.told = told;
-                Ok(())
-            }
+            kind::SET_ASYNC => self.set_told(reader),
             kind::BARRIER_REQUEST => {
                 plant.control.settle().map_err(of_rule)?;
                 let start = self.begin(kind::BARRIER_REPLY, xid);
@@ -198,6 +160,43 @@ impl Session {
             kind::EXPERIMENTER => Err(Wrong::BAD_EXPERIMENTER),
             _ => Err(Wrong::BAD_TYPE),
         }
+    }
+
+    fn send_features(&mut self, xid: u32, datapath: u64) {
+        // The bits are statistics of flows, tables, ports and groups.
+        const CAPABILITIES: u32 = 1 | 2 | 4 | 8;
+        let start = self.begin(kind::FEATURES_REPLY, xid);
+        self.output.u64(datapath).u32(0).u8(TABLES).u8(0).zeros(2);
+        self.output.u32(CAPABILITIES).u32(0);
+        self.end(start);
+    }
+
+    fn set_config(&mut self, mut reader: Reader<'_>) -> Result<(), Wrong> {
+        let (flags, most_shown) = (reader.u16()?, reader.u16()?);
+        // Fragments are neither dropped nor reassembled.
+        if flags != 0 {
+            return Err(Wrong::BAD_CONFIG_FLAGS);
+        }
+        self.most_shown = most_shown;
+        Ok(())
+    }
+
+    /// Replies with the reasons for which the peer is notified.
+    fn send_told(&mut self, xid: u32) {
+        let start = self.begin(kind::ASYNC, xid);
+        for reasons in self.told.as_flattened() {
+            self.output.u32(*reasons);
+        }
+        self.end(start);
+    }
+
+    fn set_told(&mut self, mut reader: Reader<'_>) -> Result<(), Wrong> {
+        let mut told = TOLD;
+        for reasons in told.as_flattened_mut() {
+            *reasons = reader.u32()?;
+        }
+        self.told = told;
+        Ok(())
     }
 
     fn role(
@@ -264,7 +263,7 @@ impl Session {
             multipart::PORT_STATS => {
                 reply.counts_of_ports(wanted_ports(reader.u32()?, plant.ports)?, plant);
             }
-            // The chain counts queues itself.
+            // The reply has no entries, because the chain itself counts queues.
             multipart::QUEUE => {}
             multipart::GROUP_FEATURES => reply.abilities_of_groups(),
             multipart::METER_FEATURES => reply.abilities_of_meters(),
@@ -336,6 +335,19 @@ impl Session {
             self.listing = Some(listing);
         }
     }
+}
+
+/// Returns true if messages of that kind change the switch, which a slave may not.
+fn is_change(kind: u8) -> bool {
+    matches!(
+        kind,
+        kind::FLOW_MOD
+            | kind::GROUP_MOD
+            | kind::METER_MOD
+            | kind::PACKET_OUT
+            | kind::PORT_MOD
+            | kind::TABLE_MOD
+    )
 }
 
 fn wanted_ports(asked: u32, ports: usize) -> Result<Range<u8>, Wrong> {
