@@ -78,11 +78,9 @@ fn a_switch_without_descriptors_sleeps_and_accepts_controllers_later() {
         folder.path().join("socket").display()
     );
     fs::write(&chain, text).unwrap();
-    let program = Program::start(&mut limited(&[
-        "forward",
-        &chain.display().to_string(),
-        "--quiet",
-    ]));
+    let mut program = Program::start(&mut limited(&["forward", &chain.display().to_string()]));
+    // The switch listens before the forwarder has made all of its rings, which need descriptors too.
+    program.wait_for_stdout("forwarding");
     let deadline = Instant::now() + PATIENCE;
     let greets = || {
         let mut first = [0];
