@@ -14,7 +14,7 @@ use taut_xdp::functions::KernelFunction;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "ats",
-    summary: "appends to UDP payloads when packets were received and handed on, ns of CLOCK_MONOTONIC",
+    summary: "appends two timestamps to UDP payloads: received, handed on",
     class: Class::Basic,
     ports: None,
     settings: SETTINGS,

@@ -13,7 +13,7 @@ use taut_xdp::functions::{HOP_BUCKETS, KernelFunction};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "balance",
-    summary: "spreads flows that leave through `port` over the MAC addresses `hops`, by consistent hashing",
+    summary: "spreads flows over next hops by consistent hashing",
     class: Class::Basic,
     ports: Some("port"),
     settings: SETTINGS,

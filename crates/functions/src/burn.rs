@@ -21,7 +21,7 @@ const MOST_CYCLES: u32 = 1_000_000;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "burn",
-    summary: "spends `cycles` cycles of the time-stamp counter per packet",
+    summary: "spends a number of cycles per packet",
     class: Class::Advanced,
     ports: None,
     settings: SETTINGS,

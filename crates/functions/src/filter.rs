@@ -13,7 +13,7 @@ use taut_xdp::functions::{KernelFunction, KernelRule};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "filter",
-    summary: "accepts or drops IP packets by addresses, protocol and ports; the first rule that fits decides",
+    summary: "accepts or drops IP packets by addresses, protocol and ports",
     class: Class::Basic,
     ports: None,
     settings: SETTINGS,

@@ -8,7 +8,7 @@ use taut_xdp::functions::KernelFunction;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "forward",
-    summary: "passes every packet on untouched",
+    summary: "passes every packet unchanged",
     class: Class::Elementary,
     ports: None,
     settings: &[],

@@ -19,7 +19,7 @@ use taut_wire::claimed_stamp;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "impair",
-    summary: "loses, doubles, reorders, delays or damages packets on purpose, and notes which",
+    summary: "loses, duplicates, reorders, delays or corrupts packets on purpose",
     class: Class::Advanced,
     ports: None,
     settings: SETTINGS,

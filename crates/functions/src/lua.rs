@@ -14,7 +14,7 @@ use taut_sys::Clock;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "lua",
-    summary: "a function of yours in Lua",
+    summary: "runs a Lua script of yours",
     class: Class::Advanced,
     ports: None,
     settings: SETTINGS,

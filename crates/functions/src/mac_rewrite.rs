@@ -12,7 +12,7 @@ use taut_xdp::functions::KernelFunction;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "mac-rewrite",
-    summary: "sets `source` and `destination` MAC address, one for all or one per outgoing port",
+    summary: "sets MAC addresses",
     class: Class::Basic,
     ports: None,
     settings: SETTINGS,

@@ -10,7 +10,7 @@ use taut_xdp::functions::KernelFunction;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "mac-swap",
-    summary: "swaps source and destination MAC address; drops what is too short to have them",
+    summary: "swaps source and destination MAC address",
     class: Class::Basic,
     ports: None,
     settings: &[],

@@ -18,7 +18,7 @@ use taut_settings::SettingsFileError;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "medium",
-    summary: "has both directions share a channel: 802.11, slots of 5G, gates of Ethernet, as a file says",
+    summary: "makes both directions share a channel: 802.11, slots of 5G, gates of Ethernet",
     class: Class::Advanced,
     ports: None,
     settings: SETTINGS,

@@ -14,7 +14,7 @@ use taut_sys::Clock;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "plugin",
-    summary: "a function of yours in a shared library, by an interface of C",
+    summary: "runs a shared library of yours",
     class: Class::Advanced,
     ports: None,
     settings: SETTINGS,

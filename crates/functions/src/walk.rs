@@ -23,7 +23,7 @@ const MOST_STEPS: u32 = 100_000;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "walk",
-    summary: "takes `steps` steps per packet through a list of `bytes`, for a set number of cache misses",
+    summary: "walks through a list in memory, some steps per packet",
     class: Class::Advanced,
     ports: None,
     settings: SETTINGS,

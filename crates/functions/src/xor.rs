@@ -11,7 +11,7 @@ use taut_xdp::functions::KernelFunction;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "xor",
-    summary: "every byte of UDP payloads exclusive or `key`; drops what is cut short",
+    summary: "XORs every byte of UDP payloads with a key and updates the checksum",
     class: Class::Basic,
     ports: None,
     settings: SETTINGS,

@@ -98,7 +98,7 @@ use taut_xdp::gateway::KernelGateway;
 /// The entry of function GTPU in the list of functions.
 pub const ENTRY: Entry = Entry {
     name: "gtpu",
-    summary: "a mobile gateway: relays between GTP-U tunnels and is the end of them",
+    summary: "is a mobile gateway: relays between GTP-U tunnels and terminates them",
     class: Class::Basic,
     ports: Some("tunnels"),
     settings: SETTINGS,

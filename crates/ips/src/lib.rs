@@ -72,7 +72,7 @@ use taut_sys::Clock;
 /// The entry of `ips` in the list of functions.
 pub const ENTRY: Entry = Entry {
     name: "ips",
-    summary: "inspects packets by rules of Snort and Suricata, and drops, rejects or reports what fits",
+    summary: "inspects packets inline by rules of Snort 3 or Suricata",
     class: Class::Advanced,
     ports: None,
     settings: SETTINGS,

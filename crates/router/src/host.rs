@@ -21,7 +21,7 @@ use taut_wire::{
 /// The entry of function HOST in the list of functions.
 pub const ENTRY: Entry = Entry {
     name: "host",
-    summary: "gives a port addresses of its own, which answer ARP, neighbour discovery and echo; other packets pass",
+    summary: "gives a port addresses that answer ARP, neighbour discovery and echo",
     class: Class::Basic,
     ports: Some("port"),
     settings: SETTINGS,

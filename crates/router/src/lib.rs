@@ -75,7 +75,7 @@ use taut_sys::{Alarm, Clock};
 /// The entry of function ROUTE in the list of functions.
 pub const ENTRY: Entry = Entry {
     name: "route",
-    summary: "a router: sends IPv4 and IPv6 packets where routes lead, asks for neighbours, tells senders what is wrong",
+    summary: "is a router of IPv4 and IPv6 over any number of ports",
     class: Class::Basic,
     ports: None,
     settings: SETTINGS,

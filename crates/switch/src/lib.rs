@@ -63,7 +63,7 @@ use taut_sys::{Clock, prefetch};
 /// The entry of function SWITCH in the list of functions.
 pub const ENTRY: Entry = Entry {
     name: "switch",
-    summary: "a learning bridge, or by rules: sends, floods, changes, tags, meters and shares out frames as OpenFlow does",
+    summary: "is a learning bridge over any number of ports, or follows flow entries",
     class: Class::Basic,
     ports: None,
     settings: SETTINGS,

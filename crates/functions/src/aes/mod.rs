@@ -34,7 +34,7 @@ use taut_settings::duration;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "aes",
-    summary: "encrypts UDP payloads out of the ports `encrypt` by AES, decrypts them out of the others",
+    summary: "encrypts UDP payloads in one direction and decrypts them in the other",
     class: Class::Advanced,
     ports: Some("encrypt"),
     settings: SETTINGS,

@@ -29,7 +29,7 @@ use taut_xdp::functions::{KernelFunction, KernelNat};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "nat",
-    summary: "translates IPv4 addresses and ports of packets that leave through the ports `outside`, and of answers",
+    summary: "is a source NAT with ports: inside hosts share outside addresses",
     class: Class::Basic,
     ports: Some("outside"),
     settings: SETTINGS,

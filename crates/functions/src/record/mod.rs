@@ -27,7 +27,7 @@ use taut_port::{Batch, Mark, PortError};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "record",
-    summary: "keeps the packets of the last seconds in memory, and writes those that a trigger is about",
+    summary: "stores a copy of every packet in a ring in memory",
     class: Class::Advanced,
     ports: None,
     settings: SETTINGS,

@@ -36,7 +36,7 @@ use taut_settings::duration;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "rlnc",
-    summary: "network coding: makes lost UDP packets good by repairs sent along; encodes, decodes and recodes",
+    summary: "is network coding: recovers lost UDP packets from repair packets",
     class: Class::Advanced,
     ports: Some("encode"),
     settings: SETTINGS,
