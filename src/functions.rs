@@ -5,7 +5,7 @@ use crate::terminal::print;
 use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 use taut_figure::table::{plain, set_columns, terminal_width, text};
-use taut_function::{Entry, KernelVersion};
+use taut_function::Entry;
 use taut_functions::FUNCTIONS;
 
 #[derive(clap::Args)]
@@ -44,7 +44,7 @@ impl Row {
             name: entry.name,
             summary: entry.summary,
             class: entry.class.name(),
-            in_kernel: !matches!(entry.in_kernel, KernelVersion::No(_)),
+            in_kernel: entry.runs_in_kernel(),
             settings: settings
                 .map(|(keys, default, meaning)| Described {
                     keys: keys.split(", ").collect(),

@@ -58,8 +58,8 @@ impl Catalog {
         let check = || (entry.build)(table.clone());
         match entry.in_kernel {
             KernelVersion::No(why) => {
-                let can = |entry: &&Entry| !matches!(entry.in_kernel, KernelVersion::No(_));
-                let names: Vec<_> = self.0.iter().filter(can).map(|it| it.name).collect();
+                let can = self.0.iter().filter(|entry| entry.runs_in_kernel());
+                let names: Vec<_> = can.map(|entry| entry.name).collect();
                 Err(SettingsError(format!(
                     "function \"{name}\" cannot run in the kernel ({why}); these can: {}",
                     names.join(", ")

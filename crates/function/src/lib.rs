@@ -301,6 +301,13 @@ pub struct Entry {
     pub in_kernel: KernelVersion,
 }
 
+impl Entry {
+    /// Returns true if the function has an XDP version.
+    pub fn runs_in_kernel(&self) -> bool {
+        !matches!(self.in_kernel, KernelVersion::No(_))
+    }
+}
+
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name)

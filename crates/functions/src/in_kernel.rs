@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::FUNCTIONS;
-use taut_function::KernelVersion;
 
 #[test]
 fn every_function_runs_in_the_kernel_or_is_refused_there() {
@@ -21,7 +20,7 @@ fn every_function_runs_in_the_kernel_or_is_refused_there() {
             _ => "",
         };
         let table = settings.parse().unwrap();
-        let runs_there = !matches!(entry.in_kernel, KernelVersion::No(_));
+        let runs_there = entry.runs_in_kernel();
         match FUNCTIONS.in_kernel(entry.name, table, 0) {
             Ok(_) => assert!(runs_there, "{}", entry.name),
             Err(e) => assert!(!runs_there, "{}: {e}", entry.name),
