@@ -233,7 +233,7 @@ impl Forwarder {
     }
 }
 
-/// Returns the time of the kernel threads that receive for the device's interfaces.
+/// Returns the processor time, ns, of the kernel threads that receive packets of the device's interfaces.
 fn kernel_threads_ns() -> Option<f64> {
     let mut sum = None;
     for process in std::fs::read_dir("/proc").ok()?.flatten() {

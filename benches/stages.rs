@@ -10,7 +10,7 @@ use taut_traffic::{Stream, ping_pong};
 use taut_wire::{Received, StampLayout, UdpFlow, classify};
 
 const PACKETS: usize = 200_000;
-/// Time between two packets: 100 kpkt/s, as in the reference.
+/// Time between two packets, ns: 100 kpkt/s.
 const GAP_NS: f64 = 10_000.0;
 
 fn main() {
@@ -68,8 +68,8 @@ impl Ports {
     }
 }
 
-/// The generator's four timestamps of a packet, ticks: stamped and passed to the port when sent, then received and
-/// classified.
+/// The generator's four timestamps of a packet, cycles: when the packet was stamped, passed to the port, received
+/// again, and classified.
 struct Sent {
     stamped: u64,
     handed_over: u64,

@@ -2,7 +2,7 @@
 
 use crate::exit::Failure;
 use crate::terminal::conversation::{Conversation, read_file};
-use crate::terminal::{print, quantity};
+use crate::terminal::{print, quantity, socket};
 use serde_json::json;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use taut_traffic::Rate;
 A bearer is a line of CSV: match,action,teid,remote,qfi,local; fields at its end may be left out. `match` is the TEID
 that packets arrive with, or a user's address; `action` is relay, encapsulate, decapsulate, drop, hold or block.")]
 pub struct Arguments {
-    /// Control socket of the gateway, its setting `control`
+    /// Control socket of the gateway, its setting `control` (default: that of the only running gateway of this user)
     #[arg(long, value_name = "SOCKET", global = true)]
     control: Option<PathBuf>,
     /// Print JSON
@@ -87,10 +87,7 @@ fn changes_per_second(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
-    let Some(control) = &arguments.control else {
-        let wrong = "expected --control SOCKET: the path in the gateway's setting `control`";
-        return Err(Failure::Input(wrong.to_string()));
-    };
+    let control = arguments.control.as_deref();
     if let Command::Churn {
         file,
         rate,
@@ -101,7 +98,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         return churned(control, arguments.json, file, *rate, *seconds, *wait);
     }
     let (request, file) = request(&arguments.command)?;
-    let mut gateway = Conversation::begin("gateway", "gtpu", control)?;
+    let mut gateway = begin(control)?;
     let line = gateway.ask(&request, &file)?;
     let answer: Answer = gateway.read(&line)?;
     if !answer.ok {
@@ -115,22 +112,30 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         print::line(line);
         return Ok(());
     }
+    let counted = quantity::counted(bearers, "bearer");
     match &arguments.command {
         Command::Add { bearers: lines, .. } => {
-            print::line(format!("{bearers} in force"));
+            print::line(format!("{counted} added"));
             lines
                 .iter()
                 .filter_map(|line| of_network(line))
                 .for_each(print::note);
         }
         Command::Load { .. } => {
-            print::line(format!("{bearers} in force"));
+            print::line(format!("{counted} loaded"));
             print_note_of_networks(&file);
         }
-        Command::Remove { .. } => print::line(format!("{bearers} removed")),
+        Command::Remove { .. } => print::line(format!("{counted} removed")),
         Command::Status | Command::List | Command::Churn { .. } => print_status(answer),
     }
     Ok(())
+}
+
+/// Connects to the gateway with that control socket, or to the only running gateway of this user.
+fn begin(control: Option<&Path>) -> Result<Conversation, Failure> {
+    let start = "start `taut forward` with the function gtpu and its setting control";
+    let control = socket::meant(control, "gtpu", "gateway", start)?;
+    Conversation::begin("gateway", "gtpu", &control)
 }
 
 fn refused(command: &Command, answer: Answer) -> Failure {
@@ -216,8 +221,8 @@ fn request(command: &Command) -> Result<(Request, Vec<u8>), Failure> {
     })
 }
 
-/// Returns a note that a bearer covers a complete network if the line of the bearer names an address in that network:
-/// IPv6 users have a /64 each.
+/// Returns a note that a bearer covers the user's complete /64 network, as IPv6 users have one each. Returns None
+/// unless the bearer's line names a single address within such a network.
 fn of_network(line: &str) -> Option<String> {
     let user: Ipv6Addr = line.split(',').next()?.trim().parse().ok()?;
     let network = Ipv6Addr::from_bits(user.to_bits() >> 64 << 64);
@@ -226,7 +231,7 @@ fn of_network(line: &str) -> Option<String> {
 }
 
 fn churned(
-    control: &Path,
+    control: Option<&Path>,
     as_json: bool,
     file: &Path,
     rate: f64,
@@ -243,7 +248,7 @@ fn churned(
     }
     let deadline = Instant::now() + Duration::from_secs_f64(wait);
     let gateway = loop {
-        match Conversation::begin("gateway", "gtpu", control) {
+        match begin(control) {
             Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
             begun => break begun?,
         }

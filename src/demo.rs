@@ -16,7 +16,7 @@ use taut_lab::comparison::{Whole, fresh_folder};
 use taut_lab::device::{self, Choice, Device};
 use taut_results::{Completion, LeftOut, Mode, Settings, refuse_results};
 
-/// The name of the reference experiment.
+/// The name of the reference experiment that `taut demo` runs.
 const NAME: &str = "demo";
 
 #[derive(clap::Args)]
@@ -58,7 +58,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// The experiment to run, as the options change it, with the devices that run and those that are left out.
+/// The experiment to run, after changes by the options, with the devices to measure and the skipped devices.
 struct Asked {
     experiment: Experiment,
     changes: Changes,
@@ -148,8 +148,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     refuse_results(&dir)?;
     let _alone = Alone::claim_for(EXPERIMENT)?;
     let command_line = std::env::args().collect::<Vec<_>>().join(" ");
+    let folder = Folder::begin(&dir, &asked.experiment, NAME, &command_line, &asked.changes)?;
+    folder.record_commit(env!("TAUT_COMMIT"))?;
     let request = Request {
-        folder: Folder::begin(&dir, &asked.experiment, NAME, &command_line, &asked.changes)?,
+        folder,
         experiment: asked.experiment,
         program: exit::own_program()?,
         holds_machine: true,
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn each_run_is_a_command_with_the_settings_requested() {
+    fn each_demo_run_is_a_command_with_the_requested_settings() {
         for words in [
             &[][..],
             &["--quick"],

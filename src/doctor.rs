@@ -99,7 +99,7 @@ fn show(checks: &[Check]) {
 fn line(verdict: Verdict, name: &str, found: &str) {
     let verdict = match verdict {
         Verdict::Well => "ok",
-        Verdict::Better => "better",
+        Verdict::Better => "tip",
         Verdict::Missing => "MISSING",
     };
     print::line(format!("{verdict:<9}{name:<24}{found}"));

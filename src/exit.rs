@@ -20,6 +20,8 @@ pub enum Failure {
     Input(String),
     /// The machine lacks something: exit code 3.
     Missing(String),
+    /// The measurements do not suffice for a verdict: exit code 4.
+    Undecided(String),
     /// The command was stopped by Ctrl-C or another signal before it was complete: exit code 130, as in shells.
     Interrupted(String),
 }
@@ -65,6 +67,7 @@ impl Failure {
             Self::Limit(text)
             | Self::Input(text)
             | Self::Missing(text)
+            | Self::Undecided(text)
             | Self::Interrupted(text) => text,
         }
     }
@@ -75,6 +78,7 @@ impl Failure {
             Self::Limit(text) => (text, 1),
             Self::Input(text) => (text, 2),
             Self::Missing(text) => (text, 3),
+            Self::Undecided(text) => (text, 4),
             Self::Interrupted(text) => (text, 130),
         };
         crate::terminal::print::note(text);

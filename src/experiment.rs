@@ -6,6 +6,7 @@ use crate::exit::{self, Failure};
 use crate::report;
 use crate::terminal::Bar;
 use crate::terminal::print;
+use crate::terminal::quantity;
 use clap::Subcommand;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -75,6 +76,13 @@ DIR/index.html, next to replication.md and replication.json; NAME.log has the ou
         json: bool,
     },
     /// Run an experiment
+    #[command(after_help = "Examples:
+  taut experiment run latency.toml
+  taut experiment run latency.toml --repetitions 6 --set seconds=10 --out results/quiet
+  taut experiment run stylianopoulos-fig2   one of those of `taut experiment list --reference`
+  taut experiment run latency.tar.gz        published results: run again and compared
+
+Ctrl-C keeps the complete runs: `taut experiment resume` makes the missing ones.")]
     Run {
         /// Experiment file, name of a reference experiment, results folder, published folder or archive
         experiment: String,
@@ -122,6 +130,12 @@ DIR/index.html, next to replication.md and replication.json; NAME.log has the ou
         json: bool,
     },
     /// Compare two results folders: what differs, by how much, with which confidence
+    #[command(after_help = "Examples:
+  taut experiment compare results/latency-1 results/latency-2
+  taut experiment compare results/latency-1 latency.tar.gz --all --out comparison
+  taut experiment compare before after --worse 'latency_ns.p99_ns 10%' --worse 'received_pps 5%'
+
+Exit code 1: a metric is worse by more than a limit of --worse.")]
     Compare {
         /// Results folder, published folder or archive: the reference of the comparison
         a: PathBuf,
@@ -142,6 +156,12 @@ DIR/index.html, next to replication.md and replication.json; NAME.log has the ou
         json: bool,
     },
     /// Write a folder and an archive that others can read in a browser and run again
+    #[command(after_help = "Examples:
+  taut experiment publish results/latency-1 --out latency --license CC-BY-4.0
+  taut experiment publish results/latency-1 --pseudonyms
+  taut experiment publish results/latency-1 --partial
+
+The archive is next to the folder; `taut experiment run latency.tar.gz` runs it again.")]
     Publish {
         /// Results folder
         folder: PathBuf,
@@ -318,8 +338,8 @@ fn name_now(what: &str) -> &str {
     }
 }
 
-/// Returns the experiment of that name. If `what` names results, which are to be replicated, also returns these
-/// results.
+/// Returns the experiment that `what` names. If `what` names results, and there are no changes, the experiment
+/// replicates these results, and the function returns them as well.
 fn experiment_of(what: &str, changes: &Changes) -> Result<(Experiment, Option<Results>), Failure> {
     match Results::open(what)? {
         Some(results) if *changes == Changes::default() => {
@@ -354,6 +374,7 @@ fn check(experiment: &str, changes: &Changes, offline: bool, json: bool) -> Resu
                 String::new()
             }
         ));
+        print::line(check.repetitions_in_words());
         let longest = time(check.longest_s);
         print::line(match check.expected_s {
             Some(expected) => format!("about {}, at most {longest}", time(expected)),
@@ -399,6 +420,7 @@ fn start(what: &str, out: Option<&Path>, changes: &Changes, json: bool) -> Resul
     );
     let command_line = std::env::args().collect::<Vec<_>>().join(" ");
     let folder = Folder::begin(&dir, &experiment, &name, &command_line, &changes)?;
+    folder.record_commit(env!("TAUT_COMMIT"))?;
     if let Some(results) = results {
         results.keep_in(&folder)?;
         // The experiment is read from the new results folder, as the unpacked files are deleted soon.
@@ -528,8 +550,8 @@ pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Fail
             ));
         }
     }
-    if let Some(behind) = &evaluation.behind {
-        print::line(format!("warning: {behind}"));
+    for warning in evaluation.behind.iter().chain(&evaluation.busy) {
+        print::line(format!("warning: {warning}"));
     }
     for table in &evaluation.tables {
         print::line(table.text());
@@ -594,8 +616,8 @@ fn publish(dir: &Path, options: &publish::Options, json: bool) -> Result<(), Fai
     }
     let archive = published.archive.display();
     print::line(format!(
-        "{} runs; website: {}; archive: {archive}",
-        published.runs,
+        "{}; website: {}; archive: {archive}",
+        quantity::counted(published.runs, "run"),
         published.folder.join("index.html").display()
     ));
     print::line(format!("others run it with: taut experiment run {archive}"));
@@ -639,7 +661,7 @@ fn compare(
     match worse.count() {
         0 => Ok(()),
         count => Err(Failure::Limit(format!(
-            "{count} of {} limits are exceeded",
+            "{count} of {} limits exceeded",
             found.limits.len()
         ))),
     }
@@ -648,7 +670,8 @@ fn compare(
 fn clean(dir: &Path) -> Result<(), Failure> {
     let removed = Folder::open(dir)?.clean()?;
     print::line(format!(
-        "removed {removed} folders of interrupted or failed runs"
+        "removed {} of interrupted or failed runs",
+        quantity::counted(removed, "folder")
     ));
     Ok(())
 }

@@ -124,14 +124,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_meanings_are_broken_at_spaces() {
+    fn long_setting_descriptions_are_wrapped_at_spaces() {
         assert_eq!(lines("one two three", 7), ["one two", "three"]);
         assert_eq!(lines("abcdefgh ij", 4), ["abcdefgh", "ij"]);
         assert!(lines("", 10).is_empty());
     }
 
     #[test]
-    fn settings_with_one_meaning_are_separate_keys() {
+    fn keys_that_share_a_description_are_listed_separately() {
         let all = FUNCTIONS.0.iter().map(Row::of);
         let impair: Vec<Row> = all.filter(|row| row.name == "impair").collect();
         let keys: Vec<&str> = impair[0]

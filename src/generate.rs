@@ -177,13 +177,15 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     let streams = traffic.streams().iter();
     let names: Vec<String> = streams.map(|s| s.name().to_string()).collect();
+    let sizes: Vec<_> = traffic.streams().iter().map(Stream::frame_sizes).collect();
     let _alone = device.is_made().then(Alone::claim).transpose()?;
     let measurement = measurement(&arguments, device, traffic, pacing, rate_pps)?;
     let clock = measurement.setup.clock();
     let stop = exit::stop_flag()?;
     let (_endpoint, metrics) = watch::endpoint(arguments.metrics.as_deref())?;
     let format = arguments.samples.format();
-    let (recorded, samplers) = Recorded::start(arguments.out.as_deref(), format, &names, clock)?;
+    let out = arguments.out.as_deref();
+    let (recorded, samplers) = Recorded::start(out, format, &names, &sizes, clock)?;
     let (records, mut views) = records(&arguments, &names, &asked_pps, clock, samplers);
     let watch = Watch {
         look: look(&arguments),
@@ -282,7 +284,8 @@ fn print_account(account: &Account, json: bool) {
     }
 }
 
-/// Connects the generator with the device, as far as the arguments describe the device.
+/// Builds the setup of a measurement from the device, the traffic, and the arguments: core, interruption log, timeout
+/// of the ports, and wiretap.
 fn setup(
     arguments: &Arguments,
     device: DeviceUnderTest,
@@ -421,7 +424,8 @@ fn traffic(arguments: &Arguments, flow: &UdpFlow) -> Result<Traffic, Failure> {
     Traffic::of_settings_over(flow, &settings).map_err(Failure::Input)
 }
 
-/// Returns the pacing. For pacing by the NIC, it sets the rate at the port. Rates above the line rate are refused.
+/// Returns the pacing. For pacing by the NIC, the function also sets the rate at the port. It refuses rates above the
+/// line rate.
 fn pacing(
     arguments: &Arguments,
     traffic: &Traffic,

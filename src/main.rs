@@ -6,6 +6,7 @@ mod bearer;
 mod bench;
 mod capture;
 mod chain;
+mod completions;
 mod control;
 mod demo;
 mod doctor;
@@ -13,9 +14,11 @@ mod exit;
 mod experiment;
 mod forward;
 mod functions;
+mod gate;
 mod generate;
 mod guest;
 mod ips;
+mod man;
 mod model;
 mod node;
 mod ports;
@@ -32,19 +35,19 @@ mod target;
 mod terminal;
 mod transport;
 mod tune;
+mod usage;
 mod version;
 mod vm;
 
-use crate::exit::Failure;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Forwards, generates and measures packets at low latency on commodity Linux machines.
 #[derive(Parser)]
 #[command(
     version,
-    after_help = "Start with:  taut demo\n\nExit codes: 0 done, 1 the thing measured failed its stated limit, 2 bad input, 3 the machine lacks something, 130 interrupted."
+    after_help = "Start with:  taut demo\n\nExit codes: 0 done, 1 the thing measured failed its stated limit, 2 bad input, 3 the machine lacks something, 4 a gate cannot tell, 130 interrupted."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -73,6 +76,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Experiments as files: plan, run, repeat, compare, publish
     Experiment(experiment::Arguments),
+    /// Decide whether a change made a program worse, by runs of both versions in pairs
+    Gate(gate::Arguments),
     /// Generate and measure traffic with a Lua script
     Script(script::Arguments),
     /// Measure round trips between ordinary sockets, and the highest rate without loss, as an application sees a path
@@ -133,8 +138,12 @@ fn command() -> clap::Command {
 
 fn main() -> ExitCode {
     let command_line = command().long_version(version::long());
-    let arguments = Arguments::from_arg_matches(&command_line.get_matches());
-    let done = match arguments.unwrap_or_else(|e| e.exit()).command {
+    let matches = command_line.try_get_matches();
+    let arguments = match matches.and_then(|it| Arguments::from_arg_matches(&it)) {
+        Ok(arguments) => arguments,
+        Err(e) => return usage::end(&e),
+    };
+    let done = match arguments.command {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
@@ -150,6 +159,7 @@ fn main() -> ExitCode {
         Command::Control(arguments) => control::run(&arguments),
         Command::Tap(arguments) => tap::run(&arguments),
         Command::Experiment(arguments) => experiment::run(&arguments),
+        Command::Gate(arguments) => gate::run(&arguments),
         Command::Node(arguments) => match node::run(arguments) {
             Ok(code) => return code,
             Err(failure) => Err(failure),
@@ -166,10 +176,10 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Completions { shell } => {
-            terminal::print::line(completions(shell).trim_end());
+            terminal::print::line(completions::script(shell).trim_end());
             Ok(())
         }
-        Command::Man { folder } => write_man_pages(&folder),
+        Command::Man { folder } => man::write_pages(&folder),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -177,97 +187,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the script with which a shell completes the command line.
-fn completions(shell: clap_complete::Shell) -> String {
-    let mut command = command();
-    command.build();
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut for_people(&command), "taut", &mut script);
-    String::from_utf8_lossy(&script).into_owned()
-}
-
-/// Returns the subcommands that help shows.
+/// Returns the subcommands that the help of `command` lists.
 fn shown(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
     command.get_subcommands().filter(|it| !it.is_hide_set())
-}
-
-/// Removes the hidden parts of a command, which only programs use.
-fn for_people(command: &clap::Command) -> clap::Command {
-    let arguments = command.get_arguments().filter(|it| !it.is_hide_set());
-    let below = shown(command);
-    let mut shown = clap::Command::new(command.get_name().to_string())
-        .version(env!("CARGO_PKG_VERSION"))
-        .disable_help_flag(true)
-        .disable_version_flag(true)
-        .disable_help_subcommand(true)
-        .args(arguments.map(alone))
-        .subcommands(below.map(for_people));
-    if let Some(about) = command.get_about() {
-        shown = shown.about(about.clone());
-    }
-    shown
-}
-
-/// Removes an argument's conflicts with other arguments and its dependencies on them, as some of the other arguments
-/// are hidden.
-fn alone(argument: &clap::Arg) -> clap::Arg {
-    let mut alone = clap::Arg::new(argument.get_id().clone())
-        .action(argument.get_action().clone())
-        .value_parser(argument.get_value_parser().clone())
-        .value_hint(argument.get_value_hint());
-    if let Some(long) = argument.get_long() {
-        alone = alone.long(long.to_string());
-    }
-    if let Some(short) = argument.get_short() {
-        alone = alone.short(short);
-    }
-    if let Some(help) = argument.get_help() {
-        alone = alone.help(help.clone());
-    }
-    if let Some(count) = argument.get_num_args() {
-        alone = alone.num_args(count);
-    }
-    if let Some(index) = argument.get_index() {
-        alone = alone.index(index);
-    }
-    match argument.get_value_names() {
-        Some(names) => alone.value_names(names.to_vec()),
-        None => alone,
-    }
-}
-
-fn write_man_pages(folder: &Path) -> Result<(), Failure> {
-    let mut command = command().disable_help_subcommand(true);
-    command.build();
-    std::fs::create_dir_all(folder)
-        .and_then(|()| write_man_page(&command, folder))
-        .map_err(|e| Failure::of_file(&e, format!("{}: {e}", folder.display())))
-}
-
-/// Writes the manual pages of a command and of its subcommands.
-fn write_man_page(command: &clap::Command, folder: &Path) -> std::io::Result<()> {
-    for below in shown(command) {
-        write_man_page(below, folder)?;
-    }
-    // Manual pages print only the name of a value, so the name gets `...` if the argument takes several values.
-    let shown = command.clone().mut_args(|argument| {
-        let name = argument.get_value_names().and_then(|names| names.first());
-        let several = argument
-            .get_num_args()
-            .is_some_and(|count| count.max_values() > 1);
-        match name
-            .filter(|_| several && argument.is_positional())
-            .cloned()
-        {
-            Some(name) => argument.value_name(format!("{name}...")),
-            None => argument,
-        }
-    });
-    let source = concat!("taut ", env!("CARGO_PKG_VERSION"));
-    clap_mangen::Man::new(shown)
-        .source(source)
-        .generate_to(folder)
-        .map(drop)
 }
 
 #[cfg(test)]
@@ -310,47 +232,6 @@ mod tests {
     #[test]
     fn the_command_line_definition_passes_claps_checks() {
         command().debug_assert();
-    }
-
-    #[test]
-    fn completions_list_public_commands_and_no_hidden_commands() {
-        use clap::ValueEnum;
-        for shell in clap_complete::Shell::value_variants() {
-            let script = completions(*shell);
-            for offered in ["detach", "rfc2544", "completions", "version"] {
-                assert!(script.contains(offered), "{shell}: {offered}");
-            }
-            // These are the forms of the subcommand `guest` in the scripts of the shells; the bare word also occurs in
-            // help texts.
-            let guest = [
-                "taut;guest",
-                "taut,guest",
-                "__guest",
-                "\"guest\"",
-                "'guest:",
-            ];
-            for hidden in guest.into_iter().chain(["detached"]) {
-                assert!(!script.contains(hidden), "{shell}: {hidden}");
-            }
-        }
-    }
-
-    #[test]
-    fn man_pages_name_the_version_and_the_accepted_arguments() {
-        let folder = tempfile::tempdir().unwrap();
-        write_man_pages(folder.path()).unwrap_or_else(|e| panic!("{}", e.into_text()));
-        let names = std::fs::read_dir(folder.path()).unwrap();
-        assert!(names.count() > 80);
-        for name in ["taut-route-add", "taut-bearer-add"] {
-            let page = std::fs::read_to_string(folder.path().join(format!("{name}.1"))).unwrap();
-            let title = page.lines().find(|line| line.starts_with(".TH")).unwrap();
-            assert!(
-                title.contains(concat!("\"taut ", env!("CARGO_PKG_VERSION"))),
-                "{title}"
-            );
-            assert!(page.contains("control"), "{page}");
-            assert!(page.contains("..."), "{page}");
-        }
     }
 
     #[test]

@@ -20,8 +20,8 @@ use taut_lab::benchmark::Observer;
 use taut_lab::measurement::Versions;
 use taut_lab::probe_results::{ProbeAccount, ProbeFolder, ProbeReport};
 use taut_measure::{
-    Interval, Limit, Method, ThroughputSearch, ThroughputSettings, mean_beside_median,
-    median_interval,
+    EXCEED_RATIO, Interval, Limit, Method, ThroughputSearch, ThroughputSettings,
+    mean_beside_median, median_interval,
 };
 use taut_results::Origin;
 use taut_traffic::messages::Transport;
@@ -317,7 +317,8 @@ struct Repetitions {
 }
 
 impl Repetitions {
-    /// Sends `count` trains, or fewer if `stop` is set, and shows the progress.
+    /// Sends `count` trains, each of which is the probes of one repetition, and shows the progress. Stops early if
+    /// `stop` is set.
     fn send(
         &mut self,
         session: &mut ProbeSession,
@@ -586,10 +587,11 @@ fn show_cpu(cpu: &CpuShares) {
 struct RateReport {
     server: SocketAddr,
     size_bytes: usize,
-    /// Mean over the searches that found a rate, with its median and the interval of the median.
+    /// Mean rate over the searches that found a rate; `None` if no search found one. The next field is the median of
+    /// these rates. Both have a confidence interval, that of the median.
     rate_pps: Option<Interval>,
     rate_median_pps: Option<Interval>,
-    /// The mean `rate_pps`, in bits of payload per second.
+    /// The mean `rate_pps`, in bits of payload per second; `None` if no search found a rate.
     payload_bit_per_s: Option<f64>,
     /// Number of searches in which the client limited the rate: the path may carry more.
     limited_by_client: usize,
@@ -632,6 +634,7 @@ fn search_settings(arguments: &Client) -> ThroughputSettings {
         loss_tolerance: 0.0,
         trial_seconds: arguments.trial,
         votes: 3,
+        exceed_ratio: EXCEED_RATIO,
     }
 }
 
@@ -735,7 +738,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_named_with_and_without_a_port() {
+    fn server_addresses_parse_with_and_without_a_port() {
         for (text, address) in [
             ("127.0.0.1", "127.0.0.1:8621"),
             ("127.0.0.1:7", "127.0.0.1:7"),

@@ -36,7 +36,8 @@ pub fn show(dir: &Path, json: bool) -> Result<(), Failure> {
     print(dir, kind_of(dir).show(dir, terminal_width())?, json)
 }
 
-/// Writes and prints a comparison whose runs belong to an experiment, as [`show`] does for other results.
+/// Writes the report of a comparison and prints its contents, as [`show`] does for other results. The runs of the
+/// comparison belong to an experiment.
 pub fn show_comparison(results: &Results, json: bool) -> Result<(), Failure> {
     let shown = report::show_comparison(results, terminal_width())?;
     print(&results.dir, shown, json)

@@ -2,7 +2,7 @@
 
 use crate::exit::Failure;
 use crate::terminal::conversation::{Conversation, read_file};
-use crate::terminal::{print, quantity};
+use crate::terminal::{print, quantity, socket};
 use serde_json::json;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Write};
@@ -30,7 +30,8 @@ A route is a line as `ip route` prints it: PREFIX via ADDRESS [dev INTERFACE], P
 blackhole, unreachable or prohibit PREFIX. Several next hops are `nexthop via ADDRESS` each. `table N` puts it into another
 table than the main one.")]
 pub struct Arguments {
-    /// Control socket of the router, its setting `control`; not for `convert`
+    /// Control socket of the router, its setting `control`; not for `convert` (default: that of the only running router
+    /// of this user)
     #[arg(long, value_name = "SOCKET", global = true)]
     control: Option<PathBuf>,
     /// Print JSON
@@ -53,6 +54,12 @@ enum Command {
         table: u32,
     },
     /// Add routes, in order
+    #[command(after_help = "Examples:
+  taut route add '10.0.0.0/8 via 10.0.1.2' 'blackhole 10.66.0.0/16'
+  taut route add --replace '10.0.0.0/8 nexthop via 10.0.1.2 nexthop via 10.0.1.3 weight 2'
+  taut route --control /run/router.sock add 'default via 10.0.1.254'
+
+A route contains spaces, so quote it.")]
     Add {
         /// Routes, as `ip route` prints them
         #[arg(required = true, value_name = "ROUTE")]
@@ -110,11 +117,9 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     if let Command::Convert { file, via } = &arguments.command {
         return convert(file, via, arguments.json);
     }
-    let Some(control) = &arguments.control else {
-        let wrong = "expected --control SOCKET: the path in the router's setting `control`";
-        return Err(Failure::Input(wrong.to_string()));
-    };
-    let mut router = Conversation::begin("router", "route", control)?;
+    let start = "start `taut forward` with the function route and its setting control";
+    let control = socket::meant(arguments.control.as_deref(), "route", "router", start)?;
+    let mut router = Conversation::begin("router", "route", &control)?;
     if let Command::Churn {
         file,
         rate,
@@ -182,11 +187,13 @@ fn print_routes(router: &mut Conversation, routes: usize, is_json: bool) -> Resu
     Ok(())
 }
 
-/// Prints the router's reply, for people.
+/// Prints the router's reply as text (not as JSON).
 fn print_answer(command: &Command, routes: usize, answer: Answer) {
+    let counted = quantity::counted(routes, "route");
     match command {
-        Command::Add { .. } | Command::Load { .. } => print::line(format!("{routes} in force")),
-        Command::Del { .. } => print::line(format!("{routes} deleted")),
+        Command::Add { .. } => print::line(format!("{counted} added")),
+        Command::Load { .. } => print::line(format!("{counted} loaded")),
+        Command::Del { .. } => print::line(format!("{counted} deleted")),
         _ => {}
     }
     if let Some(route) = answer.route {

@@ -20,7 +20,7 @@ const MOST_WITH_PARITY: f64 = 16.0;
 /// The default target delay.
 const TARGET: Duration = Duration::from_millis(10);
 
-/// Redundancy in the syntax of the option.
+/// The value of `--redundancy`: off, automatic, or a number of repair or parity packets per message.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Redundancy {
     Off,
@@ -96,8 +96,8 @@ impl TransportOptions {
         words
     }
 
-    /// Returns the transport like [`TransportOptions::over`]. Here a target delay is valid for every transport, and the
-    /// default transport is deadline.
+    /// Returns the transport like [`TransportOptions::over`], except that a target delay is valid for every transport,
+    /// and that the default transport is `deadline`.
     pub fn over_any(&self, payload_bytes: usize) -> Result<Over, Failure> {
         let mut options = self.clone();
         let transport = options.transport.replace(Transport::Deadline);

@@ -36,7 +36,7 @@ pub fn long() -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_first_line_is_the_version_alone() {
+    fn the_first_line_of_version_output_is_the_version_number() {
         let text = super::long();
         assert_eq!(text.lines().next(), Some(env!("CARGO_PKG_VERSION")));
         assert_eq!(text.lines().count(), 8, "{text}");

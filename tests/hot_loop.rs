@@ -81,7 +81,7 @@ fn allocations_are_counted_on_the_thread_that_makes_them() {
 }
 
 #[test]
-fn neither_the_worker_nor_the_instrument_allocates_for_packets() {
+fn worker_and_generator_threads_allocate_nothing_for_packets() {
     const WARM_UP: Trial = Trial {
         rate_pps: 100e3,
         duration: Duration::from_millis(300),
@@ -452,7 +452,7 @@ fn an_inspection_allocates_nothing_for_packets() {
 }
 
 #[test]
-fn a_recording_allocates_nothing_for_packets() {
+fn the_record_function_allocates_nothing_for_packets() {
     // The buckets are small, so that many are used.
     let settings = "ring = \"1 MB\"\nbucket = \"64 kB\"";
     let mut record = taut_functions::build("record", settings.parse().unwrap()).unwrap();

@@ -34,6 +34,7 @@ mod serial {
     mod payload_chain;
     mod private_folders;
     mod probe;
+    mod python;
     mod replay;
     mod rooms;
     mod router_hosts;

@@ -48,8 +48,8 @@ mod soak {
         line
     }
 
-    /// Returns the highest rate, in packets per second, at which the path between the ports loses at most one in a
-    /// thousand.
+    /// Returns the highest rate, in packets per second, at which the path between the ports loses at most one packet in
+    /// a thousand.
     pub fn loss_free_rate(ports: &[String], fields: &[&str]) -> f64 {
         let folder = scratch();
         let out = folder.path().join("bench").display().to_string();

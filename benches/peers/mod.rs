@@ -89,7 +89,7 @@ impl Forwarder {
     }
 }
 
-/// A running forwarder, and the generator's two ports to it.
+/// A running forwarder, and the generator's two ports, which are connected to the forwarder.
 pub struct Bench {
     pub process: DeviceProcess,
     pub specs: [PortSpec; 2],

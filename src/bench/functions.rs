@@ -1,4 +1,5 @@
-//! `taut bench functions`: the cost of a packet in functions, and its increase when many functions run side by side.
+//! `taut bench functions`: the cost of a packet in functions, and how much it increases when many threads run functions
+//! at the same time.
 
 use crate::exit::{self, Failure};
 use crate::terminal::print;

@@ -15,7 +15,7 @@ use taut_lab::benchmark::Observer;
 use taut_lab::comparison::fresh_folder;
 use taut_lab::rfc2544::{self, BenchError, Lengths, Limits, Part, Plan, Settings};
 use taut_live::Dashboard;
-use taut_measure::Method;
+use taut_measure::{Goal, Method};
 use taut_results::{LeftOut, Mode};
 use taut_sys::{Clock, LoggedInterruptions};
 use taut_traffic::{Rate, Sizes};
@@ -51,6 +51,10 @@ pub struct Common {
     /// Fraction of packets that may be lost at the throughput: 0.001 or 0.1%
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     loss_tolerance: f64,
+    /// Further goal of the search (RFC 9971), such as loss=0.5%,trial=1,sum=21,exceed=0.5,width=0.5%; may be repeated;
+    /// only with --search mlr
+    #[arg(long, value_name = "GOAL")]
+    goal: Vec<Goal>,
     /// Precision of a search, as a fraction of the rate (default: 0.005; --quick 0.02)
     #[arg(long, value_name = "SHARE", value_parser = share)]
     precision: Option<f64>,
@@ -334,6 +338,10 @@ fn settings(
         let line = "--precision: expected at least 0.0001";
         return Err(Failure::Input(line.to_string()));
     }
+    if !common.goal.is_empty() && common.search != Method::Mlr {
+        let line = "--goal: only --search mlr searches for several goals";
+        return Err(Failure::Input(line.to_string()));
+    }
     Ok(Settings {
         mode,
         parts,
@@ -342,6 +350,7 @@ fn settings(
         loss_tolerance: common.loss_tolerance,
         trial_seconds: within("--trial", common.trial, lengths.trial)?,
         votes: lengths.votes,
+        goals: common.goal.clone(),
         repetitions: common.repetitions.unwrap_or(lengths.repetitions),
         max_rate_pps: None,
         shares: latency.at.clone(),

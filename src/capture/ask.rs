@@ -3,9 +3,8 @@
 use super::{Asked, Command, Sort, flows};
 use crate::exit::Failure;
 use crate::terminal::conversation::Conversation;
-use crate::terminal::{print, quantity};
+use crate::terminal::{print, quantity, socket};
 use std::io::Write;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use taut_capture::capture::{Found, Status, TriggerStatus};
 use taut_capture::dump::{Dumped, time_in_words};
@@ -24,34 +23,9 @@ impl Asking {
 
     /// Returns the selected capture: the one with the given socket, or the only capture of this user.
     fn meant(asked: &Asked) -> Result<Self, Failure> {
-        if let Some(path) = &asked.control {
-            return Ok(Self::of(path));
-        }
-        let folder = taut_host::private::run_folder_path();
-        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-        let sockets = entries.map(|it| it.path()).filter(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with("capture-") && name.ends_with(".sock")
-        });
-        let mut running: Vec<_> = sockets
-            .filter(|it| UnixStream::connect(it).is_ok())
-            .collect();
-        running.sort();
-        match &running[..] {
-            [one] => Ok(Self::of(one)),
-            [] => Err(Failure::Missing(
-                "this user runs no capture: start one with `taut capture INTERFACE`, or name one by --control"
-                    .to_string(),
-            )),
-            several => {
-                let names: Vec<_> = several.iter().map(|it| it.display().to_string()).collect();
-                Err(Failure::Input(format!(
-                    "{} captures run: name one by --control: {}",
-                    several.len(),
-                    names.join(", ")
-                )))
-            }
-        }
+        let start = "start one with `taut capture INTERFACE`";
+        let socket = socket::meant(asked.control.as_deref(), "capture", "capture", start)?;
+        Ok(Self(socket))
     }
 
     /// Sends a request; returns the reply as a line and as parsed content.
@@ -65,7 +39,7 @@ impl Asking {
         Ok((line, answer))
     }
 
-    /// Fires a trigger.
+    /// Fires the trigger called `name`; `cause` is stored in the comment of the dump's file.
     pub fn fire(&self, name: &str, cause: &str) -> Result<(), Failure> {
         let (name, cause) = (name.to_string(), cause.to_string());
         self.ask(&Request::Trigger { name, cause }).map(drop)
@@ -242,7 +216,7 @@ fn found_in_words(found: &Found) -> String {
     )
 }
 
-/// Formats a line about the packets captured between two states.
+/// Formats a line about the packets captured between the states `before` and `now`.
 pub fn state(before: &Status, now: &Status) -> String {
     let (packets, bytes) = now.kept_per_second(before);
     let lost = now.lost.packets - before.lost.packets;
@@ -255,7 +229,7 @@ pub fn state(before: &Status, now: &Status) -> String {
         count => format!("; {count} not in dumps"),
     };
     format!(
-        "{}, {}/s kept; looks back {}; {lost} lost; {} dumps{not_dumped}{not_on_disk}",
+        "{}, {}/s kept; covers the last {}; {lost} lost; {} dumps{not_dumped}{not_on_disk}",
         quantity::rate(packets),
         in_bytes(bytes as u64),
         looks_back(now),
@@ -313,7 +287,7 @@ fn in_bytes(bytes: u64) -> String {
 
 fn show(status: &Status) {
     print::line(format!(
-        "{} of memory, up to {}; looks back {}",
+        "{} of memory, up to {}; covers the last {}",
         in_bytes(status.ring_bytes),
         in_bytes(status.most_bytes),
         looks_back(status)

@@ -45,7 +45,7 @@ impl Live {
         matches!(self.dashboard.keys(patience), Ok(Asked::Quit) | Err(_))
     }
 
-    /// Shows the packets captured between two states.
+    /// Shows the packets captured between the states `before` and `now`.
     pub fn show(&mut self, before: &Status, now: &Status, ports: &Ports) {
         let (packets, bytes_per_second) = now.kept_per_second(before);
         if self.packets.len() == SECONDS {

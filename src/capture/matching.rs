@@ -85,8 +85,8 @@ enum Field {
 /// Time between two passes of matching.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Maximum time at the end for processing packets that have already arrived, if packets arrive faster than they are
-/// processed.
+/// Maximum time after the end of the measurement for processing packets that arrived before the end. It limits the wait
+/// if packets arrive faster than they are processed.
 const MOST_BEHIND: Duration = Duration::from_secs(2);
 
 /// Number of slowest packets that are printed.

@@ -28,7 +28,7 @@ use taut_settings::Size;
   taut capture trigger by-hand
   taut capture status
 
-Packets end here: a capture forwards nothing. To record what a chain forwards, add the function record to the chain; the
+taut capture does not forward packets. To record what a chain forwards, add the function record to the chain; the
 commands that ask a capture work with that, too.
 Expressions are those of tcpdump (man pcap-filter). Times are nanoseconds of the kernel's clock, from the processor's ticks."
 )]
@@ -68,10 +68,13 @@ struct Capture {
     /// with --write)
     #[arg(long, value_name = "EXPRESSION")]
     filter: Option<String>,
-    /// Trigger that fires on each packet of the expression and writes such packets; NAME alone fires on request and
-    /// writes all packets; may be repeated
+    /// Trigger that fires on each packet of the expression, NAME alone on request only; writes the packets around that
+    /// time; may be repeated
     #[arg(long, value_name = "NAME=EXPRESSION")]
     trigger: Vec<String>,
+    /// Packets that triggers write, an expression of pcap-filter(7) (default: all)
+    #[arg(long, value_name = "EXPRESSION", requires = "trigger")]
+    keep: Option<String>,
     /// Analyser: a Lua script that sees packets, remembers numbers per flow and fires triggers; may be repeated
     #[arg(long, value_name = "FILE")]
     analyse: Vec<PathBuf>,

@@ -140,7 +140,7 @@ impl Run<'_> {
     }
 
     /// Waits for at most [`PATIENCE`], and returns true if the worker has ended by itself, as it does at the end of
-    /// captured files. After its end, the function replies to no request.
+    /// captured files. Requests get no reply after the worker has ended.
     fn has_ended(&self) -> bool {
         let asked = Instant::now();
         while !self.ended.load(Ordering::Acquire) && asked.elapsed() < PATIENCE {
@@ -449,12 +449,14 @@ fn triggers(capture: &Capture) -> Vec<toml::Value> {
         let filter = capture.filter.clone().unwrap_or_default();
         trigger("all", &[("always", true.into()), ("when", filter.into())]);
     }
+    let keep = capture.keep.clone().unwrap_or_default();
     for text in &capture.trigger {
         let (name, expression) = text.split_once('=').unwrap_or((text, ""));
-        match expression.trim() {
-            "" => trigger(name, &[("asked", true.into())]),
-            expression => trigger(name, &[("when", expression.into())]),
-        }
+        let condition: (&str, toml::Value) = match expression.trim() {
+            "" => ("asked", true.into()),
+            expression => ("when", expression.into()),
+        };
+        trigger(name, &[condition, ("keep", keep.clone().into())]);
     }
     triggers
 }
@@ -472,4 +474,46 @@ fn text(path: &std::path::Path) -> Result<toml::Value, Failure> {
         .to_str()
         .ok_or_else(|| Failure::Input(format!("{}: expected a path in UTF-8", path.display())))?;
     Ok(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        capture: Capture,
+    }
+
+    fn triggers_of(arguments: &[&str]) -> Vec<toml::Value> {
+        let line = [&["capture", "eth0"], arguments].concat();
+        triggers(&CommandLine::try_parse_from(line).unwrap().capture)
+    }
+
+    #[test]
+    fn triggers_write_all_packets_around_their_time_without_keep() {
+        let two = ["--trigger", "big=icmp", "--trigger", "asked"];
+        let options: [&[&str]; 2] = [&[], &["--keep", "udp"]];
+        for (keep, want) in options.into_iter().zip(["", "udp"]) {
+            let all = triggers_of(&[&two, keep].concat());
+            let [big, asked] = &all[..] else {
+                panic!("{all:?}")
+            };
+            assert_eq!(big["when"].as_str(), Some("icmp"));
+            assert_eq!(asked["asked"].as_bool(), Some(true));
+            for trigger in [big, asked] {
+                assert_eq!(trigger["keep"].as_str(), Some(want));
+            }
+        }
+    }
+
+    #[test]
+    fn a_filter_is_independent_of_the_packets_that_triggers_keep() {
+        let all = triggers_of(&["--filter", "tcp", "--trigger", "a", "--keep", "udp"]);
+        assert_eq!(all[0]["when"].as_str(), Some("tcp"));
+        assert!(all[0].get("keep").is_none());
+    }
 }

@@ -1,4 +1,4 @@
-//! `taut chain manifest`: descriptions that run a chain on other machines, as text.
+//! `taut chain manifest`: text files with which Kubernetes or OpenStack runs a chain on other machines.
 
 use crate::exit::Failure;
 use crate::terminal::print;

@@ -55,6 +55,7 @@ enum Action {
         json: bool,
     },
     /// Give a running chain the functions of its changed file, while packets pass
+    #[command(after_help = "Example:  taut chain update edge.toml")]
     Update {
         /// Chain file (TOML) with the new functions
         file: PathBuf,
@@ -74,6 +75,12 @@ enum Action {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut chain up edge.toml
+  taut chain up edge.toml --detach
+  taut chain up edge.toml --quiet --metrics 127.0.0.1:9100
+
+Ctrl-C ends the chain; one that was detached is ended by `taut chain down edge`.")]
 struct Up {
     /// Chain file (TOML)
     file: PathBuf,
@@ -312,10 +319,10 @@ fn take_down(name: Option<&str>, all: bool) -> Result<(), Failure> {
 
 fn summary(status: &Status) -> String {
     let mut text = format!(
-        "chain {} up: {}, {} segments, supervisor {}",
+        "chain {} up: {}, {}, supervisor {}",
         status.name,
         status.placement,
-        status.segments.len(),
+        quantity::counted(status.segments.len(), "segment"),
         status.supervisor
     );
     for segment in &status.segments {
@@ -404,8 +411,10 @@ fn condition(segment: &SegmentStatus) -> String {
     let mut text = String::new();
     if segment.restarts > 0 {
         text += &format!(
-            "; restarted {} times ({}), {} packets lost during that",
-            segment.restarts, segment.last_words, segment.lost_while_down
+            "; restarted {} ({}), {} lost during that",
+            quantity::counted(segment.restarts, "time"),
+            segment.last_words,
+            quantity::counted(segment.lost_while_down, "packet")
         );
     }
     text += match segment.condition {

@@ -1,5 +1,5 @@
-//! `taut chain plan`: the place of each function of a chain with the reason for it, the cost of the chain, and the
-//! verdict on its latency budget.
+//! `taut chain plan`: where each function of a chain runs (kernel or user space) and why, the cost of the chain, and
+//! the verdict on its latency budget.
 
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
@@ -76,9 +76,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
+/// Shows the verdict and the rates first, then the measured costs from which they are computed.
 fn show(plan: &Estimate, settings: &Settings) {
+    for line in answer(plan) {
+        print::line(line);
+    }
     print::line(format!(
-        "measured cycles per packet for both directions, with intervals ({:.0} % or more):",
+        "\nmeasured cycles per packet for both directions, with intervals ({:.0} % or more):",
         (100.0 * coverage(plan)).floor()
     ));
     print_table(&functions(plan, settings));
@@ -86,24 +90,30 @@ fn show(plan: &Estimate, settings: &Settings) {
         show_round_trip(trip);
     }
     print::line("");
-    for rate in &plan.rates {
-        print::line(format!(
-            "highest rate at {} B: {} one way, {} with a reply to each packet (busiest core: {})",
-            rate.payload_bytes,
-            with_interval(&rate.one_way),
-            with_interval(&rate.both_ways),
-            rate.busiest
-        ));
-    }
-    if let (Some(budget_ns), Some(holds)) = (plan.budget_ns, plan.holds) {
+    show_notes(plan, settings);
+}
+
+/// Returns the lines with the verdict on the budget, if there is one, and the highest rates.
+fn answer(plan: &Estimate) -> Vec<String> {
+    let budget = plan.budget_ns.zip(plan.holds);
+    let budget = budget.map(|(budget_ns, holds)| {
         let verdict = match holds {
             Holds::Yes => "met",
             Holds::Mostly => "met for most packets, but not for the slowest",
             Holds::No => "cannot be met",
         };
-        print::line(format!("budget {}: {verdict}", quantity::time(budget_ns)));
-    }
-    show_notes(plan, settings);
+        format!("budget {}: {verdict}", quantity::time(budget_ns))
+    });
+    let rates = plan.rates.iter().map(|rate| {
+        format!(
+            "highest rate at {} B: {} one way, {} with a reply to each packet (busiest core: {})",
+            rate.payload_bytes,
+            with_interval(&rate.one_way),
+            with_interval(&rate.both_ways),
+            rate.busiest
+        )
+    });
+    budget.into_iter().chain(rates).collect()
 }
 
 /// Returns the rows of the table of functions; the first row is the head.
@@ -211,8 +221,9 @@ fn broken(plan: &Estimate, trip: &RoundTrip) -> String {
     )
 }
 
-/// Returns the lowest joint coverage of the intervals of both directions, over all functions and payload sizes. It is a
-/// lower bound: the probability that either interval misses its true value is at most the sum of both probabilities.
+/// Returns the lowest probability, over all functions and payload sizes, that the confidence intervals of both
+/// directions contain their true values. The result is a lower bound: it subtracts the probability of a miss for each
+/// direction.
 fn coverage(plan: &Estimate) -> f64 {
     let missed = |both: &BothWays, of: fn(&Cost) -> Option<Measured>| -> f64 {
         let ways = [&both.forth, &both.back].into_iter().filter_map(of);
@@ -230,8 +241,8 @@ fn coverage(plan: &Estimate) -> f64 {
     (1.0 - missed).max(0.0)
 }
 
-/// Returns the lower limit, median and upper limit of the sum of both directions. A direction without packets adds
-/// nothing; `None` if neither direction had packets.
+/// Returns the cost of a function, summed over both directions: lower limit, median and upper limit, in cycles. A
+/// direction without packets adds nothing; `None` if neither direction had packets.
 fn there_and_back(both: &BothWays, of: fn(&Cost) -> Option<Measured>) -> Option<[f64; 3]> {
     let found: Vec<Measured> = [&both.forth, &both.back]
         .into_iter()
@@ -251,4 +262,39 @@ fn print_table(rows: &[Vec<String>]) {
     let mut table = table::plain();
     table.add_rows(rows);
     print::line(table::text(table, &[], None).trim_end());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taut_deploy::Rate;
+
+    #[test]
+    fn the_verdict_on_the_budget_precedes_the_rates() {
+        let rate = Rate {
+            payload_bytes: 256,
+            one_way_pps: 0.0,
+            both_ways_pps: 0.0,
+            one_way: Figure::ZERO,
+            both_ways: Figure::ZERO,
+            busiest: "user".to_owned(),
+        };
+        let plan = Estimate {
+            name: None,
+            tsc_hz: 1e9,
+            batch: 32,
+            functions: Vec::new(),
+            round_trips: Vec::new(),
+            rates: vec![rate],
+            budget_ns: Some(1e6),
+            holds: Some(Holds::Mostly),
+            notes: Vec::new(),
+        };
+        let lines = answer(&plan);
+        assert_eq!(
+            lines[0],
+            "budget 1.00 ms: met for most packets, but not for the slowest"
+        );
+        assert!(lines[1].starts_with("highest rate at 256 B: "), "{lines:?}");
+    }
 }

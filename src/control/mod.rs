@@ -24,9 +24,9 @@ pub struct Arguments {
 enum What {
     /// Run plant and controller, over sockets or in virtual time, and report how well the plant was balanced
     Run(run::Arguments),
-    /// Be the plant: send reports, apply commands
+    /// Run the plant: send reports, apply commands
     Plant(plant::Arguments),
-    /// Be the controller: answer reports with commands
+    /// Run the controller: answer reports with commands
     Controller(controller::Arguments),
     /// Search the largest delay, jitter, loss, burst of losses and push that the plant survives
     Challenge(challenge::Arguments),

@@ -222,7 +222,7 @@ impl LinkOptions {
     }
 }
 
-/// Converts a time to ns; `None` becomes 0, and longer times are limited to an hour, which counts as never.
+/// Converts a time to ns. `None` becomes 0; times above an hour become an hour, which counts as never.
 pub fn within_an_hour(time: Option<Duration>) -> u64 {
     let ns = time.unwrap_or_default().as_nanos();
     u64::try_from(ns).unwrap_or(u64::MAX).min(3_600_000_000_000)
@@ -260,7 +260,7 @@ pub fn named(plant: &str) -> Result<Model, Failure> {
     Ok(model_of_file(&text, plant)?)
 }
 
-/// Parses a value of a type by the word that serde writes for it.
+/// Parses a value of type `T` from the word that serde writes for that value.
 pub fn choice<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let value = serde_json::Value::String(text.to_owned());
     serde_json::from_value(value).map_err(|e| e.to_string())

@@ -192,7 +192,7 @@ impl Between {
         Ok(Self { path })
     }
 
-    /// Returns the names of the namespaces of plant and controller.
+    /// Returns the names of the namespaces of plant and controller; both are always present.
     pub fn namespaces(&self) -> [Option<String>; 2] {
         let names = match &self.path {
             Laid::Chain { namespaces, .. } => namespaces.each_ref().map(Namespace::name),

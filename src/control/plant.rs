@@ -92,7 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         report.write(out, &found.records)?;
         write_report(out)?;
     }
-    show::report(&report, arguments.json)?;
+    show::report(&report, false, arguments.json)?;
     verdict(&report)
 }
 

@@ -84,6 +84,9 @@ pub struct Arguments {
     /// Write summary.json and rounds.csv to this folder, which must be new
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    /// Show the results published for the real robot beside those of the run
+    #[arg(long)]
+    published: bool,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -123,7 +126,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         report.write(out, &records)?;
         write_report(out)?;
     }
-    show::report(&report, arguments.json)?;
+    show::report(&report, arguments.published, arguments.json)?;
     if arguments.is_virtual && report.end == End::NobodyAnswered {
         return Err(Failure::Limit(nobody_answered(too_late_ns, deadline_ns)));
     }
@@ -311,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn late_and_lost_commands_are_told_apart() {
+    fn errors_distinguish_late_commands_from_lost_commands() {
         let late = nobody_answered(Some(40_000_000), 29_000_000);
         for part in [
             "40.0 ms after its reading",

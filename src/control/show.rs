@@ -19,6 +19,9 @@ Of a plant: its poles, its gains, and with which constant delay they leave it st
 pub struct Arguments {
     /// Folder of `taut control run --out`, name of a plant, or plant file
     what: String,
+    /// Show the results published for the real robot beside those of a run
+    #[arg(long)]
+    published: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -33,7 +36,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                 folder.display()
             )));
         }
-        return report(&ControlReport::read(folder)?, arguments.json);
+        let found = ControlReport::read(folder)?;
+        return report(&found, arguments.published, arguments.json);
     }
     let model = named(&arguments.what)?;
     let gain = gain_of(&model)?;
@@ -79,8 +83,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shows a run.
-pub fn report(report: &ControlReport, json: bool) -> Result<(), Failure> {
+/// Shows a run, with published results beside its own if `published` is true and there are any for its plant.
+pub fn report(report: &ControlReport, published: bool, json: bool) -> Result<(), Failure> {
     if json {
         let text = serde_json::to_string(report);
         print::line(text.map_err(|e| Failure::Missing(e.to_string()))?);
@@ -91,7 +95,7 @@ pub fn report(report: &ControlReport, json: bool) -> Result<(), Failure> {
         print::line(format!("runs of late or lost commands: {runs}"));
     }
     let mut lines = table::plain();
-    let (head, rows) = rows(report);
+    let (head, rows) = rows(report, published);
     lines.set_header(head);
     for row in rows {
         lines.add_row(row);
@@ -108,7 +112,7 @@ pub fn report(report: &ControlReport, json: bool) -> Result<(), Failure> {
     for line in text.lines() {
         print::line(line);
     }
-    if is_published(report) && report.kpis.rounds > 0 {
+    if published && is_published(report) && report.kpis.rounds > 0 {
         print::line(PUBLISHED);
     }
     let datagrams = &report.plant_datagrams;

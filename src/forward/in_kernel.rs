@@ -143,7 +143,8 @@ fn print_summary(total: &CountersView, seconds: f64, outcomes: &[(&'static str, 
     ));
 }
 
-/// Ends the programs and the worker next to them. Returns all counters, and the outcomes of the functions.
+/// Ends the programs, and then the worker that processes punted frames. Returns the counters of both, and the outcomes
+/// of the functions.
 fn end(shared: &Shared) -> (CountersView, Vec<(&'static str, u64)>) {
     // The programs end first, so that no punted frame arrives after the worker's last one.
     let (programs, beside) = lock(shared)

@@ -31,13 +31,13 @@ pub(super) fn of_several(each: &[CountersView]) -> Vec<CountersView> {
     }
 }
 
-/// Adds the index of the chain file to an event if there are several chains.
+/// Wraps an event for output. If there are several chains, the index of its chain, `number`, is added.
 pub(super) fn of_chain(chains: &Chains, number: usize, event: Event) -> Report {
     let worker = (chains.len() > 1).then_some(number);
     Report { event, worker }
 }
 
-/// Prefixes a line with the name of its chain file if there are several.
+/// Prefixes a line with `name`, the name of its chain file; `None` if there is only one chain.
 pub(super) fn named(name: &Option<String>, line: String) -> String {
     match name {
         Some(name) => format!("{name:<12}{line}"),
@@ -117,13 +117,13 @@ fn worked(c: &CountersView) -> String {
 
 pub(super) fn summary(c: &CountersView, seconds: f64, outcomes: &[(&'static str, u64)]) -> String {
     format!(
-        "{} in {seconds:.1} s ({}); dropped {}; average batch {:.1}; {}; interrupted {} times, {:.2} % of the time{}",
+        "{} in {seconds:.1} s ({}); dropped {}; average batch {:.1}; {}; interrupted {}, {:.2} % of the time{}",
         passed(c),
         quantity::rate(c.tx_packets as f64 / seconds.max(1e-9)),
         causes(c),
         c.average_batch(),
         worked(c),
-        c.interruptions,
+        quantity::counted(c.interruptions, "time"),
         c.interrupted() * 100.0,
         lines_of(outcomes)
     )

@@ -12,6 +12,7 @@ pub(crate) use lines::{at_ports, causes, json_or_text, lines_of, passed, summary
 
 use crate::exit::{self, Failure};
 use crate::terminal::print;
+use crate::terminal::socket::Links;
 use crate::terminal::watch::serve_metrics;
 use chains::{Chains, chains};
 use lines::{busy_of_each, line, named, of_chain, of_several, started, summary};
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 use taut_engine::{
     Chain, CountersView, End, Event, Exchange, Place, Second, Shares, Start, Summary, Team,
 };
+use taut_functions::SCRIPT_FAILED;
 use taut_live::metrics::{Endpoint, forwarder_metrics};
 use taut_port::Link;
 use taut_sys::{Clock, InterruptionLog};
@@ -34,6 +36,7 @@ const STOP_LOOK: Duration = Duration::from_millis(100);
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let signalled = exit::stop_flag()?;
     let chains = chains(&arguments)?;
+    let _links = Links::of(chains.iter().flat_map(|(_, chain)| &chain.functions));
     if let [(_, chain)] = &chains[..]
         && chain.place == Place::Kernel
     {
@@ -128,7 +131,7 @@ fn run_in_kernel(
     in_kernel::run(chain, arguments, signalled)
 }
 
-/// Starts the workers of each chain; if one fails to start, all are stopped.
+/// Starts the workers of each chain; if a worker fails to start, all workers are stopped.
 fn start_teams(
     arguments: &Arguments,
     chains: &Chains,
@@ -209,13 +212,13 @@ struct Forwarding<'a> {
     /// The exchange with the workers of each chain.
     exchanges: &'a [Arc<Exchange>],
     clock: Clock,
-    /// Start of the first second.
+    /// Start of the first of the one-second intervals that are printed.
     begun: Instant,
 }
 
 impl Forwarding<'_> {
-    /// Prints the activity of a chain's workers in one second. `before` has their counters at the start of the second,
-    /// and is updated to its end.
+    /// Prints the activity of a chain's workers in one second. `before` has the workers' counters at the start of the
+    /// second; on return it has those at the end of the second.
     fn print_second(&self, number: usize, second: u32, before: &mut Vec<CountersView>) {
         let exchange = &self.exchanges[number];
         let now = exchange.each();
@@ -278,12 +281,13 @@ impl Forwarding<'_> {
     /// Waits for the workers, whose stop flag is already set, and prints the totals of each chain.
     ///
     /// # Errors
-    /// A port failed, a worker panicked, or a helper thread of the workers died.
+    /// A port failed, a worker panicked, a helper thread of the workers died, or a script failed.
     fn finish(&self, teams: Vec<Team>) -> Result<(), Failure> {
-        let mut failed = None;
+        let (mut failed, mut of_scripts) = (None, 0);
         for (number, team) in teams.into_iter().enumerate() {
             let (ends, outcomes) = team.join();
             self.print_summary(number, &outcomes);
+            of_scripts += failed_in_scripts(&outcomes);
             let (name, chain) = &self.chains[number];
             let mut failures = ends.into_iter().filter_map(|end| match end {
                 Some(End::Broken(port, why)) => Some(Failure::of_port(&chain.ports[port], &why)),
@@ -297,9 +301,29 @@ impl Forwarding<'_> {
             });
             failed = failures.next_back().or(failed);
         }
+        // A supervisor would start a process that fails at its end again.
+        let is_supervised = self.arguments.control && self.arguments.until_stdin_closes;
         let failed = failed.or_else(Failure::of_dead_threads);
-        failed.map_or(Ok(()), Err)
+        match failed.or_else(|| failure_of_scripts(of_scripts).filter(|_| !is_supervised)) {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        }
     }
+}
+
+/// Returns the number of packets that are dropped because a script failed on them.
+fn failed_in_scripts(outcomes: &[(&'static str, u64)]) -> u64 {
+    let failed = outcomes.iter().filter(|it| it.0 == SCRIPT_FAILED);
+    failed.map(|it| it.1).sum()
+}
+
+/// Returns the failure of scripts that failed on that many packets; `None` if there are none.
+fn failure_of_scripts(packets: u64) -> Option<Failure> {
+    (packets > 0).then(|| {
+        Failure::Input(format!(
+            "{packets} packets were dropped because a script failed on them: correct it as the message above says"
+        ))
+    })
 }
 
 /// The shared state that decides when workers close their ports.
@@ -330,7 +354,7 @@ impl Ending {
         }
     }
 
-    /// Records the end of a worker, on the worker's thread. The worker's ports stay open until this returns.
+    /// Records the end of a worker, on the worker's thread. The worker's ports stay open until this function returns.
     fn of_worker(&self, end: &End) {
         let is_done = *end == End::Done;
         self.all_done.fetch_and(is_done, Ordering::AcqRel);
@@ -438,5 +462,19 @@ pub(crate) fn wait(
                 return true;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_on_which_a_script_failed_are_a_failure() {
+        let outcomes = [("passed", 3), (SCRIPT_FAILED, 2), (SCRIPT_FAILED, 4)];
+        assert_eq!(failed_in_scripts(&outcomes), 6);
+        let failure = failure_of_scripts(6);
+        assert!(matches!(&failure, Some(Failure::Input(text)) if text.starts_with("6 packets")));
+        assert!(failure_of_scripts(0).is_none());
     }
 }

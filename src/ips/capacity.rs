@@ -153,7 +153,7 @@ fn show(found: &Capacity) {
     }
 }
 
-/// Prints the time of a packet and R_max for each kind of traffic.
+/// Prints for each kind of traffic the time of a packet, and R_max: the rate at which the queue of packets fills.
 fn print_rates(found: &Capacity) {
     let ns = quantity::time;
     let ring = format!("{} places last", found.queue);

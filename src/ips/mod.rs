@@ -5,7 +5,7 @@ mod capacity;
 
 use crate::exit::Failure;
 use crate::terminal::conversation::Conversation;
-use crate::terminal::print;
+use crate::terminal::{print, quantity, socket};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -90,9 +90,10 @@ enum Command {
 
 #[derive(clap::Args)]
 struct Asked {
-    /// Control socket of the inspection, its setting `control`
+    /// Control socket of the inspection, its setting `control` (default: that of the only running inspection of this
+    /// user)
     #[arg(long, value_name = "SOCKET")]
-    control: PathBuf,
+    control: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -135,7 +136,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             traffic: Some(path),
         } => write_traffic(&path),
         Command::Status { asked } => {
-            let (line, answer) = ask(&asked.control, &Request::Status {})?;
+            let (line, answer) = ask(&asked, &Request::Status {})?;
             if asked.json {
                 print::line(line);
             } else {
@@ -144,7 +145,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             Ok(())
         }
         Command::Top { most, asked } => {
-            let (line, answer) = ask(&asked.control, &Request::Top { most })?;
+            let (line, answer) = ask(&asked, &Request::Top { most })?;
             if asked.json {
                 print::line(line);
             } else {
@@ -153,7 +154,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             Ok(())
         }
         Command::Reload { asked } => {
-            let (line, answer) = ask(&asked.control, &Request::Reload {})?;
+            let (line, answer) = ask(&asked, &Request::Reload {})?;
             if asked.json {
                 print::line(line);
             } else {
@@ -198,8 +199,10 @@ fn write_traffic(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn ask(socket: &Path, request: &Request) -> Result<(String, Answer), Failure> {
-    let mut inspection = Conversation::begin("inspection", "ips", socket)?;
+fn ask(asked: &Asked, request: &Request) -> Result<(String, Answer), Failure> {
+    let start = "start `taut forward` with the function ips and its setting control";
+    let control = socket::meant(asked.control.as_deref(), "ips", "inspection", start)?;
+    let mut inspection = Conversation::begin("inspection", "ips", &control)?;
     let line = inspection.ask(request, &[])?;
     let answer: Answer = inspection.read(&line)?;
     if !answer.ok {
@@ -245,7 +248,8 @@ fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Fail
             print::line(format!("{}:{mistake}", place(file)));
         }
         if mistaken > MOST_SAID {
-            print::line(format!("and {} more errors", mistaken - MOST_SAID));
+            let more = quantity::counted(mistaken - MOST_SAID, "more error");
+            print::line(format!("and {more}"));
         }
         let all = loaded + left_out + mistaken;
         let share = if all == 0 {
@@ -263,8 +267,9 @@ fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Fail
     match mistaken {
         0 => Ok(()),
         n => Err(Failure::Input(format!(
-            "{n} errors in {} files",
-            files.len()
+            "{} in {}",
+            quantity::counted(n, "error"),
+            quantity::counted(files.len(), "file")
         ))),
     }
 }

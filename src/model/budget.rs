@@ -64,7 +64,7 @@ fn frame(text: &str) -> Result<(u32, f64), String> {
     Ok((bytes, bit_rate(line).ok_or_else(wanted)?))
 }
 
-/// The JSON output.
+/// The JSON output of `taut model budget`.
 #[derive(Serialize)]
 struct Answer<'a> {
     target_us: f64,

@@ -207,7 +207,7 @@ fn read(results: &[PathBuf], columns: &[String], only: &[String]) -> Result<Tabl
     Ok(table)
 }
 
-/// The JSON output of a check.
+/// The JSON output of `taut model check`.
 #[derive(Serialize)]
 struct Checked {
     errors: Errors,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use taut_deploy::{Settings, estimate};
 use taut_engine::Chain;
 use taut_figure::table;
-use taut_forecast::{Bound, Demand, Described, Plan, load, plan};
+use taut_forecast::{Bound, Choice, Demand, Described, Plan, load, plan};
 use taut_functions::FUNCTIONS;
 use taut_measure::quantity::share;
 use taut_model::estimate::Estimate;
@@ -90,7 +90,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// The JSON output.
+/// The JSON output of `taut model plan`.
 #[derive(Serialize)]
 struct Answer {
     frame_bytes: f64,
@@ -289,34 +289,59 @@ fn show(answer: &Answer, arguments: &Arguments) {
 }
 
 fn print_choices(found: &Plan, arguments: &Arguments) {
+    let has_bound = arguments.latency.is_some();
+    let all = found.options.iter().map(|it| cells(it, has_bound));
+    let rows = merged(all);
     let mut choices = table::plain();
     choices.set_header([
-        "cores", "batch", "flush", "load", "p50", "p99", "p99.9", "lost", "",
+        "cores", "batch", "flush", "load", "p50", "p99", "p99.9", "lost", "", "alike",
     ]);
-    for option in found.options.iter().take(SHOWN) {
-        let time = |name: &str| {
-            let found = option.latency.quantile(name);
-            found.map_or_else(|| "-".to_owned(), |quantile| quantity::time(quantile.ns))
-        };
-        choices.add_row([
-            option.cores.to_string(),
-            option.burst.to_string(),
-            option.flush.clone(),
-            share(option.latency.load),
-            time("p50"),
-            time("p99"),
-            time("p99.9"),
-            share(option.latency.loss),
-            match (&arguments.latency, option.keeps) {
-                (Some(_), true) => "met".to_owned(),
-                (Some(_), false) => "missed".to_owned(),
-                (None, _) => String::new(),
-            },
-        ]);
+    for (cells, alike) in rows.iter().take(SHOWN) {
+        let mut row = cells.to_vec();
+        row.push(alike.to_string());
+        choices.add_row(row);
     }
-    print::line(
-        table::text(choices, &[(7, "lost"), (4, "p50")], table::terminal_width()).trim_end(),
-    );
+    let least = [(9, "alike"), (7, "lost"), (4, "p50")];
+    print::line(table::text(choices, &least, table::terminal_width()).trim_end());
+    if rows.iter().any(|(_, alike)| *alike > 1) {
+        print::line("note: alike counts the choices with the figures of a row; --json has all");
+    }
+}
+
+/// Returns the cells of a choice: cores, batch size and flush policy, then the figures.
+fn cells(option: &Choice, has_bound: bool) -> [String; 9] {
+    let time = |name: &str| {
+        let found = option.latency.quantile(name);
+        found.map_or_else(|| "-".to_owned(), |quantile| quantity::time(quantile.ns))
+    };
+    let verdict = match (has_bound, option.keeps) {
+        (true, true) => "met",
+        (true, false) => "missed",
+        (false, _) => "",
+    };
+    [
+        option.cores.to_string(),
+        option.burst.to_string(),
+        option.flush.clone(),
+        share(option.latency.load),
+        time("p50"),
+        time("p99"),
+        time("p99.9"),
+        share(option.latency.loss),
+        verdict.to_owned(),
+    ]
+}
+
+/// Merges rows with equal figures into the first of them. Returns each row with the number of rows it stands for.
+fn merged(rows: impl Iterator<Item = [String; 9]>) -> Vec<([String; 9], usize)> {
+    let mut out: Vec<([String; 9], usize)> = Vec::new();
+    for row in rows {
+        match out.iter_mut().find(|(first, _)| first[3..] == row[3..]) {
+            Some((_, alike)) => *alike += 1,
+            None => out.push((row, 1)),
+        }
+    }
+    out
 }
 
 /// Divides the load between several machines.
@@ -370,7 +395,7 @@ fn print_rows(rows: &[Row]) {
         "state",
         "a core carries",
         "cores",
-        "binds",
+        "bottleneck",
         "in use",
     ]);
     for row in rows {
@@ -391,4 +416,28 @@ fn print_rows(rows: &[Row]) {
     }
     table::set_columns(&mut shown, None);
     print::line(table::text(shown, &[(3, "state")], table::terminal_width()).trim_end());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_with_equal_figures_share_a_row() {
+        let row = |batch: &str, flush: &str, p50: &str| {
+            ["1", batch, flush, "5 %", p50, "2 us", "3 us", "0 %", ""].map(str::to_owned)
+        };
+        let rows = [
+            row("8", "idle", "1 us"),
+            row("32", "idle", "1 us"),
+            row("32", "batch", "4 us"),
+            row("64", "idle", "1 us"),
+        ];
+        let found = merged(rows.into_iter());
+        let batches: Vec<(&str, usize)> = found
+            .iter()
+            .map(|(row, alike)| (row[1].as_str(), *alike))
+            .collect();
+        assert_eq!(batches, [("8", 3), ("32", 1)]);
+    }
 }

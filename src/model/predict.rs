@@ -137,7 +137,7 @@ fn pattern(text: &str) -> Result<Pattern, String> {
     }
 }
 
-/// The JSON output.
+/// The JSON output of `taut model predict` and `explain`.
 #[derive(Serialize)]
 struct Answer {
     frame_bytes: f64,

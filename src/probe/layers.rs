@@ -41,8 +41,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Returns the difference between the capture clock and the packet clock, ns; positive if the capture clock is ahead.
-/// Each of a few attempts reads one clock between two reads of the other. The closest pair has an error of at most half
-/// the time between the two reads.
+/// Each attempt reads the capture clock between two reads of the packet clock. The attempt with the shortest time
+/// between these two reads counts; its error is at most half of that time.
 fn ahead_ns() -> i64 {
     let read_ns = |clock| {
         let now = clock_gettime(clock);

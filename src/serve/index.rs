@@ -28,6 +28,11 @@ const DEEPEST: usize = 4;
 const MOST_FOLDERS: usize = 100_000;
 /// The maximum size of a manifest that is read, bytes.
 const MOST_HEAD_BYTES: u64 = 16 << 20;
+/// The maximum length of a command line in the list, characters.
+const MOST_COMMAND: usize = 500;
+/// Files that may contain a results folder's report; the first existing one is shown. Published folders have
+/// `index.html`.
+const REPORTS: [&str; 2] = ["report.html", "index.html"];
 /// Time between two scans of the folders.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -38,6 +43,8 @@ pub struct Entry {
     pub name: String,
     /// The command that wrote the results, such as `bench rfc2544`.
     pub kind: String,
+    /// The command line for the list, without the folder of its program, and shortened if it is long.
+    pub command: String,
     pub title: String,
     /// Start time, RFC 3339, UTC.
     pub started: String,
@@ -54,8 +61,9 @@ pub struct Entry {
     pub problem: Option<String>,
 }
 
-/// Modification times of a results folder's manifest and verdicts when they were read; `None` for a missing file.
-type Stamp = [Option<SystemTime>; 3];
+/// Modification times of a results folder's manifest, verdicts and reports when they were read; `None` for a missing
+/// file.
+type Stamp = [Option<SystemTime>; 4];
 
 /// All results folders below a folder.
 #[derive(Debug)]
@@ -116,7 +124,8 @@ impl Index {
             let stamp = [
                 changed(head),
                 changed("summary.json"),
-                changed("report.html"),
+                changed(REPORTS[0]),
+                changed(REPORTS[1]),
             ];
             let entry = match before.remove(&name) {
                 Some((same, entry)) if same == stamp => entry,
@@ -174,10 +183,15 @@ pub fn read(folder: &Path, name: &str) -> Result<Value, String> {
     serde_json::from_slice(&text).map_err(|e| e.to_string())
 }
 
+/// Returns the name of a results folder's report; `None` if the folder has no report.
+pub fn report_of(folder: &Path) -> Option<&'static str> {
+    REPORTS.into_iter().find(|name| has(folder, name))
+}
+
 fn entry_of(folder: &Path, name: &str, head: &str) -> Entry {
     let mut entry = Entry {
         name: name.to_owned(),
-        has_report: has(folder, "report.html"),
+        has_report: report_of(folder).is_some(),
         is_experiment: head == "state.json",
         ..Entry::default()
     };
@@ -193,6 +207,7 @@ fn entry_of(folder: &Path, name: &str, head: &str) -> Entry {
     entry.started = text("started");
     entry.stage = text("stage");
     entry.kind = kind_of(&text("command_line"));
+    entry.command = command_of(&text("command_line"));
     entry.done = value["done"].as_u64();
     entry.planned = value["planned"].as_u64();
     if entry.is_experiment
@@ -221,6 +236,18 @@ fn kind_of(command_line: &str) -> String {
         .take(2)
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+/// Returns a command line without the folder of its program, shortened to [`MOST_COMMAND`] characters.
+fn command_of(command_line: &str) -> String {
+    let (program, arguments) = command_line.split_once(' ').unwrap_or((command_line, ""));
+    let program = program.rsplit('/').next().unwrap_or(program);
+    let whole = format!("{program} {arguments}");
+    let mut command: String = whole.trim_end().chars().take(MOST_COMMAND).collect();
+    if whole.trim_end().chars().nth(MOST_COMMAND).is_some() {
+        command.push('…');
+    }
+    command
 }
 
 /// A file of a results folder.
@@ -295,5 +322,23 @@ impl Drop for Watching {
             thread.thread().unpark();
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listed_commands_omit_the_folder_of_the_program() {
+        assert_eq!(
+            command_of("/usr/bin/taut probe client /x"),
+            "taut probe client /x"
+        );
+        assert_eq!(command_of("taut"), "taut");
+        assert_eq!(command_of(""), "");
+        let long = command_of(&format!("taut {}", "x".repeat(2 * MOST_COMMAND)));
+        assert_eq!(long.chars().count(), MOST_COMMAND + 1);
+        assert!(long.ends_with("x…"));
     }
 }

@@ -14,6 +14,8 @@ use taut_results::InsidePath;
 const TAIL_BYTES: u64 = 1 << 20;
 /// Maximum number of runs that are shown: the latest ones.
 const MOST_RUNS: usize = 300;
+/// Maximum number of bytes of an experiment's file that are read.
+const MOST_FILE_BYTES: u64 = 1 << 20;
 /// Maximum number of bytes of metrics that are read.
 const MOST_METRICS_BYTES: u64 = 8 << 20;
 /// The timeout of a program's reply with metrics.
@@ -50,8 +52,40 @@ pub fn experiment(folder: &Path) -> Result<Value, String> {
     making.sort();
     Ok(json!({
         "stage": state["stage"], "done": state["done"], "planned": state["planned"],
-        "failed": state["failed"], "making": making, "runs": runs, "problem": problem,
+        "failed": state["failed"], "making": making, "runs": runs, "shown": shown_metrics(folder),
+        "problem": problem,
     }))
+}
+
+/// Returns the metrics that the tables and figures of the experiment show, in their order. The list is empty if the
+/// experiment's file cannot be read.
+fn shown_metrics(folder: &Path) -> Vec<String> {
+    let text = InsidePath::new("experiment.toml")
+        .ok()
+        .and_then(|name| name.read(folder, MOST_FILE_BYTES).ok())
+        .and_then(|text| String::from_utf8(text).ok())
+        .unwrap_or_default();
+    let file: toml::Table = toml::from_str(&text).unwrap_or_default();
+    let mut shown = Vec::new();
+    for (section, keys) in [
+        ("table", &["metrics"][..]),
+        ("figure", &["y", "value", "parts"][..]),
+    ] {
+        let all = file.get(section).and_then(toml::Value::as_array);
+        for one in all.into_iter().flatten() {
+            shown.extend(keys.iter().filter_map(|key| one.get(*key)).flat_map(texts));
+        }
+    }
+    shown
+}
+
+/// Returns the texts in a TOML value: the text of a string, or the texts of the elements of an array.
+fn texts(value: &toml::Value) -> Vec<String> {
+    match value {
+        toml::Value::String(text) => vec![text.clone()],
+        toml::Value::Array(values) => values.iter().flat_map(texts).collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// Reads the last lines of the list of runs, except for an incomplete last line.
@@ -167,6 +201,13 @@ mod tests {
         assert_eq!(now["making"], json!(["v1-r2"]));
         assert_eq!(now["runs"].as_array().unwrap().len(), 1, "{now}");
         assert_eq!(now["runs"][0]["metrics"]["a"], 2);
+        assert_eq!(now["shown"], json!([]));
+        put(
+            "experiment.toml",
+            "[[table]]\nmetrics = [\"b\", \"a\"]\n[[figure]]\nx = \"x\"\ny = \"c\"\n",
+        );
+        let now = experiment(folder.path()).unwrap();
+        assert_eq!(now["shown"], json!(["b", "a", "c"]));
         // Only the latest of many runs are shown.
         put("runs.jsonl", &format!("{line}\n").repeat(20_000));
         let many = experiment(folder.path()).unwrap();

@@ -24,7 +24,7 @@ use taut_experiment::compare::{Wanted, compare};
 use taut_experiment::write_comparison;
 use taut_lab::report::SCRIPTS;
 use taut_live::http::{Reply, Request, Server, is_no_name};
-use taut_results::{InsidePath, has};
+use taut_results::InsidePath;
 
 const PAGE: &str = include_str!("page.html");
 /// The page around a report.
@@ -110,7 +110,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The keys for addresses of reports: each key opens one report, and does not reveal the keys of others.
+/// The keys for addresses of reports: each key opens one report, and does not reveal the keys of other reports.
 #[derive(Default)]
 struct Keys([RandomState; 2]);
 
@@ -183,7 +183,7 @@ fn answer(
         }
         let reply = match rest {
             ["compare", one, other] => compared(index, one, other),
-            [_, folder] => file(index, folder, "report.html", false),
+            [_, folder] => report(index, folder),
             _ => missing(),
         };
         let Ok(nonce) = secret() else {
@@ -255,7 +255,7 @@ fn is_there(index: &Index, parts: &[&str]) -> bool {
     match parts {
         ["report", folder] => index
             .path_of(folder)
-            .is_some_and(|path| has(&path, "report.html")),
+            .is_some_and(|path| index::report_of(&path).is_some()),
         [_, folders @ ..] => folders.iter().all(|it| index.path_of(it).is_some()),
         [] => false,
     }
@@ -391,6 +391,12 @@ fn files(index: &Index, folder: &str) -> Reply {
     let mut files = Vec::new();
     let is_whole = index::files_below(&path, Path::new(""), &mut files, MOST_FILES);
     of_json(json!({"files": files, "is_whole": is_whole}).to_string())
+}
+
+/// Serves the report of a results folder for display.
+fn report(index: &Index, folder: &str) -> Reply {
+    let name = index.path_of(folder).and_then(|it| index::report_of(&it));
+    name.map_or_else(missing, |name| file(index, folder, name, false))
 }
 
 /// Serves a file of a results folder, as a download or for display.

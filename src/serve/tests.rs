@@ -25,6 +25,7 @@ fn results() -> tempfile::TempDir {
         r#"{"verdicts": [{"verdict": "same"}, {"verdict": "unclear"}, {"verdict": "reproduced"}]}"#,
     );
     put("a/report.html", "<p>report</p>");
+    put("deep/er/probe/index.html", "<p>published</p>");
     put("a/runs/v1-r1/log", "x");
     put(
         "deep/er/probe/summary.json",
@@ -118,6 +119,11 @@ fn the_list_contains_all_results_and_names_broken_ones() {
         (&probe["kind"], &probe["is_experiment"]),
         (&"probe client".into(), &false.into())
     );
+    assert_eq!(probe["command"], "taut probe client ::1");
+    assert_eq!(
+        (&probe["has_report"], &broken["has_report"]),
+        (&true.into(), &false.into())
+    );
     assert!(
         broken["problem"]
             .as_str()
@@ -146,6 +152,8 @@ fn the_server_requires_the_token_and_serves_only_result_files() {
             && report.ends_with("<p>report</p>"),
         "{report}"
     );
+    let published = asked.framed("report/deep%2Fer%2Fprobe");
+    assert!(published.ends_with("<p>published</p>"), "{published}");
     let live: Value = serde_json::from_str(body(&asked.get("live/a"))).unwrap();
     assert_eq!((&live["done"], &live["runs"]), (&3.into(), &json!([])));
     let log = asked.get("file/a/runs/v1-r1/log");
@@ -176,7 +184,7 @@ fn the_server_requires_the_token_and_serves_only_result_files() {
         ("file/..%2F..%2Fetc/passwd", 404),
         ("file/none/readme", 404),
         ("file/a", 404),
-        ("report/deep%2Fer%2Fprobe", 404),
+        ("report/broken", 404),
         ("files/nowhere", 404),
         ("live/nowhere", 404),
         ("live/broken", 422),
@@ -236,7 +244,7 @@ fn ten_thousand_folders_are_listed_and_deleted_folders_removed() {
 }
 
 #[test]
-fn a_key_opens_no_other_report_and_only_an_iframe() {
+fn a_report_key_opens_only_that_report_in_an_iframe() {
     let asked = Asked::new();
     let around = asked.get("report/a");
     let address = around.split("<iframe src=\"").nth(1).unwrap();
@@ -322,7 +330,7 @@ fn special_files_do_not_block_the_list() {
 }
 
 #[test]
-fn the_page_looks_up_no_object_properties_by_verdict() {
+fn the_page_indexes_no_plain_objects_by_received_keys() {
     // A lookup by `[...]` in a plain object would also find inherited properties, so the page must not use it for these
     // objects.
     for looked_up in ["words[", "kinds[", "metrics || {})["] {

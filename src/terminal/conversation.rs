@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The client's side of a control socket.
 pub struct Conversation {
-    /// The kind of the function that replies, for messages: `gateway`.
+    /// The kind of the function that replies, as error messages name it, such as `gateway`.
     what: &'static str,
     socket: PathBuf,
     stream: UnixStream,
@@ -22,7 +22,8 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Connects to the function of that name through its control socket; `what` is its kind, for messages.
+    /// Connects to the function called `function` through its control socket; `what` is its kind, as error messages
+    /// name it.
     pub fn begin(what: &'static str, function: &str, socket: &Path) -> Result<Self, Failure> {
         let (stream, read) = connect(socket)
             .and_then(|stream| Ok((stream.try_clone()?, stream)))

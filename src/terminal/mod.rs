@@ -5,6 +5,7 @@ pub mod conversation;
 pub mod print;
 pub mod quantity;
 pub mod secrets;
+pub mod socket;
 pub mod watch;
 
 use crate::exit::{self, Failure};
@@ -12,7 +13,7 @@ use crate::report;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use taut_host::private::{Claim, LockError, MEASURING, MEASURING_PATIENCE};
 use taut_lab::benchmark::Observer;
 use taut_results::LeftOut;
@@ -74,8 +75,37 @@ impl Alone {
     }
 }
 
-/// The progress bar. It is redrawn only between measurements, as redrawing uses one of the two measuring cores.
-pub struct Bar(ProgressBar);
+/// Time between two progress lines within the same tenth (10 %) of the progress, if standard error is no terminal.
+const BETWEEN_LINES: Duration = Duration::from_secs(5);
+
+/// The progress bar, or lines if standard error is no terminal. It is redrawn only between measurements, as redrawing
+/// uses one of the two measuring cores.
+pub struct Bar {
+    bar: ProgressBar,
+    lines: Lines,
+}
+
+/// The choice of progress lines to print: the first in each tenth of the progress, and a further one when
+/// [`BETWEEN_LINES`] has passed since the last.
+#[derive(Default)]
+struct Lines {
+    /// Time of the last printed line, and its progress in tenths; `None` before the first line.
+    last: Option<(Instant, u128)>,
+}
+
+impl Lines {
+    /// Returns true if a line is to be printed now. The caller then prints it.
+    fn is_due(&mut self, now: Instant, percent: u128) -> bool {
+        let tenth = percent / 10;
+        let due = self.last.is_none_or(|(at, printed)| {
+            tenth > printed || now.saturating_duration_since(at) >= BETWEEN_LINES
+        });
+        if due {
+            self.last = Some((now, tenth));
+        }
+        due
+    }
+}
 
 impl Bar {
     pub fn new() -> Self {
@@ -83,29 +113,32 @@ impl Bar {
         if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}") {
             bar.set_style(style);
         }
-        Self(bar)
+        Self {
+            bar,
+            lines: Lines::default(),
+        }
     }
 }
 
 impl Bar {
     /// Removes the bar from the terminal.
     pub fn clear(&self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }
 
 impl Observer for Bar {
     fn progress(&mut self, done: Duration, total: Duration, what: &str) {
         let left = total.saturating_sub(done).as_secs();
-        self.0.set_length(total.as_millis() as u64);
-        self.0.set_position(done.as_millis() as u64);
-        self.0
+        self.bar.set_length(total.as_millis() as u64);
+        self.bar.set_position(done.as_millis() as u64);
+        self.bar
             .set_message(format!("{}:{:02} left  {what}", left / 60, left % 60));
-        self.0.tick();
-        if self.0.is_hidden() {
+        self.bar.tick();
+        let percent = 100 * done.as_millis() / total.as_millis().max(1);
+        if self.bar.is_hidden() && self.lines.is_due(Instant::now(), percent) {
             print::say(format_args!(
-                "{:>3} %  {}:{:02} left  {what}",
-                100 * done.as_millis() / total.as_millis().max(1),
+                "{percent:>3} %  {}:{:02} left  {what}",
                 left / 60,
                 left % 60
             ));
@@ -113,7 +146,7 @@ impl Observer for Bar {
     }
 
     fn left_out(&mut self, left_out: &LeftOut) {
-        self.0.suspend(|| {
+        self.bar.suspend(|| {
             print::say(format_args!(
                 "skipped: {}: {} ({})",
                 left_out.what, left_out.why, left_out.how
@@ -122,6 +155,31 @@ impl Observer for Bar {
     }
 
     fn note(&mut self, text: &str) {
-        self.0.suspend(|| print::say(format_args!("note: {text}")));
+        self.bar
+            .suspend(|| print::say(format_args!("note: {text}")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_lines_come_at_each_tenth_and_every_few_seconds() {
+        let begun = Instant::now();
+        let mut lines = Lines::default();
+        let calls = [
+            (0, 0, true),
+            (1, 9, false),
+            (2, 10, true),
+            (3, 9, false),
+            (6, 11, false),
+            (7, 12, true),
+            (8, 35, true),
+        ];
+        for (second, percent, due) in calls {
+            let now = begun + Duration::from_secs(second);
+            assert_eq!(lines.is_due(now, percent), due, "{second} s, {percent} %");
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! output.
 
 use std::time::Duration;
-pub use taut_measure::quantity::{rate, summary, time};
+pub use taut_measure::quantity::{counted, rate, summary, time};
 
 /// Parses a time with its unit, which may be zero: `0us`.
 pub fn duration(text: &str) -> Result<Duration, String> {
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn times_need_a_unit_and_positive_values_where_required() {
+    fn durations_require_a_unit_and_refuse_negative_values() {
         assert_eq!(some_time("1.5 ms"), Ok(Duration::from_micros(1500)));
         assert_eq!(duration("0us"), Ok(Duration::ZERO));
         assert!(some_time("0us").is_err_and(|e| e.contains("above 0")));

@@ -78,8 +78,8 @@ pub struct Watch<'a> {
     pub look: Look,
     pub title: String,
     pub planned_seconds: f64,
-    /// The status of a measurement of several trials, which shows the remaining time in place of `planned_seconds`;
-    /// `None` for a measurement of one trial.
+    /// The status of a measurement of several trials: its remaining time is shown instead of that derived from
+    /// `planned_seconds`. `None` for a measurement of one trial.
     pub status: Option<&'a Mutex<Status>>,
     pub metrics: Option<MetricsText>,
     pub samples: &'a [SampleThread],

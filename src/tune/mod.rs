@@ -8,7 +8,7 @@ use crate::terminal::print;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use taut_host::tune::{
-    self, Applied, Audit, BootLine, Finding, Group, Outcome, Profile, Root, State, TuneError,
+    self, Applied, Audit, BootLine, Finding, Outcome, Profile, Root, State, TuneError,
 };
 
 #[derive(clap::Args)]
@@ -188,21 +188,23 @@ fn audit(arguments: &AuditArguments) -> Result<(), Failure> {
         print_audit(&audit);
     }
     match audit.bad() {
-        bad if bad > 0 && arguments.check => Err(Failure::Limit(format!("{bad} settings are bad"))),
+        bad if bad > 0 && arguments.check => {
+            Err(Failure::Limit(format!("settings to improve: {bad}")))
+        }
         _ => Ok(()),
     }
 }
 
 fn print_audit(audit: &Audit) {
-    for group in Group::ALL {
-        print::line(group);
-        for finding in audit.findings.iter().filter(|f| f.group == group) {
-            print_finding(finding);
-        }
+    print::line(
+        "By effect on latency, largest first: how long a setting delays packets, and how often.",
+    );
+    for finding in audit.by_effect() {
+        print_finding(finding);
     }
     let count = |state| audit.findings.iter().filter(|f| f.state == state).count();
     print::line(format!(
-        "\nCPU {}, profile {}: {} bad, {} ok, {} unknown, {} not on this machine.",
+        "\nCPU {}, profile {}: {} to improve, {} ok, {} unknown, {} not on this machine.",
         audit.cpus,
         format!("{:?}", audit.profile).to_lowercase(),
         count(State::Bad),

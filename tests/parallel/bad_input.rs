@@ -630,7 +630,7 @@ fn invalid_arguments_of_doctor_functions_and_man_are_refused() {
 }
 
 #[test]
-fn a_socket_in_use_or_of_another_user_is_refused() {
+fn memif_sockets_in_use_or_of_another_user_are_refused() {
     let sockets = Sockets::new();
     let [path, _] = sockets.paths().map(|p| p.display().to_string());
     let mut first = Program::start(&mut taut(&["forward", "--port", &format!("memif:{path}")]));

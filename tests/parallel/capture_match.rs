@@ -14,8 +14,8 @@ use std::time::Duration;
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 
-/// Creates a client, a device and a server: `c` is connected to `in`, and `out` to `s`; the device does not forward
-/// yet.
+/// Creates a client, a device and a server. The client's interface `c` is connected to the device's `in`, and the
+/// device's `out` to the server's `s`. The device does not forward yet. Returns `None` if a requirement is missing.
 fn joined(programs: &[(&str, &str)]) -> Option<Hosts> {
     let hosts = Hosts::new(3, programs)?;
     let [client, device, server] = names(&hosts);
@@ -40,7 +40,7 @@ fn names(hosts: &Hosts) -> [&str; 3] {
     [0, 1, 2].map(|at| hosts.all[at].0.as_str())
 }
 
-/// Creates the same hosts with a device that routes between two networks, and has no route to a third network.
+/// Creates the hosts of [`joined`] with a device that routes between two networks, and has no route to a third network.
 fn routed(programs: &[(&str, &str)]) -> Option<Hosts> {
     let hosts = joined(programs)?;
     let [client, device, server] = names(&hosts);
@@ -226,7 +226,7 @@ fn wait_for_silence(namespace: &str, interface: &str) {
 }
 
 #[test]
-fn losses_duplicates_and_delays_agree_with_device_and_generator() {
+fn matching_reports_the_losses_duplicates_and_delays_the_device_caused() {
     let Some(hosts) = joined(&[]) else {
         return;
     };
@@ -259,7 +259,7 @@ fn losses_duplicates_and_delays_agree_with_device_and_generator() {
         "--seconds=1",
     ]);
     command.args(["--max-loss=1", "--port=af_packet:c", "--port=af_packet:s"]);
-    let generated = run(&mut command).last_json();
+    let generated = run(&mut command).first_stream();
     wait_for_silence(client, "s");
     let report = matching.interrupt().success().last_json();
     forward.interrupt().success();

@@ -15,7 +15,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Two hosts with addresses, and a chain file between them.
+/// Two hosts with addresses, and a folder for the file of a chain that connects them.
 struct TwoHosts {
     name: String,
     west: Namespace,
@@ -98,7 +98,7 @@ fn socket(namespace: &str, address: &str) -> UdpSocket {
     })
 }
 
-/// Sends numbered datagrams in both directions until all of a round have arrived; checks that each arrives intact.
+/// Sends `count` numbered datagrams in each direction, each until it has arrived, and checks that they arrive intact.
 fn exchange(stage: &TwoHosts, count: u32) {
     let west = socket(&stage.west.0, "10.9.0.1");
     let east = socket(&stage.east.0, "10.9.0.2");
@@ -498,7 +498,7 @@ fn kernel_functions_are_replaced_under_traffic_without_loss() {
             );
         } else {
             for (functions, part) in [
-                (filter(7), "1 segments instead of 2"),
+                (filter(7), "1 segment instead of 2"),
                 (filter(7) + &forward.repeat(2), "3 segments instead of 2"),
             ] {
                 refused(head, &functions, part);
@@ -558,7 +558,7 @@ fn packets_lost_while_a_segment_is_down_are_counted() {
 }
 
 #[test]
-fn a_supervisor_that_is_killed_takes_its_chain_with_it() {
+fn killing_a_supervisor_ends_all_processes_of_its_chain() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -613,7 +613,7 @@ fn a_detached_chain_runs_until_chain_down_stops_it() {
 }
 
 #[test]
-fn a_detached_supervisor_that_dies_leaves_its_log() {
+fn the_log_of_a_killed_detached_supervisor_remains_readable() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -654,7 +654,7 @@ fn a_detached_supervisor_that_dies_leaves_its_log() {
 }
 
 #[test]
-fn an_invalid_chain_prints_one_line_and_creates_nothing() {
+fn invalid_chains_are_refused_in_one_line_without_creating_interfaces() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -735,9 +735,9 @@ fn captured(path: &Path) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Runs a chain of that placement from one file of `count` frames to another, until the chain ends by itself. Checks
-/// that each segment receives what the previous one has sent, or that the previous one counts the difference as
-/// dropped.
+/// Runs a chain with `placement` from a capture file of `count` frames to another file, until the chain ends by itself.
+/// With `backwards`, the frames pass from the second port to the first. Checks that each segment receives what the
+/// previous one has sent, or that the previous one counts the difference as dropped.
 fn read_to_the_end(placement: &str, count: u32, backwards: bool) {
     // The middle function is slower than the file's reader, so many packets are in flight when the file ends.
     let functions = "[[function]]\nname = \"forward\"\n\

@@ -1,4 +1,4 @@
-//! `taut chain plan`: the place of functions, their cost, and the verdict on the latency budget.
+//! `taut chain plan`: where functions run, their cost, and the verdict on the latency budget.
 
 use crate::support::program::{Finished, run};
 use crate::support::{scratch, taut};
@@ -123,7 +123,7 @@ fn invalid_chains_and_sizes_are_refused_with_the_reason() {
 }
 
 #[test]
-fn a_plan_leaves_no_files_of_functions_behind() {
+fn a_plan_creates_no_log_files_of_functions() {
     let folder = scratch();
     let log = folder.path().join("impaired.csv");
     let function = format!("name = \"impair\"\nloss = 0.5\nlog = \"{}\"", log.display());

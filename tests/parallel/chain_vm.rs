@@ -91,7 +91,8 @@ fn nothing_is_left() {
     }
 }
 
-/// Sends datagrams, which arrive changed by `key` and return unchanged.
+/// Sends datagrams to the server, where each byte arrives exclusive-ored with `key`, and back, where they arrive as the
+/// client sent them.
 fn exchange(client: &UdpSocket, server: &UdpSocket, key: u8) {
     for number in 0..DATAGRAMS {
         let sent = [number; 200];

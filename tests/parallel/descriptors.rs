@@ -46,7 +46,8 @@ fn used(program: &Program, thread: &str) -> u64 {
     field(11) + field(12)
 }
 
-/// Opens more connections than the server has descriptors for, and checks that its thread sleeps meanwhile.
+/// Opens more connections than the server has descriptors for, and checks that the server's thread then sleeps. Closes
+/// the connections again.
 fn exhaust(program: &Program, thread: &str, address: &str) {
     let peers: Vec<_> = (0..80)
         .map(|_| TcpStream::connect(address).unwrap())
@@ -69,7 +70,7 @@ fn exhaust(program: &Program, thread: &str, address: &str) {
 }
 
 #[test]
-fn a_switch_without_descriptors_sleeps_and_accepts_controllers_later() {
+fn switches_out_of_file_descriptors_sleep_and_accept_controllers_later() {
     let folder = scratch();
     let address = "127.0.0.1:16657";
     let chain = folder.path().join("chain.toml");
@@ -101,7 +102,7 @@ fn a_switch_without_descriptors_sleeps_and_accepts_controllers_later() {
 }
 
 #[test]
-fn a_probe_server_without_descriptors_sleeps_and_replies_later() {
+fn probe_servers_out_of_file_descriptors_sleep_and_reply_later() {
     let arguments = [
         "probe",
         "server",

@@ -293,7 +293,7 @@ impl Cluster {
         Program::start(&mut self.taut(&["experiment", "resume", out])).finish_within(2 * PATIENCE)
     }
 
-    /// Returns the complete runs.
+    /// Returns the names of the complete runs in the results folder `out`.
     fn whole(&self, out: &str) -> BTreeSet<String> {
         let entries = fs::read_dir(self.path(out).join("runs"))
             .into_iter()

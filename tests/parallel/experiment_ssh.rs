@@ -125,7 +125,8 @@ impl Machines {
         executable(&self.path("bin/ssh"), &ssh);
     }
 
-    /// Writes the known host keys of the machines; a machine with an empty name gets none.
+    /// Writes the file of known host keys. The arguments name the key files of the two machines; an empty name writes
+    /// no key for that machine.
     fn know(&self, generator: &str, device: &str) {
         let mut known = String::new();
         for (address, key) in ADDRESS.iter().zip([generator, device]) {
@@ -221,7 +222,8 @@ impl Machines {
         .collect()
     }
 
-    /// An experiment file with the two machines.
+    /// Writes an experiment file with `rest`, and with the two remote machines as nodes unless `rest` has nodes.
+    /// Returns its path.
     fn experiment(&self, rest: &str) -> PathBuf {
         let path = self.path("two.toml");
         let nodes = rest.contains("[nodes.gen]");
@@ -311,7 +313,8 @@ fn assert_refused(finished: &Finished, parts: &[&str]) {
     }
 }
 
-/// Checks that `check` names the missing part in one line, and the reachable machines in others.
+/// Checks the exit code of a missing requirement, and that exactly one line of `checked` begins with `missing:` and
+/// contains all `parts`.
 #[track_caller]
 fn assert_missing(checked: &Finished, parts: &[&str]) {
     assert_eq!(checked.code(), Some(3), "{checked:?}");

@@ -28,7 +28,7 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A gateway with a link to this test on either side.
+/// A gateway whose two ports are connected to the test.
 struct Gateway {
     between: Between,
     control: PathBuf,
@@ -59,7 +59,11 @@ impl Gateway {
 
     fn add(&self, lines: &[&str]) {
         let finished = self.bearer(&[&["add"], lines].concat()).success();
-        assert_eq!(finished.stdout, format!("{} in force\n", lines.len()));
+        let counted = match lines.len() {
+            1 => "1 bearer".to_owned(),
+            count => format!("{count} bearers"),
+        };
+        assert_eq!(finished.stdout, format!("{counted} added\n"));
     }
 
     fn send(&mut self, port: usize, frames: &[Vec<u8>]) {
@@ -562,7 +566,7 @@ fn pfcp_creates_moves_and_deletes_a_session() {
     assert_eq!(list.stdout.lines().count(), 1, "{list:?}");
     let summary = gateway.between.program.interrupt().success().last_json();
     assert_eq!(summary["outcomes"]["encapsulated"], 3, "{summary}");
-    assert_eq!(summary["outcomes"]["held in vain"], 0, "{summary}");
+    assert_eq!(summary["outcomes"]["dropped from buffer"], 0, "{summary}");
     let Some(lines) = decoded(&exchanged, &["frame.protocols", "pfcp.msg_type"]) else {
         return;
     };

@@ -412,7 +412,7 @@ fn sorted(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn xdp_forwards_and_counts_every_frame_as_the_function_does() {
+fn the_xdp_and_user_space_gateways_handle_every_frame_alike() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -469,7 +469,7 @@ fn xdp_forwards_and_counts_every_frame_as_the_function_does() {
 }
 
 #[test]
-fn xdp_looks_up_a_million_bearers_and_follows_changes() {
+fn xdp_forwards_by_a_million_bearers_and_applies_bearer_changes() {
     const COUNT: u32 = 1_000_000;
     const REWRITE: &str = "[[function]]\nname = \"mac-rewrite\"\nsource = [\"02:00:00:00:00:a0\", \"02:00:00:00:00:a1\"]\n";
     let Some(_turn) = alone_and_root() else {
@@ -529,7 +529,7 @@ fn xdp_looks_up_a_million_bearers_and_follows_changes() {
 }
 
 #[test]
-fn one_chain_file_serves_four_kinds_of_ports() {
+fn a_gateway_chain_file_works_with_four_kinds_of_ports() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -555,12 +555,12 @@ fn one_chain_file_serves_four_kinds_of_ports() {
             if finished.code() != Some(0) {
                 return Err(format!("{way}: {finished:?}"));
             }
-            let summary = finished.last_json();
-            let tally = &summary["tally"];
-            if summary["lost_share"] == 0.0 && tally["received"] == tally["sent"] {
+            let stream = finished.first_stream();
+            let tally = &stream["tally"];
+            if stream["lost_share"] == 0.0 && tally["received"] == tally["sent"] {
                 Ok(())
             } else {
-                Err(format!("{way}: {summary}"))
+                Err(format!("{way}: {stream}"))
             }
         });
     }
@@ -583,13 +583,14 @@ impl Core {
         Self { socket, seid: 0 }
     }
 
-    /// Sends a message of that name, modified by `change`; checks the cause in the response and returns the response.
+    /// Sends the PFCP message called `name`, modified by `change`; checks the cause in the response and returns the
+    /// response.
     #[track_caller]
     fn ask(&self, name: &str, change: impl Fn(&mut Vec<u8>), cause: Cause) -> Vec<u8> {
         self.ask_of("pfcp/", name, change, cause)
     }
 
-    /// Sends a message of a family like [`Core::ask`].
+    /// Works like [`Core::ask`] for a message with a full name of `family` followed by `name`, among scapy's messages.
     #[track_caller]
     fn ask_of(
         &self,
@@ -655,7 +656,7 @@ fn outer(frame: &[u8]) -> (MessageType, u32, [u8; 4]) {
 }
 
 #[test]
-fn a_pfcp_session_moves_and_closes_its_gate_under_traffic() {
+fn pfcp_requests_move_sessions_and_close_gates_under_traffic() {
     const CHUNK: usize = 10;
     const OLD: (MessageType, u32, [u8; 4]) = (MessageType::G_PDU, 0x20, [192, 0, 2, 7]);
     const NEW: (MessageType, u32, [u8; 4]) = (MessageType::G_PDU, 0x30, [192, 0, 2, 8]);
@@ -791,7 +792,7 @@ fn with_option(frame: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn upcalls_classify_buffer_and_send_packets_of_sessions_with_rules() {
+fn user_space_classifies_and_buffers_packets_of_sessions_with_rules() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -829,7 +830,7 @@ fn upcalls_classify_buffer_and_send_packets_of_sessions_with_rules() {
 }
 
 #[test]
-fn a_session_is_metered_in_xdp_and_in_the_process() {
+fn xdp_and_user_space_meters_enforce_a_sessions_maximum_rate() {
     const SENT: usize = 20;
     // The number of packets that a meter passes: its burst of 15000 bytes, and one packet more. Another packet would
     // take 8 seconds.

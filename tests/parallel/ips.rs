@@ -65,7 +65,7 @@ fn tshark_parses_the_sample_traffic_without_errors() {
 }
 
 #[test]
-fn a_check_counts_wrong_rules_and_names_their_positions() {
+fn ips_check_counts_invalid_rules_and_reports_line_and_column() {
     let folder = scratch();
     let file = folder.path().join("local.rules");
     let rules = "alert udp any any -> any 53 (msg:\"good\"; sid:1;)\n\
@@ -98,7 +98,7 @@ fn a_check_counts_wrong_rules_and_names_their_positions() {
     assert_eq!(run(taut(&known).arg(&file)).last_json()["mistaken"], 1);
 }
 
-/// Sends a UDP datagram from 10.45.0.2 in a G-PDU.
+/// A Python script that sends a UDP datagram from 10.45.0.2 in a G-PDU (GTP-U packet).
 const TUNNELLED: &str = "
 import socket, struct
 udp = struct.pack('>HHHH', 4000, 9, 13, 0) + b'inner'

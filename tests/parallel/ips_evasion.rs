@@ -14,7 +14,7 @@ const HARMLESS: u64 = 300;
 const ALERT: &str = "\"event_type\":\"alert\"";
 
 #[test]
-fn no_receiver_is_handed_what_a_rule_forbids() {
+fn no_evasion_delivers_forbidden_content_to_a_receiver() {
     let Some(mut oracle) = Oracle::new(inspection) else {
         return;
     };
@@ -57,7 +57,7 @@ fn most_attacks_reach_the_receiver_without_an_inspection() {
 }
 
 #[test]
-fn harmless_streams_arrive_whole() {
+fn harmless_streams_arrive_complete_and_raise_no_alert() {
     let Some(mut oracle) = Oracle::new(inspection) else {
         return;
     };
@@ -193,7 +193,7 @@ fn transfers_complete_despite_loss_duplicates_and_reordering() {
     assert!(!events.contains(ALERT), "{events}");
 }
 
-/// Sends twenty requests before the first reply.
+/// A Python script that sends twenty requests over one connection before it reads the first reply.
 const PIPELINE: &str = "
 import socket
 stream = socket.create_connection(('10.7.0.2', 80))

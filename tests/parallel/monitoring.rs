@@ -219,7 +219,7 @@ fn each_alert_fires_only_on_its_own_condition() {
 }
 
 #[test]
-fn metrics_are_valid_for_clients_without_openmetrics() {
+fn clients_without_openmetrics_get_valid_prometheus_text() {
     if !prometheus() {
         return;
     }
@@ -275,7 +275,7 @@ fn asked_until(server: &mut Program, port: u16, path: &str, is: impl Fn(&Value) 
 }
 
 #[test]
-fn prometheus_sees_a_gateway_and_fires_when_it_drops() {
+fn prometheus_scrapes_a_gateway_and_alerts_on_dropped_packets() {
     if !prometheus() {
         return;
     }

@@ -27,7 +27,7 @@ fn answers(host: &Namespace) -> bool {
 }
 
 #[test]
-fn ovs_ofctl_changes_and_counts_flow_entries_and_gets_errors() {
+fn ovs_ofctl_changes_flow_entries_and_reads_counters_and_errors() {
     let needs = [
         ("ping", "iputils-ping"),
         ("ovs-ofctl", "openvswitch-common"),

@@ -205,7 +205,7 @@ fn a_plugin_with_invalid_results_loses_only_its_packets() {
 }
 
 #[test]
-fn each_worker_has_a_state_of_its_own() {
+fn each_worker_has_a_separate_plugin_state() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two cores");
         return;

@@ -206,7 +206,7 @@ fn routes_are_listed_shown_and_changed_while_packets_pass() {
     let router = Program::start(&mut taut(&["forward", &chain, "--quiet"]));
     router_is_up(&route);
     let done = route(&["add", "10.9.0.0/16 via 10.0.1.2", "default via fd00::2"]).success();
-    assert_eq!(done.stdout, "2 in force\n");
+    assert_eq!(done.stdout, "2 routes added\n");
     let shown = route(&["show", "10.9.3.4"]).success();
     assert!(
         shown
@@ -271,7 +271,8 @@ fn routes_are_listed_shown_and_changed_while_packets_pass() {
         .map(|n| format!("20.{}.{}.0/24 via 10.0.1.2\n", n >> 8, n & 255))
         .collect();
     fs::write(&many, &lines).unwrap();
-    assert_eq!(route(&["load", &many]).success().stdout, "5000 in force\n");
+    let loaded = route(&["load", &many]).success();
+    assert_eq!(loaded.stdout, "5000 routes loaded\n");
     let churned = route(&["churn", &many, "--rate", "2k", "--seconds", "1", "--json"]).success();
     let churned: serde_json::Value = serde_json::from_str(&churned.stdout).unwrap();
     assert!(churned["changes"].as_u64().unwrap() >= 1000, "{churned}");
@@ -287,7 +288,7 @@ fn routes_are_listed_shown_and_changed_while_packets_pass() {
         .collect();
     fs::write(&again, kept.join("\n")).unwrap();
     let loaded = route(&["load", &again, "--replace"]).success();
-    assert_eq!(loaded.stdout, "5003 in force\n");
+    assert_eq!(loaded.stdout, "5003 routes loaded\n");
     let status = route(&["status", "--json"]).success();
     let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
     assert_eq!(status["status"]["routes_v4"], 4 + 2 + 5000);

@@ -272,7 +272,7 @@ fn killed(bridge: Program) -> Finished {
 }
 
 #[test]
-fn a_router_continues_after_its_peer_exits_and_accepts_another() {
+fn a_router_continues_after_a_peer_exits_and_accepts_reconnections() {
     let Some(hosts) = Hosts::new(2, &[("ping", "iputils-ping"), ("ethtool", "ethtool")]) else {
         return;
     };

@@ -43,7 +43,7 @@ fn wait_until(what: &str, mut seen: impl FnMut() -> bool) -> Duration {
 struct Kernels<'a> {
     hosts: &'a Hosts,
     chain: Program,
-    /// The files of the daemons.
+    /// The folder of the daemons' files.
     folder: PathBuf,
     daemons: Vec<Program>,
 }
@@ -495,7 +495,7 @@ fn flows_spread_over_four_next_hops_and_stay_in_order() {
 }
 
 #[test]
-fn the_router_follows_kernel_routes_and_refuses_other_changes() {
+fn a_router_that_follows_kernel_routes_refuses_manual_changes() {
     let Some(hosts) = Hosts::new(3, &[]) else {
         return;
     };

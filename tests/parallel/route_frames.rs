@@ -17,8 +17,7 @@ use taut_wire::{
 const OWN: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 0xa0]), Mac([2, 0, 0, 0, 0, 0xa1])];
 const SENDER: Mac = Mac([2, 0, 0, 0, 0, 7]);
 const NEXT: Mac = Mac([2, 0, 0, 0, 0, 9]);
-/// The destination of packets that the router fragments; [`MTU`] is the longest packet that leaves through the second
-/// port, bytes.
+/// The destination of packets that the router fragments. The next constant is the MTU of its second port, in bytes.
 const CUT: [u8; 4] = [10, 9, 9, 9];
 const MTU: usize = 1300;
 
@@ -318,8 +317,8 @@ fn message(frame: &[u8]) -> ((u8, u8), usize) {
     ((frame[at], frame[at + 1]), at + 8)
 }
 
-/// Sends frames and receives the frames that leave each port, without neighbour discovery, until there are as many as
-/// expected.
+/// Sends frames to the port `from`, and returns the frames that leave each port and for which `is_wanted` is true.
+/// Waits until there are as many as `wanted`, but at most 20 s.
 fn pass(
     router: &mut InKernel,
     frames: &[Vec<u8>],
@@ -349,7 +348,7 @@ fn pass(
 }
 
 #[test]
-fn unusual_and_wrong_frames_get_their_outcome_and_icmp_error() {
+fn unusual_and_malformed_frames_get_the_expected_outcome_or_error() {
     let Some(_turn) = alone_and_root() else {
         return;
     };

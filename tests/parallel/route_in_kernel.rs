@@ -1,5 +1,5 @@
 //! A router in the kernel between unmodified hosts, in native and generic XDP. Its chain file differs from one for user
-//! space only in the place.
+//! space only in the line `place = "kernel"`.
 
 use crate::support::hosts::{Hosts, Transport, hops, in_namespace, ip, ping, pinged, transfer};
 use crate::support::program::{Finished, Program, run};
@@ -188,7 +188,7 @@ fn xdp_routes_between_three_networks_while_routes_change() {
 }
 
 #[test]
-fn an_unsupported_router_in_the_kernel_is_refused() {
+fn router_settings_unsupported_in_the_kernel_are_refused() {
     let folder = scratch();
     let file = folder.path().join("chain.toml");
     let refused = |head: &str, functions: &str, part: &str| {

@@ -166,7 +166,7 @@ fn the_site_has_every_page_and_a_search() {
 }
 
 #[test]
-fn every_table_row_belongs_to_a_table_with_a_head() {
+fn every_documentation_table_has_a_header_row() {
     let mut pages = pages(Path::new("docs"));
     pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(PathBuf::from));
     for page in pages {

@@ -56,7 +56,7 @@ fn packet(port: usize, to: &str, protocol: Protocol, ttl: u8, size: usize) -> Ve
     flow.frame_as(protocol, None, size + 4).unwrap()
 }
 
-/// Builds a datagram from the host at a port to the host at the other port; its payload contains the secret.
+/// Builds a datagram from the host at `port` to the host at the other port, with [`SECRET`] in its payload.
 fn datagram(port: usize, size: usize) -> Vec<u8> {
     let mut frame = packet(port, ADDRESSES[1 - port], Protocol::Udp, 64, size);
     frame[42..42 + SECRET.len()].copy_from_slice(SECRET);
@@ -115,7 +115,7 @@ fn held_and_cut(functions: &str, to: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn buffered_and_fragmented_packets_are_translated() {
+fn packets_buffered_or_fragmented_by_routers_are_translated_by_nat() {
     let nat = named("nat", "outside = [1]\naddress = \"10.0.1.1\"");
     let all = held_and_cut(&(ROUTE.to_string() + &nat), 1);
     let packets: Vec<_> = all.into_iter().filter(|it| is_ip(it)).collect();
@@ -130,7 +130,7 @@ fn buffered_and_fragmented_packets_are_translated() {
 }
 
 #[test]
-fn buffered_and_fragmented_packets_are_filtered_in_both_directions() {
+fn filters_drop_packets_buffered_or_fragmented_by_routers() {
     let filter = |rules| named("filter", &format!("default = \"drop\"\nrules = [{rules}]"));
     let none = filter("");
     let from_inside = filter("{ action = \"accept\", source = \"10.0.0.0/24\" }");
@@ -148,7 +148,7 @@ fn buffered_and_fragmented_packets_are_filtered_in_both_directions() {
 }
 
 #[test]
-fn buffered_and_fragmented_packets_are_encrypted_and_inspected() {
+fn packets_buffered_or_fragmented_by_routers_are_encrypted_and_inspected() {
     let folder = scratch();
     let path = |name: &str| folder.path().join(name);
     let write = |path: &Path, text: &str| {

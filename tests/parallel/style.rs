@@ -4,7 +4,7 @@ use crate::support::program::run;
 use std::process::Command;
 
 #[test]
-fn sources_have_the_projects_wording() {
+fn sources_pass_the_wording_check() {
     run(Command::new("python3").args(["docs/wording.py", "check"])).success();
 }
 

@@ -503,7 +503,7 @@ fn flow_mod(number: u32, is_made: bool) -> Vec<u8> {
 }
 
 #[test]
-fn rules_that_come_and_go_leave_no_memory_behind() {
+fn adding_and_deleting_flow_entries_leaks_no_memory() {
     let folder = scratch();
     let address = free_address();
     let chain: PathBuf = folder.path().join("switch.toml");
@@ -554,7 +554,7 @@ fn rules_that_come_and_go_leave_no_memory_behind() {
     switch.interrupt().success();
 }
 
-/// Returns the rules, if the switch can be queried.
+/// Returns the rules of the switch, or an empty text if `ovs-ofctl` is not installed.
 fn ofctl_or_nothing(target: &str) -> String {
     match is_installed("ovs-ofctl") {
         true => ofctl(target, &["dump-flows"]).success().stdout,

@@ -124,7 +124,7 @@ fn only_clients_with_the_right_key_get_replies() {
 }
 
 #[test]
-fn a_server_that_dies_leaves_losses_and_no_hang() {
+fn a_probe_client_reports_losses_after_its_server_is_killed() {
     let (server, address) = server(&PATIENT);
     let mut client = taut(&[
         "probe",
@@ -151,7 +151,7 @@ fn a_server_that_dies_leaves_losses_and_no_hang() {
 }
 
 #[test]
-fn a_radio_chain_carries_programs_and_counts_packets() {
+fn a_chain_with_a_simulated_radio_forwards_and_counts_packets() {
     let Some(hosts) = Hosts::new(2, &[("ping", "iputils-ping")]) else {
         return;
     };
@@ -438,7 +438,7 @@ fn a_robot_in_virtual_time_tolerates_a_lossy_radio() {
 }
 
 #[test]
-fn a_control_loop_closes_over_tcp_and_the_deadline_transport() {
+fn a_control_loop_works_over_tcp_and_the_deadline_transport() {
     for transport in ["tcp", "deadline"] {
         let mut command = taut(&[
             "control",

@@ -58,13 +58,14 @@ fn taut_us(testbed: &Testbed, far_interface: &str) -> Result<f64, String> {
     ]);
     command.args(["--core", &choose_cores().generator.to_string()]);
     let finished = run(&mut command);
-    let median_ns = finished.last_json()["latency_ns"]["p50_ns"].as_f64();
+    let median_ns = finished.first_stream()["latency_ns"]["p50_ns"].as_f64();
     median_ns
         .map(|ns| ns / 1e3)
         .ok_or_else(|| format!("{finished:?}"))
 }
 
-/// Starts sockperf from one namespace to another, and its server. It sleeps for 2 s before it sends.
+/// Starts a sockperf server in the namespace `far`, and a client in `near`, which sleeps for 2 s before it sends.
+/// Returns the client and the server.
 fn start_sockperf(near: &str, far: &str) -> (Program, Program) {
     let address = ["-i", FAR, "-p", "11111"];
     let mut command = hurried(far, "sockperf");

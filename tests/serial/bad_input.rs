@@ -51,7 +51,7 @@ fn failed_trials_end_with_a_reason_and_exit_code() {
     );
 }
 
-/// Returns the process that holds the lock for measuring in a folder of locks.
+/// Returns the process that holds the lock for measuring in a folder of locks; `None` if no process holds the lock.
 fn measuring(claims: &Path) -> Option<Pid> {
     let entries = fs::read_dir(claims).ok()?.flatten();
     let lock = entries.map(|it| it.path()).find(|it| {
@@ -62,7 +62,7 @@ fn measuring(claims: &Path) -> Option<Pid> {
 }
 
 #[test]
-fn without_privileges_memif_is_measured_and_skipped_ports_are_named() {
+fn an_unprivileged_demo_measures_memif_and_names_skipped_ports() {
     let _turn = alone();
     if !as_nobody_works() {
         return;
@@ -140,7 +140,7 @@ fn demo(command: &mut Command) -> Finished {
 }
 
 #[test]
-fn on_one_core_the_demo_runs_to_its_end() {
+fn the_demo_completes_on_a_single_core() {
     let _turn = alone();
     if !is_installed("taskset") {
         println!("skipped: needs taskset (package util-linux)");
@@ -270,13 +270,13 @@ fn foreign_packets_are_counted_and_not_measured() {
     arguments.extend(trial.map(String::from));
     arguments.push("--json".to_string());
     let finished = run(&mut taut(&arguments));
-    let summary = finished.last_json();
+    let stream = finished.first_stream();
     assert!(
-        summary["tally"]["foreign"].as_u64().unwrap() > 1_000,
-        "{summary}"
+        stream["tally"]["foreign"].as_u64().unwrap() > 1_000,
+        "{stream}"
     );
-    assert_eq!(summary["tally"]["received"], 0, "{summary}");
-    assert!(summary["latency_ns"].is_null(), "{summary}");
+    assert_eq!(stream["tally"]["received"], 0, "{stream}");
+    assert!(stream["latency_ns"].is_null(), "{stream}");
     assert_eq!(finished.code(), Some(LIMIT), "{finished:?}");
 }
 

@@ -38,8 +38,8 @@ fn installed(id: &str) -> Option<&'static Baseline> {
     None
 }
 
-/// A port of the generator that stands for one of two open ports, and for the other one while the direction is
-/// reversed.
+/// A port of the generator that passes all calls to one of two open ports, and to the other one while the direction is
+/// reversed. Thus the direction changes without a port being closed.
 struct Turning {
     /// Both open ports.
     ports: Rc<RefCell<Vec<Box<dyn Port>>>>,
@@ -72,8 +72,8 @@ impl Port for Turning {
     }
 }
 
-/// Starts the baseline and sends through it in both directions, one after the other, over the same open ports: DPDK's
-/// memif driver may crash when a peer leaves a busy port, so one start has one peer.
+/// Starts the baseline and sends through it in both directions, one after the other, over the same open ports. They
+/// stay open because DPDK's memif driver may crash when a peer leaves a busy port.
 fn pass(baseline: &Baseline, folder: &Path) -> Result<(), String> {
     let cores = choose_cores();
     let testbed = baseline.on_interfaces().then(|| {
@@ -314,7 +314,7 @@ fn the_router_resolves_its_neighbours_before_the_trial() {
 /// SIGKILL of the program that runs a baseline also ends the baseline's programs; the next run removes the files and
 /// namespaces left behind.
 #[test]
-fn a_killed_demo_takes_its_baselines_with_it() {
+fn killing_the_demo_ends_the_programs_of_its_baselines() {
     let ids = ["memif-testpmd-io", "veth-ovs", "veth-ovs-dpdk"];
     let here: Vec<&str> = ids
         .into_iter()

@@ -17,7 +17,7 @@ fn arguments(out: &Path) -> Vec<String> {
 }
 
 #[test]
-fn null_and_memif_costs_give_models_and_a_report() {
+fn benchmarks_of_null_and_memif_produce_models_and_a_report() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("costs");
@@ -92,7 +92,7 @@ fn null_and_memif_costs_give_models_and_a_report() {
 }
 
 #[test]
-fn an_interrupted_run_reports_its_complete_points() {
+fn an_interrupted_cost_benchmark_reports_its_completed_measurements() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("costs");
@@ -113,7 +113,7 @@ fn an_interrupted_run_reports_its_complete_points() {
 }
 
 #[test]
-fn errors_for_invalid_options_list_the_valid_values() {
+fn errors_about_invalid_options_name_the_valid_values() {
     let _turn = alone();
     let folder = scratch();
     let wrong = |more: [&str; 2]| {

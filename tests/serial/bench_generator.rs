@@ -36,7 +36,7 @@ fn pair() -> Option<([&'static str; 2], bool)> {
 }
 
 #[test]
-fn two_generators_give_tables_figures_and_a_report() {
+fn benchmarks_of_two_generators_produce_tables_figures_and_a_report() {
     let Some((only, other_paces)) = pair() else {
         return;
     };
@@ -133,7 +133,7 @@ fn an_interrupted_run_reports_its_complete_trials() {
 }
 
 #[test]
-fn errors_for_invalid_options_list_the_valid_values() {
+fn errors_about_invalid_options_name_the_valid_values() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("generators");

@@ -16,7 +16,7 @@ fn arguments(out: &Path) -> Vec<String> {
 }
 
 #[test]
-fn null_and_memif_give_tables_figures_and_a_report() {
+fn benchmarks_of_null_and_memif_produce_figures_and_a_report() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("io");
@@ -166,7 +166,7 @@ fn null_and_memif_give_tables_figures_and_a_report() {
 }
 
 #[test]
-fn an_interrupted_run_reports_its_complete_series() {
+fn an_interrupted_io_benchmark_reports_its_completed_series() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("io");
@@ -187,7 +187,7 @@ fn an_interrupted_run_reports_its_complete_series() {
 }
 
 #[test]
-fn errors_for_invalid_options_list_the_valid_values() {
+fn errors_about_invalid_options_name_the_valid_values() {
     let folder = scratch();
     let mut command = arguments(&folder.path().join("io"));
     command.extend(["--only", "carrier-pigeon"].map(String::from));

@@ -95,7 +95,7 @@ fn benchmarking_tauts_switch_gives_figures_and_a_repeatable_report() {
 }
 
 #[test]
-fn errors_for_invalid_options_list_the_valid_values() {
+fn errors_about_invalid_options_name_the_valid_values() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("switch");

@@ -164,7 +164,7 @@ fn frames() -> Vec<Vec<u8>> {
     all
 }
 
-/// Builds UDP packets over IPv4, of `number` flows.
+/// Builds UDP packets over IPv4: `each` packets of each of `number` flows, interleaved.
 fn flows(number: u8, each: u16) -> Vec<Vec<u8>> {
     let packet = |flow: u8, turn: u16| {
         let mut packet = frame(OTHERS, turn, 60);
@@ -288,7 +288,7 @@ fn spreads(place: &mut Place, card: &str, far: &mut Far) {
     }
 }
 
-/// Returns the virtual machine of a place.
+/// Returns the virtual machine in which taut runs; panics if taut runs on the real machine.
 fn machine(place: &mut Place) -> &mut Guest {
     match place {
         Place::Machine(guest) => guest,
@@ -401,7 +401,7 @@ fn emulated_nics_of_a_virtual_machine_pass_the_port_checks() {
     is_unplugged(&mut place, &["--workers", "2"], VIRTIO, &mut fars[VIRTIO]);
 }
 
-/// A real NIC passes those of the checks above that do not unplug it.
+/// A real NIC passes the checks of this file that need no virtual machine and do not unplug the NIC.
 #[test]
 fn a_physical_nic_passes_the_port_checks() {
     let named = |variable: &str| {

@@ -11,7 +11,7 @@ type Place = Vec<String>;
 
 /// The imports of one file within its crate.
 struct Imports {
-    /// The current module of the visit: the file's, or one inside it.
+    /// The module that is being visited: the file's module, or a module inside the file.
     module: Place,
     /// Paths from the crate's root, each with a flag for items that are re-exported (`pub use`).
     paths: Vec<(Place, bool)>,
@@ -228,7 +228,7 @@ fn circles(sources: &Path) -> Vec<String> {
 }
 
 #[test]
-fn no_modules_of_a_crate_import_from_each_other() {
+fn no_crate_has_import_cycles_between_its_modules() {
     let mut found = Vec::new();
     for entry in fs::read_dir("crates").unwrap() {
         let path = entry.unwrap().path();

@@ -12,7 +12,7 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::time::Duration;
 
-/// Starts a side and returns its address.
+/// Starts `taut control` with these arguments (plant or controller); returns the program and its address.
 fn side(arguments: &[&str]) -> (Program, String) {
     let mut command = taut(&["control"]);
     let mut program = Program::start(command.args(arguments).arg("--json"));
@@ -25,7 +25,7 @@ fn side(arguments: &[&str]) -> (Program, String) {
 const FORMATS: [&str; 2] = ["ncsbench", "taut"];
 
 #[test]
-fn a_robot_over_loopback_balances_and_fills_a_results_folder() {
+fn a_robot_controlled_over_loopback_balances_and_stores_its_results() {
     let watch = Watch::begin();
     for format in FORMATS {
         // A stall of a shared machine lets the robot fall.
@@ -138,7 +138,7 @@ fn the_plants_input_becomes_0_after_its_controller_is_killed() {
 }
 
 #[test]
-fn a_controller_of_another_protocol_or_version_is_named() {
+fn the_plant_reports_controllers_of_another_protocol_or_version() {
     let _turn = alone();
     let options = ["--plant", "conveyor", "--bind", "127.0.0.1:0"];
     let taut = [&options[..], &["--protocol", "taut"]].concat();
@@ -160,7 +160,7 @@ fn a_controller_of_another_protocol_or_version_is_named() {
 }
 
 #[test]
-fn an_interrupted_run_leaves_nothing_behind() {
+fn an_interrupted_control_run_leaves_no_process_or_file() {
     let _turn = alone();
     let watch = Watch::begin();
     let mut command = taut(&["control", "run", "--plant", "conveyor", "--json"]);
@@ -172,7 +172,7 @@ fn an_interrupted_run_leaves_nothing_behind() {
 }
 
 #[test]
-fn the_loop_closes_between_two_namespaces() {
+fn a_control_loop_works_between_two_network_namespaces() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -212,7 +212,7 @@ fn the_loop_closes_between_two_namespaces() {
 }
 
 #[test]
-fn the_loop_closes_over_a_channel_and_over_a_chain() {
+fn a_control_loop_works_over_a_radio_chain_or_switch() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -290,7 +290,7 @@ fn live_control_output_is_plain_text_without_a_terminal() {
 }
 
 #[test]
-fn a_virtual_run_replays_the_network_of_another_run() {
+fn a_virtual_run_replays_recorded_delays_and_losses() {
     let folder = scratch();
     let out = folder.path().join("out");
     let virtual_run = || taut(&["control", "run", "--virtual", "--periods", "200", "--json"]);
@@ -313,7 +313,7 @@ fn a_virtual_run_replays_the_network_of_another_run() {
 
 /// The test needs a copy of NCSbench: `NCSBENCH` is its folder `src`, and python3 needs numpy and scipy.
 #[test]
-fn the_controller_of_ncsbench_balances_our_robot() {
+fn the_ncsbench_controller_balances_tauts_simulated_robot() {
     let Some(source) = std::env::var_os("NCSBENCH") else {
         println!("skipped: needs NCSBENCH, the folder src of tum-lkn/NCSbench");
         return;

@@ -50,17 +50,17 @@ fn a_killed_device_causes_counted_loss_and_code_1() {
     let finished = generate.finish();
     assert!(!finished.stderr.contains("panicked"), "{finished:?}");
     assert_eq!(finished.code(), Some(1), "{finished:?}");
-    let summary = finished.last_json();
-    let tally = |name: &str| summary["tally"][name].as_u64().unwrap();
-    assert!(tally("received") > 1_000, "{summary}");
+    let stream = finished.first_stream();
+    let tally = |name: &str| stream["tally"][name].as_u64().unwrap();
+    assert!(tally("received") > 1_000, "{stream}");
     // Every packet of the schedule is counted as sent, refused or unsent. The packets of more than a second did not
     // return.
     assert_eq!(
         tally("owed"),
         tally("sent") + tally("refused") + tally("unsent"),
-        "{summary}"
+        "{stream}"
     );
-    assert!(tally("owed") - tally("received") > 5_000, "{summary}");
+    assert!(tally("owed") - tally("received") > 5_000, "{stream}");
 }
 
 #[test]
@@ -75,18 +75,18 @@ fn a_paused_device_raises_latency_and_loses_no_accepted_packet() {
         forward.signal(Signal::CONT);
         let finished = generate.finish();
         assert!(!finished.stderr.contains("panicked"), "{finished:?}");
-        let summary = finished.last_json();
-        let tally = |name: &str| summary["tally"][name].as_u64().unwrap();
+        let stream = finished.first_stream();
+        let tally = |name: &str| stream["tally"][name].as_u64().unwrap();
         // The ring holds packets while the device is stopped. Packets that do not fit are refused, not lost. The device
         // drops packets only if the generator is preempted while they come back.
-        if summary["lost"] != 0 || tally("received") != tally("sent") {
-            return Err(format!("packets were lost: {summary}"));
+        if stream["lost"] != 0 || tally("received") != tally("sent") {
+            return Err(format!("packets were lost: {stream}"));
         }
-        let longest_ns = summary["latency_ns"]["max_ns"].as_u64().unwrap();
+        let longest_ns = stream["latency_ns"]["max_ns"].as_u64().unwrap();
         if longest_ns > 100_000_000 {
             Ok(())
         } else {
-            Err(format!("it stood still for 150 ms: {summary}"))
+            Err(format!("it stood still for 150 ms: {stream}"))
         }
     });
     // A device that never wakes up must not block the generator.
@@ -143,18 +143,18 @@ fn a_jump_of_the_system_clock_disturbs_no_measurement() {
         .env("LD_PRELOAD", path("clock.so"))
         .env("READINGS", path("readings"));
     let finished = run(&mut command);
-    let summary = finished.last_json();
+    let stream = finished.first_stream();
     let readings: u32 = fs::read_to_string(path("readings"))
         .unwrap()
         .parse()
         .unwrap();
     assert!(readings > 0, "the clock of the test was not used");
-    let seconds = summary["tally"]["seconds"].as_f64().unwrap();
-    assert!((1.4..60.0).contains(&seconds), "{summary}");
-    assert_eq!(summary["lost"], 0, "{summary}");
+    let seconds = stream["tally"]["seconds"].as_f64().unwrap();
+    assert!((1.4..60.0).contains(&seconds), "{stream}");
+    assert_eq!(stream["lost"], 0, "{stream}");
     for times in ["latency_ns", "send_delay_ns"] {
         // A jump of a day would be 86 400 s.
-        let longest_ns = summary[times]["max_ns"].as_u64().unwrap();
-        assert!(longest_ns < 60_000_000_000, "{times}: {summary}");
+        let longest_ns = stream[times]["max_ns"].as_u64().unwrap();
+        assert!(longest_ns < 60_000_000_000, "{times}: {stream}");
     }
 }

@@ -42,8 +42,8 @@ fn start_forward(ports: &[String]) -> Program {
     forward
 }
 
-/// Builds the generator's command. All of its packets fit together into a ring of 1024, so that no stall of the machine
-/// loses any.
+/// Builds the generator's command. All packets of a run together fit into a ring of 1024 slots, so that no stall of the
+/// machine loses a packet.
 fn generate(ports: &[String], sizes: &str) -> Command {
     let mut command = taut(&["generate", "--json", "--rate", "2k", "--seconds", "0.4"]);
     command
@@ -60,22 +60,23 @@ fn all_came_back(finished: Finished) -> Result<(), Complaint> {
     if !matches!(finished.code(), Some(0 | 1)) {
         return Err(format!("{finished:?}").into());
     }
-    let summary = finished.last_json();
-    let tally = &summary["tally"];
-    assert_eq!(tally["corrupt"], 0, "{summary}");
+    let stream = finished.first_stream();
+    let tally = &stream["tally"];
+    assert_eq!(tally["corrupt"], 0, "{stream}");
     for name in ["duplicate", "reordered"] {
-        assert_eq!(summary["sequence"][name], 0, "{summary}");
+        assert_eq!(stream["sequence"][name], 0, "{stream}");
     }
     let sent = tally["sent"].as_u64().unwrap();
-    if sent >= 300 && summary["lost"] == 0 && tally["received"] == sent {
+    if sent >= 300 && stream["lost"] == 0 && tally["received"] == sent {
         Ok(())
     } else {
-        Err(summary.to_string().into())
+        Err(stream.to_string().into())
     }
 }
 
-/// Returns the output if it succeeded. When its peer leaves, DPDK 22.11's `net_memif` may read a ring that its other
-/// thread has unmapped. testpmd then dies, always at the same instruction (docs/reference/ports.md).
+/// Returns the output of a program that succeeded, or an error if `net_memif` killed the program. When a peer leaves,
+/// `net_memif` of DPDK 22.11 may read a ring that another thread has unmapped. testpmd then dies, always at the same
+/// instruction (docs/reference/ports.md).
 fn unless_net_memif_died(finished: Finished) -> Result<Finished, Complaint> {
     if finished.signal() == Some(Signal::SEGV.as_raw()) {
         let died = format!("net_memif died as its peer left: {finished:?}");
@@ -147,7 +148,7 @@ fn dpdks_memif_clients_forward_between_our_memif_servers() {
 }
 
 #[test]
-fn each_of_two_workers_has_queues_of_dpdks_devices() {
+fn two_workers_use_separate_queues_of_dpdk_devices() {
     if !has_dpdk() || allowed_cpus().len() < 2 {
         println!("skipped: needs two cores, and DPDK");
         return;
@@ -233,7 +234,7 @@ fn our_memif_clients_are_served_by_dpdks_memif_servers() {
 }
 
 #[test]
-fn every_packet_comes_back_from_a_testpmd_on_virtio_user() {
+fn testpmd_on_virtio_user_returns_every_packet_to_vhost_ports() {
     if !has_dpdk() || !testpmd::is_here() || !testpmd::has_huge_pages(256) {
         return;
     }
@@ -260,7 +261,7 @@ fn every_packet_comes_back_from_a_testpmd_on_virtio_user() {
 }
 
 #[test]
-fn every_packet_comes_back_over_virtio_user_from_a_testpmd() {
+fn testpmd_on_vhost_returns_every_packet_to_virtio_user_ports() {
     if !has_dpdk() || !testpmd::is_here() || !testpmd::has_huge_pages(256) {
         return;
     }
@@ -325,7 +326,7 @@ fn every_packet_crosses_veth_pairs_through_dpdk_drivers() {
 }
 
 #[test]
-fn a_machine_without_huge_pages_forwards_too() {
+fn dpdk_ports_forward_without_huge_pages() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -363,7 +364,7 @@ fn traces() -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_port_leaves_nothing_behind_even_if_it_is_killed() {
+fn dpdk_files_are_removed_even_if_the_forwarder_is_killed() {
     if !has_dpdk() {
         return;
     }

@@ -318,7 +318,7 @@ json = true
 }
 
 #[test]
-fn nodes_with_links_are_fresh_namespaces_in_each_run() {
+fn each_run_creates_new_namespaces_for_linked_nodes() {
     let Some(_alone) = alone_and_root() else {
         return;
     };
@@ -365,7 +365,7 @@ extract = { interfaces = 'interfaces ([0-9]+)' }
 }
 
 #[test]
-fn changed_result_files_are_named() {
+fn verification_names_changed_result_files() {
     let _alone = alone();
     let study = Study::new(NUMBERS);
     study
@@ -660,7 +660,7 @@ fn a_replication_continues_and_names_experiments_that_were_not_run() {
     assert_eq!(unknown.code(), Some(2), "{}", unknown.stderr);
 }
 
-/// A chain file within an experiment is not read before the experiment runs.
+/// The test checks chain files that are embedded in experiment files, as taut reads them only when the experiment runs.
 #[test]
 fn chain_files_in_reference_experiments_are_valid_for_bench_functions() {
     let _alone = alone();

@@ -36,7 +36,8 @@ value = "median('measure.time_ns', size=20) / median('measure.time_ns', size=10)
 holds = "value > 1.8 and value < 2.2"
 "#;
 
-/// Writes the experiment with these commands.
+/// Writes the experiment [`TINY`] to `name`. Its step reports a time of `factor` per unit of size, and runs the shell
+/// commands `more` as well.
 fn write(dir: &Path, name: &str, factor: &str, more: &str) {
     let text = TINY.replace("FACTOR", factor).replace("MORE", more);
     fs::write(dir.join(name), text).unwrap();
@@ -231,7 +232,7 @@ fn the_crate_is_well_formed(published: &Path) {
 }
 
 #[test]
-fn a_different_verdict_is_no_replication_and_limits_are_enforced() {
+fn comparisons_report_differing_verdicts_and_enforce_limits() {
     let _turn = alone();
     let place = scratch();
     let dir = place.path();
@@ -260,7 +261,7 @@ fn a_different_verdict_is_no_replication_and_limits_are_enforced() {
         ],
         &[],
     );
-    refused(&compared, 1, "2 of 2 limits are exceeded");
+    refused(&compared, 1, "2 of 2 limits exceeded");
     assert!(
         fs::read_to_string(dir.join("c/comparison.html"))
             .unwrap()
@@ -460,12 +461,16 @@ fn secrets_are_in_no_result() {
         "[secret]"
     );
 
-    experiment(
+    let published = experiment(
         dir,
         &["publish", "r1", "--out", "tiny", "--partial"],
         &token,
     )
     .success();
+    assert!(
+        published.stdout.contains("have no licence"),
+        "{published:?}"
+    );
     assert!(
         fs::read_to_string(dir.join("tiny/REPLICATE.md"))
             .unwrap()

@@ -49,7 +49,7 @@ fn number(value: &Value) -> u64 {
 }
 
 #[test]
-fn every_packet_comes_back_in_both_roles_and_is_counted() {
+fn a_forwarder_in_either_role_returns_and_counts_every_packet() {
     let _turn = alone();
     for (index, flush) in FLUSHES.into_iter().enumerate() {
         let role = ["server", "client"][index % 2];
@@ -61,11 +61,12 @@ fn every_packet_comes_back_in_both_roles_and_is_counted() {
             let ours = finished.last_json();
             let theirs = forward.interrupt().success().last_json();
             assert_eq!(theirs["event"], "summary");
-            assert_eq!(ours["tally"]["corrupt"], 0, "{ours}");
+            let stream = &ours["streams"][0];
+            let tally = &stream["tally"];
+            assert_eq!(tally["corrupt"], 0, "{ours}");
             for name in ["duplicate", "reordered"] {
-                assert_eq!(ours["sequence"][name], 0, "{ours}");
+                assert_eq!(stream["sequence"][name], 0, "{ours}");
             }
-            let tally = &ours["tally"];
             let [sent, received, refused] =
                 ["sent", "received", "refused"].map(|name| number(&tally[name]));
             assert_eq!(
@@ -119,7 +120,7 @@ fn forwarder_and_generator_can_each_mix_server_and_client_ports() {
             "--quiet",
         ]));
         forward.wait_for_stdout("started");
-        let ours = generate(&ports, &["--rate", "10k", "--seconds", "0.3"]).last_json();
+        let ours = generate(&ports, &["--rate", "10k", "--seconds", "0.3"]).first_stream();
         forward.interrupt().success();
         fs::remove_dir_all(std::path::Path::new(&west).parent().unwrap()).unwrap();
         match number(&ours["tally"]["received"]) {
@@ -130,7 +131,7 @@ fn forwarder_and_generator_can_each_mix_server_and_client_ports() {
 }
 
 #[test]
-fn json_has_the_fields_that_programs_read() {
+fn json_summaries_have_numbers_in_all_expected_fields() {
     let _turn = alone();
     let sockets = Sockets::new();
     let forward = start_forward(&sockets, "server", &[]);
@@ -159,7 +160,7 @@ fn json_has_the_fields_that_programs_read() {
         }
     };
     has(
-        &finished.last_json(),
+        &finished.first_stream(),
         &[
             "/asked_pps",
             "/lost",
@@ -277,13 +278,13 @@ fn time_limits_and_signals_end_commands_with_a_summary() {
     arguments.extend(["--rate", "1k", "--seconds", "1000", "--json"].map(String::from));
     let mut generator = Program::start(&mut taut(&arguments));
     generator.wait_for_stdout("\"second\":1");
-    let summary = generator.interrupt().success().last_json();
-    assert_eq!(summary["tally"]["stopped"], true);
-    assert!(number(&summary["tally"]["unsent"]) > 900_000 && number(&summary["tally"]["sent"]) > 0);
+    let tally = &generator.interrupt().success().first_stream()["tally"];
+    assert_eq!(tally["stopped"], true);
+    assert!(number(&tally["unsent"]) > 900_000 && number(&tally["sent"]) > 0);
 }
 
 #[test]
-fn no_socket_stays_after_an_orderly_end() {
+fn an_interrupted_forwarder_removes_its_sockets() {
     let _turn = alone();
     let sockets = Sockets::new();
     start_forward(&sockets, "server", &[]).interrupt().success();
@@ -328,8 +329,8 @@ fn a_buffered_forwarder_waits_for_its_drain_timer() {
             let more = ["--flush", flush, "--quiet", "--wait", "poll"];
             let _forward = start_forward(&sockets, "client", &more);
             let ports = sockets.ports("server", "");
-            let summary = generate(&ports, &["--rate", "100k", "--seconds", "0.3"]).last_json();
-            summary["latency_ns"]["p50_ns"].as_u64().unwrap_or(0)
+            let stream = generate(&ports, &["--rate", "100k", "--seconds", "0.3"]).first_stream();
+            stream["latency_ns"]["p50_ns"].as_u64().unwrap_or(0)
         };
         let (full, each) = (average("full(32, 100us)"), average("each"));
         if full > each && each > 0 {

@@ -17,7 +17,8 @@ fn cores() -> Option<String> {
     Some(cores.join(","))
 }
 
-/// Starts a forwarder behind the sockets that leaves time for other programs on its cores.
+/// Starts a forwarder between the two sockets. It sleeps while no packets arrive, which leaves time for other programs
+/// on its cores.
 fn forward(sockets: &Sockets, role: &str, more: &[&str]) -> Program {
     let mut arguments = vec!["forward".to_string()];
     arguments.extend(sockets.ports(role, ""));
@@ -54,7 +55,7 @@ fn summary(finished: &Finished) -> Value {
 }
 
 #[test]
-fn two_workers_send_the_rate_over_rings_of_their_own() {
+fn two_generator_workers_send_the_requested_rate_over_separate_rings() {
     let _turn = alone();
     let Some(cores) = cores() else {
         return;

@@ -65,11 +65,13 @@ fn samples_histogram_summary_and_worst_packets_agree() {
         if finished.stderr.contains("preempted the generator") {
             return Err(finished.stderr);
         }
-        let ours = finished.success().last_json();
+        let finished = finished.success();
+        let (summary, ours) = (finished.last_json(), finished.first_stream());
         let want = [
             "figures",
             "interruptions.json",
             "latency.hlog",
+            "machine.json",
             "report.html",
             "samples.parquet",
             "slowest.json",
@@ -77,7 +79,7 @@ fn samples_histogram_summary_and_worst_packets_agree() {
             "worst.pcapng",
         ];
         assert_eq!(files_in(&out), want);
-        assert_eq!(json(&out.join("summary.json")), ours);
+        assert_eq!(json(&out.join("summary.json")), summary);
         let (rows, arrived) = rows_of(&out.join("samples.parquet"));
         let tally = |name: &str| ours["tally"][name].as_u64().unwrap();
         assert_eq!(rows, tally("sent") + tally("refused"));
@@ -94,7 +96,7 @@ fn samples_histogram_summary_and_worst_packets_agree() {
         let shown = run(&mut taut(&["report", &out.display().to_string(), "--json"])).success();
         assert_eq!(
             serde_json::from_str::<serde_json::Value>(&shown.stdout).unwrap(),
-            ours
+            summary
         );
         assert!(page == fs::read(out.join("report.html")).unwrap());
         let page = String::from_utf8(page).unwrap();
@@ -143,7 +145,7 @@ fn samples_histogram_summary_and_worst_packets_agree() {
 }
 
 #[test]
-fn streams_have_folders_of_their_own() {
+fn each_stream_has_a_separate_results_folder() {
     let _turn = alone();
     let folder = scratch();
     let traffic = folder.path().join("two.toml");
@@ -164,6 +166,7 @@ fn streams_have_folders_of_their_own() {
             "2-bulk",
             "figures",
             "interruptions.json",
+            "machine.json",
             "report.html",
             "summary.json"
         ]
@@ -177,7 +180,7 @@ fn streams_have_folders_of_their_own() {
 }
 
 #[test]
-fn a_folder_with_results_is_not_written_over() {
+fn an_existing_results_folder_is_not_overwritten() {
     let _turn = alone();
     let folder = scratch();
     let arguments = "--port null: --rate 1k --seconds 0.1 --warm-up 0 --max-loss 1 --samples csv";
@@ -202,17 +205,17 @@ fn a_run_that_cannot_begin_leaves_no_folder() {
 }
 
 #[test]
-fn ctrl_c_leaves_whole_files() {
+fn ctrl_c_leaves_complete_results_files() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("run");
     let arguments = "--port null: --rate 50k --seconds 1000 --warm-up 0 --json";
     let mut generator = Program::start(&mut generate(arguments, &out));
     generator.wait_for_stdout("\"second\":1");
-    let summary = generator.interrupt().success().last_json();
-    assert_eq!(summary["tally"]["stopped"], true);
+    let stream = generator.interrupt().success().first_stream();
+    assert_eq!(stream["tally"]["stopped"], true);
     let (rows, _) = rows_of(&out.join("samples.parquet"));
-    let tally = |name: &str| summary["tally"][name].as_u64().unwrap();
+    let tally = |name: &str| stream["tally"][name].as_u64().unwrap();
     assert_eq!(rows, tally("sent") + tally("refused"));
     assert_eq!(
         files_in(&out),
@@ -220,6 +223,7 @@ fn ctrl_c_leaves_whole_files() {
             "figures",
             "interruptions.json",
             "latency.hlog",
+            "machine.json",
             "report.html",
             "samples.parquet",
             "summary.json"
@@ -227,8 +231,8 @@ fn ctrl_c_leaves_whole_files() {
     );
 }
 
-/// A full disk is reported, and the written part is intact. The file system is in a separate mount namespace and too
-/// small; rows of CSV need more space.
+/// A full disk is reported, and the written part is intact. The folder is on a file system in memory that is too small.
+/// Its size depends on the format, as rows of CSV need more space than Parquet.
 #[test]
 fn a_full_disk_is_reported_and_written_samples_stay_complete() {
     let Some(_turn) = alone_and_root() else {

@@ -30,7 +30,7 @@ fn log_of(path: &Path) -> BTreeMap<u64, String> {
     actions
 }
 
-/// The outcome of one packet in the samples: arrivals, reordered, refused, corrupt.
+/// The outcome of one packet in the samples: number of arrivals, and whether it was reordered, refused, and corrupt.
 type Outcome = (u8, bool, bool, bool);
 
 fn samples_of(path: &Path) -> Vec<Outcome> {
@@ -99,7 +99,7 @@ fn compare(settings: &str) -> Result<BTreeMap<u64, String>, String> {
         .map(String::from),
     );
     arguments.push(out.display().to_string());
-    let ours = run(&mut taut(&arguments)).success().last_json();
+    let ours = run(&mut taut(&arguments)).success().first_stream();
     let theirs = forward.interrupt().success().last_json();
 
     let (tally, counters) = (&ours["tally"], &theirs["counters"]);

@@ -52,7 +52,7 @@ fn the_slowest_packets_are_attributed_to_a_stopped_device() {
         // At 10 kpkt/s, a ring holds all packets of this pause.
         sleep(Duration::from_millis(80));
         forward.signal(Signal::CONT);
-        let found = generator.finish().success().last_json();
+        let found = generator.finish().success().first_stream();
         let device = forward.interrupt().success().last_json();
         let counters = &device["counters"];
         assert!(counters["interruptions"].as_u64().unwrap() >= 1, "{device}");
@@ -78,13 +78,13 @@ fn the_slowest_packets_are_attributed_to_a_stopped_device() {
 }
 
 #[test]
-fn slow_packets_are_not_attributed_to_a_device_without_log() {
+fn slow_packets_are_unattributed_without_a_device_interruption_log() {
     let _turn = alone();
     let (folder, sockets) = (scratch(), Sockets::new());
     let log = folder.path().join("gaps");
     let forward = forward(&sockets, &log);
     // A busy machine misses the rate, which is code 1 and does not concern this test.
-    let found = generate(&sockets, "--seconds 0.5").finish().last_json();
+    let found = generate(&sockets, "--seconds 0.5").finish().first_stream();
     forward.interrupt().success();
     assert_eq!(found["slowest"]["device_known"], false, "{found}");
     assert_eq!(
@@ -104,7 +104,7 @@ fn fails_with(finished: &Finished, part: &str) {
 }
 
 #[test]
-fn a_file_without_interruptions_is_refused() {
+fn files_that_are_no_interruption_log_are_refused() {
     let folder = scratch();
     let other = folder.path().join("other");
     fs::write(&other, "hello").unwrap();

@@ -47,7 +47,7 @@ fn report(out: &Path) -> Finished {
 }
 
 #[test]
-fn a_whole_demo_ends_with_a_report_and_leaves_nothing() {
+fn a_complete_demo_writes_a_report_and_removes_its_resources() {
     let _turn = alone();
     let (watch, folder) = (Watch::begin(), scratch());
     let out = folder.path().join("whole");
@@ -98,7 +98,7 @@ fn a_whole_demo_ends_with_a_report_and_leaves_nothing() {
 }
 
 #[test]
-fn ctrl_c_before_the_first_result_leaves_nothing() {
+fn ctrl_c_before_the_first_result_leaves_no_process_running() {
     let _turn = alone();
     let (watch, folder) = (Watch::begin(), scratch());
     let out = folder.path().join("early");
@@ -137,7 +137,7 @@ fn interrupted_demos_keep_complete_runs_and_leave_nothing_else() {
 }
 
 #[test]
-fn a_killed_step_leaves_nothing() {
+fn a_killed_step_leaves_no_process_namespace_or_folder() {
     let Some(_turn) = alone_and_root() else {
         return;
     };

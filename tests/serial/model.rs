@@ -13,7 +13,7 @@ fn model(line: &str) -> Finished {
 }
 
 #[test]
-fn the_published_example_is_predicted_and_explained() {
+fn the_model_predicts_the_published_maximum_rate_and_explains_it() {
     let line = "--ghz 3.3 --io 100 --task 350 --line 10G --json";
     let found: Value = model(&format!("predict {line}")).success().last_json();
     let highest = found["rate"]["highest"]["estimate"]["value"]
@@ -112,7 +112,7 @@ fn latency_budgets_add_up_and_models_match_published_figures() {
 }
 
 #[test]
-fn overload_reads_results_folders_and_names_their_problems() {
+fn the_overload_model_reads_results_folders_and_names_invalid_folders() {
     let _turn = alone();
     let folder = scratch();
     let path = |name: &str| folder.path().join(name).display().to_string();

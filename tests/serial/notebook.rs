@@ -8,7 +8,7 @@ use std::process::Command;
 
 const NOTEBOOK: &str = "examples/notebook.ipynb";
 
-/// Returns the code cells in order.
+/// Returns the code of the notebook: all code cells, joined in order.
 fn code() -> String {
     let notebook = json(Path::new(NOTEBOOK));
     let cells = notebook["cells"].as_array().unwrap().iter();
@@ -22,7 +22,7 @@ fn code() -> String {
 }
 
 #[test]
-fn figures_are_drawn_from_a_folder_of_the_demo() {
+fn the_notebook_draws_figures_from_a_demo_results_folder() {
     const IMPORTS: &str = "import pandas, matplotlib";
     if !is_installed("python3")
         || run(Command::new("python3").args(["-c", IMPORTS])).code() != Some(0)

@@ -1,5 +1,6 @@
-//! Chains that encrypt, code, stamp, spread and filter packets, in `taut forward` between memif links. Packets
-//! that leave are decoded by tshark. Packets through both ends are restored, and forged ones are dropped and counted.
+//! Chains that encrypt, code, stamp, spread and filter packets, in `taut forward` between memif links. tshark decodes
+//! the packets that leave. The functions of the receiving end restore what those of the sending end changed; forged
+//! packets are dropped and counted.
 
 use crate::support::between::{Between, decoded};
 use crate::support::{alone, scratch};
@@ -17,7 +18,7 @@ const PAYLOAD: usize = 42;
 /// A timeout that is long enough for packets in flight on a busy machine.
 const SILENCE: Duration = Duration::from_millis(400);
 
-/// Builds frames of three flows and of different sizes, with right checksums.
+/// Builds frames of three flows and of different sizes, with correct checksums.
 fn frames(count: usize) -> Vec<Vec<u8>> {
     let frame = |number: usize| {
         let flow = UdpFlow {
@@ -91,7 +92,7 @@ fn rlnc(encode: usize, more: &str) -> String {
 }
 
 #[test]
-fn tshark_finds_every_checksum_right_whatever_happened_to_the_payload() {
+fn checksums_are_correct_after_every_function_that_changes_payloads() {
     let _turn = alone();
     let folder = scratch();
     let hops = "port = 1\nhops = [\"02:00:00:00:00:11\", \"02:00:00:00:00:12\"]";
@@ -191,7 +192,7 @@ fn encrypted_and_coded_packets_arrive_unchanged_despite_loss() {
 }
 
 #[test]
-fn packets_not_encrypted_with_this_key_are_dropped_and_counted() {
+fn packets_not_encrypted_with_the_receivers_key_are_dropped() {
     let _turn = alone();
     let folder = scratch();
     let mut near = Between::start(&aes(folder.path(), 1, 'a', ""));
@@ -258,7 +259,7 @@ fn packets_not_encrypted_with_this_key_are_dropped_and_counted() {
 }
 
 #[test]
-fn no_nonce_repeats_with_one_key_after_the_sender_restarts() {
+fn a_restarted_sender_repeats_no_nonce_with_the_same_key() {
     let _turn = alone();
     let folder = scratch();
     for mode in ["gcm", "ctr"] {

@@ -53,7 +53,7 @@ impl Shared {
 }
 
 #[test]
-fn results_of_other_programs_avoid_an_existing_folder() {
+fn output_of_other_programs_is_not_stored_in_planted_folders() {
     let Some(_turn) = alone_and_root() else {
         return;
     };

@@ -1,4 +1,4 @@
-//! `taut probe`: round trips between ordinary sockets, compared with irtt; it counts injected faults.
+//! `taut probe`: round trips between ordinary sockets agree with those of irtt, and injected faults are counted.
 
 use crate::support::hosts::{FAR, Namespace, in_namespace, two_hosts};
 use crate::support::program::{Program, run};
@@ -38,7 +38,7 @@ fn number(value: &Value) -> f64 {
 }
 
 #[test]
-fn both_ends_count_a_session_and_its_folder_is_complete() {
+fn client_and_server_count_every_probe_and_results_are_complete() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("out");
@@ -114,7 +114,7 @@ fn both_ends_count_a_session_and_its_folder_is_complete() {
 }
 
 #[test]
-fn a_server_ends_with_its_input_and_counts_malformed_probes() {
+fn a_probe_server_counts_malformed_probes_until_standard_input_closes() {
     let _turn = alone();
     let arguments = [
         "probe",

@@ -1,5 +1,5 @@
-//! Captures replayed through every pair of ports that this machine supports, and by the command. Other programs read
-//! the files that taut writes.
+//! Captures replayed through every pair of ports that this machine supports, in the test process and by `taut forward`.
+//! Other programs read the files that taut writes.
 
 use crate::support::program::{Finished, PATIENCE, Program, run};
 use crate::support::{alone_and_root, is_installed, scratch, taut};
@@ -14,8 +14,8 @@ use tempfile::TempDir;
 
 const SEED: u64 = 0x9ca9;
 
-/// Builds frames of all lengths with any contents. The EtherType is an experimental one, so that no part of the path
-/// reads a tag or an address in them.
+/// Builds frames of all lengths with any contents. The EtherType is experimental, so that nothing on the path
+/// interprets these contents as a tag or an address.
 fn frames(n: usize) -> Vec<Vec<u8>> {
     let mut random = fastrand::Rng::with_seed(SEED);
     (0..n)
@@ -112,7 +112,8 @@ impl Replay {
         self.folder.path().join(name)
     }
 
-    /// Returns the specs for a kind of port; `place` is 0 for the port that receives and 1 for the port that sends.
+    /// Returns the specs for a kind of port; `None` if this machine lacks it. `place` is 0 for the port that receives
+    /// and 1 for the port that sends.
     fn ends(&self, kind: &str, place: usize) -> Option<Ends> {
         let unique = self.file(&format!("{kind}-{place}").replace([',', '='], "-"));
         let unique = unique.display();
@@ -161,15 +162,16 @@ impl Replay {
         }
     }
 
-    /// Returns the path of the file that is read (0) or written (1).
+    /// Returns the port spec of the capture file that is read (`place` 0) or written (`place` 1).
     fn capture(&self, place: usize) -> String {
         let name = ["in.pcap", "out.pcap"][place];
         let role = ["read", "write"][place];
         format!("pcap:{},role={role}", self.file(name).display())
     }
 
-    /// Replays the capture from the peer of one port through both ports to the peer of the other, and into a file.
-    /// Returns false if this machine lacks one of the ports.
+    /// Replays the capture through a port of kind `from` and a port of kind `to`, and checks the frames that arrive.
+    /// The peers of the ports read and write the files, unless the ports do so themselves (`pcap`). Returns false if
+    /// this machine lacks one of the ports.
     fn through(&self, from: &str, to: &str, frames: &[Vec<u8>]) -> bool {
         let (Some(source), Some(sink)) = (self.ends(from, 0), self.ends(to, 1)) else {
             return false;
@@ -290,7 +292,7 @@ fn no_panic(finished: &Finished) {
 }
 
 #[test]
-fn replay_ends_with_its_files_and_other_programs_read_them() {
+fn replay_ends_after_the_last_packet_and_tshark_reads_it() {
     let (folder, frames) = one_capture(5000);
     for (out, flush) in [
         ("out.pcap", "idle(32)"),
@@ -392,7 +394,7 @@ fn formats_that_other_programs_write_are_read() {
 }
 
 #[test]
-fn one_port_can_be_a_filter_from_file_to_file() {
+fn a_single_pcap_port_reads_one_file_and_writes_another() {
     let (folder, frames) = one_capture(200);
     let mut command = forward(folder.path(), &["pcap:in.pcap,repeat=2,out=out.pcap"]);
     run(command.args(["--function", "mac-swap"])).success();
@@ -405,7 +407,7 @@ fn one_port_can_be_a_filter_from_file_to_file() {
 }
 
 #[test]
-fn a_file_waits_for_its_peer_and_loses_no_packet() {
+fn replay_waits_for_the_peers_link_and_loses_no_packet() {
     let (folder, frames) = one_capture(2000);
     // The ring is far smaller than the file, and the receiver, which can buffer all of it, starts later.
     let ports = ["pcap:in.pcap", "memif:a.sock,role=client,ring=32"];
@@ -425,7 +427,7 @@ fn a_file_waits_for_its_peer_and_loses_no_packet() {
 }
 
 #[test]
-fn an_interrupted_capture_is_complete_and_a_killed_one_readable() {
+fn captures_are_complete_after_an_interrupt_and_readable_after_sigkill() {
     for kill in [false, true] {
         let (folder, frames) = one_capture(100);
         let ports = ["pcap:in.pcap,repeat=0", "pcap:out.pcap,role=write"];
@@ -485,7 +487,7 @@ fn truncated_and_damaged_files_are_reported_with_name_and_offset() {
 }
 
 #[test]
-fn a_full_disk_ends_the_command_and_leaves_whole_frames() {
+fn a_full_disk_ends_forwarding_after_a_complete_frame() {
     let Some(_turn) = alone_and_root() else {
         return;
     };

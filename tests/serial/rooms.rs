@@ -63,7 +63,7 @@ fn a_crate_depends_only_on_crates_listed_above_it() {
 }
 
 #[test]
-fn dependencies_are_read_from_all_tables_but_those_of_tests() {
+fn dependencies_are_read_from_all_manifest_tables_except_dev_dependencies() {
     let manifest = "[dependencies]\ntaut-wire.workspace = true\nserde = \"1\"\n[dev-dependencies]\ntaut-lab.workspace = true\n\
                     [target.'cfg(loom)'.dependencies]\ntaut-port = { workspace = true }\n[features]\ntaut-x = []\n";
     let found: Vec<String> = dependencies(manifest).into_iter().collect();
@@ -88,9 +88,10 @@ fn a_test_replays_every_fuzzing_corpus() {
     }
 }
 
-/// Ports and functions differ by properties (`Backend`, `Entry`), so a new one needs no change elsewhere.
+/// Code distinguishes ports and functions by their properties (`Backend`, `Entry`), not by name. A new port or function
+/// thus needs no change outside the crate that defines it.
 #[test]
-fn only_their_own_crates_compare_names_of_ports_and_functions() {
+fn only_the_defining_crates_compare_port_and_function_names() {
     let comparisons = ["backend() ", "stage.name ", "stage.name.as_str() "];
     let mut files = Vec::new();
     for folder in ["src", "crates"] {

@@ -1,4 +1,4 @@
-//! Lua scripts: every example, the errors of a failing script, and the limits of one that does not end.
+//! Lua scripts: every example, the errors of a failing script, and the limits that stop a script that does not end.
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::{alone, scratch, taut};
@@ -64,7 +64,7 @@ fn l3_load_latency_measures_both_streams() {
 }
 
 #[test]
-fn rfc2544_searches_every_size() {
+fn the_rfc2544_example_searches_every_frame_size() {
     let _turn = alone();
     let arguments = ["100000", "0.05", "3", "64", "512"];
     let done = example("rfc2544", &LOOP, &arguments);
@@ -80,7 +80,7 @@ fn rfc2544_searches_every_size() {
 }
 
 #[test]
-fn tx_multi_core_sums_over_its_tasks() {
+fn the_tx_multi_core_example_sums_packets_over_all_tasks() {
     let _turn = alone();
     let ports = ["--port", "null:", "--port", "null:"];
     let done = example("tx_multi_core", &ports, &["10k", "0.2"]);
@@ -105,7 +105,7 @@ fn the_timestamps_example_fills_its_own_latency_histogram() {
 }
 
 #[test]
-fn gtpu_flood_keeps_inner_packets_whole() {
+fn inner_packets_of_the_gtpu_flood_example_have_correct_checksums() {
     let _turn = alone();
     let done = example("gtpu_flood", &LOOP, &["20k", "0.2"]);
     // Every timestamp and checksum inside the tunnels is right, or they would not be recognised.
@@ -115,7 +115,7 @@ fn gtpu_flood_keeps_inner_packets_whole() {
 }
 
 #[test]
-fn arp_responder_answers_another_process() {
+fn the_arp_responder_example_replies_to_requests() {
     let _turn = alone();
     let folder = scratch();
     let socket = folder.path().join("s");
@@ -168,7 +168,7 @@ fn arp_responder_answers_another_process() {
 }
 
 #[test]
-fn a_script_that_fails_says_file_line_and_call() {
+fn script_errors_name_the_file_line_and_call() {
     for (text, parts) in [
         (
             "local x = 1\nlocal y = nil + x",
@@ -257,7 +257,7 @@ fn a_script_that_fails_says_file_line_and_call() {
 }
 
 #[test]
-fn a_script_that_loops_for_ever_ends_at_its_limit() {
+fn an_endless_script_is_stopped_at_its_time_limit() {
     let craft = "taut.send(taut.port(1), function() while true do end end, { seconds = 1 })";
     for text in [
         "\nwhile true do end",
@@ -273,12 +273,13 @@ fn a_script_that_loops_for_ever_ends_at_its_limit() {
     }
 }
 
-/// A script that counts, measures, and then blocks in a library.
+/// A script that counts and measures; with [`HANG`] appended, it then blocks in a library function.
 const COUNT: &str =
     "taut.counter('n'):add(3) for i = 1, 1500 do taut.histogram('h'):record(i) end ";
 const HANG: &str = "string.find(('a'):rep(1e6), ('a*'):rep(50) .. 'b') ";
 
-/// Checks that nothing of a script is left, and that its counters are printed.
+/// Checks that a stopped script causes exit code `code` and one line on standard error, and that the counter and
+/// histogram of [`COUNT`] are printed.
 #[track_caller]
 fn assert_given_up(done: &Finished, code: i32) {
     assert_eq!(done.code(), Some(code), "{done:?}");
@@ -344,7 +345,7 @@ fn one_ctrl_c_ends_a_blocked_call() {
 }
 
 #[test]
-fn the_memory_of_a_script_outside_lua_is_limited() {
+fn memory_that_a_script_uses_outside_lua_is_limited() {
     for (text, part) in [
         (
             "function f() end local t = {} for i = 1, 30 do t = { t, t } end taut.task(nil, 'f', t)",

@@ -101,7 +101,7 @@ fn the_server_lists_displays_compares_and_serves_results() {
 }
 
 #[test]
-fn unservable_folders_and_addresses_are_refused() {
+fn missing_folders_and_invalid_listen_addresses_are_refused() {
     let folder = scratch();
     let missing = folder.path().join("none");
     let refused = run(taut(&["serve"]).arg(&missing));

@@ -42,7 +42,7 @@ fn knows(folder: &Path, states: &[(&str, &str)]) {
 }
 
 #[test]
-fn packages_that_dpkg_only_knows_of_are_missing() {
+fn packages_known_to_dpkg_but_not_installed_count_as_missing() {
     let folder = scratch();
     knows(
         folder.path(),
@@ -120,7 +120,7 @@ fn counted(environment: &str) -> (String, bool) {
 }
 
 #[test]
-fn skipped_tests_are_counted_apart() {
+fn skipped_tests_are_not_counted_as_passed() {
     let (shown, good) = counted("");
     assert!(good, "{shown}");
     // One of three that "passed" tested something; the list excludes lines that are not tests.

@@ -34,13 +34,13 @@ fn stamps_lie_within_the_round_trip(testbed: &Testbed, spec: &str) {
         if generated.code() != Some(0) {
             return Err(format!("{generated:?}"));
         }
-        let summary = generated.last_json();
-        let (stamps, whole) = (&summary["kernel_stamps"], &summary["latency_ns"]);
+        let stream = generated.first_stream();
+        let (stamps, whole) = (&stream["kernel_stamps"], &stream["latency_ns"]);
         let stamped = &stamps["latency_ns"];
-        assert_eq!(whole["count"], summary["tally"]["received"], "{summary}");
+        assert_eq!(whole["count"], stream["tally"]["received"], "{stream}");
         if stamped["count"] != whole["count"] {
             // The kernel starts to stamp for packet sockets only when one of its threads runs.
-            return Err(summary.to_string());
+            return Err(stream.to_string());
         }
         let error_ns = stamps["error_ns"].as_f64().unwrap();
         let at = |of: &Value, name: &str| of[name].as_f64().unwrap();
@@ -49,12 +49,12 @@ fn stamps_lie_within_the_round_trip(testbed: &Testbed, spec: &str) {
             let (by_kernel, by_program) = (at(stamped, quantile), at(whole, quantile));
             assert!(
                 by_kernel < by_program * 1.01 + error_ns,
-                "{quantile}: {summary}"
+                "{quantile}: {stream}"
             );
         }
         // The path through a bridge takes longer than the error of clocks.
         if at(stamped, "p50_ns") <= 0.0 || at(stamped, "p50_ns") >= at(whole, "p50_ns") {
-            return Err(summary.to_string());
+            return Err(stream.to_string());
         }
         Ok(())
     });
@@ -76,7 +76,7 @@ fn packet_sockets_and_xdp_sockets_timestamp_every_packet() {
     for spec in ["af_packet:gen1", "af_xdp:gen1"] {
         let finished = run(&mut generate(&testbed, spec, &["--json"]));
         assert!(
-            finished.last_json()["kernel_stamps"].is_null(),
+            finished.first_stream()["kernel_stamps"].is_null(),
             "{finished:?}"
         );
         for stamps in ["sun", "hardware"] {
@@ -132,7 +132,7 @@ fn timestamps_of_an_unknown_clock_are_not_reported() {
     let part = "no data: its clock is its own";
     assert!(finished.stdout.contains(part), "{finished:?}");
     let summary = json(&out.join("summary.json"));
-    let stamps = summary.get("kernel_stamps");
+    let stamps = summary["streams"][0].get("kernel_stamps");
     assert_eq!(stamps, Some(&Value::Null), "{summary}");
 }
 

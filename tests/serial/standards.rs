@@ -1,5 +1,5 @@
-//! docs/reference/standards.md compared with the sources: every standard that they cite has its heading there, and
-//! every clause its line.
+//! docs/reference/standards.md compared with the sources: the page has a heading for every standard that the sources
+//! cite, and a line for every cited clause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -81,22 +81,22 @@ fn all_come_back(
             // The generator was preempted.
             return Err(finished.stderr.into());
         }
-        let summary = finished.success().last_json();
-        let tally = &summary["tally"];
-        assert_eq!(tally["corrupt"], 0, "{summary}");
+        let stream = finished.success().first_stream();
+        let tally = &stream["tally"];
+        assert_eq!(tally["corrupt"], 0, "{stream}");
         if tally["foreign"] != 0 {
             // The packets belong to the warm-up and were delayed for longer than the generator waits for stragglers.
-            return Err(summary.to_string().into());
+            return Err(stream.to_string().into());
         }
         for name in ["duplicate", "reordered"] {
-            assert_eq!(summary["sequence"][name], 0, "{summary}");
+            assert_eq!(stream["sequence"][name], 0, "{stream}");
         }
         // The refused packets are those that arrived before testpmd was ready.
         let sent = tally["sent"].as_u64().unwrap();
-        if sent >= 1_000 && summary["lost"] == 0 && tally["received"] == sent {
+        if sent >= 1_000 && stream["lost"] == 0 && tally["received"] == sent {
             Ok(())
         } else {
-            Err(format!("{summary} {}", testpmd.output()).into())
+            Err(format!("{stream} {}", testpmd.output()).into())
         }
     });
 }
@@ -143,7 +143,7 @@ fn packets_circulate_between_testpmd_and_the_forwarder_in_both_roles() {
 }
 
 #[test]
-fn the_forwarder_takes_all_that_testpmd_can_send() {
+fn the_forwarder_receives_every_packet_testpmd_sends_at_full_rate() {
     if !testpmd::is_here() {
         return;
     }
@@ -168,7 +168,7 @@ fn the_forwarder_takes_all_that_testpmd_can_send() {
 }
 
 #[test]
-fn every_packet_comes_back_from_a_testpmd_server() {
+fn a_testpmd_server_returns_every_packet() {
     if !testpmd::is_here() {
         return;
     }
@@ -181,7 +181,7 @@ fn every_packet_comes_back_from_a_testpmd_server() {
 }
 
 #[test]
-fn every_packet_comes_back_from_a_testpmd_client() {
+fn a_testpmd_client_returns_every_packet() {
     if !testpmd::is_here() {
         return;
     }
@@ -192,7 +192,7 @@ fn every_packet_comes_back_from_a_testpmd_client() {
 }
 
 #[test]
-fn every_packet_comes_back_when_testpmd_swaps_the_addresses() {
+fn every_packet_returns_when_testpmd_swaps_the_mac_addresses() {
     if !testpmd::is_here() {
         return;
     }
@@ -202,10 +202,10 @@ fn every_packet_comes_back_when_testpmd_swaps_the_addresses() {
     });
 }
 
-/// Every packet returns over one port. With two, DPDK (22.11) sometimes sends the file of the wrong region or crashes,
-/// as both of its ports share the same memory at the same time.
+/// Every packet returns over a single port. With two ports, testpmd (DPDK 22.11) sometimes sends the file of the wrong
+/// memory region or crashes, as both ports share the same memory at the same time.
 #[test]
-fn every_packet_comes_back_from_testpmd_with_its_own_memory() {
+fn testpmd_with_zero_copy_memory_returns_every_packet() {
     if !testpmd::is_here() {
         return;
     }
@@ -253,8 +253,8 @@ fn the_forwarder_detects_a_killed_testpmd_and_serves_the_next() {
     }
 }
 
-/// This works under a testpmd server only. DPDK's client (22.11) connects once, when its port is started, and does not
-/// reconnect after a disconnect.
+/// The test runs testpmd only as the memif server. A memif client of DPDK (22.11) connects once, when its port is
+/// started, and does not reconnect after a disconnect.
 #[test]
 fn a_new_forwarder_serves_testpmd_after_the_first_is_killed() {
     if !testpmd::is_here() {

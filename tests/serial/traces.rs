@@ -1,4 +1,4 @@
-//! Captures as a stream's pattern: their gaps and sizes with taut's packets, or their own frames.
+//! Captures as the pattern of a stream: taut's packets with the capture's gaps and sizes, or the capture's own frames.
 
 use crate::support::program::{Finished, run};
 use crate::support::undisturbed::undisturbed;
@@ -51,7 +51,7 @@ fn generate(ports: &[String], pattern: &str, more: &[&str]) -> Finished {
 }
 
 #[test]
-fn frames_of_a_trace_repeat_unchanged_at_its_times() {
+fn frames_of_a_trace_are_repeated_unchanged_with_original_gaps() {
     let _turn = alone();
     let folder = scratch();
     let [trace, sent] = ["in.pcap", "out.pcap"].map(|name| folder.path().join(name));
@@ -103,7 +103,7 @@ fn packets_follow_the_times_and_sizes_of_a_trace() {
     undisturbed(|| {
         let finished = generate(&ports, &pattern, &["--size", "trace", "--seconds", "0.2"]);
         let summary = finished.last_json();
-        let tally = &summary["tally"];
+        let tally = &summary["streams"][0]["tally"];
         if tally["received"] != tally["owed"] {
             return Err(summary.to_string());
         }
@@ -117,7 +117,7 @@ fn packets_follow_the_times_and_sizes_of_a_trace() {
         assert_eq!(bytes, 7 * pass + rest_bytes, "{summary}");
         Ok(())
     });
-    let rate = generate(&ports, &pattern, &["--rate", "2k", "--seconds", "0.5"]).last_json();
+    let rate = generate(&ports, &pattern, &["--rate", "2k", "--seconds", "0.5"]).first_stream();
     let owed = rate["tally"]["owed"].as_u64().unwrap();
     assert!((990..1_010).contains(&owed), "{rate}");
 }
@@ -138,29 +138,29 @@ fn filler_frames_separate_packets_and_are_dropped_on_arrival() {
         "0.3",
     ];
     undisturbed(|| {
-        let summary = generate(&ports, "constant", &more).last_json();
-        let tally = &summary["tally"];
+        let stream = generate(&ports, "constant", &more).first_stream();
+        let tally = &stream["tally"];
         let number = |name: &str| tally[name].as_u64().unwrap();
         if number("received") != 1_500 {
-            return Err(summary.to_string());
+            return Err(stream.to_string());
         }
-        assert_eq!((number("owed"), number("foreign")), (1_500, 0), "{summary}");
+        assert_eq!((number("owed"), number("foreign")), (1_500, 0), "{stream}");
         assert_eq!(
             number("fillers_sent"),
             number("fillers_received"),
-            "{summary}"
+            "{stream}"
         );
         // From packet to packet there are 2500 bytes, which are two fillers. A stopped machine sends fewer fillers, as
         // the link becomes idle. A late machine sends more and shorter fillers, up to 29 frames of 84 bytes.
         match (300..=1_500 * 29).contains(&number("fillers_sent")) {
             true => Ok(()),
-            false => Err(summary.to_string()),
+            false => Err(stream.to_string()),
         }
     });
 }
 
 #[test]
-fn an_unusable_trace_gives_one_line_and_code_2() {
+fn an_unusable_trace_is_refused_with_a_one_line_error() {
     let folder = scratch();
     let trace = folder.path().join("in.pcap");
     write_capture(&trace, &[(0, 60), (1000, 60)]);

@@ -1,4 +1,5 @@
-//! `taut tune` on this machine: it reads settings, changes them, restores every byte, and records what interrupts.
+//! `taut tune` on this machine: it reads settings, changes them, restores every byte, and records interruptions with
+//! their causes.
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::undisturbed::undisturbed;
@@ -105,7 +106,7 @@ fn an_audit_reports_the_state_of_every_setting() {
 }
 
 #[test]
-fn without_root_an_audit_works_and_apply_names_the_privilege() {
+fn users_without_root_may_audit_but_not_apply_settings() {
     let Some(cpu) = quiet_cpu() else { return };
     let as_nobody = |arguments: &[&str]| {
         let program = taut(arguments);
@@ -181,7 +182,7 @@ fn invalid_tuning_arguments_are_refused_in_one_line() {
     }
 }
 
-/// Returns the changes that apply would make.
+/// Returns the changes that `taut tune apply` would make.
 fn plan_of(cpus: &str) -> Value {
     let words = ["tune", "apply", "--cpus", cpus, "--dry-run", "--json"];
     json(&run(&mut taut(&words)).success())
@@ -221,7 +222,7 @@ fn reverting_restores_every_changed_setting_exactly() {
 }
 
 #[test]
-fn an_apply_that_is_killed_midway_can_be_reverted() {
+fn settings_can_be_restored_after_tune_apply_is_killed() {
     let _turn = alone();
     let Some(cpu) = changeable() else { return };
     let _restored = Restored;

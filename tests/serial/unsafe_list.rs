@@ -84,7 +84,7 @@ fn rows(page: &str, section: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn every_untrusted_row_of_the_security_page_has_tests() {
+fn every_untrusted_source_on_the_security_page_has_tests() {
     let page = fs::read_to_string("docs/SECURITY.md").unwrap();
     let tested: Vec<String> = rows(&page, "What holds it")
         .iter()

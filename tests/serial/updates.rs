@@ -70,15 +70,15 @@ fn a_chain_is_updated_under_traffic_without_loss() {
             updates += 1;
         }
         assert!(updates > 10, "{updates}");
-        let summary = generator.finish().last_json();
+        let stream = generator.finish().first_stream();
         program.close_input();
         let total = program.finish().success().last_json();
         let changed = total["outcomes"]["changed"].as_u64();
         assert!(changed > Some(0), "{total} after {updates}");
-        assert_eq!(summary["tally"]["corrupt"], 0, "{summary}");
-        match summary["lost"].as_u64().unwrap() {
+        assert_eq!(stream["tally"]["corrupt"], 0, "{stream}");
+        match stream["lost"].as_u64().unwrap() {
             0 => Ok(()),
-            lost => Err(format!("{lost} lost: {summary}; {total}")),
+            lost => Err(format!("{lost} lost: {stream}; {total}")),
         }
     });
 }

@@ -71,14 +71,14 @@ fn all_come_back(testbed: &Testbed) {
         if finished.code() != Some(0) {
             return Err(finished.stderr);
         }
-        let summary = finished.last_json();
-        assert_eq!(summary["tally"]["corrupt"], 0, "{summary}");
-        assert_eq!(summary["sequence"]["duplicate"], 0, "{summary}");
-        let tally = &summary["tally"];
-        if summary["lost"] == 0 && tally["received"] == tally["sent"] {
+        let stream = finished.first_stream();
+        let tally = &stream["tally"];
+        assert_eq!(tally["corrupt"], 0, "{stream}");
+        assert_eq!(stream["sequence"]["duplicate"], 0, "{stream}");
+        if stream["lost"] == 0 && tally["received"] == tally["sent"] {
             Ok(())
         } else {
-            Err(summary.to_string())
+            Err(stream.to_string())
         }
     });
 }
@@ -234,11 +234,11 @@ fn packets_outside_the_filter_go_to_the_kernel() {
         if finished.code() != Some(0) {
             return Err(finished.stderr);
         }
-        let summary = finished.last_json();
-        if summary["lost"] == 0 && summary["tally"]["received"] == summary["tally"]["sent"] {
+        let stream = finished.first_stream();
+        if stream["lost"] == 0 && stream["tally"]["received"] == stream["tally"]["sent"] {
             Ok(())
         } else {
-            Err(summary.to_string())
+            Err(stream.to_string())
         }
     });
     forward.interrupt().success();

@@ -223,7 +223,7 @@ fn unavailable_metrics_addresses_are_refused_in_one_line() {
 }
 
 #[test]
-fn without_a_terminal_live_prints_plain_lines() {
+fn live_output_without_a_terminal_has_plain_lines() {
     let _turn = alone();
     let arguments = [
         "generate",
@@ -333,7 +333,7 @@ fn a_capture_ends_on_a_key_and_restores_the_terminal() {
 }
 
 #[test]
-fn a_robot_is_drawn_until_a_key_ends_it() {
+fn a_robot_is_drawn_until_a_key_ends_the_run() {
     let _turn = alone();
     if !is_installed("script") {
         println!("skipped: needs script (util-linux)");
@@ -416,7 +416,7 @@ fn a_benchmark_publishes_metrics_that_grow_across_trials() {
 
 /// Closing the terminal ends the run.
 #[test]
-fn a_terminal_that_goes_away_leaves_no_program_behind() {
+fn closing_the_terminal_ends_the_generator() {
     let _turn = alone();
     if !is_installed("script") {
         println!("skipped: needs script (util-linux)");

@@ -1,4 +1,4 @@
-//! Several workers of one chain, each with its part of every port.
+//! Several workers of one chain, each of which processes a part of every port's traffic.
 
 use crate::support::hosts::{FAR, Hosts, Transport, in_namespace, ip, ping, transfer, two_hosts};
 use crate::support::program::{Program, run};
@@ -250,7 +250,7 @@ fn gateway_of_two_workers(joins: bool) {
     for set in ["dst_ip=10.45.0.1-10.45.0.50", "src_port=1000-2000"] {
         command.args(["--set", set]);
     }
-    let generated = run(&mut command).last_json();
+    let generated = run(&mut command).first_stream();
     let sent = generated["tally"]["sent"].as_u64().unwrap();
     assert!(sent > 1000, "{generated}");
     bearer(&["remove", "10.45.0.50"]);
@@ -310,7 +310,7 @@ fn a_tap_interface_has_a_queue_for_each_worker() {
 }
 
 #[test]
-fn each_worker_has_rings_of_a_shared_memory_port() {
+fn each_worker_has_separate_rings_of_a_memif_port() {
     let _turn = alone();
     if !has_two_cores() {
         return;
@@ -350,7 +350,7 @@ fn each_worker_has_rings_of_a_shared_memory_port() {
 }
 
 #[test]
-fn a_peer_with_fewer_rings_serves_the_first_workers() {
+fn only_the_first_workers_receive_from_peers_with_fewer_rings() {
     let _turn = alone();
     if !has_two_cores() {
         return;

@@ -45,7 +45,7 @@ const TRAFFIC: [&str; 5] = [
 
 #[test]
 #[ignore = "half an hour: ./run soak"]
-fn memory_is_stable_and_losses_are_counted_during_constant_changes() {
+fn memory_is_stable_and_losses_are_counted_while_bearers_change() {
     let _turn = alone();
     let seconds = share_of(SECONDS).max(20);
     let (sockets, folder) = (Sockets::new(), scratch());

@@ -8,7 +8,7 @@ const ATTACKS: u64 = 100_000;
 
 #[test]
 #[ignore = "an hour: ./run soak"]
-fn no_receiver_is_handed_what_a_rule_forbids() {
+fn no_evasion_delivers_forbidden_content_to_a_receiver() {
     let _turn = alone();
     let Some(oracle) = Oracle::new(inspection) else {
         return;

@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 use taut_model::fit::{Design, Spread, least_squares};
 use taut_wire::pfcp::{Cause, ElementType as E, FTeid, Message, MessageType as M, Seid, Writer};
 
-/// Length of each soak.
+/// Length of each soak in seconds.
 const SECONDS: u64 = 4 * PIECE_SECONDS;
-/// Length of a piece of a soak; each piece has a forwarder of its own.
+/// Length of a piece of a soak in seconds; each piece has a forwarder of its own.
 const PIECE_SECONDS: u64 = 1800;
-/// The fraction of the loss-free rate at which packets are sent. TAUT_SOAK_RATE sets the rate in packets per second
-/// instead, where others need the machine.
+/// The fraction of the loss-free rate at which packets are sent. On a shared machine, TAUT_SOAK_RATE can set the rate
+/// in packets per second instead.
 const LOAD: f64 = 0.5;
 /// The interval at which the forwarder's memory and files are sampled.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -34,13 +34,13 @@ const LEAST_SECONDS: u64 = 180;
 /// The largest allowed rise of the least-squares line through resident memory, from the settling time to the end of the
 /// piece, kilobytes. It allows for noise of the allocator.
 const RISE_KB: f64 = 512.0;
-/// The confidence level of the interval for the slope of that least-squares line.
+/// The confidence level of the interval for the slope of the least-squares line through resident memory.
 const CONFIDENCE: f64 = 0.95;
 
 /// The timeout of a program that changes rules or sessions; long, because it runs at the lowest priority.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// A change of how packets are handled; it returns the number of changes made.
+/// A function that changes how packets are handled; it returns the number of changes that it made.
 type Change<'a> = Box<dyn FnMut() -> u64 + 'a>;
 
 /// Runs a command to its end and checks that it succeeds.
@@ -52,7 +52,8 @@ struct Soak<'a> {
     name: &'a str,
     functions: &'a str,
     traffic: &'a [&'a str],
-    /// Prepares the forwarder, which has just started, for the first packet; the argument is its folder.
+    /// Prepares the forwarder, which has just started, for the first packet, and returns the change to make during the
+    /// soak. The argument is the forwarder's folder.
     begin: &'a dyn Fn(&Path) -> Change<'a>,
     /// Checks that every packet is counted, from the forwarder's summary and the generator's sent and received counts.
     account: fn(&Value, u64, u64),
@@ -114,15 +115,15 @@ impl Soak<'_> {
                 held.look(forward.id(), after);
             }
         }
-        let summary = generator.finish().last_json();
+        let stream = generator.finish().first_stream();
         let ended = forward.interrupt().success();
         assert!(!ended.stderr.contains("panicked"), "{ended:?}");
         let counted = ended.last_json();
-        let sent = number(&summary["tally"]["sent"]);
-        let received = number(&summary["sequence"]["received_unique"]);
+        let sent = number(&stream["tally"]["sent"]);
+        let received = number(&stream["sequence"]["received_unique"]);
         let mut row = json!({
             "soak": self.name, "seconds": seconds, "rate_pps": rate.round(), "sent": sent, "received": received,
-            "refused": summary["tally"]["refused"], "changes": changes, "outcomes": seen(&counted["outcomes"], ""),
+            "refused": stream["tally"]["refused"], "changes": changes, "outcomes": seen(&counted["outcomes"], ""),
             "dropped": seen(&counted["counters"], "dropped_"),
         });
         held.stays(&mut row);
@@ -163,7 +164,8 @@ impl Held {
         self.descriptors.push(descriptors);
     }
 
-    /// Adds the samples to the row and checks that they do not grow.
+    /// Adds a summary of the samples to `row`, the result of a piece, and checks that neither memory nor open files
+    /// grow.
     fn stays(&self, row: &mut Value) {
         let names = ["at the start", "an hour"];
         let design = Design::new(&names, &self.terms, &self.kilobytes, Spread::Absolute).unwrap();
@@ -307,7 +309,7 @@ fn tunnelled(summary: &Value, sent: u64, received: u64) {
 
 #[test]
 #[ignore = "two hours: ./run soak"]
-fn a_gateway_lasts_while_sessions_change_and_are_deleted() {
+fn a_gateway_leaks_no_memory_while_sessions_change() {
     let _turn = alone();
     // The gateway uses a free port, as other programs may use the default one.
     let free = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -410,7 +412,7 @@ impl Announcer {
 
 #[test]
 #[ignore = "two hours: ./run soak"]
-fn a_router_lasts_while_bird_makes_routes_come_and_go() {
+fn a_router_leaks_no_memory_while_bird_changes_routes() {
     let _turn = alone();
     let Some(hosts) = Hosts::new(2, &[("bird", "bird2")]) else {
         return;
@@ -467,7 +469,7 @@ fn rules() -> String {
 
 #[test]
 #[ignore = "two hours: ./run soak"]
-fn a_switch_lasts_while_a_controller_changes_its_flow_entries() {
+fn a_switch_leaks_no_memory_while_flow_entries_change() {
     let _turn = alone();
     let address = "127.0.0.1:16754";
     let functions = format!(

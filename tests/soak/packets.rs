@@ -152,15 +152,13 @@ fn soak(case: &Case, packets: u64) -> u64 {
         // The generator prints its last line even if it has not sent all requested packets.
         let generated = Program::start(&mut taut(&line)).finish_within(PATIENCE);
         let summary = generated.last_json();
+        let (stream, flow) = (&summary["streams"][0], &summary["flow"]);
         let [sent_now, received_now] = match case.beside {
             Some(_) => [
-                &summary["tally"]["sent"],
-                &summary["sequence"]["received_unique"],
+                &stream["tally"]["sent"],
+                &stream["sequence"]["received_unique"],
             ],
-            None => [
-                &summary["flow"]["sent"],
-                &summary["flow"]["received_in_all"],
-            ],
+            None => [&flow["sent"], &flow["received_in_all"]],
         };
         sent += number(sent_now);
         received += number(received_now);
@@ -181,8 +179,8 @@ fn soak(case: &Case, packets: u64) -> u64 {
     sent
 }
 
-/// Checks that every packet that entered a chain was sent by the generator, and was either received by it or dropped
-/// with a cause.
+/// Checks that every packet that entered a chain was sent by the generator, and was either received by the generator or
+/// dropped with a cause.
 pub fn passed(summary: &Value, sent: u64, received: u64) {
     let counters = &summary["counters"];
     assert_eq!(number(&counters["rx_packets"]), sent, "{summary}");
@@ -193,7 +191,7 @@ pub fn passed(summary: &Value, sent: u64, received: u64) {
     assert_eq!(sent - received, lost, "{summary}");
 }
 
-/// A switch with two tables.
+/// The function `switch` of a chain file, with rules in two tables, a meter and a group.
 const RULES: &str = "[[function]]
 name = \"switch\"
 meter = [{ id = 1, pps = 100000 }]

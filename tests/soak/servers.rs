@@ -1,6 +1,6 @@
-//! Clients of servers that disconnect at any moment, in the middle of a message, while packets pass. No server hangs,
-//! others are served, and resources of the lost clients are released. Closing the sockets has the effect of killing a
-//! client, as the kernel then closes them.
+//! Clients that disconnect from servers at any moment, also in the middle of a message, while packets pass. No server
+//! hangs, other clients are served, and resources of the lost clients are released. The test closes the clients'
+//! sockets, which is what the kernel does when a client is killed.
 
 use super::{held_by, share_of};
 use crate::support::program::{Finished, Program, run};

@@ -153,7 +153,8 @@ pub fn guess_nothing_over_udp(tshark: &mut Command) {
     }
 }
 
-/// Returns one line of these fields per frame, after checking that tshark finds no error in any frame.
+/// Returns the values of these fields for each frame, after checking that tshark finds no error in any frame. Returns
+/// `None` if tshark is not installed.
 pub fn decoded(frames: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> {
     if !is_installed("tshark") {
         println!("skipped: needs tshark");

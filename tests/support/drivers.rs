@@ -57,8 +57,8 @@ pub fn establishment(sequence: u32, tunnel: FTeid, user: [u8; 4]) -> Vec<u8> {
     message.finish().unwrap()
 }
 
-/// Builds the session modification request that sets the downlink tunnel and asks for an end marker in the previous
-/// one.
+/// Builds the session modification request that sets the downlink tunnel, and requests an end marker in the previous
+/// downlink tunnel.
 pub fn moved(sequence: u32, seid: u64, teid: u32, remote: [u8; 4]) -> Vec<u8> {
     let creation = OuterHeaderCreation {
         teid,

@@ -179,14 +179,15 @@ pub fn why_not() -> Option<String> {
     missing.map(|part| format!("DPDK's {part} (packages librte-net-*)"))
 }
 
-/// Returns the library file of a DPDK part, under its soname: a library with two names would be loaded twice.
+/// Returns the library file of a DPDK part, under its soname: a library with two names would be loaded twice. Returns
+/// `None` if the part is not installed.
 fn library_of(parts: &Path, part: &str) -> Option<PathBuf> {
     let name = fs::read_link(parts.join(format!("librte_{part}.so"))).ok()?;
     let library = Path::new("/lib/x86_64-linux-gnu").join(name);
     library.exists().then_some(library)
 }
 
-/// The folder that DPDK loads its parts from.
+/// Returns the folder from which DPDK loads its parts; `None` if DPDK is not installed.
 fn parts_folder() -> Option<PathBuf> {
     let entries = fs::read_dir("/usr/lib/x86_64-linux-gnu/dpdk").ok()?;
     let folders = entries.flatten().map(|entry| entry.path());
@@ -411,7 +412,7 @@ impl Guest {
         fs::read_to_string(&self.console).unwrap_or_default()
     }
 
-    /// Starts taut in the background. The following methods refer to the last taut that was started.
+    /// Starts taut in the background. [`Guest::said`] and [`Guest::code`] refer to the taut that was started last.
     pub fn start(&mut self, arguments: &[&str]) {
         self.started += 1;
         let files = format!("/tmp/{}", self.started);
@@ -452,7 +453,7 @@ impl Guest {
         answer["return"].clone()
     }
 
-    /// Waits for a message of QEMU.
+    /// Waits for a message of QEMU for which `wanted` is true, and returns the message.
     #[track_caller]
     pub fn monitored(&mut self, mut wanted: impl FnMut(&Value) -> bool) -> Value {
         loop {

@@ -98,7 +98,7 @@ impl Drop for Namespace {
 /// Hosts on which no taut runs.
 pub struct Hosts {
     pub all: Vec<Namespace>,
-    /// The folder for files.
+    /// The folder for chain files and other files of the test.
     pub folder: TempDir,
 }
 

@@ -49,8 +49,8 @@ impl Watch {
             .count()
     }
 
-    /// Fails with the list of leftovers. Other programs create and remove things as well: every new thing that exists
-    /// now has to disappear within a minute.
+    /// Waits until every leftover that exists now has disappeared, since other programs create and remove things as
+    /// well. Fails with the list of remaining leftovers after a minute.
     #[track_caller]
     pub fn nothing_is_left(&self) {
         let deadline = Instant::now() + PATIENCE;
@@ -80,9 +80,10 @@ impl Watch {
     }
 }
 
-/// Lists leftovers that no folder identifies: namespaces of testbeds with a dead process, and links of testbeds in the
-/// wrong place. It also lists XDP programs, run-time files in the default folders of baselines, and files on huge
-/// pages. Anonymous memory ends with its process, and the number of free pages depends on all programs.
+/// Lists leftovers that no folder identifies: namespaces of testbeds with a dead process, and links in this namespace
+/// with names of a testbed's links. The list also has XDP programs, Open vSwitch's files in its default folders, and
+/// files on huge pages. Anonymous memory is not checked: it ends with its process, and the number of free pages depends
+/// on all programs.
 fn shared_things() -> BTreeSet<String> {
     let mut things = BTreeSet::new();
     for name in namespaces() {

@@ -170,7 +170,8 @@ impl Sockets {
         ["west.sock", "east.sock"].map(|name| self.folder.path().join(name))
     }
 
-    /// Returns `--port SPEC` for both sockets, with `role` on this side, then `options` (",key=value").
+    /// Returns the arguments `--port SPEC` for both sockets. Each port has the memif role `role`, and `options`
+    /// (",key=value").
     pub fn ports(&self, role: &str, options: &str) -> Vec<String> {
         let spec = |path: PathBuf| format!("memif:{},role={role}{options}", path.display());
         self.paths()

@@ -45,6 +45,13 @@ impl Finished {
             .unwrap_or_else(|e| panic!("not JSON ({e}): {line:?} of {self:?}"))
     }
 
+    /// Returns the first stream's part of the summary that `taut generate --json` prints last.
+    pub fn first_stream(&self) -> serde_json::Value {
+        let stream = self.last_json()["streams"][0].clone();
+        assert!(stream.is_object(), "no stream in the summary: {self:?}");
+        stream
+    }
+
     /// Checks that the program succeeded; returns its output.
     #[track_caller]
     pub fn success(self) -> Self {
@@ -54,7 +61,7 @@ impl Finished {
 }
 
 impl Program {
-    /// Starts `command`; its standard input stays open until [`Program::close_input`] or the end.
+    /// Starts `command`; its standard input stays open until [`Program::close_input`] or the end of the program.
     pub fn start(command: &mut Command) -> Self {
         let output = super::scratch();
         let file = |name: &str| File::create(output.path().join(name)).unwrap();

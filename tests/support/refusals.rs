@@ -13,10 +13,8 @@ pub const MISSING: i32 = 3;
 pub fn says(finished: &Finished, code: i32, fragment: &str) {
     assert_eq!(finished.code(), Some(code), "{finished:?}");
     let lines: Vec<_> = finished.stderr.lines().collect();
-    // The command-line parser adds its usage below its line.
-    let alone = lines.len() == 1 && lines[0].starts_with("taut: ");
     assert!(
-        alone || lines.first().is_some_and(|l| l.starts_with("error: ")),
+        lines.len() == 1 && lines[0].starts_with("taut: "),
         "{finished:?}"
     );
     let said = finished.stderr.to_lowercase();

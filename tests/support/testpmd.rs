@@ -102,7 +102,7 @@ impl Testpmd {
     }
 
     /// Starts testpmd on these devices (`net_vhost0,iface=PATH`), forwarding from one to the other in `mode`. The peer
-    /// can map its memory, which needs huge pages ([`has_huge_pages`]).
+    /// can map testpmd's memory, which needs huge pages ([`has_huge_pages`]).
     pub fn start_devices(mode: &str, devices: &[String]) -> Self {
         // Packets that arrived before testpmd forwards are kept.
         let arguments = [

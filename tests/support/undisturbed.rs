@@ -51,10 +51,10 @@ thread_local! {
 pub fn note_send_delay(finished: &Finished) {
     let last = finished.stdout.lines().last().unwrap_or_default();
     let summary: Value = serde_json::from_str(last).unwrap_or_default();
-    if let Some(delay_ns) = summary
-        .pointer("/send_delay_ns/max_ns")
-        .and_then(Value::as_u64)
-    {
+    // The first path is that of `taut generate`, the second that of `taut probe`.
+    let paths = ["/streams/0/send_delay_ns/max_ns", "/send_delay_ns/max_ns"];
+    let delay_ns = paths.into_iter().find_map(|path| summary.pointer(path));
+    if let Some(delay_ns) = delay_ns.and_then(Value::as_u64) {
         let delay = Duration::from_nanos(delay_ns);
         SEND_DELAY.set(SEND_DELAY.get().max(delay));
     }
@@ -150,7 +150,8 @@ fn others() -> HashMap<u32, Duration> {
     processes.into_iter().map(|(id, it)| (id, it.1)).collect()
 }
 
-/// Parses `/proc/PID/stat` (proc(5)): the parent of a process and its time, including children that have ended.
+/// Parses `/proc/PID/stat` (proc(5)). Returns the parent of the process, and its processor time including that of ended
+/// children; `None` if the text is invalid.
 fn parent_and_time(stat: &str) -> Option<(u32, Duration)> {
     // The name, in brackets, may contain spaces and brackets.
     let (_, behind) = stat.rsplit_once(')')?;

@@ -20,7 +20,8 @@ fn program() -> String {
     std::env::var("TIMEMACHINE").unwrap_or_else(|_| "timemachine".to_string())
 }
 
-/// Reports whether the program is the one that requires a settings file.
+/// Reports whether Zeek's Time Machine is installed: its help, unlike that of the other program of that name, has an
+/// option for a settings file.
 fn is_there() -> bool {
     let said = Command::new(program()).arg("-h").output();
     said.is_ok_and(|said| String::from_utf8_lossy(&said.stderr).contains("[-c config file]"))

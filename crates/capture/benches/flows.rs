@@ -3,9 +3,9 @@
 //! are parsed as well. A `HashMap` of the standard library is measured for comparison. `cargo bench -p taut-capture
 //! --bench flows`.
 //!
-//! Published figures exist for FlowScope's tracker with four threads (Gallenmüller's artifact of 2021; a later version
-//! of it). They are 13.3, 14.1, 14.5, 9.05 and 8.62 million for 1000, 10,000, 100,000, one million and ten million
-//! flows.
+//! Published rates exist for FlowScope's flow tracker with four threads (artifact of Gallenmüller 2021, which contains
+//! a later version of FlowScope). They are 13.3, 14.1, 14.5, 9.05 and 8.62 million packets per second for 1000, 10,000,
+//! 100,000, one million and ten million flows.
 #![allow(clippy::unwrap_used)]
 
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -19,7 +19,7 @@ use taut_sys::{Clock, ticks};
 const REPETITIONS: usize = 15;
 /// Number of packets of a repetition: a third each for parsed flows, for frames, and for the `HashMap`.
 const PACKETS: usize = 6_000_000;
-/// Numbers of flows, with the published millions of packets per second of four threads.
+/// Numbers of flows, each with FlowScope's published rate with four threads, millions of packets per second.
 const COUNTS: [(usize, f64); 5] = [
     (1_000, 13.3),
     (10_000, 14.1),
@@ -34,7 +34,7 @@ fn pin(core: usize) {
     sched_setaffinity(None, &cores).unwrap();
 }
 
-/// Returns, for each packet, the number of the packet's flow.
+/// Returns, for each packet, the index of the packet's flow.
 fn drawn(flows: usize, by_zipf: bool, random: &mut fastrand::Rng) -> Vec<u32> {
     let mut sums = Vec::new();
     if by_zipf {

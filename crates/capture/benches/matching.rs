@@ -29,7 +29,7 @@ fn frames(len: usize) -> Vec<Vec<u8>> {
     (0..FRAMES).map(frame).collect()
 }
 
-/// Returns the cycles that computing the identity of one frame takes.
+/// Returns the number of cycles to compute the identity of one frame.
 fn identities(frames: &[Vec<u8>]) -> f64 {
     let identify = Identify::default();
     let begun = ticks();
@@ -40,8 +40,8 @@ fn identities(frames: &[Vec<u8>]) -> f64 {
     (ticks() - begun) as f64 / PACKETS as f64
 }
 
-/// Returns the cycles per frame to search the timestamp of a measurement packet, as a trigger `late` does it. The
-/// frames contain one if `stamped`.
+/// Returns the cycles per frame to search the timestamp of a measurement packet, as a trigger of the kind `late` does.
+/// The frames contain a timestamp if `stamped` is true.
 fn stamps(frames: &[Vec<u8>], stamped: bool) -> f64 {
     let mut frames = frames.to_vec();
     if stamped {
@@ -57,7 +57,7 @@ fn stamps(frames: &[Vec<u8>], stamped: bool) -> f64 {
     (ticks() - begun) as f64 / PACKETS as f64
 }
 
-/// Returns the cycles to match one packet, both places together, with `under_way` packets in flight.
+/// Returns the cycles to match one packet, the sum of the calls for both places, with `under_way` packets in flight.
 fn matches(under_way: usize) -> f64 {
     let identities: Vec<_> = (0..PACKETS + under_way)
         .map(|at| Identity([(at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15), at as u64]))

@@ -23,7 +23,7 @@ use taut_sys::filled_on_huge_pages;
 pub const MOST_FLOWS: usize = 10_000_000;
 /// Maximum number of packets that an analyser accepts before each call of [`Analyser::look`].
 pub const TOGETHER: usize = 64;
-/// Pause of the thread while there are no packets to process.
+/// Sleep of an analyser's thread when there are no packets to process.
 const PAUSE: Duration = Duration::from_micros(200);
 /// Interval at which the thread publishes the status of its analyser.
 const TELL: Duration = Duration::from_millis(50);
@@ -51,14 +51,14 @@ pub trait Analyser {
     }
 }
 
-/// A request to fire a trigger, such as an analyser makes.
+/// A request to fire a trigger, for example by an analyser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fired {
     /// Index of the trigger in the settings of the capture.
     pub trigger: usize,
     /// Time of the packet for which the trigger fires, nanoseconds since 1970; 0 stands for the current time.
     pub time_ns: u64,
-    /// Cause in words, for users.
+    /// Cause of the request, as text for users.
     pub cause: String,
 }
 
@@ -108,11 +108,12 @@ pub struct AnalyserStatus {
     pub packets: u64,
     /// Packets that were overwritten before the analyser could read them.
     pub missed: u64,
-    /// Packets that were discarded because the analyser failed while it processed them, or had failed for good before.
+    /// Packets that were discarded because the analyser failed while it processed them, or had been stopped by an
+    /// earlier failure.
     pub failed: u64,
-    /// Maximum number of flows.
+    /// Maximum number of flows in the analyser's table.
     pub room: u64,
-    /// Number of flows in the table.
+    /// Number of flows in the analyser's table.
     pub known: u64,
     /// Flows that newer flows have replaced in the table.
     pub forgotten: u64,
@@ -213,7 +214,7 @@ impl States {
         Some((row, sender))
     }
 
-    /// Stores the numbers of all rows back into the table.
+    /// Copies the numbers of all rows, which the analyser may have changed, back into the table.
     fn settle(&mut self) {
         for (row, place) in self.rows.iter().enumerate() {
             if let Some(place) = place {

@@ -1,9 +1,9 @@
 //! A running capture: the ring, a thread that evaluates triggers (`reader.rs`), and a thread that writes dumps
 //! (`dump_writer.rs`).
 //!
-//! Producers run in other threads, and share only the ring with these two. The trigger thread is the only one that
-//! fires triggers, including requested ones, so a single thread decides whether a trigger extends a dump or begins one.
-//! A dump ends once that thread has processed all packets up to the dump's end.
+//! Producers run in other threads, and share only the ring with these two threads. The trigger thread is the only one
+//! that fires triggers, including requested ones, so a single thread decides whether a trigger extends a dump or begins
+//! one. A dump ends once the trigger thread has processed all packets up to the dump's end.
 
 mod dump_writer;
 mod reader;
@@ -495,7 +495,7 @@ mod tests {
     /// trigger's filter. The test has hundreds of triggers with random filters and times, and packets of two producers;
     /// libpcap's own interpreter is the reference for the filters.
     #[test]
-    fn a_trigger_dumps_each_matching_packet_of_its_period_once() {
+    fn dumps_contain_each_matching_packet_of_their_time_span_once() {
         if !has_libpcap() {
             return;
         }
@@ -661,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn triggers_fire_on_verdict_rate_silence_and_request_within_limits() {
+    fn triggers_fire_on_verdicts_rates_silence_and_requests_within_limits() {
         if !has_libpcap() {
             return;
         }

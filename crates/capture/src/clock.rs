@@ -15,7 +15,8 @@ const MOST_SLEW: f64 = 500e-6;
 #[derive(Debug, Clone)]
 pub struct PacketClock {
     clock: Clock,
-    /// Moment from which the current rate of the clock applies: in cycles, and in nanoseconds since 1970.
+    /// Cycle count from which the current rate of the clock applies; `base_ns` is the time at that count, nanoseconds
+    /// since 1970.
     base_ticks: u64,
     base_ns: u64,
     ns_per_tick: f64,

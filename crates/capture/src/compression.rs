@@ -10,10 +10,11 @@ use zstd::zstd_safe::{
 
 /// Suffix of compressed files.
 pub(crate) const ENDING: &str = ".zst";
-/// The fastest of zstd's usual levels: captured packets have to be written as fast as they arrive.
+/// Compression level: the fastest of zstd's positive levels, as captured packets must be written as fast as they
+/// arrive.
 const LEVEL: i32 = 1;
 
-/// Returns true if a file of that name is to be compressed.
+/// Returns true if a file of that name is compressed: if the name ends in [`ENDING`].
 pub(crate) fn is_wanted(path: &Path) -> bool {
     path.extension().is_some_and(|it| it == &ENDING[1..])
 }
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_name_selects_compression() {
+    fn a_file_name_that_ends_in_zst_selects_compression() {
         for (name, wanted) in [
             ("a.pcapng.zst", true),
             ("a.zst", true),

@@ -329,7 +329,7 @@ impl<F: Sink> Output<F> {
         self.error.as_deref()
     }
 
-    /// Returns the reason why nothing is written at the moment; none while writing succeeds.
+    /// Returns the reason why the last write failed; none if the last write succeeded.
     pub(crate) fn failing(&self) -> Option<&str> {
         self.error().filter(|_| self.is_failing)
     }
@@ -448,7 +448,7 @@ pub(crate) struct Dump {
     pub trigger: usize,
     reader: Reader,
     output: Option<Output>,
-    /// Counts of the dump's packets; the rest of its status is in `result`.
+    /// Counts of the dump's packets; `result` contains all other data of the dump's status.
     tally: Arc<Tally>,
     result: Dumped,
     /// True if no file could be created, and the time of the next retry has not come yet.
@@ -461,7 +461,8 @@ pub(crate) struct Dump {
     flows: HashMap<Flow, u64>,
     /// True once the dump has written a packet to the output that it shares with other dumps.
     has_said: bool,
-    /// Bytes of the dump's earlier files, and the packets that were missed and lost before the current file.
+    /// Bytes of the dump's earlier files; `missed_before` and `lost_before` count the packets missed and lost before
+    /// the current file began.
     bytes_before: u64,
     missed_before: u64,
     lost_before: u64,
@@ -644,8 +645,8 @@ fn is_cut_off(flows: &mut HashMap<Flow, u64>, cutoff: Option<u64>, record: &Reco
     false
 }
 
-/// Returns the output for a packet, which `make` creates if there is none. Returns none, and counts the packet as lost,
-/// if that fails or has failed before and is not to be retried yet.
+/// Returns the output for a packet; `make` creates the output if there is none. If `make` fails, or has failed and the
+/// time of the next attempt has not come, the packet counts as lost, and the result is none.
 #[inline]
 fn opened<'a>(
     output: &'a mut Option<Output>,

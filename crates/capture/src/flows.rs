@@ -46,13 +46,14 @@ const GROUP: usize = 16;
 const TOGETHER: usize = 32;
 /// Number of samples that are stored.
 const SAMPLES: usize = 1 << 16;
-/// Target for the time that the samples reach back.
+/// Target, ns, for the period that the stored samples cover.
 const WINDOW_NS: u64 = 2_000_000_000;
 /// Number of samples after which the sampling rate is checked.
 const CHUNK: u64 = SAMPLES as u64 / 8;
-/// Target for the time in which [`CHUNK`] samples are taken.
+/// Target, ns, for the time in which [`CHUNK`] samples are taken.
 const CHUNK_NS: u64 = WINDOW_NS / 8;
-/// Number of low bits that times in a line omit: the unit is 1.024 µs, and 48 bits cover nine years.
+/// Number of low bits by which times in nanoseconds are shortened in a line: the unit is 1.024 µs, and 48 bits cover
+/// nine years.
 const UNIT_SHIFT: u32 = 10;
 const LONGEST_NUMBER: u64 = (1 << 48) - 1;
 /// Timeout for a reply of the table's thread.
@@ -85,7 +86,7 @@ struct Line {
     protocol: u8,
     tcp_flags: u8,
     packets: Number,
-    /// Times of the first and the last packet, counted from the table's start.
+    /// Time of the first packet, in units of 1.024 µs since the table began; `last` is the time of the last packet.
     first: Number,
     last: Number,
 }
@@ -175,9 +176,10 @@ pub struct FlowStatus {
     pub last_ns: u64,
     /// All flags that occurred in TCP headers: FIN is 1, SYN 2, RST 4, PSH 8, ACK 16.
     pub tcp_flags: u8,
-    /// Packets per second at the moment.
+    /// Current packet rate, packets per second, averaged over about the last two seconds; 0 if it was not computed.
     pub packets_per_second: u64,
-    /// Bits per second of frames at the moment.
+    /// Current bit rate of the frames, bits per second, averaged over about the last two seconds; 0 if it was not
+    /// computed.
     pub bits_per_second: u64,
 }
 
@@ -218,7 +220,7 @@ pub struct FlowsStatus {
     pub known: u64,
     /// Flows that newer flows have replaced in the table.
     pub forgotten: u64,
-    /// Flows with the highest rates at the moment.
+    /// Flows with the highest current rates.
     pub top: Vec<FlowStatus>,
 }
 
@@ -256,14 +258,14 @@ struct Samples {
     kept: Vec<Sample>,
     next: usize,
     weight: u32,
-    /// Packets left in the group of `weight` packets of which one is sampled, and the value of `left` at which a packet
-    /// is sampled.
+    /// Remaining packets in the group of `weight` packets of which one is sampled; `pick` is the value of `left` at
+    /// which a packet is sampled.
     left: u32,
     pick: u32,
     random: u64,
     chunk_began_ns: u64,
     taken: u64,
-    /// Memory for computing a reply, reused by the next one.
+    /// Memory for computing the flows with the highest rates; `order` and `sums` are reused by the next request.
     order: Vec<u32>,
     sums: Vec<Sum>,
 }
@@ -359,7 +361,7 @@ impl Flows {
         self.waiting = waiting;
     }
 
-    /// Returns the number of slots. Slots have indices from 0 to one less than this number.
+    /// Returns the number of slots of the table.
     pub fn places(&self) -> usize {
         self.lines.len()
     }
@@ -398,7 +400,7 @@ impl Flows {
         differ.wrapping_sub(ONES) & !differ & (ONES << 7)
     }
 
-    /// Returns the slot of a packet's flow, which is inserted if it is unknown.
+    /// Returns the slot of a packet's flow; a flow that is not in the table is inserted.
     fn place_of(&mut self, it: &Waiting) -> usize {
         let home = self.home(it.hash);
         let tag = tag(it.hash);
@@ -552,7 +554,7 @@ fn tag(hash: u64) -> u8 {
     (hash as u8).max(1)
 }
 
-/// Returns the number of the first byte that has a bit set.
+/// Returns the index, from 0, of the first byte that has a bit set; 16 if no bit is set.
 #[inline(always)]
 fn first_of(bits: u128) -> usize {
     bits.trailing_zeros() as usize / 8
@@ -634,7 +636,8 @@ impl Samples {
         }
     }
 
-    /// Returns the sum of each flow's samples since `from_ns`.
+    /// Returns the sum of each flow's samples since `from_ns`. `is_there` returns true if the slot still belongs to the
+    /// flow with this hash; other flows are omitted.
     fn sums(&mut self, from_ns: u64, is_there: impl Fn(usize, u32) -> bool) -> Vec<Sum> {
         let kept = &self.kept;
         self.order.clear();
@@ -761,7 +764,7 @@ mod tests {
         /// A table with enough space counts like a map. A table without enough space replaces the least recently seen
         /// flow of a group, and its counts of the remaining flows are correct.
         #[test]
-        fn a_flow_table_counts_packets_like_a_map(
+        fn flow_tables_and_hash_maps_give_equal_packet_counts(
             room in prop_oneof![Just(4000_usize), 1..40_usize],
             packets in prop::collection::vec((0..200_u32, 1..1519_u32, 0..5_000_000_u64), 1..2000),
         ) {
@@ -821,7 +824,7 @@ mod tests {
 
         /// All equal bytes are found. The first match is always correct; after it, there may be wrong ones.
         #[test]
-        fn the_first_matching_tag_of_a_group_is_found(tags in prop::array::uniform16(0..4_u8), tag in 0..4_u8) {
+        fn a_tag_search_finds_the_first_match_in_a_group(tags in prop::array::uniform16(0..4_u8), tag in 0..4_u8) {
             let mut flows = Flows::new(16);
             flows.tags[..GROUP].copy_from_slice(&tags);
             let bits = flows.same_tags(0, tag);
@@ -885,7 +888,7 @@ mod tests {
     }
 
     #[test]
-    fn few_packets_are_all_sampled_and_old_rates_expire() {
+    fn low_rate_packets_are_all_sampled_and_old_rates_expire() {
         let mut flows = Flows::new(100);
         let mut time_ns = BEGUN_NS;
         for round in 0..4000_u32 {
@@ -963,7 +966,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_request_returns_current_or_previous_counts() {
+    fn status_requests_return_previous_counts_unless_current_counts_are_requested() {
         let mut flows = Flows::new(10);
         let shown = Shown::new(10);
         flows.see(seen(1, 100, BEGUN_NS));

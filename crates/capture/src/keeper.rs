@@ -19,10 +19,10 @@ use taut_sys::{Clock, spawn_background};
 /// Maximum number of packets per read call.
 const AT_ONCE: usize = 4096;
 const PAUSE: Duration = Duration::from_millis(1);
-/// Timeout of a query for a requested flush.
+/// Time limit for a query to wait until pending packets have been written to disk.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Time by which the thread reads later than packets arrive, so that packets of several producers are written in the
-/// order of time.
+/// Time from the arrival of a packet until the thread reads it. The delay lets the thread write the packets of several
+/// producers in the order of time.
 const BEHIND: Duration = Duration::from_millis(2);
 
 /// The settings of the ring on disk.
@@ -49,7 +49,7 @@ pub struct Status {
     pub missed: u64,
     /// Files that were removed because of the size limit.
     pub removed: u64,
-    /// Reason why nothing is written at the moment; none while writing succeeds.
+    /// Reason why packets cannot be written currently; none while writing succeeds.
     pub error: Option<String>,
 }
 

@@ -26,12 +26,13 @@ const INTERFACE_STATISTICS: u32 = 5;
 /// "Standardized Block Type Codes"), and readers skip them. Wireshark would show a custom block as a packet.
 const PADDING: u32 = 0x8000_0000 | u32::from_le_bytes(*b"taut");
 
-/// Options of a section header (section 4.1): hardware, and application.
+/// Code of the section header option for the hardware (section 4.1); the next constant is that for the application.
 const SHB_HARDWARE: u16 = 2;
 const SHB_USERAPPL: u16 = 4;
-/// Option of an interface description (section 4.2): the interface's name.
+/// Code of the interface description option for the interface's name (section 4.2).
 const IF_NAME: u16 = 2;
-/// Options of a statistics block (section 4.6): received, dropped by the interface, dropped by the operating system.
+/// Code of the statistics block option for received packets (section 4.6). The next two are those for packets dropped
+/// by the interface and by the operating system.
 const ISB_IFRECV: u16 = 4;
 const ISB_IFDROP: u16 = 5;
 const ISB_OSDROP: u16 = 7;
@@ -162,7 +163,7 @@ pub fn padding(to: &mut Vec<u8>, bytes: usize) {
     end(to, at);
 }
 
-/// Begins a block; returns its position for [`end`].
+/// Appends the start of a block; returns the block's offset, which [`end`] needs.
 fn begin(to: &mut Vec<u8>, kind: u32) -> usize {
     let at = to.len();
     put(to, kind);
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn section_interface_padding_and_statistics_are_valid_blocks() {
+    fn sections_interfaces_padding_and_statistics_are_written_as_valid_blocks() {
         let mut bytes = Vec::new();
         let texts = Section {
             comment: "µ".repeat(5000),

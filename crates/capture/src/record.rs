@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn records_begin_at_multiples_of_eight() {
+    fn capture_records_occupy_multiples_of_eight_bytes() {
         for (kept, bytes) in [(0, 16), (1, 24), (60, 80), (64, 80), (65, 88)] {
             assert_eq!(record_bytes(kept), bytes);
         }

@@ -76,7 +76,8 @@ impl AddAssign for Count {
     }
 }
 
-/// A count that other threads read. It has cache lines of its own, as a producer writes its count with each batch.
+/// A count that other threads read. Each counter has separate cache lines, because producers update their counters with
+/// each batch.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Counter {
@@ -330,7 +331,7 @@ impl Ring {
 pub enum Start {
     /// The packets with this timestamp (nanoseconds since 1970) or a later one, as far as they still exist.
     At(u64),
-    /// The packets that arrive from now on.
+    /// The packets that arrive after the creation of the reader.
     Now,
 }
 
@@ -348,7 +349,7 @@ pub struct Producer {
     lost: Count,
     /// Counts of stored and of lost packets, as last published.
     counts: (Count, Count),
-    /// Counter by which other threads learn the number of stored packets.
+    /// Counter of stored packets, which other threads read.
     told: Arc<Counter>,
 }
 
@@ -420,7 +421,7 @@ impl Producer {
         self.counts
     }
 
-    /// Closes the bucket: the next packet begins another one.
+    /// Closes the current bucket: the next packet is stored in another bucket.
     pub fn close(&mut self) {
         self.publish();
         self.bucket = None;
@@ -432,7 +433,7 @@ impl Producer {
         self.published = self.content;
     }
 
-    /// Closes the bucket in a classic ring, if its first packet has reached the maximum age.
+    /// In a classic ring, closes the current bucket if the bucket's first packet has reached the maximum age.
     #[inline]
     pub fn hand_over(&mut self, now_ns: u64) {
         if let Some(hold_ns) = self.ring.hold_ns
@@ -454,7 +455,7 @@ impl Drop for Producer {
 #[derive(Debug)]
 struct Line {
     producer: u16,
-    /// Current bucket, and the offset of the next record in it.
+    /// Current bucket, and the offset in it of the next record; none if the reader has no bucket of this producer.
     bucket: Option<(Lease, usize)>,
     /// Numbers of the producer's next buckets.
     later: VecDeque<u64>,
@@ -508,7 +509,7 @@ impl Reader {
         None
     }
 
-    /// Skips buckets that were closed before that time.
+    /// Skips closed buckets whose packets are all older than `time_ns`.
     fn pass_over_before(&mut self, time_ns: u64) {
         while let Some(lease) = self.unknown() {
             let (_, is_closed) = lease.bytes();
@@ -539,7 +540,7 @@ impl Reader {
         }
     }
 
-    /// Assigns each new bucket to the line of its producer.
+    /// Assigns each new bucket to the line (the read position) of the producer that wrote the bucket.
     fn deal(&mut self) {
         while let Some(lease) = self.unknown() {
             if self.waits_for_closed && !lease.bytes().1 {
@@ -730,7 +731,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_sees_what_is_published_and_no_more() {
+    fn a_reader_receives_only_published_packets_from_its_start_time() {
         let ring = Ring::new(4096, 0, SMALL).unwrap();
         let mut producer = ring.producer(60);
         let mut reader = ring.reader(Start::Now);
@@ -832,7 +833,7 @@ mod tests {
     }
 
     #[test]
-    fn takers_and_classic_readers_receive_only_complete_buckets() {
+    fn all_consumers_of_a_classic_ring_receive_only_complete_buckets() {
         let hold = Duration::from_nanos(10);
         let ring = Ring::classic(8 * SMALL as u64, 0, SMALL, hold).unwrap();
         let mut producer = ring.producer(64);
@@ -862,7 +863,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_producer_never_overwrites_packets_of_an_idle_one() {
+    fn a_busy_producer_never_overwrites_packets_of_an_idle_producer() {
         let ring = Ring::new(4 * SMALL as u64, 0, SMALL).unwrap();
         let (mut few, mut many) = (ring.producer(64), ring.producer(64));
         few.put(facts(1, 0), &[1; 8]);

@@ -15,16 +15,16 @@ pub enum When {
     Rate {
         /// Filter of the packets that are counted.
         filter: Filter,
-        /// Highest number of packets for which the trigger does not fire.
+        /// Threshold: the trigger fires when more packets than this are counted.
         packets: u64,
         /// Length of the period in which the packets are counted.
         over: Duration,
     },
     /// No packet that matches the filter for the time `over` after a matching packet: an active source has become idle.
     Silence {
-        /// Filter of the packets whose absence fires the trigger.
+        /// Filter of the packets that must be absent for the trigger to fire.
         filter: Filter,
-        /// Time without any packet.
+        /// Time without a matching packet after which the trigger fires.
         over: Duration,
     },
     /// A measurement packet that arrives later than `over` after its timestamp (`taut generate` on this machine).
@@ -58,9 +58,9 @@ pub struct Trigger {
     pub when: When,
     /// Filter of the packets that are stored when the trigger fires.
     pub keep: Filter,
-    /// Length of the period before the trigger fires; packets of this period are stored.
+    /// Length of the period before the time at which the trigger fires whose packets are stored.
     pub before: Duration,
-    /// Length of the period after the trigger fires; packets of this period are stored.
+    /// Length of the period after the time at which the trigger fires whose packets are stored.
     pub after: Duration,
     /// Cutoff: number of bytes on the wire that are stored of each flow; none for all.
     pub cutoff_bytes: Option<u64>,
@@ -80,7 +80,7 @@ pub fn flags_of(fate: &str) -> Option<u16> {
 /// The state of a trigger while packets are processed.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// Number of packets counted, and the start of the time in which they are counted.
+    /// Number of matching packets since `since_ns`, the start of the current period of a rate condition.
     counted: u64,
     since_ns: u64,
     /// Time of the last packet that matches, for silence; 0 before the first, and after the trigger has fired.
@@ -162,7 +162,7 @@ impl Limit {
         }
     }
 
-    /// Returns true if the trigger may begin a dump at that time, and counts that dump.
+    /// Returns true if the limit allows the trigger to begin a dump at `now_ns`; the dump is then counted.
     pub(crate) fn lets(&mut self, now_ns: u64) -> bool {
         let is_old = |at: &u64| now_ns.saturating_sub(*at) >= Self::MINUTE_NS;
         while self.begins.front().is_some_and(is_old) {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_lateness_is_derived_from_the_timestamp_in_the_frame() {
+    fn packet_latency_is_measured_from_the_timestamp_in_the_frame() {
         let calibrated = taut_sys::Clock::calibrate(Duration::from_millis(20));
         let mut clock = PacketClock::new(calibrated);
         let mut template = Vec::new();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trigger_fires_at_most_its_limit_per_minute() {
+    fn triggers_beyond_the_limit_per_minute_are_suppressed() {
         let mut limit = Limit::new(2);
         let second = 1_000_000_000;
         let lets: Vec<_> = [0, 1, 2, 60, 60, 61]

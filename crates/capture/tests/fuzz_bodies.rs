@@ -1,4 +1,5 @@
-//! Runs the bodies of this crate's fuzz targets over seeded damage, on the stable toolchain.
+//! Runs the bodies of this crate's fuzz targets on inputs that are corrupted at random with fixed seeds, on the stable
+//! toolchain.
 
 #[path = "../../../fuzz/bodies/capture_disk.rs"]
 mod capture_disk;
@@ -42,7 +43,7 @@ fn good() -> Vec<u8> {
 }
 
 #[test]
-fn fuzz_bodies_survive_seeded_damage() {
+fn running_randomly_damaged_filter_programs_never_panics() {
     const CODES: [u8; 12] = [
         0x20, 0x40, 0x50, 0x61, 0x81, 0x3c, 0x64, 0x07, 0x87, 0x05, 0x1d, 0x16,
     ];
@@ -68,7 +69,7 @@ fn fuzz_bodies_survive_seeded_damage() {
 }
 
 #[test]
-fn rings_survive_seeded_damage() {
+fn reading_randomly_damaged_disk_rings_never_panics() {
     // Fuzzing found this input: an index that makes a query read one block again and again.
     capture_disk::ring(&[0x32, 0xc7, 0x7a, 0x41, 0x60]);
     let mut random = fastrand::Rng::with_seed(0x3e31);

@@ -3,10 +3,11 @@
 use crate::kernel::{Kernel, RoundKeys, kernels};
 use crate::portable::Portable;
 
-/// AES in counter mode with one key. Encryption and decryption are the same call, with the same first counter.
+/// AES in counter mode with one key. Encryption and decryption are the same operation, with the same number of the
+/// first block.
 pub struct CounterMode(Implementation);
 
-/// An implementation of the cipher, with the expanded key in the form that it needs.
+/// An implementation of the cipher, with the expanded key in the format of that implementation.
 #[expect(
     clippy::large_enum_variant,
     reason = "one per key; the usual one without a detour"
@@ -149,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_implementation_encrypts_texts_of_any_length_equally(
+        fn all_implementations_give_equal_ciphertexts_for_texts_of_any_length(
             long: bool, seed: u64, first: u128, length in 0_usize..1600
         ) {
             let key = random(if long { 32 } else { 16 }, seed);

@@ -10,9 +10,9 @@ use crate::encoder::{Symbols, two};
 use crate::field::inverse;
 use crate::{Combination, MOST_COMBINED, kernel};
 
-/// Returns how far the symbol numbers in a packet may be ahead of those in all earlier packets. The limit is half of
-/// `span`, the number of source symbols that the decoder stores, but at least 8. With this limit, a single packet, whatever its
-/// header contains, displaces only the older half of the stored symbols.
+/// Returns the maximum difference between the highest symbol number in a packet and the highest one in all earlier
+/// packets. The limit is half of `span`, the number of source symbols that the decoder stores, but at least 8. With
+/// this limit, a single packet, whatever its header contains, displaces only the older half of the stored symbols.
 pub fn reach(span: usize) -> u64 {
     (span as u64 / 2).max(8)
 }
@@ -66,14 +66,14 @@ pub struct Decoder {
     size: usize,
     /// Number of source symbols that are stored; older symbols are given up.
     span: usize,
-    /// Index of the oldest stored symbol, and index after the newest symbol in any packet.
+    /// Index of the oldest stored symbol; `end` is the index after the newest symbol in any packet.
     base: u64,
     end: u64,
-    /// For each symbol, by index modulo span: true if it is known.
+    /// For each stored symbol, by symbol index modulo `span`: true if the symbol is known.
     known: Vec<bool>,
     symbols: Symbols,
-    /// The rows of the matrix: for each row the column in which it has 1 (`None` for a free row), its coefficients by
-    /// index modulo span, and its sum.
+    /// For each row of the matrix, the column in which the row has 1; `None` for a free row. `coefficients` has the
+    /// coefficients of each row by index modulo span, `sums` the sum of each row.
     pivots: Vec<Option<u64>>,
     coefficients: Vec<u8>,
     sums: Symbols,

@@ -161,17 +161,17 @@ pub struct Encoder {
     coefficients: Coefficients,
     /// Index of the next source symbol.
     next: u64,
-    /// Number of source symbols in the current block, or in the window.
+    /// Number of source symbols in the current block, or in the current window.
     held: usize,
     /// For blocks, the sums of the current block. For a window, the latest source symbols, each at its index modulo the
     /// window length, and the sum.
     symbols: Symbols,
     /// For blocks, a row of coefficients for each sum. For a window, one row.
     rows: Vec<u8>,
-    /// Number of repairs that are to be sent, and number of these repairs that were already returned.
+    /// Number of repairs that are to be sent; `out` is the number of these that were already returned.
     due: usize,
     out: usize,
-    /// For a window, the fraction of the next repair that has accumulated since the last repair.
+    /// For a window, the accumulated fraction of the next repair, 0 to 1: each source symbol adds the redundancy.
     credit: f64,
 }
 
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn any_redundancy_yields_the_right_number_of_repair_packets() {
+    fn the_number_of_repair_packets_follows_the_configured_redundancy() {
         for (redundancy, of_100) in [(2.5, 250), (1.0 / 3.0, 33), (0.01, 1)] {
             let mut encoder = encoder(Scheme::Window {
                 symbols: 4,
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_narrowed_combines_the_latest_only() {
+    fn a_narrowed_window_combines_only_the_latest_symbols() {
         let scheme = Scheme::Window {
             symbols: 4,
             redundancy: 1.0,

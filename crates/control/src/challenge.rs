@@ -63,7 +63,7 @@ impl Axis {
         }
     }
 
-    /// Returns a copy of `scenario` to which `value` of this quantity is added.
+    /// Returns a copy of `scenario` in which this quantity is increased by `value`.
     fn applied(self, scenario: &Scenario, value: f64) -> Scenario {
         let mut scenario = scenario.clone();
         let each_ns = (value / 2.0 * 1e6) as u64;
@@ -89,7 +89,7 @@ impl Axis {
 const BETWEEN_BURSTS: u32 = 60;
 /// Number of periods before a push, in which the loop settles.
 const PUSH_AFTER_PERIODS: u64 = 100;
-/// The first value of a search, in steps of its resolution; the search doubles it.
+/// The first value that a search tries, in multiples of the search's resolution. The search then doubles the value.
 const FIRST_STEPS: f64 = 4.0;
 /// Probability with which intervals cover the median.
 const CONFIDENCE: f64 = 0.95;

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plant_recovers_when_it_stays_calm_for_one_second() {
+    fn a_plant_counts_as_recovered_after_one_calm_second() {
         let quiet = |k: u64| if (10..20).contains(&k) { 5.0 } else { 0.1 };
         let records: Vec<Record> = (1..=80)
             .map(|k| record(k, quiet(k), Outcome::InTime))

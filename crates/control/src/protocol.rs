@@ -52,25 +52,25 @@ const MOST: f64 = 1e12;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 pub enum Stage {
-    /// `S,R`: sensors read.
+    /// The plant has read the sensors (`S,R`).
     Read,
-    /// `S,STX`: report handed to the socket.
+    /// The plant has passed the report to the socket (`S,STX`).
     ReportSent,
-    /// `S,NTX`: report left the plant's interface.
+    /// The report has left the plant's network interface (`S,NTX`).
     ReportLeft,
-    /// `S,NRX`: report reached the controller's interface.
+    /// The report has reached the controller's network interface (`S,NRX`).
     ReportReached,
-    /// `S,SRX`: report received by the controller.
+    /// The controller has received the report from the socket (`S,SRX`).
     ReportReceived,
-    /// `A,STX`: command handed to the socket.
+    /// The controller has passed the command to the socket (`A,STX`).
     CommandSent,
-    /// `A,NTX`: command left the controller's interface.
+    /// The command has left the controller's network interface (`A,NTX`).
     CommandLeft,
-    /// `A,NRX`: command reached the plant's interface.
+    /// The command has reached the plant's network interface (`A,NRX`).
     CommandReached,
-    /// `A,SRX`: command received by the plant.
+    /// The plant has received the command from the socket (`A,SRX`).
     CommandReceived,
-    /// `A,W`: inputs applied.
+    /// The plant has applied the inputs (`A,W`).
     Applied,
 }
 
@@ -102,13 +102,13 @@ impl Stamps {
 /// The times of a round, as a plant's report states them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Round {
-    /// Sequence number of the round's report.
+    /// Sequence number of the report of the round.
     pub sequence: u64,
     /// Time at which the sensors were read, ns.
     pub read_ns: u64,
-    /// Time at which the report was sent, ns; NCSbench only.
+    /// Time at which the report was sent, ns; `None` unless the report has NCSbench's format.
     pub sent_ns: Option<u64>,
-    /// Time at which the command was received, ns; NCSbench only.
+    /// Time at which the command was received, ns; `None` unless the report has NCSbench's format.
     pub received_ns: Option<u64>,
     /// Time at which the inputs were applied, ns.
     pub applied_ns: Option<u64>,
@@ -380,7 +380,7 @@ impl Head {
         let (kind, numbers, inputs) = (bytes[5], usize::from(bytes[6]), usize::from(bytes[7]));
         if inputs != shape.inputs {
             return Err(ProtocolError::Value(
-                "another number of inputs than the plant has",
+                "the number of inputs differs from that of the plant",
             ));
         }
         from.at = 8;
@@ -709,7 +709,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_of_stamps_that_go_backwards_are_not_known() {
+    fn delays_between_decreasing_or_missing_timestamps_are_unknown() {
         let mut stamps = Stamps::default();
         stamps.set(Stage::Read, 5);
         stamps.set(Stage::Applied, 4);

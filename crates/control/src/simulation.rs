@@ -23,7 +23,8 @@ pub struct Scenario {
     pub sensing_ns: u64,
     /// Time from receiving a report to sending its command, ns.
     pub processing_ns: u64,
-    /// A push: its time in ns, and the change of the balanced state's rate, in the unit of the results per second.
+    /// Push of the plant, if any: the time, ns, and the change of the balanced state's rate, in the unit of the plant's
+    /// results per second.
     pub push: Option<(u64, f64)>,
     /// Seed of the sensors' errors and of the network.
     pub seed: u64,
@@ -84,7 +85,7 @@ impl Events {
     }
 }
 
-/// An event.
+/// An event in virtual time: a report or a command arrives, or the plant is pushed.
 #[derive(Debug)]
 enum Event {
     Reported(Box<Report>, u64),
@@ -153,7 +154,7 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
     })
 }
 
-/// Returns the arrival of the controller's command for a report, if there is a command.
+/// Returns the event that the controller's command for a report arrives; none if the controller sends no command.
 fn reply(
     controller: &mut Controller,
     report: &Report,
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_original_controller_balances_the_robot_despite_three_consecutive_losses() {
+    fn ncsbenchs_controller_balances_the_robot_despite_three_consecutive_losses() {
         for seed in 0..4 {
             let mut scenario = original();
             scenario.seed = seed;
@@ -260,7 +261,7 @@ mod tests {
 
     /// This test shows why `plant/robot.rs` adds a lag of the gyroscope.
     #[test]
-    fn the_robot_falls_with_ideal_gyroscope_and_original_filter() {
+    fn ncsbenchs_filter_balances_the_robot_only_with_a_lagging_gyroscope() {
         for delay_ms in [10, 20] {
             let lagging = arrival(original(), Strategy::Fixed, delay_ms);
             assert!(!kpis(&lagging).has_fallen, "{delay_ms} ms");
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn compensated_gains_survive_165_ms_where_fixed_gains_fail() {
+    fn compensated_gains_tolerate_165_ms_delay_where_fixed_gains_fail() {
         let falls = |strategy, delay_ms| {
             let mut scenario = arrival(scenario("robot"), strategy, delay_ms);
             // The controller's expected delay is wrong, so that it has to measure the delay.
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_beyond_the_bound_are_late_and_never_applied() {
+    fn commands_beyond_the_delay_bound_are_late_and_not_applied() {
         let mut scenario = scenario("robot");
         scenario.station.periods = 200;
         scenario.link.recorded_ns = vec![Some([1_000_000; 2]); 9];

@@ -11,9 +11,10 @@ use crate::plant::Plant;
 use crate::protocol::{Command, Report, Round, SLOTS, Shape, Stage, Stamps};
 use std::collections::VecDeque;
 
-/// Time after a reading at which the plant stops waiting for its command, with NCSbench's period of 35 ms.
+/// Time from a reading until the plant stops waiting for the command for this reading, ns, with NCSbench's period of 35
+/// ms.
 pub const BOUND_NS: u64 = 29_000_000;
-/// Time after a reading at which its command is applied, with NCSbench's period of 35 ms.
+/// Time from a reading to the application of the command for this reading, ns, with NCSbench's period of 35 ms.
 pub const APPLY_NS: u64 = 32_000_000;
 /// Number of recent rounds whose records late commands can still update.
 const OPEN_ROUNDS: usize = 128;
@@ -165,7 +166,7 @@ pub struct Station {
     first: Option<u64>,
     /// True while an accepted command waits for the time at which it is applied.
     pending: bool,
-    /// True if the command for the last reading has arrived, or the time for it has passed.
+    /// True if the command for the last reading has arrived, or can no longer arrive in time.
     settled: bool,
     /// Time after a reading at which its command counts as missing with [`Discipline::Arrival`], ns.
     overdue_ns: u64,
@@ -309,8 +310,8 @@ impl Station {
         self.plant.as_ref()
     }
 
-    /// Applies inputs whose time has come. At the end of a period it also reads the sensors, and returns the report to
-    /// send.
+    /// Applies the inputs that are due at `now_ns`. At the end of a period, also reads the sensors, and returns the
+    /// report to send; otherwise returns `None`.
     pub fn step(&mut self, now_ns: u64) -> Option<Report> {
         if self.stopped {
             return None;
@@ -479,7 +480,7 @@ impl Station {
         });
     }
 
-    /// Applies the inputs whose time has come, if any.
+    /// Applies the inputs that are due at `now_ns`, if any.
     fn act(&mut self, now_ns: u64) {
         match self.settings.discipline {
             Discipline::Deadline if self.pending => {
@@ -590,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicate_and_forged_commands_are_refused_and_valid_ones_wait() {
+    fn only_the_first_valid_command_is_applied_when_due() {
         let mut station = station();
         let report = station.step(1_000).unwrap();
         assert_eq!(report.sequence, 1);
@@ -611,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_persist_between_commands_and_become_zero_without_commands() {
+    fn inputs_persist_between_commands_and_become_zero_when_commands_stop() {
         for on_loss in [OnLoss::Predict, OnLoss::Hold, OnLoss::Zero] {
             let mut station = station();
             station.settings.discipline = Discipline::Arrival;
@@ -656,7 +657,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_round_keeps_its_command_and_its_record() {
+    fn commands_for_late_sensor_readings_are_applied_and_recorded() {
         const MS: u64 = 1_000_000;
         let mut station = station();
         station.settings.periods = 2;

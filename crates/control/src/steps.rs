@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_exact_whatever_its_length() {
+    fn an_integration_step_of_any_length_is_exact() {
         let steps = integrator();
         for ns in [1, 999, 35_000_000, 1_234_567_891, (1 << 36) + 5] {
             let mut x = DVector::from_vec(vec![1.0, 2.0]);

@@ -44,7 +44,7 @@ fn messages() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn messages_survive_seeded_damage() {
+fn parsing_randomly_damaged_messages_never_panics() {
     let mut random = fastrand::Rng::with_seed(0x7AFF);
     for message in messages() {
         for _ in 0..5_000 {
@@ -67,7 +67,7 @@ fn messages_survive_seeded_damage() {
 }
 
 #[test]
-fn noise_of_any_length_is_answered_without_a_panic() {
+fn parsing_random_bytes_of_any_length_never_panics() {
     let mut random = fastrand::Rng::with_seed(0x7AFF);
     for _ in 0..20_000 {
         let noise: Vec<u8> = (0..random.usize(..520)).map(|_| random.u8(..)).collect();
@@ -76,7 +76,7 @@ fn noise_of_any_length_is_answered_without_a_panic() {
 }
 
 #[test]
-fn plant_files_survive_seeded_damage_and_extreme_numbers() {
+fn damaged_plant_files_and_extreme_numbers_cause_no_panic() {
     let whole = include_str!("../src/plant/drone-axis.toml");
     let mut random = fastrand::Rng::with_seed(0x7AFF);
     for _ in 0..300 {

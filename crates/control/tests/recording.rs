@@ -72,7 +72,7 @@ fn records() -> Vec<Record> {
 }
 
 #[test]
-fn sums_and_late_commands_agree_with_table_6_4() {
+fn input_sums_and_late_commands_agree_with_table_6_4() {
     let records = records();
     let kpis = Kpis::of(&records, 2, false, None);
     assert_eq!(records.len(), COMMANDS - 1);

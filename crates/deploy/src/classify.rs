@@ -16,7 +16,7 @@ pub struct Placed {
     /// Place where the function runs.
     #[serde(serialize_with = "place_name")]
     pub place: Place,
-    /// Reason for that place, in a sentence.
+    /// Reason why the function has this place, in a sentence.
     pub why: String,
 }
 
@@ -100,8 +100,8 @@ pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError>
     }
 }
 
-/// Explains why the function with this index cannot run in the kernel next to an outer port of the chain: that port is
-/// not an interface. None if nothing prevents it.
+/// Returns why the function with this index cannot run in the kernel: an outer port of the chain next to it is not an
+/// interface. None if all such ports are interfaces.
 fn beside(number: usize, chain: &Chain) -> Option<String> {
     let first = (number == 0).then(|| chain.ports.first()).flatten();
     let is_last = number + 1 == chain.functions.len();
@@ -114,7 +114,7 @@ fn beside(number: usize, chain: &Chain) -> Option<String> {
     ))
 }
 
-/// Explains why a placement can have no segments in the kernel.
+/// Returns how a placement joins segments, as the reason why it can have none in the kernel.
 fn between(placement: Placement) -> &'static str {
     match placement {
         Placement::Compact => "one worker has the whole chain",
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn advanced_functions_stay_in_user_space() {
+    fn functions_of_class_advanced_stay_in_user_space() {
         for function in [
             "name = \"burn\"\ncycles = 5",
             "name = \"rlnc\"",

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use taut_host::net::{sweep_stale, sweep_stale_wires};
 use taut_sys::listen_privately;
 
-/// Timeout for a supervisor's reply: it may be changing functions, or stopping a chain.
+/// Timeout for a supervisor's reply: the supervisor may first have to replace functions or stop a chain.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Timeout for the exit of a supervisor that was stopped, which first ends its processes.
 const END_PATIENCE: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ pub enum Request {
     Update {
         /// Path of the new chain file.
         file: String,
-        /// Text of that file.
+        /// Text of the new chain file.
         text: String,
     },
 }
@@ -39,7 +39,7 @@ pub enum Request {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Answer {
-    /// Reason why the request failed, if it did.
+    /// Reason why the request failed; none if it succeeded.
     pub error: Option<String>,
     /// Current state of the chain, or its last state if the chain has been stopped.
     pub status: Option<Status>,
@@ -216,7 +216,8 @@ pub fn sweep() {
     sweep_stale_wires();
 }
 
-/// Returns the error for a chain without a supervisor: it does not run, or its supervisor has died.
+/// Returns the error for a chain without a running supervisor: [`DeployError::Died`] if the supervisor has died,
+/// otherwise [`DeployError::Unknown`].
 fn not_up(name: &str) -> Result<DeployError, DeployError> {
     if run_folder::is_left(name)? {
         return Ok(DeployError::Died {

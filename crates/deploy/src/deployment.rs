@@ -62,21 +62,21 @@ impl From<Asked> for Heard {
 /// A segment, and its reported state.
 struct Running {
     segment: Segment,
-    /// Index of its process, and index of its worker in that process.
+    /// Index of the segment's process; `worker` is the index of its worker in that process.
     process: usize,
     worker: usize,
     namespace: Option<String>,
     condition: Condition,
-    /// Reason for each link that is down, by port.
+    /// State of each link, by port: the reason why the link is down, or none if it is up.
     links: BTreeMap<String, Option<String>>,
-    /// Counters of all earlier starts of the process, and of its current start.
+    /// Counters of all earlier starts of the process; `now` has the counters of the current start.
     before: CountersView,
     now: CountersView,
     /// Counters of the current start in the last reply to a request for counters; they may be later than `now`.
     told: CountersView,
-    /// Counts of its functions in the current start.
+    /// Counts of the segment's functions since the current start of its process.
     counts: Vec<Count>,
-    /// Counters of the segment's ports at the time when it had read all of its files.
+    /// Counters of the segment's ports when the segment had read all its capture files; empty before.
     at_end: Vec<PortCounters>,
     lost_while_down: u64,
 }
@@ -102,7 +102,7 @@ struct Kept {
     /// Time of the next start, if the process waits for a restart.
     due: Option<Instant>,
     back_off: Duration,
-    /// Last line of the process's standard error; it may be from an earlier start.
+    /// Last line of the process's standard error, in its current start or an earlier one.
     said: String,
     last_words: String,
 }
@@ -122,7 +122,7 @@ pub struct Deployment {
     laid: Laid,
     folder: RunFolder,
     gaps: Vec<Gap>,
-    /// The drain of the last packets, once an end of the chain has read its file.
+    /// The drain of the last packets; none until a port at an end of the chain has read its capture file completely.
     drain: Option<Drain>,
     /// Reply of a worker to the pending command; none until the worker replies. At most one command is pending.
     answer: Option<Result<(), String>>,
@@ -155,8 +155,8 @@ pub fn name_of(chain: &Chain, file: &Path) -> Result<String, DeployError> {
     Ok(name)
 }
 
-/// Returns the cores for a chain's workers, in the order of the workers: the cores in the file, or else those that
-/// measurements would use.
+/// Returns the cores for a chain's workers, in the order of the workers: all cores that this process may use. The first
+/// is the chain's `core` or else a measured device's core; the order wraps around.
 pub(crate) fn cores(chain: &Chain) -> Result<Vec<usize>, DeployError> {
     let allowed: Vec<usize> = taut_host::allowed_cpus().into_iter().collect();
     let first = chain
@@ -435,7 +435,7 @@ impl Deployment {
         Ok(())
     }
 
-    /// Starts the processes again of which the delay after their death has passed.
+    /// Restarts each dead process whose restart delay has passed.
     fn restart_due(&mut self) -> Result<(), DeployError> {
         for number in 0..self.processes.len() {
             if self.processes[number]
@@ -449,7 +449,7 @@ impl Deployment {
         Ok(())
     }
 
-    /// Stops the chain; returns its last state.
+    /// Stops the chain; returns the last state of the chain.
     pub fn down(mut self) -> Status {
         self.end_processes();
         let last = self.status();
@@ -542,7 +542,7 @@ impl Deployment {
     }
 
     /// Returns true if the segment at an end of the chain has read its file, and all following segments are drained.
-    /// They are drained one after the other.
+    /// Segments are drained one after the other.
     fn is_drained(&mut self) -> bool {
         let (count, now) = (self.segments.len(), Instant::now());
         // The threads of a single process need no drain: each ends by itself after its neighbour has ended.
@@ -623,8 +623,8 @@ impl Deployment {
         }
     }
 
-    /// Replies to a request. Returns false if the request ends the chain; the reply to it follows when the chain has
-    /// ended.
+    /// Handles a request and replies to it. Returns false if the request ends the chain; its reply is then sent when
+    /// the chain has ended.
     fn answer(&mut self, asked: Asked) -> bool {
         match asked.request {
             Request::Status => {
@@ -679,7 +679,7 @@ impl Deployment {
         }
     }
 
-    /// Writes the state to a file, for readers that find the supervisor dead.
+    /// Writes the state of the chain to a file, which is read if the supervisor has died.
     fn write_state(&self) -> Result<(), DeployError> {
         let path = self.folder.path().join("state.json");
         let new = path.with_extension("new");

@@ -1,4 +1,4 @@
-//! The ends of a chain and the links between its segments: checked, then created.
+//! Checks and creates the ends of a chain and the links between its segments.
 
 use crate::error::{DeployError, in_one_line};
 use crate::vm::{self, Cabling};
@@ -19,7 +19,7 @@ pub(crate) struct Laid {
     pub wires: Wires,
     /// The namespace of each segment that has its own.
     pub namespaces: Vec<Namespace>,
-    /// Names of the chain's outer ports whose links were created here.
+    /// Names of the chain's outer ports whose links this program created.
     made_ends: Vec<String>,
     // Links are removed explicitly: removing only their namespaces would not remove both ends at once.
     veths: Vec<Veth>,
@@ -38,7 +38,7 @@ impl Laid {
         ours.any(|own| own == port)
     }
 
-    /// Returns an error if a program between segments has exited.
+    /// Returns an error if the switch between the virtual machines has exited.
     pub(crate) fn check(&mut self) -> Result<(), DeviceError> {
         self.switch.as_mut().map_or(Ok(()), Running::check)
     }
@@ -51,7 +51,7 @@ impl Drop for Laid {
     }
 }
 
-/// Checks everything that can be checked before creation.
+/// Checks the ends and links of a chain as far as possible before any link is created.
 pub(crate) fn check(chain: &Chain) -> Result<(), DeployError> {
     let wrong = |text: String| Err(DeployError::Chain(text));
     let distributed = chain.placement != Placement::Compact;

@@ -20,18 +20,18 @@ pub enum DeployError {
     Function {
         /// Name of the function.
         function: String,
-        /// Reason why the function cannot run there, and the alternatives.
+        /// Reason why the function cannot run in the requested place, and the alternatives.
         reason: String,
     },
     /// A port is invalid, or cannot be used here.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// A chain of that name is running.
+    /// A chain with the name in the value is running.
     #[error(
         "chain \"{0}\" is up already: `taut chain down {0}` first, or give the file another `name`"
     )]
     NameTaken(String),
-    /// No running chain has that name.
+    /// No running chain has the requested name.
     #[error("no chain \"{name}\" is up; {known}")]
     Unknown {
         /// The requested name.
@@ -39,7 +39,7 @@ pub enum DeployError {
         /// Names of the running chains.
         known: String,
     },
-    /// The supervisor of a chain has died, and its run folder is still there.
+    /// The supervisor of a chain has died, and the run folder of the chain still exists.
     #[error(
         "the supervisor of chain \"{name}\" has died{log}: `taut chain down {name}` cleans up after it"
     )]

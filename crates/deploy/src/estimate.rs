@@ -112,7 +112,7 @@ pub struct Part {
     pub typical_ns: f64,
     /// Longest time of this part, without interruptions of the machine, ns.
     pub longest_ns: f64,
-    /// Origin of both times.
+    /// Origin of the typical and the longest time.
     pub basis: Basis,
 }
 
@@ -134,13 +134,13 @@ pub struct RoundTrip {
 pub struct Rate {
     /// UDP payload, bytes.
     pub payload_bytes: usize,
-    /// Packets per second in one direction, without packets in the other.
+    /// Highest rate, packets per second, with packets in one direction only.
     pub one_way_pps: f64,
-    /// Packets per second in each direction, each with its reply.
+    /// Highest rate, packets per second in each direction, if every packet has a reply.
     pub both_ways_pps: f64,
-    /// The rate in one direction with its interval, derived from the intervals of all costs.
+    /// The value of `one_way_pps` with its confidence interval, derived from the intervals of all costs.
     pub one_way: Figure,
-    /// The rate in each direction with its interval.
+    /// The value of `both_ways_pps` with its confidence interval.
     pub both_ways: Figure,
     /// Name of the busiest segment or port, which is the bottleneck.
     pub busiest: String,
@@ -161,7 +161,7 @@ pub enum Holds {
 /// The estimated cost of a chain.
 #[derive(Debug, Clone, Serialize)]
 pub struct Estimate {
-    /// Name of the chain; none if its file has none.
+    /// Name of the chain; none if the chain file sets no name.
     pub name: Option<String>,
     /// Frequency of the time-stamp counter, which counts cycles, Hz.
     pub tsc_hz: f64,
@@ -171,9 +171,9 @@ pub struct Estimate {
     pub functions: Vec<FunctionRow>,
     /// Round-trip times by payload size.
     pub round_trips: Vec<RoundTrip>,
-    /// Rates by payload.
+    /// Highest rates, in the order of the payload sizes.
     pub rates: Vec<Rate>,
-    /// Latency budget in the file, ns; none if the file has none.
+    /// Latency budget in the chain file, ns; none if the chain file sets no budget.
     pub budget_ns: Option<f64>,
     /// The verdict on the latency budget, for the payload with the slowest round trip; none without a budget.
     pub holds: Option<Holds>,
@@ -262,9 +262,9 @@ struct Measurements<'a> {
     parts: Vec<Segment>,
     /// Origins of the functions' costs.
     bases: Vec<Basis>,
-    /// Costs of the functions, by payload.
+    /// Costs of the functions, in the order of the payload sizes.
     costs: Vec<Vec<BothWays>>,
-    /// Costs of input and output, by payload.
+    /// Costs of input and output, in the order of the payload sizes.
     ios: Vec<Ios<'a>>,
     /// Cost of passing a packet from one function of a worker to the next.
     hand_over: Cost,
@@ -320,7 +320,7 @@ impl<'a> Measurements<'a> {
         })
     }
 
-    /// Returns the known costs by payload.
+    /// Returns the known costs of the chain, one entry per payload size.
     fn sums(&self, chain: &Chain, settings: &Settings, hz: f64) -> Vec<Sums<'_>> {
         self.costs
             .iter()
@@ -355,7 +355,8 @@ impl<'a> Measurements<'a> {
     }
 }
 
-/// Measures the costs of the functions at one payload; those in the kernel are measured there if possible.
+/// Measures the costs of the functions at one payload size. The cost of a function in the kernel is measured in the
+/// kernel if possible.
 fn function_costs(
     chain: &Chain,
     payload_bytes: usize,
@@ -453,7 +454,7 @@ const XDP: &str = "XDP";
 struct Ios<'a> {
     /// Costs from an earlier measurement.
     bench: Option<&'a IoCosts>,
-    /// Costs measured in this run or assumed, by backend.
+    /// Costs that were measured in this run, or assumed, with their origin, by name of the backend.
     known: BTreeMap<&'static str, (Cost, Basis)>,
 }
 
@@ -519,8 +520,8 @@ impl<'a> Ios<'a> {
     }
 }
 
-/// Returns costs from an earlier measurement. If single packets were not measured, they get the cost of a packet in a
-/// batch, which is too low.
+/// Returns costs from an earlier measurement. If the cost of a single packet was not measured, the cost of a packet in
+/// a batch, which is lower, replaces it.
 fn of_bench(costs: &PortCosts) -> Cost {
     let measured = |cycles: &Cycles| Measured {
         median: cycles.cycles,
@@ -571,7 +572,7 @@ struct Sums<'a> {
 }
 
 impl Sums<'_> {
-    /// Returns each segment with the position of its first function in the file.
+    /// Returns each segment, with the index in the chain file of the segment's first function.
     fn numbered(&self) -> impl Iterator<Item = (&Segment, usize)> {
         let mut first = 0;
         self.parts.iter().map(move |part| {
@@ -585,8 +586,9 @@ impl Sums<'_> {
         if self.goes_back { 2.0 } else { 1.0 }
     }
 
-    /// Returns the cycles of a packet in a segment by the chain model; its first function is number `first` of the
-    /// file. Memory accesses are part of each function's measured cost, as the functions were measured together.
+    /// Returns the cycles of a packet in a segment by the chain model. `first` is the index in the file of the
+    /// segment's first function. Memory accesses are part of each function's measured cost, as the functions were
+    /// measured together.
     fn cycles(
         &self,
         part: &Segment,
@@ -805,7 +807,7 @@ mod tests {
     const FORWARD: &str = "name = \"forward\"";
 
     #[test]
-    fn a_compact_chain_costs_its_functions_transitions_and_one_io() {
+    fn a_compact_chains_cost_includes_input_and_output_only_once() {
         let (trip, rate) = known("", &[FORWARD; 3], None);
         // Each direction has three functions, input and output, and two steps between functions.
         assert_eq!(trip.typical_ns, 2.0 * (3000.0 + 100.0 + 70.0));
@@ -825,7 +827,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_add_io_and_wakeups_and_the_busiest_core_limits() {
+    fn processes_add_latency_and_the_busiest_core_limits_the_rate() {
         let head = "placement = \"processes\"";
         let (trip, rate) = known(head, &[FORWARD; 3], Some(5000.0));
         let io = 2.0 * 3.0 * 100.0;
@@ -842,7 +844,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_holds_for_all_most_or_no_packets() {
+    fn all_most_or_no_packets_meet_a_latency_budget() {
         assert_eq!(holds(100.0, 50.0, 90.0), Holds::Yes);
         assert_eq!(holds(100.0, 50.0, 110.0), Holds::Mostly);
         assert_eq!(holds(100.0, 101.0, 110.0), Holds::No);

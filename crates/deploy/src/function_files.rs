@@ -1,4 +1,5 @@
-//! Files and variables that functions read: keys, lists of bearers. They must be copied when a function runs elsewhere.
+//! Files and variables that functions read: keys, lists of bearers. These must be copied when a function runs in a
+//! virtual machine or on another host.
 
 use std::path::PathBuf;
 use taut_engine::Stage;
@@ -13,8 +14,8 @@ fn settings<'a>(
         .filter_map(|(_, value)| value.as_str())
 }
 
-/// Returns the files that these functions read. A setting called `file` is included only if the function's catalog
-/// entry lists it, as such a setting may also name a file to write.
+/// Returns the paths of the files that the given functions read. A setting called `file` is included only if the
+/// function's catalog entry lists it, as such a setting may also name a file to write.
 pub(crate) fn files(functions: &[Stage]) -> Vec<PathBuf> {
     let paths = settings(functions, |key| key.ends_with("_file") || key == "load");
     let by_function = functions.iter().flat_map(|stage| {
@@ -24,7 +25,7 @@ pub(crate) fn files(functions: &[Stage]) -> Vec<PathBuf> {
     paths.chain(by_function).map(PathBuf::from).collect()
 }
 
-/// Returns the names of the environment variables that these functions read.
+/// Returns the names of the environment variables that the given functions read.
 pub(crate) fn variables(functions: &[Stage]) -> Vec<String> {
     let names = settings(functions, |key| key.ends_with("_env"));
     names.map(str::to_owned).collect()

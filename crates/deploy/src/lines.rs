@@ -1,4 +1,4 @@
-//! Reads the lines of a process's output until the process ends, whatever it prints.
+//! Reads the lines of a process's output until the output ends; invalid UTF-8 and long lines cause no error.
 
 use std::io::{BufRead, Read};
 
@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invalid_utf8_and_long_lines_do_not_end_the_reader() {
+    fn the_line_reader_continues_after_invalid_utf8_and_long_lines() {
         let mut said = b"one\r\n\xff\xfe plugin\n".to_vec();
         said.resize(said.len() + LONGEST as usize + 3, b'x');
         said.extend(b"\nlast");

@@ -39,7 +39,7 @@ pub struct Measured {
     pub high: f64,
     /// Number of blocks.
     pub n: usize,
-    /// Probability that such an interval covers the true median, 0..1.
+    /// Probability that the interval covers the true median, 0..1.
     pub coverage: f64,
 }
 
@@ -85,13 +85,13 @@ pub struct Cost {
 /// Cost of a function in both directions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct BothWays {
-    /// Cost of packets that arrive from the first port.
+    /// Cost of packets that enter the chain at its first port.
     pub forth: Cost,
-    /// Cost of the replies to those packets, in the opposite direction.
+    /// Cost of the replies, which pass in the opposite direction.
     pub back: Cost,
 }
 
-/// Settings of a measurement: its time per packet size and batch size.
+/// Settings of a measurement: the duration of each of its blocks, and the batch size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     pub(crate) block: Duration,
@@ -310,8 +310,8 @@ const KERNEL_REPEATS: u32 = 1000;
 /// previous one.
 const LENGTHENING_REPEATS: u32 = 16;
 
-/// Measures the cost of a function in the kernel, if it can run without an interface; `hz` converts the kernel's
-/// nanoseconds to cycles.
+/// Measures the cost of a function in the kernel. Returns none if the kernel cannot run its program without an
+/// interface, or if a requirement is missing. `hz` converts the kernel's nanoseconds to cycles.
 pub(crate) fn in_kernel(
     chain: &Chain,
     stage: &Stage,
@@ -357,7 +357,7 @@ pub(crate) fn in_kernel(
     Some(both)
 }
 
-/// Turns an IPv4 UDP frame into its reply; checksums stay valid.
+/// Turns an IPv4 UDP frame into a reply by swapping addresses and ports; checksums remain valid.
 fn turn_around(frame: &mut [u8]) {
     let is_plain = frame.len() >= 42 && frame[12..15] == [0x08, 0x00, 0x45] && frame[23] == 17;
     if is_plain {
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_one_process_are_measured_and_others_are_not() {
+    fn io_costs_are_measured_only_for_ports_within_one_process() {
         let backend = |name: &str| backends().iter().find(|it| it.name == name).unwrap();
         for name in ["null", "pair", "memif"] {
             let cost = io(backend(name), 256, EFFORT).unwrap().unwrap();

@@ -1,5 +1,5 @@
 //! Describes earlier measurements of input and output costs by `taut bench io`: their age, the noise of the machine,
-//! and whether it was this machine.
+//! and whether they were made on this machine.
 
 use std::time::{Duration, SystemTime};
 use taut_host::Machine;
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_origin_of_costs_reports_age_machine_and_interference() {
+    fn measured_costs_are_reported_with_age_machine_and_interference() {
         let costs = IoCosts {
             measured: "2026-11-25T03:00:00Z".to_owned(),
             cpu: Some("A".to_owned()),

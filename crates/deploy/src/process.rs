@@ -12,7 +12,7 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use taut_engine::Order;
 
-/// A message of a process, or the report of its end.
+/// A message of a process, or the report that the process has ended.
 #[derive(Debug)]
 pub(crate) struct Word {
     /// Index of the process in its chain.
@@ -29,16 +29,16 @@ pub(crate) enum Said {
     Event(String),
     /// A line of the process's standard error, for people.
     Told(String),
-    /// The end of the process.
+    /// The process has ended.
     Ended,
 }
 
 /// The command that starts a process.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
-    /// Path of this program's own file.
+    /// Path of the executable of taut.
     pub program: PathBuf,
-    /// Network namespace of the process; none for that of the supervisor.
+    /// Network namespace of the process; none if the process runs in the supervisor's namespace.
     pub namespace: Option<String>,
     /// Chain files of the process, one for each worker.
     pub files: Vec<PathBuf>,
@@ -140,7 +140,7 @@ impl Process {
         })
     }
 
-    /// Returns the process number.
+    /// Returns the process identifier.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }

@@ -16,7 +16,7 @@ const LOG: &str = "supervisor.log";
 pub struct RunFolder {
     path: PathBuf,
     is_left: bool,
-    /// The lock of a running chain; the kernel releases it however the process ends.
+    /// The lock of a running chain. The kernel releases the lock when the process ends, even if it is killed.
     _lock: Lock,
 }
 
@@ -88,8 +88,8 @@ impl RunFolder {
         })
     }
 
-    /// Sets whether the folder remains after this value is dropped, because of a log in it that explains the end of the
-    /// chain.
+    /// Sets whether the folder remains when this value is dropped. A folder remains if it contains a log that explains
+    /// the end of the chain.
     pub(crate) fn leave(&mut self, is_left: bool) {
         self.is_left = is_left;
     }
@@ -130,7 +130,7 @@ pub(crate) fn is_left(name: &str) -> Result<bool, DeployError> {
     Ok(names()?.iter().any(|known| known == name))
 }
 
-/// Returns the path of the log of the chain's supervisor, if it has one.
+/// Returns the path of the log of the chain's supervisor; none if there is no log.
 ///
 /// # Errors
 /// The errors are those of [`all_chains`].
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_supervisor_that_dies_leaves_its_folder_and_log() {
+    fn only_crashed_supervisors_with_a_log_leave_their_run_folder() {
         let name = format!("left-{}", std::process::id());
         for (is_left, has_log, stays) in [
             (true, true, true),

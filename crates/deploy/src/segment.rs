@@ -13,7 +13,7 @@ const SHORT_SLEEP: Wait = Wait::Sleep {
     at_most: Duration::from_micros(50),
 };
 
-/// A part of a chain that one worker runs, or one pair of XDP programs.
+/// A part of a chain, which one worker or one pair of XDP programs runs.
 #[derive(Debug, Clone)]
 pub struct Segment {
     /// Name: the position of the segment, from 1, and its functions: `2-xor`.
@@ -98,7 +98,7 @@ pub fn segments(
     each.collect()
 }
 
-/// Returns the port specs of segment number `at` of `count` segments, west first.
+/// Returns the port specs of the segment with index `at` of `count` segments, west first.
 fn port_specs(wires: &Wires, at: usize, count: usize) -> Vec<String> {
     if count == 1 {
         return wires.ends.clone();
@@ -249,7 +249,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn wires_for_a_wrong_number_of_segments_are_refused() {
+    fn a_wrong_number_of_links_between_segments_is_refused() {
         for placement in ["threads", "processes", "namespaces"] {
             let all = chain(&format!("placement = \"{placement}\""), &[FORWARD, XOR]);
             for joints in [0, 2] {
@@ -330,7 +330,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_segment_writes_a_chain_file_that_reads_back() {
+    fn a_segments_chain_file_parses_to_the_same_settings() {
         let all = chain(
             "placement = \"processes\"\nflush = \"full(32, 100us)\"\nburst = 64\nqueue = { packets = 9, drop = \"codel\" }",
             &[FORWARD, XOR],

@@ -9,13 +9,13 @@ use taut_engine::{Count, CountersView};
 pub struct Status {
     /// Name of the chain.
     pub name: String,
-    /// Path of its file.
+    /// Path of the chain file.
     pub file: String,
-    /// Placement of its functions, as named in chain files.
+    /// Placement of the chain's functions, as named in chain files.
     pub placement: String,
-    /// Process number of its supervisor.
+    /// Process identifier of the chain's supervisor.
     pub supervisor: u32,
-    /// Start of the chain, seconds since 1970-01-01.
+    /// Time at which the chain started, seconds since 1970-01-01.
     pub up_since: u64,
     /// Segments of the chain, west first.
     pub segments: Vec<SegmentStatus>,
@@ -46,12 +46,13 @@ pub struct SegmentStatus {
     pub place: String,
     /// Network namespace of the segment, if it has its own.
     pub namespace: Option<String>,
-    /// Accelerator of its virtual machine, if it has one: `kvm`, or `emulated`.
+    /// Accelerator of the segment's virtual machine: `kvm` or `emulated`. None if the segment runs in no virtual
+    /// machine.
     #[serde(default)]
     pub machine: Option<String>,
-    /// The core of its worker; none in the kernel, or if the worker is not pinned.
+    /// Core of the segment's worker; none if the segment is in the kernel, or if the worker is not pinned.
     pub core: Option<usize>,
-    /// Waiting policy of its worker; none in the kernel.
+    /// Waiting policy of the segment's worker; none if the segment is in the kernel.
     pub wait: Option<String>,
     /// Ports of the segment, west first.
     pub ports: Vec<String>,
@@ -60,16 +61,16 @@ pub struct SegmentStatus {
     pub links_down: BTreeMap<String, String>,
     /// Condition of the segment.
     pub condition: Condition,
-    /// Process number of the segment, while it has one.
+    /// Identifier of the segment's process; none while no process runs.
     pub pid: Option<u32>,
-    /// Start of the segment's process, seconds since 1970-01-01.
+    /// Time at which the segment's process started, seconds since 1970-01-01; none while no process runs.
     pub up_since: Option<u64>,
     /// Number of restarts of the process.
     pub restarts: u32,
     /// Last line that the process printed before it exited unrequested; empty if that never happened.
     pub last_words: String,
-    /// Counters of its workers over all starts, at most a second old; the last counters of a process that died are
-    /// lost.
+    /// Counters of the segment's workers over all starts of their process, at most a second old. Counts since the last
+    /// report of a process that died are missing.
     pub counters: CountersView,
     /// Counts by function and outcome, since the current start of the process, at most a second old.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

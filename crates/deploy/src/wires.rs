@@ -5,13 +5,13 @@ use crate::error::DeployError;
 /// The ports of a chain's segments, as specs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wires {
-    /// Specs of the chain's outer ports, in the order of its file.
+    /// Specs of the chain's outer ports, in the order of the chain file.
     pub ends: Vec<String>,
     /// The two connected ports between each segment and the next.
     pub joints: Vec<[String; 2]>,
 }
 
-/// Checks that a chain over several workers has two ends.
+/// Checks that a chain over several workers has exactly two outer ports.
 pub(crate) fn two_ends(ports: usize) -> Result<(), DeployError> {
     match ports {
         2 => Ok(()),

@@ -47,7 +47,7 @@ fn specs(folder: &std::path::Path, role: &str) -> Vec<PortSpec> {
         .collect()
 }
 
-/// Returns the cycles per packet, and the packets per second that came back.
+/// Returns the worker's cycles per packet, and the rate of packets that returned to the peer, packets per second.
 fn cycles(obeys: bool, cores: [usize; 2], clock: &Clock) -> (f64, f64) {
     let folder = tempfile::tempdir().unwrap();
     let (stop, clock) = (Arc::new(AtomicBool::new(false)), *clock);

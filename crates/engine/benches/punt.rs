@@ -17,7 +17,7 @@ use taut_sys::{Clock, ticks};
 const SHARES: [u32; 5] = [0, 1, 10, 50, 100];
 const REPETITIONS: usize = 25;
 const DURATION: Duration = Duration::from_millis(50);
-/// The number of functions after the one that punts.
+/// The number of functions after the function that punts.
 const BEHIND: usize = 4;
 const BURST: usize = 32;
 

@@ -1,6 +1,6 @@
 //! Benchmark of the effect on a worker of swapping a table of a million entries under traffic. It reports the longest
-//! time between two batches within a millisecond of the swap. The comparison is with milliseconds in which the same
-//! table was built and discarded. Both run interleaved. `cargo bench -p taut-engine --bench swap`
+//! time between two batches in the millisecond after each swap. For comparison, it reports the same time after a table
+//! of the same size was built and discarded. Both cases run interleaved. `cargo bench -p taut-engine --bench swap`
 #![allow(clippy::unwrap_used)]
 
 use std::hint::black_box;

@@ -37,8 +37,8 @@ pub const MOST_BURST: usize = 256;
 /// A checked description of a worker's ports, functions and policies.
 #[derive(Debug, Clone)]
 pub struct Chain {
-    /// The specs of the ports, in order. The worker joins them in pairs; a last port without a partner gets its own
-    /// packets back.
+    /// The specs of the ports, in order. The worker connects the ports in pairs. If their number is odd, the last port
+    /// sends the packets that it receives.
     pub ports: Vec<PortSpec>,
     /// Names of the ports, in their order; empty if the file gives no names.
     pub port_names: Vec<String>,
@@ -46,7 +46,7 @@ pub struct Chain {
     pub functions: Vec<Stage>,
     /// Flush policy: when packets are sent.
     pub flush: Flush,
-    /// Queues for packets at full ports; None if such packets are dropped.
+    /// Queues for packets whose egress port is full; None if such packets are dropped.
     pub queue: Option<Queueing>,
     /// Waiting policy: what the worker does while no packets arrive.
     pub wait: Wait,
@@ -54,14 +54,14 @@ pub struct Chain {
     pub burst: usize,
     /// The core to run on; None leaves the choice to the scheduler.
     pub core: Option<usize>,
-    /// Number of workers that run the chain. Each opens its own part of every port.
+    /// Number of workers that run the chain. Each worker opens a separate part of every port, such as a queue.
     pub workers: usize,
     /// Cores of several workers. If empty, the program that runs the chain chooses the cores. Cores in excess of the
     /// number of workers are reserved for workers that join later.
     pub cores: Vec<usize>,
     /// Place where packets are forwarded: user space or kernel.
     pub place: Place,
-    /// Name of a chain of several workers. The default is the name of its file.
+    /// Name of a chain of several workers; None for the name of the chain file.
     pub name: Option<String>,
     /// Latency budget: the maximum round-trip time of a packet to the far end of the chain and back, through all
     /// functions. None if the chain has no budget.
@@ -111,7 +111,7 @@ struct File {
 /// An error in a chain file: the position in its text, and the reason.
 type Wrong = (usize, String);
 
-/// Parses a text from the file; returns the default if the file has no such text.
+/// Parses the text of an optional setting; returns the default if the file does not contain the setting.
 fn parsed<T: Default + FromStr<Err: Display>>(
     text: &Option<toml::Spanned<String>>,
 ) -> Result<T, Wrong> {
@@ -349,10 +349,10 @@ impl Chain {
         Ok(chain)
     }
 
-    /// Checks a chain that came from a file or a command line.
+    /// Checks that the chain is valid.
     ///
     /// # Errors
-    /// The error says what is wrong.
+    /// The error describes the first invalid value.
     pub fn check(&self) -> Result<(), String> {
         self.check_workers()?;
         self.check_rest()
@@ -373,7 +373,7 @@ impl Chain {
         }
     }
 
-    /// Checks all settings that do not depend on the number of workers.
+    /// Checks the settings that are valid or invalid for any number of workers.
     fn check_rest(&self) -> Result<(), String> {
         let needs: Vec<(&Stage, Needs)> = self
             .functions
@@ -452,7 +452,7 @@ impl Chain {
         self.check_spread()
     }
 
-    /// Checks that the functions can be spread over several workers.
+    /// Checks that the functions can be distributed over several workers.
     fn check_spread(&self) -> Result<(), String> {
         let workers = self.workers;
         let mut knows_homes: Option<&str> = None;
@@ -500,7 +500,7 @@ impl Chain {
         PortNames(names.collect())
     }
 
-    /// Returns true if the chain has cores for more workers than it starts with.
+    /// Returns true if `cores` lists more cores than `workers`, so that workers can join later.
     pub fn has_room(&self) -> bool {
         self.cores.len() > self.workers
     }
@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn spare_cores_admit_later_workers_where_ports_and_functions_allow() {
+    fn spare_cores_require_ports_and_functions_that_admit_more_workers() {
         let read = |workers: usize, port: &str, function: &str| {
             let text = format!(
                 "workers = {workers}\ncores = [0, 1]\nports = [\"{port}\", \"null:\"]\n[[function]]\n{function}\n"
@@ -671,7 +671,7 @@ mod tests {
     }
 
     #[test]
-    fn named_ports_stay_in_file_order_and_functions_name_them() {
+    fn functions_refer_to_named_ports_which_stay_in_file_order() {
         let text = |named: &str| {
             format!(
                 "ports = {{ wan = \"null:source=8\", lan = \"null:\" }}\n[[function]]\nname = \"nat\"\n\
@@ -710,7 +710,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_read_and_has_a_default() {
+    fn the_burst_size_is_parsed_and_has_a_default() {
         let burst = |text: &str| Chain::parse(text, "x.toml", FUNCTIONS).unwrap().burst;
         assert_eq!(burst("ports = [\"null:\"]\n"), DEFAULT_BURST);
         assert_eq!(burst("burst = 256\nports = [\"null:\"]\n"), MOST_BURST);
@@ -776,7 +776,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_with_wrong_settings_are_named() {
+    fn the_error_for_wrong_settings_names_the_function() {
         let chain = Chain {
             functions: vec![
                 Stage::parse("burn(cycles=1)", FUNCTIONS).unwrap(),
@@ -843,7 +843,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_reported_with_file_and_line() {
+    fn chain_file_errors_name_file_line_and_column() {
         for (text, part) in [
             ("ports = [\"null:\"\n", "x.toml:"),
             (

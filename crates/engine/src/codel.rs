@@ -6,13 +6,14 @@
 pub(crate) struct Codel {
     target: u64,
     interval: u64,
-    /// Time at which the waiting time will have exceeded the target for a complete interval; None while the waiting
-    /// time is below the target.
+    /// Time, cycles, from which on packets may be dropped: an interval after their waiting time first reached the
+    /// target. None while the waiting time is below the target or the queue is short.
     above_until: Option<u64>,
     is_dropping: bool,
-    /// Time at which the next packet is dropped.
+    /// Earliest time, cycles, of the next drop in the dropping state.
     drop_next: u64,
-    /// Number of packets dropped in the current dropping state; `last_count` is the number dropped in the previous one.
+    /// Number that grows with each drop and determines the time until the next one. `last_count` is its value at the
+    /// start of the current or latest dropping state.
     count: u64,
     last_count: u64,
 }
@@ -30,8 +31,8 @@ impl Codel {
         }
     }
 
-    /// Decides whether to drop the packet at the front, which has waited for `waited` cycles. `is_little` means that
-    /// the queue has no more bytes than one large packet.
+    /// Returns true if the packet at the front, which has waited for `waited` cycles, must be dropped. `is_little`
+    /// means that the queue has no more bytes than one large packet.
     pub(crate) fn drops(&mut self, waited: u64, now: u64, is_little: bool) -> bool {
         let too_long = self.waits_too_long(waited, now, is_little);
         if self.is_dropping {
@@ -55,7 +56,7 @@ impl Codel {
         too_long
     }
 
-    /// Returns true if packets have waited too long for a whole interval.
+    /// Returns true if the waiting time has not been below the target for at least an interval.
     fn waits_too_long(&mut self, waited: u64, now: u64, is_little: bool) -> bool {
         if waited < self.target || is_little {
             self.above_until = None;
@@ -64,7 +65,7 @@ impl Codel {
         now >= *self.above_until.get_or_insert(now + self.interval)
     }
 
-    /// Returns the time of the next drop: the interval shrinks with the square root of the number of dropped packets.
+    /// Returns the time of the next drop, cycles: `now` plus the interval divided by the square root of `count`.
     fn next_after(&self, now: u64) -> u64 {
         now + (self.interval as f64 / (self.count as f64).sqrt()) as u64
     }

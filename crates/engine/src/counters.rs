@@ -163,7 +163,7 @@ impl std::fmt::Debug for OfFunctions {
     }
 }
 
-/// Packets by outcome in the functions of a worker, since each function started.
+/// Numbers of packets by outcome in the functions of a worker, since each function started.
 #[derive(Debug, Default)]
 struct Outcomes {
     /// Names of the functions, in the order of the chain; empty if they were not set.
@@ -206,7 +206,8 @@ pub(crate) fn outcome(function: &str, name: &str, is_drop: bool, count: u64) -> 
     }
 }
 
-/// Adds counts to `sums`: to the entry with the same function and name, or as a new entry.
+/// Adds each of `counts` to the entry of `sums` with the same function and outcome, or appends the count if there is no
+/// such entry.
 pub(crate) fn add_counts(sums: &mut Vec<Count>, counts: impl IntoIterator<Item = Count>) {
     for count in counts {
         let same = |it: &&mut Count| {
@@ -244,7 +245,7 @@ counters! {
     dropped_punted,
     /// Packets dropped because a function chose an egress port that does not exist.
     dropped_no_port,
-    /// Copies not made, because the pool was empty.
+    /// Copies of packets that were not made because the buffer pool was empty.
     dropped_no_copy,
     /// Packets dropped because the transmit ring was full.
     dropped_tx_full,
@@ -262,11 +263,11 @@ counters! {
     dropped_tx_failed,
     /// Bursts received: receive calls that returned packets.
     batches,
-    /// Iterations of the loop.
+    /// Iterations of the worker's loop.
     rounds,
     /// Cycles spent in iterations with packets.
     busy_ticks,
-    /// Cycles since the start.
+    /// Cycles since the worker started its loop.
     total_ticks,
     /// Sleeps between iterations.
     sleeps,
@@ -287,7 +288,7 @@ impl CountersView {
         self.rx_packets as f64 / (self.batches.max(1)) as f64
     }
 
-    /// Returns the fraction of time spent on packets, 0 to 1.
+    /// Returns the fraction of time that the worker spent in iterations with packets, 0 to 1.
     pub fn busy(&self) -> f64 {
         self.busy_ticks as f64 / (self.total_ticks.max(1)) as f64
     }
@@ -297,12 +298,12 @@ impl CountersView {
         self.busy_ticks.saturating_sub(self.taken_busy_ticks)
     }
 
-    /// Returns the fraction of time asleep, 0 to 1.
+    /// Returns the fraction of time that the worker spent in sleeps, 0 to 1.
     pub fn asleep(&self) -> f64 {
         self.asleep_ticks as f64 / (self.total_ticks.max(1)) as f64
     }
 
-    /// Returns the fraction of time in interruptions, 0 to 1.
+    /// Returns the fraction of time that the worker spent in interrupted iterations, 0 to 1.
     pub fn interrupted(&self) -> f64 {
         self.interrupted_ticks as f64 / (self.total_ticks.max(1)) as f64
     }

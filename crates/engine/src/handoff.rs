@@ -12,8 +12,8 @@ use taut_sys::Alarm;
 /// The capacity of the ring between two workers, in each direction, packets.
 const SLOTS: u32 = 512;
 
-/// The note bit that marks a packet from the slow path; such a packet continues after the function that made or
-/// released it.
+/// The bit that marks a packet from the slow path in the number that a lane carries with each packet. Such a packet
+/// continues after the function that made or released it.
 const IS_MADE: u64 = 1 << 48;
 
 /// The point in the chain at which a packet of another worker continues.
@@ -41,7 +41,7 @@ impl From {
     }
 }
 
-/// The number of teams created in this process; it makes the names of their lanes unique.
+/// The number of teams (workers of one chain) created in this process. It makes the names of each team's lanes unique.
 static TEAMS: AtomicU64 = AtomicU64::new(0);
 
 /// The unique name of the workers of one chain.
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn handoff_preserves_where_a_released_packet_continues() {
+    fn handoff_preserves_the_function_at_which_a_packet_continues() {
         let mut team = team(2);
         let pool = PoolHandle::new(64, false).unwrap();
         let mut batch = Batch::new();

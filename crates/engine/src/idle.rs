@@ -16,9 +16,9 @@ pub(crate) struct Idle {
     clock: Clock,
     time: Time,
     before_sleep_ticks: u64,
-    /// Time at which the worker last had packets or last woke up, whichever is later.
+    /// Time, cycles, at which the worker last had packets or last woke up, whichever is later.
     looks_since_ticks: u64,
-    /// Number of sleeps, and cycles spent asleep.
+    /// Number of sleeps; `asleep_ticks` is the number of cycles spent in them.
     pub(crate) sleeps: u64,
     pub(crate) asleep_ticks: u64,
 }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_waits_no_longer_than_the_sleep_allows() {
+    fn no_packet_waits_longer_than_the_configured_sleep_time() {
         let most = Duration::from_millis(10);
         for late in [Duration::ZERO, Duration::from_micros(60)] {
             let (sleeps, waits) = waits(most, late, 3 * most);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn most_sleeps_end_in_time_once_lateness_is_known() {
+    fn most_sleeps_end_in_time_once_wakeup_lateness_is_measured() {
         let mut seed = fastrand::Rng::with_seed(5);
         let (mut late, mut too_long, mut slept) = (Lateness::default(), 0, 0);
         for sleep in 0..20_000 {

@@ -19,11 +19,11 @@ use taut_xdp::upcall::UpcallPrograms;
     reason = "one per forwarder, and it stays where it is made"
 )]
 pub enum InKernel {
-    /// The functions only change addresses, or there are no functions.
+    /// A chain whose functions only change addresses, or that has no functions.
     Headers(Vec<HeaderChange>),
-    /// The programs of one function, followed by a change of addresses.
+    /// A chain with one function that has XDP programs of its own, and then functions that change addresses.
     Upcall(Upcall, Vec<HeaderChange>),
-    /// Several functions in order.
+    /// A chain with functions that do more than change addresses, but pass no frames to a worker.
     Functions {
         /// The functions in their form for the kernel.
         functions: Box<KernelFunctions>,
@@ -32,14 +32,14 @@ pub enum InKernel {
     },
 }
 
-/// XDP programs that decide about some frames, and pass all others to a worker with the same functions
+/// XDP programs that forward or drop some frames, and pass all others to a worker with the same functions
 /// ([`crate::UpcallWorker`]).
 #[derive(Debug, Clone)]
 pub struct Upcall {
     /// Name of the function that the programs belong to.
     pub(crate) function: String,
     pub(crate) programs: Arc<dyn UpcallPrograms>,
-    /// State that functions share with their programs, by number of the function.
+    /// State that functions share with their programs, by index of the function in the chain.
     pub(crate) shared: Vec<Shared>,
 }
 
@@ -53,9 +53,9 @@ impl InKernel {
         }
     }
 
-    /// Takes over the shared state of unchanged functions from `before`, the programs that these ones replace. `kept`
-    /// has, for each function, its index in `before`; None for a new function. Call this before the first program is
-    /// loaded.
+    /// Takes over the shared state of unchanged functions from the programs `before`, which `self` replaces. `kept` has
+    /// for each function of `self` its index in `before`, or None for a new function. Call this before the first
+    /// program is loaded.
     pub(crate) fn keep(&mut self, before: &Self, kept: &[Option<usize>]) {
         if let (Self::Functions { functions, .. }, Self::Functions { functions: old, .. }) =
             (self, before)
@@ -64,7 +64,8 @@ impl InKernel {
         }
     }
 
-    /// Returns the programs that pass frames to a worker, which has to run in addition; None if no program does.
+    /// Returns the programs that pass frames to a worker, which has to run in addition; None if all programs work
+    /// without a worker.
     pub fn upcall(&self) -> Option<&Upcall> {
         match self {
             Self::Upcall(upcall, _) => Some(upcall),
@@ -72,8 +73,8 @@ impl InKernel {
         }
     }
 
-    /// Returns the counts of functions that count outcomes by cause, in the order of the chain. If programs pass frames
-    /// up, the worker has the counts instead.
+    /// Returns the number of packets for each outcome of the functions, in the order of the chain. The result is empty
+    /// if the programs pass frames to a worker, which then counts outcomes.
     pub fn outcomes(&self) -> Outcomes {
         let Self::Functions {
             functions,
@@ -88,7 +89,8 @@ impl InKernel {
             .collect()
     }
 
-    /// Returns the counts by cause for each function, with names for display; `stages` are the stages of the functions.
+    /// Returns the number of packets for each outcome of each function, with names for display. `stages` are the stages
+    /// of the functions.
     pub(crate) fn counts(&self, stages: &[Stage]) -> Vec<Count> {
         let Self::Functions {
             functions,
@@ -150,7 +152,8 @@ impl Chain {
         }
     }
 
-    /// Returns the functions for frames that leave through a port.
+    /// Returns the functions that change or drop frames that leave through a port, in the order in which the frames
+    /// pass.
     fn kernel_stages(&self, port: usize) -> Result<Vec<KernelStage>, ChainError> {
         let mut stages: Vec<_> = self.functions.iter().enumerate().collect();
         let from = Pairs::of(self.ports.len()).partner(port);
@@ -184,7 +187,7 @@ impl Chain {
         self.functions.iter().map(names).collect()
     }
 
-    /// Makes the programs that pass frames up, if a function of the chain has any.
+    /// Makes the programs that pass frames to a worker; None if no function of the chain has such programs.
     fn upcall(&self) -> Result<Option<Upcall>, ChainError> {
         let mut found = None;
         let shared = shared_by(&self.functions, &self.names_of_ports());
@@ -213,7 +216,7 @@ impl Chain {
     }
 }
 
-/// Returns the change of addresses that `sum` and then one more function make; None if that function does more than
+/// Returns the change of addresses `sum` followed by that of one more function; None if the function does more than
 /// change addresses.
 fn then(sum: HeaderChange, stage: &KernelStage) -> Option<HeaderChange> {
     match stage.function {
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_in_the_kernel_changes_addresses_by_outgoing_port() {
+    fn kernel_chains_change_mac_addresses_depending_on_the_egress_port() {
         let chain = chain(
             "[[function]]\nname = \"mac-swap\"\n\
              [[function]]\nname = \"mac-rewrite\"\nsource = [\"02:00:00:00:00:01\"]\n",

@@ -8,7 +8,7 @@ use taut_sys::{Clock, Interruption, InterruptionLog, RoundWatch, Work};
 pub(crate) struct Interrupted {
     watch: RoundWatch,
     log: Option<InterruptionLog>,
-    /// Sums of packets and cycles of iterations with packets, at the last update of the estimate.
+    /// Number of packets, and cycles of all iterations with packets, at the last update of the estimate.
     learnt: [u64; 2],
     ticks_per_packet: u64,
 }
@@ -33,8 +33,9 @@ impl Interrupted {
         self.watch.is_interrupted(had_packets, round_ticks)
     }
 
-    /// Examines a suspected iteration. `taken` is the number of packets if any arrived: more packets may take longer.
-    /// An iteration whose timer flushed packets counts as busy, even if none arrived.
+    /// Checks whether a suspected iteration was interrupted, and if so counts it. `packets` is the number of packets
+    /// that arrived, which explains a part of the length; None if no packets arrived. An iteration whose timer flushed
+    /// packets counts as busy, even if none arrived.
     #[cold]
     pub(crate) fn note(
         &mut self,
@@ -67,7 +68,7 @@ impl Interrupted {
         }
     }
 
-    /// Updates the estimate of an iteration's usual time, and the counters.
+    /// Updates the estimate of an iteration's usual time from the worker's counters, and logs the worker's total work.
     pub(crate) fn adapt(&mut self, own: &CountersView) {
         if let Some(log) = &mut self.log {
             log.note_work(Work {

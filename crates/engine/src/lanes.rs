@@ -1,5 +1,4 @@
-//! The rings, in addition to its ports, through which a worker exchanges packets: with its slow path, and with other
-//! workers of the chain.
+//! The rings through which a worker exchanges packets with its slow path and with the other workers of its chain.
 
 use crate::handoff::Handoff;
 use crate::slow::SlowPath;

@@ -202,7 +202,7 @@ impl Outbox {
             .is_some_and(|queues| !queues.is_empty())
     }
 
-    /// Returns the cycles until the buffered packets need the next action; None if no packet is buffered.
+    /// Returns the cycles until the next call for the buffered packets is necessary; None if no packet is buffered.
     pub(crate) fn due_in(&self, now_ticks: u64) -> Option<u64> {
         if self.is_empty() {
             return None;
@@ -301,7 +301,7 @@ impl Outbox {
     }
 }
 
-/// Sends a batch and drops the packets that the port refuses. Returns their number.
+/// Sends a batch and drops the packets that the port refuses. Returns the number of dropped packets.
 #[inline(always)]
 fn send(batch: &mut Batch, port: &mut dyn Port) -> u64 {
     if batch.is_empty() {
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn flush_each_sends_single_packets_and_idle_awaits_empty_queues() {
+    fn flush_each_sends_immediately_and_flush_idle_awaits_empty_queues() {
         let mut bench = Bench::new("each");
         assert_eq!(bench.round(3), [1, 1, 1]);
         let mut bench = Bench::new("idle(64)");

@@ -1,9 +1,9 @@
-//! The outcomes of packets in functions, summed by cause.
+//! Sums of the outcomes of packets over several functions.
 
-/// Counts of packets by cause.
+/// Numbers of packets, each with the name of the outcome that it counts.
 pub type Outcomes = Vec<(&'static str, u64)>;
 
-/// Adds each count to the sum of the same cause.
+/// Adds each number of packets to the sum with the same outcome.
 pub(crate) fn add_outcomes(
     sums: &mut Outcomes,
     outcomes: impl IntoIterator<Item = (&'static str, u64)>,

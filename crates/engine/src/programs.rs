@@ -14,7 +14,7 @@ pub struct Programs {
     // Fields are dropped in order: the programs before the maps that they use.
     forwarder: KernelForwarder,
     in_kernel: InKernel,
-    /// Counts of packets by cause in functions that were replaced.
+    /// Numbers of packets by outcome, for the functions that were replaced.
     past_outcomes: Outcomes,
 }
 
@@ -71,7 +71,7 @@ impl Programs {
         self.forwarder.counters()
     }
 
-    /// Returns the counts by cause of each function, since that function started.
+    /// Returns, for each function, the number of packets by outcome since the function started.
     pub fn functions(&self) -> Vec<Count> {
         self.in_kernel.counts(&self.chain.functions)
     }

@@ -14,7 +14,7 @@ const MOST_PRIORITIES: usize = 8;
 /// The length of the shortest frame, without frame check sequence.
 const SHORTEST_FRAME_BYTES: u64 = 60;
 
-/// The queues of each egress port. A chain file has a number of packets, or a table.
+/// Settings of the queues of each egress port. In a chain file they are a number, the packets per queue, or a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Queueing {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn queue_settings_parse_as_number_or_table_and_read_back() {
+    fn queue_settings_from_numbers_or_tables_parse_and_serialise_unchanged() {
         let tail = Queueing {
             packets: 64,
             bytes: None,

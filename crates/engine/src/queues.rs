@@ -99,6 +99,8 @@ struct Waiting {
 }
 
 impl Queues {
+    /// Makes empty queues for one port.
+    ///
     /// # Errors
     /// The machine has no memory for the queues.
     pub(crate) fn new(queueing: &Queueing, clock: &Clock, time: Time) -> Result<Self, PortError> {
@@ -333,7 +335,7 @@ mod tests {
             }
         }
 
-        /// Offers IPv4 frames of 100 bytes with these numbers and DSCPs.
+        /// Offers IPv4 frames of 100 bytes; `frames` has the number and the DSCP of each frame.
         fn offer(&mut self, frames: &[(u8, u8)], given: Option<&[u8; BATCH_CAPACITY]>) {
             let mut batch = Batch::new();
             for (number, dscp) in frames {

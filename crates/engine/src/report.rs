@@ -83,25 +83,25 @@ impl From<Event> for Report {
 /// The way in which a started chain forwards packets.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Started {
-    /// Place where packets are forwarded, if not in a worker.
+    /// Place where packets are forwarded; None if workers forward them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
     /// For each direction, a description for display of how the kernel forwards packets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub directions: Vec<String>,
-    /// The flush policy.
+    /// Flush policy of the workers; None if the kernel forwards packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flush: Option<String>,
-    /// The waiting policy.
+    /// Waiting policy of the workers; None if the kernel forwards packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
-    /// The core of the only worker, if one is set.
+    /// Core of the only worker; None if no core is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core: Option<usize>,
-    /// Number of workers, if there are several.
+    /// Number of workers; None if there is only one, or if the kernel forwards packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<usize>,
-    /// Cores of several workers.
+    /// Cores of the workers; empty if there is only one worker.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cores: Vec<usize>,
 }
@@ -113,10 +113,10 @@ pub struct Second {
     pub second: u32,
     /// Counters of this second.
     pub counters: CountersView,
-    /// Fractions of the second that workers were busy, asleep and interrupted.
+    /// Fractions of the second in which workers were busy, asleep and interrupted; None if the kernel forwards packets.
     #[serde(flatten)]
     pub shares: Option<Shares>,
-    /// Counters of each worker, if there are several.
+    /// Counters of each worker, if there are several; otherwise empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<CountersView>,
     /// Counts since the start, for the functions that report while they run.
@@ -138,7 +138,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Computes the fractions from these counters.
+    /// Computes the fractions from the counters of the workers.
     pub fn of(counters: &CountersView) -> Self {
         Self {
             average_batch: counters.average_batch(),
@@ -158,25 +158,25 @@ pub struct Summary {
     pub counters: CountersView,
     /// Packets dropped for any reason.
     pub dropped: u64,
-    /// Fractions of the time that workers were busy, asleep and interrupted.
+    /// Fractions of the time in which workers were busy, asleep and interrupted; None if the kernel forwards packets.
     #[serde(flatten)]
     pub shares: Option<Shares>,
-    /// Counts of packets by cause, summed over the functions that count packets by cause.
+    /// Numbers of packets by outcome, summed over the functions that distinguish outcomes.
     #[serde(default)]
     pub outcomes: BTreeMap<String, u64>,
-    /// Counts of packets by function and cause, since each function started.
+    /// Numbers of packets by function and outcome, since each function started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<Count>,
-    /// Cycles of the worker per sent packet, in iterations with packets.
+    /// Cycles of the workers per sent packet, in iterations with packets; None if the kernel forwards packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_ticks_per_packet: Option<f64>,
-    /// Cycles per second.
+    /// Rate of the time-stamp counter that counts the cycles, Hz; None if the kernel forwards packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tsc_hz: Option<f64>,
     /// Counts at the ports, in the order of the chain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<AtPort>,
-    /// Counters of each worker, if there are several.
+    /// Counters of each worker, if there are several; otherwise empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<CountersView>,
     /// Names of auxiliary threads that died.
@@ -189,7 +189,7 @@ pub struct Summary {
 pub struct AtPort {
     /// Spec of the port, as written in the chain.
     pub port: String,
-    /// Counters of its packets.
+    /// Counters of the port's packets.
     #[serde(flatten)]
     pub counters: PortCounters,
     /// Counters of the port's queues, the highest priority last; none without queues.
@@ -215,10 +215,10 @@ pub struct Order {
 }
 
 impl Order {
-    /// Parses a line of JSON whose functions are of this catalog.
+    /// Parses a line of JSON; `catalog` has the functions that the line may name.
     ///
     /// # Errors
-    /// Fails if the line is no JSON object of this form, or has unknown keys.
+    /// Fails if the line is no JSON object with the keys of an [`Order`].
     pub fn parse(line: &str, catalog: Catalog) -> Result<Self, serde_json::Error> {
         let mut order: Self = serde_json::from_str(line)?;
         for stage in order.functions.iter_mut().flatten() {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_contains_functions_or_requests_counters() {
+    fn orders_for_functions_and_for_counters_parse_and_serialise_unchanged() {
         let read = |text: &str| Order::parse(text, FUNCTIONS);
         assert_eq!(read("{}").unwrap(), Order::default());
         let order =

@@ -72,12 +72,12 @@ impl Note {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Made {
     pub(crate) way: Passage,
-    /// Identifier of the function in the worker.
+    /// Identifier, in the worker, of the function that made or released the frame.
     pub(crate) function: u8,
 }
 
 impl Made {
-    /// Encodes the note in 41 bits; None if a port number does not fit.
+    /// Encodes the note in 41 bits; None if a port index does not fit.
     pub(crate) fn bits(self) -> Option<u64> {
         let port = |port: usize| u8::try_from(port).ok().filter(|port| *port != MADE);
         let from = self.way.from_port.map_or(Some(MADE), port)?;
@@ -108,13 +108,13 @@ fn at(ticks: u64) -> u32 {
     (ticks >> AT_OMITTED) as u32 & ((1 << AT_DIGITS) - 1)
 }
 
-/// The number of lanes created in this process; it makes their names unique.
+/// The number of lanes created in this process, which makes the name of each lane unique.
 static LANES: AtomicU64 = AtomicU64::new(0);
 
 /// Handlers, each with the identifier of its function in the worker.
 type Handlers = Vec<(u8, Box<dyn Handler>)>;
 
-/// The worker's side of the slow path. Dropping it ends the thread after the thread has handled its packets.
+/// The worker's side of the slow path. Dropping it ends the thread, which first handles all packets in its ring.
 pub(crate) struct SlowPath {
     /// Lane to the thread; it is closed before the thread is joined.
     lane: Option<Lane>,
@@ -205,7 +205,7 @@ impl SlowPath {
         self.waited_ticks.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the thread has sent a frame.
+    /// Returns true if a frame from the thread is in the ring.
     #[inline(always)]
     pub(crate) fn has_made(&mut self) -> bool {
         self.lane.as_mut().is_some_and(|lane| !lane.is_empty())
@@ -239,7 +239,7 @@ impl SlowPath {
         self.lane.as_mut().is_none_or(|lane| lane.arm(alarm))
     }
 
-    /// Disarms; see [`taut_port::Port::disarm`].
+    /// Disarms the alarm; see [`taut_port::Port::disarm`].
     pub(crate) fn disarm(&mut self) {
         if let Some(lane) = &mut self.lane {
             lane.disarm();
@@ -256,7 +256,7 @@ impl Drop for SlowPath {
     }
 }
 
-/// Sends a frame of a function back to the worker. Returns false if the ring is full, or if a port number of the path
+/// Sends a frame of a function back to the worker. Returns false if the ring is full, or if a port index of the path
 /// does not fit into the note.
 fn send(lane: &mut Lane, function: u8, way: Passage, frame: &[u8]) -> bool {
     let note = Made { way, function }.bits();
@@ -281,7 +281,7 @@ fn hand_over(punted: &Punted<'_>, own: u8, handlers: &mut Handlers, lane: &mut L
     }
 }
 
-/// Runs the thread until the worker's side is closed and all its packets are handled.
+/// Runs the thread until the worker has closed the lane and all packets in the lane are handled.
 fn run(
     mut lane: Lane,
     mut handlers: Handlers,
@@ -374,7 +374,7 @@ mod tests {
         }
     }
     #[test]
-    fn the_path_of_an_emitted_frame_survives_encoding() {
+    fn encoding_and_decoding_preserve_the_path_of_an_emitted_frame() {
         let between = Passage::between(253, 254);
         let long = Passage {
             mtu: Some(u16::MAX),

@@ -47,7 +47,8 @@ pub struct Start {
 
 type Thread = JoinHandle<(End, Outcomes)>;
 
-/// A worker that is ready, its thread, and the channel on which the thread waits for its begin.
+/// A worker that is ready, its thread, and the channel on which the thread waits for a message before it starts its
+/// loop.
 type Ready = (Running, Thread, mpsc::Sender<()>);
 
 /// The parts of each port that no worker has taken yet.
@@ -67,11 +68,12 @@ pub struct Team {
     _deaths: DeathWatch,
 }
 
-/// Access from any thread to running workers: replaces their functions, adds a worker, and reads their counters.
+/// Access from any thread to the running workers, to replace their functions, to add a worker, and to read their
+/// counters.
 pub struct Exchange {
     /// Workers, by index; workers are never removed.
     running: RwLock<Vec<Running>>,
-    /// Locked while functions are replaced, and while a worker joins.
+    /// State of the team; locked while functions are replaced, and while a worker joins.
     present: Mutex<Present>,
     port_names: PortNames,
 }
@@ -111,8 +113,8 @@ pub enum JoinError {
 /// The result of a worker that has ended; None if its thread panicked.
 pub type Ended = Option<End>;
 
-/// Divides the ports of the chain into parts, one for each worker. If more workers can join, the ports that give them
-/// parts are returned as well.
+/// Divides the ports of the chain into parts, one for each worker. If more workers can join later, the second list has
+/// the ports that make parts for them; otherwise it is empty.
 fn split_ports(chain: &Chain) -> Result<(Parts, Vec<Joinable>), ChainError> {
     let mut joinable: Vec<Joinable> = Vec::new();
     let mut parts = Parts::new();
@@ -130,7 +132,8 @@ fn split_ports(chain: &Chain) -> Result<(Parts, Vec<Joinable>), ChainError> {
     Ok((parts, joinable))
 }
 
-/// Ends workers that wait for their begin: they see their channel closed, and close their ports.
+/// Ends workers that have not started their loops: it closes their channels, and the threads then close their ports and
+/// exit.
 fn close(ready: Vec<Ready>) {
     for (_, thread, begin) in ready {
         drop(begin);
@@ -220,8 +223,8 @@ impl Team {
         Arc::clone(&self.exchange)
     }
 
-    /// Waits for all workers to end. Returns the result of each worker, and the counts of packets by cause, summed over
-    /// all workers.
+    /// Waits for all workers to end. Returns the result of each worker, and the numbers of packets by outcome, summed
+    /// over all workers.
     pub fn join(self) -> (Vec<Ended>, Outcomes) {
         let (mut ends, mut sums) = (Vec::new(), Outcomes::new());
         let threads = {
@@ -266,7 +269,7 @@ impl Exchange {
         sums
     }
 
-    /// Returns the summed counts that the functions of all workers share.
+    /// Returns the counts of the functions, summed over all workers.
     pub fn functions(&self) -> Vec<Count> {
         let mut counted = Vec::new();
         for function in self.running().iter().flat_map(|it| it.counters.functions()) {
@@ -307,11 +310,11 @@ impl Exchange {
         sums
     }
 
-    /// Replaces functions as [`Updates::replace`] does, one worker after the other. Returns the longest pause of a
-    /// worker. Workers that have died are skipped.
+    /// Replaces functions as [`Updates::replace`] does, one worker after the other. The result has the longest pause of
+    /// a worker. Workers that have died are skipped.
     ///
     /// # Errors
-    /// See [`Updates::replace`]. In that case workers that have the new functions already get the old ones again.
+    /// See [`Updates::replace`]. After an error, workers that already run the new functions return to the old ones.
     pub fn replace(&self, stages: &[Stage]) -> Result<Replaced, UpdateError> {
         let mut present = self.present();
         let mut done: Option<Replaced> = None;
@@ -432,7 +435,7 @@ impl Exchange {
     }
 }
 
-/// Returns empty shared state by stage, with the names of the chain's ports.
+/// Returns the initial shared state of each stage, which contains only the names of the chain's ports.
 pub(crate) fn shared_by(stages: &[Stage], port_names: &PortNames) -> Vec<Shared> {
     stages.iter().map(|_| port_names.shared()).collect()
 }
@@ -449,7 +452,7 @@ struct Work {
     shared: Vec<Shared>,
 }
 
-/// The links of all workers, reported as one link per port.
+/// The link states of the ports of all workers, combined into one link state for each port of the chain.
 struct Links {
     names: Vec<String>,
     tell: TellLink,
@@ -542,7 +545,7 @@ impl Work {
         let thread = std::thread::Builder::new()
             .name(name.to_string())
             .spawn(move || self.run(&tell, &may_begin))
-            .map_err(|e| PortError::system("starting a worker thread", e))?;
+            .map_err(|e| PortError::system("cannot start a worker thread", e))?;
         let died = |_| {
             let dead = std::io::Error::other("it exited while starting");
             PortError::system("a worker thread", dead)
@@ -637,7 +640,7 @@ impl Work {
     }
 }
 
-/// Prefixes a line with the worker's number, if there are several.
+/// Prefixes a line with the index of the worker, if the chain has several workers.
 fn of_worker(member: Member, text: &str) -> String {
     match member.of {
         1 => text.to_string(),

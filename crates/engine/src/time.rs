@@ -15,7 +15,7 @@ pub(crate) struct Time {
 }
 
 impl Default for Time {
-    /// Returns the machine's time.
+    /// Returns the source that reads the machine's clock.
     fn default() -> Self {
         Self {
             now: taut_sys::ticks,

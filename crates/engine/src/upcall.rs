@@ -73,7 +73,7 @@ impl UpcallWorker {
         self.counters.outcomes()
     }
 
-    /// Ends the worker. Returns its counters, and the counts of all packets by cause, including those that the kernel
+    /// Ends the worker. Returns its counters, and the numbers of packets by outcome, including packets that the kernel
     /// forwarded.
     pub fn end(mut self) -> (CountersView, Outcomes) {
         self.join();

@@ -47,7 +47,7 @@ pub struct Replaced {
     pub pause_ticks: u64,
 }
 
-/// The reason why a worker's functions were not replaced. The worker continues with the old ones.
+/// The reason why a worker's functions were not replaced. The worker continues with the old functions.
 #[derive(Debug, thiserror::Error)]
 pub enum UpdateError {
     /// One of the new functions cannot be made.
@@ -69,8 +69,8 @@ impl Updates {
         self.replace_sharing(stages, Vec::new())
     }
 
-    /// Replaces functions as [`Updates::replace`] does, for one of several workers, with the shared state of their new
-    /// functions by stage.
+    /// Replaces functions as [`Updates::replace`] does, in one of several workers. `shared` is the state that the new
+    /// functions of all workers share, by stage.
     pub(crate) fn replace_sharing(
         &self,
         stages: Vec<Stage>,
@@ -129,7 +129,7 @@ impl Updates {
     }
 }
 
-/// Replaced functions that still hold packets.
+/// Replaced functions that still buffer packets.
 pub(crate) struct Leaving {
     functions: Vec<Box<dyn Function>>,
     /// Identifiers of the replaced functions in the worker.
@@ -137,7 +137,7 @@ pub(crate) struct Leaving {
     /// The functions of the old list, replaced and unchanged ones, in the order in which a packet passes them.
     route: Vec<Step>,
     until: Instant,
-    /// Number of new functions that replaced these functions.
+    /// Number of new functions in the list that replaced the old one.
     pub(crate) made: usize,
 }
 
@@ -176,7 +176,7 @@ impl Leaving {
         }
     }
 
-    /// Returns the number of packets that the replaced functions still hold.
+    /// Returns the number of packets that the replaced functions still buffer.
     pub(crate) fn held(&self) -> usize {
         self.functions.iter().map(|f| f.held()).sum()
     }
@@ -186,7 +186,7 @@ impl Leaving {
         self.held() == 0 || Instant::now() >= self.until
     }
 
-    /// Returns the replaced functions' counts of packets by cause.
+    /// Returns the replaced functions' numbers of packets by outcome.
     pub(crate) fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.functions.iter().flat_map(|f| f.outcomes())
     }
@@ -214,7 +214,7 @@ impl Numbers {
         &self.all
     }
 
-    /// Returns the position of the function with that identifier; None if the function was removed.
+    /// Returns the position of the function with the identifier `number`; None if the function was removed.
     pub(crate) fn place(&self, number: u8) -> Option<usize> {
         self.all.iter().position(|it| *it == number)
     }

@@ -72,7 +72,7 @@ pub struct Worker {
     updates: Arc<Updates>,
     /// Replaced functions that have not released all packets yet; None if there are no such functions.
     leaving: Option<Leaving>,
-    /// Counts of packets by cause in functions that were removed.
+    /// Numbers of packets by outcome, for the functions that were removed.
     past_outcomes: Vec<(&'static str, u64)>,
     /// True if a function delays packets, and therefore is also called without packets.
     holds_packets: bool,
@@ -87,15 +87,17 @@ pub struct Worker {
     lanes: Lanes,
     /// Index of the worker in its chain, and the number of workers.
     member: Member,
-    /// Index of the function that determines the owners of packets; None if this worker is the only one.
+    /// Index of the function that determines the owners of packets; None if no function does, or if this worker is the
+    /// only one.
     knows_homes: Option<usize>,
     idle: Idle,
     interrupted: Interrupted,
     /// Unit of each port's wall-clock timestamps, ns; 0 for a port without such timestamps.
     stamp_units_ns: Vec<u64>,
-    /// Maximum number of packets per receive call: the configured number, and the number that leaves space for packets
-    /// that functions add.
+    /// Configured maximum number of packets per receive call.
     asked_burst: usize,
+    /// Maximum number of packets per receive call; less than configured if a batch needs space for packets that
+    /// functions add.
     burst: usize,
     publish_ticks: u64,
     counters: Arc<Counters>,
@@ -240,8 +242,8 @@ impl Worker {
         Arc::clone(&self.counters)
     }
 
-    /// Returns the counts of functions that count outcomes by cause, in the order of the chain. Replaced functions are
-    /// included, with one sum for each cause.
+    /// Returns the number of packets for each outcome of the functions, in the order of the chain. Outcomes with equal
+    /// names are summed. Replaced functions are included.
     pub fn outcomes(&self) -> Vec<(&'static str, u64)> {
         let mut sums = Vec::new();
         let present = self.functions.iter().flat_map(|f| f.outcomes());
@@ -744,7 +746,7 @@ mod tests {
         }
     }
 
-    /// A port that logs whether packets in memory of its own were requested.
+    /// A port that logs the arguments of the calls of [`Port::own_bytes`].
     struct OwnBytes(Rc<RefCell<Vec<bool>>>);
 
     impl Port for OwnBytes {
@@ -915,7 +917,8 @@ mod tests {
         }
     }
 
-    /// Returns the events of `waiting` packets in bursts of `burst` under `flush`.
+    /// Runs a worker with burst size `burst` and flush policy `flush` on `waiting` packets, all of which are there from
+    /// the start. Returns the events in order, and the counters of the worker.
     fn events(burst: usize, waiting: usize, flush: &str) -> (Vec<Event>, CountersView) {
         let events = Events::default();
         let function = Box::new(DropTens(Rc::clone(&events)));
@@ -955,7 +958,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_beyond_a_batch_goes_through_stage_by_stage() {
+    fn bursts_of_several_batches_complete_each_stage_before_the_next() {
         let (seen, counters) = events(150, 140, "idle(64)");
         let order: Vec<(char, usize)> = seen
             .iter()
@@ -1314,7 +1317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replayed_file_leaves_in_order_and_ends_the_run() {
+    fn replayed_packets_leave_in_order_and_the_run_ends_afterwards() {
         for flush in [
             "each",
             "full(7, 1ms)",
@@ -1427,7 +1430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_sleeps_and_counts_sleeps_only_under_sleeping_policies() {
+    fn a_worker_sleeps_only_under_wait_policies_that_allow_sleeping() {
         for (wait, sleeps) in [
             ("poll", false),
             ("yield", false),

@@ -28,7 +28,7 @@ delay = "1ms"
 "#;
 
 #[test]
-fn chain_files_survive_seeded_damage() {
+fn parsing_randomly_damaged_chain_files_never_panics() {
     let mut random = fastrand::Rng::with_seed(0xC4A1);
     for _ in 0..8_000 {
         chain::file(&damage::damaged(WHOLE, &mut random));

@@ -10,7 +10,7 @@ use taut_port::{Batch, PoolHandle, Port, PortSpec, Punt, Resources};
 use taut_sys::Clock;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The offset in a frame at which functions write their names, after the number of names.
+/// The offset in a frame of the number of names; the names that functions write follow this number.
 const NAMES_AT: usize = 50;
 const FRAME_BYTES: usize = 80;
 
@@ -208,7 +208,7 @@ fn emitted_frames_follow_the_direction_of_their_egress_port() {
 }
 
 #[test]
-fn earlier_functions_process_frames_without_addresses_only_to_set_them() {
+fn earlier_functions_only_add_missing_mac_addresses_to_emitted_frames() {
     let bare = |punted: &Punted<'_>| Passage {
         lacks_addresses: true,
         ..Passage::of_own(punted.from_port)

@@ -212,7 +212,7 @@ fn packets_stored_by_old_functions_drain_through_later_functions() {
 }
 
 #[test]
-fn counts_of_replaced_functions_stay_in_the_sum() {
+fn packet_counts_of_replaced_functions_stay_in_the_total() {
     const PACKETS: u64 = 200;
     let ((), done) = between(&["xor(key=1)"], 32, |far, updates| {
         while far.sent < PACKETS / 2 {

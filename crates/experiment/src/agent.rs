@@ -21,12 +21,12 @@ use taut_host::{Awake, Machine, Snapshot};
 use taut_results::hex;
 use taut_sys::Locked;
 
-/// Exit code of a step that exceeded its time limit, as `timeout` returns it.
+/// Exit code of a step that exceeded its time limit, the same as that of timeout(1).
 pub const TIMED_OUT: i32 = 124;
-/// Exit code of a step that was requested to end, as shells return it for SIGTERM.
+/// Exit code of a step that was requested to end, the same as that with which shells report SIGTERM.
 pub const STOPPED: i32 = 143;
 
-/// Maximum time for ending a step by signals: its own processes, and descendants that it no longer tracks.
+/// Maximum time for ending a step by signals: the processes in the step's group, and descendants outside of the group.
 pub(crate) const STEPS_END: Duration = Duration::from_secs(16);
 /// Interval at which a reserved machine sends heartbeats over the connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);

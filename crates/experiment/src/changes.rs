@@ -92,7 +92,7 @@ run = "echo {{ a }} {{ b }} {{ seed }}"
 "#;
 
     #[test]
-    fn only_existing_values_can_be_changed_for_a_run() {
+    fn only_values_defined_in_the_experiment_file_can_be_overridden() {
         let set = |name: &str, value: &str| {
             let changes = Changes {
                 set: vec![(name.into(), value.into())],

@@ -1,12 +1,19 @@
 //! Review of an experiment before it runs: the number of runs, the commands, the duration, and missing requirements.
 
+use crate::compare::LEVEL;
 use crate::experiment::Experiment;
 use crate::node::address::NodeAddress;
 use crate::reach::Reached;
 use crate::variables::Values;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use taut_lab::device::{Choice, offers};
+use taut_measure::quantity::counted;
+use taut_measure::runs_needed;
+
+/// Minimum number of repetitions for a confidence interval of 95 %.
+const INTERVAL_REPETITIONS: u32 = 6;
 
 /// Review of an experiment before it runs: its runs, commands, duration and missing requirements.
 #[derive(Debug, Serialize)]
@@ -21,6 +28,12 @@ pub struct Check {
     pub order: Vec<String>,
     /// Maximum number of runs, including those that `plan.until` may add.
     pub at_most_runs: usize,
+    /// Number of repetitions of each combination that the plan has at least.
+    pub repetitions: u32,
+    /// Minimum number of repetitions for values with a confidence interval of 95 %.
+    pub repetitions_for_interval: u32,
+    /// Minimum number of repetitions with which a comparison with other results can show a difference.
+    pub repetitions_for_comparison: u64,
     /// Expected total duration of all runs, s; `None` if the file does not define it.
     pub expected_s: Option<f64>,
     /// Maximum total duration of all runs, s.
@@ -39,6 +52,17 @@ impl Check {
         let not_ready = nodes.iter().filter(|node| !node.ready);
         self.missing.extend(not_ready.map(|node| node.text.clone()));
         self.nodes = nodes;
+    }
+
+    /// Returns text with the number of repetitions, and with the numbers of repetitions that an interval of 95 % and a
+    /// comparison need.
+    pub fn repetitions_in_words(&self) -> String {
+        format!(
+            "{} of each combination; a 95 % interval needs {}, a comparison of two results {} on each side",
+            counted(self.repetitions, "repetition"),
+            self.repetitions_for_interval,
+            self.repetitions_for_comparison
+        )
     }
 }
 
@@ -78,6 +102,12 @@ impl Experiment {
                 .map(|variant| variant.loops.clone())
                 .collect(),
             at_most_runs,
+            repetitions: schedule.repetitions,
+            repetitions_for_interval: INTERVAL_REPETITIONS,
+            repetitions_for_comparison: runs_needed(
+                self.variants.len() * self.compared_metrics().len().max(1),
+                LEVEL,
+            ),
             expected_s: self
                 .expected()
                 .map(|each| each.as_secs_f64() * order.len() as f64),
@@ -89,6 +119,34 @@ impl Experiment {
             missing: self.missing(),
             order,
         })
+    }
+
+    /// Returns the metrics that a comparison of two results tests: those that the file names.
+    fn compared_metrics(&self) -> BTreeSet<&str> {
+        let definition = &self.definition;
+        let tables = definition.table.iter().flat_map(|table| &table.metrics);
+        let figures = definition.figure.iter().flat_map(|figure| {
+            let axes = [&figure.x, &figure.y, &figure.value].into_iter().flatten();
+            axes.chain(&figure.parts)
+        });
+        let plain = tables.chain(figures).map(|name| name.get_ref().as_str());
+        let claims = definition
+            .claim
+            .iter()
+            .flat_map(|claim| first_arguments(claim.value.get_ref()));
+        let until = definition
+            .plan
+            .until
+            .iter()
+            .map(|until| until.metric.as_str());
+        let all = plain.chain(claims).chain(until);
+        all.filter(|name| !self.is_variable(name)).collect()
+    }
+
+    /// Returns true if a combination has a variable of this name.
+    fn is_variable(&self, name: &str) -> bool {
+        let mut variants = self.variants.iter();
+        variants.any(|variant| variant.variables.contains_key(name))
     }
 
     /// Returns the commands of the first run, with variables filled in.
@@ -124,7 +182,7 @@ impl Experiment {
                 .collect(),
             Err(e) => vec![e.to_string()],
         };
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for variant in &self.variants {
             for task in &self.tasks {
                 let Ok(role) = self.role_of(task.node.as_ref()) else {
@@ -169,6 +227,14 @@ impl Experiment {
     }
 }
 
+/// Returns the quoted first arguments of the calls in a formula: the metrics.
+fn first_arguments(formula: &str) -> Vec<&str> {
+    let parts: Vec<&str> = formula.split(['\'', '"']).collect();
+    let pairs = parts.windows(2);
+    let of_calls = pairs.filter(|pair| pair[0].trim_end().ends_with('('));
+    of_calls.map(|pair| pair[1]).collect()
+}
+
 fn is_there(program: &str) -> bool {
     // Only the shell itself knows its built-in commands.
     std::process::Command::new("sh")
@@ -186,4 +252,32 @@ fn why_not(id: &str) -> Option<String> {
         .here
         .err()
         .map(|reason| format!("device {id}: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::changes::Changes;
+    use std::path::Path;
+
+    #[test]
+    fn a_check_states_the_repetitions_that_verdicts_need() {
+        let text = crate::TEMPLATE;
+        let experiment =
+            Experiment::parse(text, "e.toml", Path::new("."), &Changes::default()).unwrap();
+        let metrics: Vec<_> = experiment.compared_metrics().into_iter().collect();
+        let named = [
+            "latency_ns.avg_ns",
+            "latency_ns.p50_ns",
+            "latency_ns.p99_ns",
+            "lost",
+        ];
+        assert_eq!(metrics, named);
+        // 24 comparisons: four metrics of six combinations.
+        assert_eq!(
+            experiment.check().unwrap().repetitions_in_words(),
+            "3 repetitions of each combination; a 95 % interval needs 6, a comparison of two results 7 on each side"
+        );
+    }
 }

@@ -8,21 +8,23 @@ use crate::evaluate::selection::{Runs, key_of, number};
 use crate::evaluate::table::quantity_of;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, State, nodes_of};
+use crate::metrics::known_name;
 use crate::variables::Values;
 use crate::variables::text_of;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use taut_figure::table;
 use taut_lab::report::flatten;
-use taut_measure::quantity::{Quantity, plain};
+use taut_measure::quantity::{Quantity, counted, plain};
 use taut_measure::{Comparison, Finding, judge};
 use taut_settings::suggestion;
 
 /// Coverage of the confidence intervals, available from six runs on. With fewer runs the actual coverage is printed.
 const CONFIDENCE: f64 = 0.95;
 /// Maximum probability that at least one of the comparisons is falsely reported as "differs".
-const LEVEL: f64 = 0.05;
+pub(crate) const LEVEL: f64 = 0.05;
 
 /// Options of a comparison: which metrics are compared, and which limits are checked.
 #[derive(Debug, Default)]
@@ -158,6 +160,8 @@ pub struct Comparisons {
     pub b: Side,
     /// Differences between the environments.
     pub environment: Vec<Difference>,
+    /// Warning that the experiments began far apart in time; none if they did not.
+    pub apart: Option<String>,
     /// Combinations that only A has, then combinations that only B has.
     pub only_in: [Vec<Values>; 2],
     /// The compared metrics in each common combination.
@@ -259,8 +263,10 @@ impl Loaded {
         let mut names: Vec<String> = Vec::new();
         let known = self.metrics();
         for name in plain.chain(claims).chain(until) {
-            if known.contains(name) && !names.iter().any(|other| other == name) {
-                names.push(name.to_owned());
+            if let Some(name) = known_name(name, |name| known.contains(name))
+                && !names.contains(&name)
+            {
+                names.push(name);
             }
         }
         names
@@ -292,7 +298,7 @@ impl Loaded {
         variants
     }
 
-    /// Returns the values of a metric in these runs.
+    /// Returns the values of a metric in the runs with the indices `members`.
     fn values(&self, members: &[usize], metric: &str) -> Vec<f64> {
         members
             .iter()
@@ -383,6 +389,7 @@ pub(crate) fn compare_loaded(
     let metrics = with_findings(found);
     Ok(Comparisons {
         environment: environment(&a.side, &b.side),
+        apart: apart(&a.side.state.started, &b.side.state.started),
         only_in: [lacking(&of_a, &of_b), lacking(&of_b, &of_a)],
         limits: judgements(&wanted.limits, &metrics),
         metrics,
@@ -409,7 +416,7 @@ fn lacking(
     lacking.map(|(_, values, _)| values.clone()).collect()
 }
 
-/// Returns the comparisons with their conclusions, corrected for their number.
+/// Returns the comparisons with their conclusions. The p-values are corrected for the number of comparisons.
 fn with_findings(found: Vec<(Values, String, Comparison)>) -> Vec<Compared> {
     let comparisons: Vec<Comparison> = found.iter().map(|(_, _, c)| c.clone()).collect();
     found
@@ -453,7 +460,7 @@ fn metrics(a: &Loaded, b: &Loaded, wanted: &Wanted) -> Result<Vec<String>, Exper
         names = known.iter().map(|name| (*name).to_owned()).collect();
     }
     for limit in &wanted.limits {
-        if !known.contains(limit.metric.as_str()) {
+        if known_name(&limit.metric, |name| known.contains(name)).is_none() {
             return Err(ExperimentError::Unknown(format!(
                 "no run has the metric `{}`{}",
                 limit.metric,
@@ -541,6 +548,27 @@ fn judgement(limit: &Limit, compared: &Compared) -> Judgement {
     }
 }
 
+/// Time between the beginnings of two experiments from which on a comparison warns.
+const FAR_APART: Duration = Duration::from_secs(3_600);
+
+/// Returns a warning if two experiments, given by their beginnings, are far apart in time.
+fn apart(a: &str, b: &str) -> Option<String> {
+    let (a, b) = (taut_results::moment(a)?, taut_results::moment(b)?);
+    let distance = a.duration_since(b).or_else(|_| b.duration_since(a)).ok()?;
+    (distance >= FAR_APART).then(|| {
+        let hours = distance.as_secs_f64() / 3_600.0;
+        let time = if hours < 48.0 {
+            format!("{hours:.0} h")
+        } else {
+            format!("{:.0} days", hours / 24.0)
+        };
+        format!(
+            "A and B began {time} apart: a change of the machine in between looks like a difference. To compare two builds, interleave \
+             them: taut gate."
+        )
+    })
+}
+
 /// Returns the differences between the environments of two experiments.
 fn environment(a: &Side, b: &Side) -> Vec<Difference> {
     let mut found = Vec::new();
@@ -603,7 +631,8 @@ fn maps(
     }
 }
 
-/// Returns those differences that concern the machines and not the version of taut.
+/// Returns the differences between the machines, without those of the version of taut. With `pseudonyms`, differences
+/// of host names are also skipped.
 pub(crate) fn machines_differ(differences: &[Difference], pseudonyms: bool) -> Vec<&Difference> {
     differences
         .iter()
@@ -700,32 +729,50 @@ impl Compared {
 }
 
 /// Headings of the columns of [`Compared::cells`].
-pub(crate) const HEADINGS: [&str; 8] =
-    ["of", "metric", "A", "B", "B to A", "effect", "p", "finding"];
+pub(crate) const HEADINGS: [&str; 8] = [
+    "of",
+    "metric",
+    "A",
+    "B",
+    "B/A",
+    "Cliff's delta",
+    "p",
+    "finding",
+];
+
+/// Returns the result of a comparison in a sentence.
+fn lead_of(metrics: &[Compared]) -> String {
+    let found = |wanted: fn(&Finding) -> bool| {
+        let metrics = metrics.iter();
+        metrics.filter(|one| wanted(&one.finding)).count()
+    };
+    let all = metrics.len();
+    let too_few = found(|finding| matches!(finding, Finding::TooFewRuns { .. }));
+    let differ = found(|finding| *finding == Finding::Differs);
+    let needed = metrics.iter().filter_map(|one| match one.finding {
+        Finding::TooFewRuns { needed } => Some(needed),
+        _ => None,
+    });
+    match needed.max() {
+        Some(needed) if too_few == all => {
+            let runs = metrics.iter().flat_map(|one| one.comparison.runs);
+            format!(
+                "Too few runs to test {}: {needed} per combination are needed on each side, the fewest are {}.",
+                counted(all, "metric"),
+                runs.min().unwrap_or(0)
+            )
+        }
+        _ => format!(
+            "{differ} of {all} compared metrics {}.",
+            if differ == 1 { "differs" } else { "differ" }
+        ),
+    }
+}
 
 impl Comparisons {
     /// Returns the result of the comparison in a sentence.
     pub fn lead(&self) -> String {
-        let found = |wanted: fn(&Finding) -> bool| {
-            let metrics = self.metrics.iter();
-            metrics.filter(|one| wanted(&one.finding)).count()
-        };
-        let all = self.metrics.len();
-        let too_few = found(|finding| matches!(finding, Finding::TooFewRuns { .. }));
-        let differ = found(|finding| *finding == Finding::Differs);
-        let needed = self.metrics.iter().filter_map(|one| match one.finding {
-            Finding::TooFewRuns { needed } => Some(needed),
-            _ => None,
-        });
-        match needed.max() {
-            Some(needed) if too_few == all => format!(
-                "Nothing could be shown: so many figures need {needed} runs of each combination on either side."
-            ),
-            _ => format!(
-                "{differ} of {all} compared figures {}.",
-                if differ == 1 { "differs" } else { "differ" }
-            ),
-        }
+        lead_of(&self.metrics)
     }
 }
 
@@ -735,9 +782,9 @@ impl std::fmt::Display for Comparisons {
         for (name, side) in [("A", &self.a), ("B", &self.b)] {
             writeln!(
                 f,
-                "{name}: {} ({} runs, {}): {}",
+                "{name}: {} ({}, {}): {}",
                 side.folder.display(),
-                side.runs,
+                counted(side.runs, "run"),
                 side.state.started,
                 side.state.title
             )?;
@@ -746,7 +793,7 @@ impl std::fmt::Display for Comparisons {
         if self.environment.is_empty() {
             writeln!(f, "Same plan, commands, versions and machines.")?;
         } else {
-            writeln!(f, "What differs around them:")?;
+            writeln!(f, "Differences in setup:")?;
             for difference in &self.environment {
                 let flat = |text: &str| text.replace('\n', " | ");
                 writeln!(
@@ -757,6 +804,9 @@ impl std::fmt::Display for Comparisons {
                     flat(&difference.b)
                 )?;
             }
+        }
+        if let Some(apart) = &self.apart {
+            writeln!(f, "{apart}")?;
         }
         for (name, variants) in ["A", "B"].into_iter().zip(&self.only_in) {
             for values in variants {
@@ -769,7 +819,7 @@ impl std::fmt::Display for Comparisons {
         for compared in &self.metrics {
             table.add_row(compared.cells());
         }
-        let least_important = [(5, "effect"), (6, "p"), (0, "of")];
+        let least_important = [(5, "Cliff's delta"), (6, "p"), (0, "of")];
         f.write_str(&table::text(
             table,
             &least_important,
@@ -789,6 +839,17 @@ impl std::fmt::Display for Comparisons {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn experiments_that_began_hours_apart_are_reported() {
+        let at = |time: &str| format!("2026-11-30T{time}:00Z");
+        assert_eq!(apart(&at("10:00"), &at("10:59")), None);
+        let text = apart(&at("13:00"), &at("10:00")).unwrap();
+        assert!(text.starts_with("A and B began 3 h apart"), "{text}");
+        let days = apart("2026-11-01T00:00:00Z", &at("00:00")).unwrap();
+        assert!(days.contains("29 days apart"), "{days}");
+        assert_eq!(apart("", &at("10:00")), None);
+    }
 
     fn differing(a: serde_json::Value, b: serde_json::Value) -> Vec<String> {
         let [a, b] = [a, b].map(|machine| {
@@ -853,7 +914,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_derive_the_worse_direction_from_the_metric_name() {
+    fn metric_name_or_sign_determines_the_direction_of_a_limit() {
         let found = limit("latency.p99_ns 10%").unwrap();
         assert_eq!((found.less_is_worse, found.share), (false, 0.1));
         assert!(limit("throughput.rate_pps 5%").unwrap().less_is_worse);
@@ -862,6 +923,25 @@ mod tests {
         for wrong in ["", "p99", "p99 x", "p99 10%%", " 10%", "p99 nan"] {
             assert!(limit(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn too_few_runs_are_reported_with_the_number_needed() {
+        let values = [1.0, 2.0];
+        let compared = |finding| Compared {
+            variables: Values::new(),
+            metric: "x_ns".to_owned(),
+            comparison: taut_measure::compare(&values, &values, CONFIDENCE).unwrap(),
+            corrected_p_value: None,
+            finding,
+        };
+        let few = [compared(Finding::TooFewRuns { needed: 6 })];
+        assert_eq!(
+            lead_of(&few),
+            "Too few runs to test 1 metric: 6 per combination are needed on each side, the fewest are 2."
+        );
+        let one = [compared(Finding::Differs), compared(Finding::NotShown)];
+        assert_eq!(lead_of(&one), "1 of 2 compared metrics differs.");
     }
 
     fn judged(limit_text: &str, a: &[f64], b: &[f64]) -> Kept {

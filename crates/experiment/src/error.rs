@@ -95,7 +95,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Returns an error at this byte range of the file.
+    /// Returns an error whose location is the byte range `span` of the file.
     pub(crate) fn wrong(&self, span: Range<usize>, reason: impl AsRef<str>) -> ExperimentError {
         let before = &self.text[..span.start.min(self.text.len())];
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
@@ -106,7 +106,7 @@ impl Source {
         }
     }
 
-    /// Returns an error that concerns the whole file.
+    /// Returns an error that concerns the complete file, without line and column.
     pub(crate) fn wrong_somewhere(&self, reason: impl Into<String>) -> ExperimentError {
         ExperimentError::Wrong {
             place: self.name.clone(),

@@ -72,6 +72,9 @@ pub struct State {
     pub name: String,
     /// Version of taut that ran the experiment.
     pub taut_version: String,
+    /// Commit of the sources of the taut that ran the experiment; `None` if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taut_commit: Option<String>,
     /// Time at which the experiment began, RFC 3339.
     pub started: String,
     /// Time at which the last execution of the experiment ended, RFC 3339; `None` before the first one has ended.
@@ -161,7 +164,8 @@ pub struct CommandRecord {
     pub node: String,
     /// Text passed to the shell on the node.
     pub script: String,
-    /// Exit code of the command; for a background command, its exit code after the request to end.
+    /// Exit code of the command; for a background command, its exit code after the request to end. `None` if the record
+    /// has no end of the command.
     pub exit_code: Option<i32>,
     /// Start of the command, seconds after the start of the run.
     pub begun_s: f64,
@@ -287,7 +291,7 @@ impl Folder {
     }
 
     /// Returns the complete runs, in the order in which they were completed. A complete run that is missing in the
-    /// index, because a process died before it could add the run, is added here.
+    /// index, because a process died before it could add the run, is added by this call.
     ///
     /// # Errors
     /// The index cannot be read.
@@ -417,7 +421,7 @@ impl Folder {
         Ok(Self::entry(&record, sum))
     }
 
-    /// Adds a run that another process completed to the index, and returns its line.
+    /// Adds to the index a run that another process has completed, and returns the new line of the index.
     pub(crate) fn enter(&self, id: &str) -> Result<IndexedRun, ExperimentError> {
         let path = self.run_folder(id).join("run.json");
         let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
@@ -753,7 +757,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn concurrent_runs_store_the_same_facts_completely() {
+    fn concurrently_stored_machine_facts_are_complete() {
         let scratch = tempfile::tempdir().unwrap();
         let folder = Folder::create(&scratch.path().join("out")).unwrap();
         let mut facts = crate::agent::facts();

@@ -41,6 +41,7 @@ mod error;
 pub mod evaluate;
 mod experiment;
 pub mod folder;
+pub mod gate;
 mod measurement;
 mod metrics;
 mod mistakes;

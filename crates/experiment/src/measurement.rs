@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn options_with_blanks_stay_one_word_of_the_command() {
+    fn options_with_blanks_stay_single_arguments_of_the_command() {
         let experiment = parse(
             r#"
 title = "t"

@@ -4,8 +4,13 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use taut_lab::measurement::TrafficSummary;
 
+/// The number of values of a list, from the first on, that become metrics. Further values, as in a series, stay only in
+/// the run's files.
+const MOST_OF_A_LIST: usize = 16;
+
 /// Returns the numbers in the last JSON object of `output`, each named by its path: `latency.p99_ns`, `sizes.0.rate`.
-/// Returns `None` if `output` contains no object.
+/// The names of the first stream of `taut generate` lack the prefix `streams.0.`. Returns `None` if `output` contains
+/// no object.
 pub(crate) fn of_json(output: &str) -> Option<BTreeMap<String, f64>> {
     let object = last_object(output)?;
     let mut metrics = BTreeMap::new();
@@ -41,19 +46,57 @@ fn flatten(value: &Value, path: String, into: &mut BTreeMap<String, f64>) {
             into.insert(path, f64::from(u8::from(*truth)));
         }
         Value::Object(object) => {
+            let is_summary = value["event"] == "summary";
             for (name, value) in object {
-                flatten(value, below(name), into);
+                match value {
+                    Value::Array(streams) if is_summary && name == "streams" => {
+                        flatten_streams(streams, &path, into);
+                    }
+                    _ => flatten(value, below(name), into),
+                }
             }
         }
         Value::Array(list) => {
-            // Only the first 16 values of a list become metrics: longer lists are series, which stay in the run's
-            // files.
-            for (index, value) in list.iter().enumerate().take(16) {
+            for (index, value) in list.iter().enumerate().take(MOST_OF_A_LIST) {
                 flatten(value, below(&index.to_string()), into);
             }
         }
         Value::Null | Value::String(_) => {}
     }
+}
+
+/// Adds the numbers of the streams in a summary; `path` is the prefix of their names. Names of the first stream lack
+/// `streams.0.`, because most traffic has only one stream.
+fn flatten_streams(streams: &[Value], path: &str, into: &mut BTreeMap<String, f64>) {
+    let dot = if path.is_empty() { "" } else { "." };
+    for (index, stream) in streams.iter().enumerate().take(MOST_OF_A_LIST) {
+        let path = match index {
+            0 if stream.is_object() => path.to_owned(),
+            _ => format!("{path}{dot}streams.{index}"),
+        };
+        flatten(stream, path, into);
+    }
+}
+
+/// Returns the value of a metric. A metric of the first stream is also found by a name with `streams.0.`.
+pub(crate) fn find(metrics: &BTreeMap<String, f64>, name: &str) -> Option<f64> {
+    let found = metrics.get(name);
+    found
+        .or_else(|| metrics.get(&without_first_stream(name)?))
+        .copied()
+}
+
+/// Returns the name of the known metric to which `name` refers; `None` if there is no such metric. For a metric of the
+/// first stream, it is the name without `streams.0.` if that name is known.
+pub(crate) fn known_name(name: &str, is_known: impl Fn(&str) -> bool) -> Option<String> {
+    let short = without_first_stream(name).filter(|short| is_known(short));
+    short.or_else(|| is_known(name).then(|| name.to_owned()))
+}
+
+/// Returns the name of a metric of the first stream without `streams.0.`; `None` for other metrics.
+fn without_first_stream(name: &str) -> Option<String> {
+    let (before, after) = name.split_once("streams.0.")?;
+    (before.is_empty() || before.ends_with('.')).then(|| format!("{before}{after}"))
 }
 
 /// Returns the names of the numbers that a command prints as JSON, with 0 as the index of every list; `None` for
@@ -69,7 +112,7 @@ pub(crate) fn names_of(command: &str) -> Option<BTreeSet<String>> {
     }
     let mut metrics = BTreeMap::new();
     flatten(&TrafficSummary::example_json(), String::new(), &mut metrics);
-    Some(metrics.into_keys().collect())
+    Some(metrics.keys().map(|name| without_indices(name)).collect())
 }
 
 /// Returns a metric's name in which the index of every list is replaced by 0.
@@ -117,14 +160,75 @@ mod tests {
     }
 
     #[test]
-    fn patterns_take_the_last_match() {
+    fn metrics_of_the_first_stream_have_short_names() {
+        let summary = r#"{"event":"summary","seed":7,"streams":[{"lost":1,"tally":{"sent":5}},{"lost":2}],"inside":{"lost":3}}"#;
+        let metrics = of_json(summary).unwrap();
+        let expected = [
+            ("inside.lost", 3.0),
+            ("lost", 1.0),
+            ("seed", 7.0),
+            ("streams.1.lost", 2.0),
+            ("tally.sent", 5.0),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value));
+        assert_eq!(metrics, BTreeMap::from(expected));
+        // Versions up to 0.2 print the first stream's fields twice.
+        let former = r#"{"event":"summary","lost":1,"streams":[{"lost":1}]}"#;
+        let lost = BTreeMap::from([("lost".to_owned(), 1.0)]);
+        assert_eq!(of_json(former).unwrap(), lost);
+        // Lists of other commands keep their names.
+        for other in [
+            r#"{"streams":[{"lost":1}]}"#,
+            r#"{"event":"second","streams":[{"lost":1}]}"#,
+        ] {
+            assert_eq!(of_json(other).unwrap()["streams.0.lost"], 1.0);
+        }
+        let numbers = of_json(r#"{"event":"summary","streams":[4,5]}"#).unwrap();
+        assert_eq!((numbers["streams.0"], numbers["streams.1"]), (4.0, 5.0));
+    }
+
+    #[test]
+    fn metrics_of_the_first_stream_are_found_by_both_names() {
+        let short: BTreeMap<_, _> = [("a.lost".to_owned(), 1.0), ("lost".to_owned(), 2.0)].into();
+        assert_eq!(find(&short, "a.streams.0.lost"), Some(1.0));
+        assert_eq!(find(&short, "streams.0.lost"), Some(2.0));
+        assert_eq!(find(&short, "lost"), Some(2.0));
+        assert_eq!(find(&short, "streams.1.lost"), None);
+        assert_eq!(find(&short, "upstreams.0.lost"), None);
+        let long: BTreeMap<_, _> = [("streams.0.lost".to_owned(), 3.0)].into();
+        assert_eq!(find(&long, "streams.0.lost"), Some(3.0));
+        let known = |known: &BTreeMap<String, f64>, name: &str| {
+            known_name(name, |name| known.contains_key(name))
+        };
+        assert_eq!(known(&short, "streams.0.lost").unwrap(), "lost");
+        assert_eq!(known(&long, "streams.0.lost").unwrap(), "streams.0.lost");
+        assert_eq!(known(&long, "lost"), None);
+    }
+
+    #[test]
+    fn names_of_every_stream_are_known() {
+        let names = names_of("taut generate --json").unwrap();
+        for name in [
+            "latency_ns.p99_ns",
+            "streams.0.latency_ns.p99_ns",
+            "streams.1.latency_ns.p99_ns",
+            "streams.15.tally.sent",
+        ] {
+            assert!(names.contains(&without_indices(name)), "{name}");
+        }
+        assert!(!names.contains(&without_indices("streams.1.latency")));
+        assert_eq!(names_of("taut generate --rate max --json"), None);
+    }
+
+    #[test]
+    fn a_metric_pattern_uses_its_last_match_in_the_output() {
         assert_eq!(of_pattern("rtt=([0-9.]+)", "rtt=1.5 rtt=2.5"), Ok(2.5));
         assert!(of_pattern("rtt=([0-9.]+)", "no").is_err());
         assert!(of_pattern("(x)", "x").is_err());
     }
 
     #[test]
-    fn the_send_delay_is_known_by_its_former_name_too() {
+    fn send_delay_metrics_are_also_found_by_their_former_name() {
         let names = names_of("taut generate --json").unwrap();
         for name in ["send_delay_ns.p99_ns", "send_slip_ns.p99_ns"] {
             assert!(names.contains(name), "{name}");

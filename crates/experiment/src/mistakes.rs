@@ -343,7 +343,8 @@ impl Experiment {
         }
     }
 
-    /// Checks that the variables of rows and groups are loop variables, or variables that every run has.
+    /// Checks that the variables which form the rows of tables and the groups of figures are loop variables, or
+    /// variables that every run has.
     fn check_columns(
         &self,
         names: &[Spanned<String>],
@@ -485,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_count_as_used_when_a_zipped_text_uses_them() {
+    fn loop_variables_used_by_a_zipped_value_count_as_used() {
         let file = |run: &str| {
             parse(&format!(
                 "title = 't'\n[loop]\na = [1, 2]\n[[zip]]\nb = ['x {{{{ a }}}}', 'y']\n[[step]]\nrun = '{run}'"
@@ -520,7 +521,22 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_line_column_and_the_likely_intention() {
+    fn metrics_of_any_stream_are_accepted() {
+        let metrics = |name: &str| {
+            parse(&format!(
+                "title = 't'\n[device]\nid = 'memif-idle'\n[measure]\nwhat = ['latency']\n[[table]]\nname = 't'\n\
+                 metrics = ['{name}']"
+            ))
+        };
+        for name in ["lost", "streams.0.lost", "streams.3.lost"] {
+            metrics(name).unwrap();
+        }
+        let message = metrics("streams.3.tally.lent").unwrap_err();
+        assert!(message.contains("tally.sent"), "{message}");
+    }
+
+    #[test]
+    fn experiment_file_errors_name_the_position_and_suggest_a_correction() {
         for (text, place, part) in [
             (
                 "title = 3",
@@ -679,7 +695,7 @@ mod tests {
                 "unknown variable `x`",
             ),
             (
-                "title = 't'\n[device]\nid = 'memif-idle'\n[measure]\nwhat = ['latency']\n[[table]]\nname = 't'\nmetrics = ['latency_ns.p90_ns']",
+                "title = 't'\n[device]\nid = 'memif-idle'\n[measure]\nwhat = ['latency']\n[[table]]\nname = 't'\nmetrics = ['latency_ns.p51_ns']",
                 "e.toml:8:12: ",
                 "did you mean `latency_ns.p50_ns`?",
             ),

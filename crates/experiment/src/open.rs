@@ -166,12 +166,12 @@ pub fn open_reference(what: &str, changes: &Changes) -> Result<Experiment, Exper
         );
     }
     Err(ExperimentError::Unknown(format!(
-        "no file {what}, and no reference experiment of this name{}{}",
+        "no file {what}, and no reference experiment of this name{}; {}",
         suggestion(what, reference()),
         if what.ends_with(".toml") {
-            "; taut experiment new writes a first one"
+            "taut experiment new writes a first one"
         } else {
-            ""
+            "taut experiment list --reference lists those"
         }
     )))
 }
@@ -234,6 +234,7 @@ impl Folder {
             title: experiment.definition.title.clone(),
             name: name.to_owned(),
             taut_version: env!("CARGO_PKG_VERSION").to_owned(),
+            taut_commit: None,
             started: now(),
             ended: None,
             command_line: secrets.text(command_line),
@@ -248,6 +249,20 @@ impl Folder {
             published: None,
         })?;
         Ok(folder)
+    }
+
+    /// Records the commit of the sources of this program; a text that is no commit is ignored.
+    ///
+    /// # Errors
+    /// `state.json` cannot be read or written.
+    pub fn record_commit(&self, commit: &str) -> Result<(), ExperimentError> {
+        if commit.is_empty() || !commit.chars().all(|c| c.is_ascii_hexdigit()) {
+            return Ok(());
+        }
+        self.write_state(&State {
+            taut_commit: Some(commit.to_owned()),
+            ..self.state()?
+        })
     }
 }
 
@@ -369,13 +384,18 @@ mod tests {
     }
 
     #[test]
-    fn files_that_reference_experiments_share_go_with_their_results() {
+    fn shared_files_of_reference_experiments_are_copied_to_the_results() {
         let parent = tempfile::tempdir().unwrap();
         let changes = Changes::default();
         for name in ["xiang-fig12a", "xiang-fig12b", "xiang-table1"] {
             let experiment = open(name, &changes).unwrap();
             let dir = parent.path().join(name);
             let folder = Folder::begin(&dir, &experiment, name, "taut", &changes).unwrap();
+            folder.record_commit("unknown: not built").unwrap();
+            assert_eq!(folder.state().unwrap().taut_commit, None);
+            folder.record_commit("0123abcd").unwrap();
+            let commit = folder.state().unwrap().taut_commit;
+            assert_eq!(commit.as_deref(), Some("0123abcd"));
             // The experiment is read from the folder alone, as from a published archive.
             let again = folder.experiment().unwrap();
             assert!(matches!(again.attachments, Attachments::Folder(_)));
@@ -385,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_former_name_leads_only_to_its_own_experiment() {
+    fn each_former_experiment_name_resolves_to_the_renamed_experiment() {
         for (then, now, why) in FORMER {
             assert!(REFERENCE.iter().all(|(name, _)| name != then), "{then}");
             assert!(REFERENCE.iter().any(|(name, _)| name == now), "{now}");

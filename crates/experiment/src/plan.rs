@@ -192,7 +192,7 @@ run = "echo {{ a }} {{ b }} {{ seed }}"
     }
 
     #[test]
-    fn conditions_leave_combinations_out() {
+    fn conditions_exclude_combinations_from_the_plan() {
         let text = format!("{SMALL}\n[plan]\nonly = ['a == 1 or b == \"z\"']");
         let experiment = parse(&text).unwrap();
         assert_eq!(experiment.variants().len(), 4);

@@ -271,7 +271,9 @@ fn judged(
     match (agree, otherwise, machines.is_empty()) {
         (0, 0, _) => (
             Reached::Open,
-            format!("Open: no claim can be held against {of}; {metrics}, on {where_to}."),
+            format!(
+                "Undecided: no claim has a verdict both here and in {of}; {metrics}, on {where_to}."
+            ),
         ),
         (_, 0, true) => (
             Reached::Repeated,

@@ -404,7 +404,7 @@ impl ReplicationReport {
         }
     }
 
-    /// Writes the table of those own claims that do not hold.
+    /// Writes the table of the experiments' own claims that do not hold.
     fn write_own_failures(&self, text: &mut String) {
         text.push_str(
             "\n## Claims of our own that do not hold\n\nAll of them: `index.html`, and [replication.json](runs/replication.json).\n\n\
@@ -696,7 +696,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_verdicts_stay_in_the_report_after_results_are_gone() {
+    fn earlier_verdicts_stay_in_the_report_after_results_are_deleted() {
         let dir = tempfile::tempdir().unwrap();
         let mut report = ReplicationReport::gather(dir.path()).unwrap();
         // The folder contains no results.

@@ -117,7 +117,8 @@ impl Secrets {
             .map_err(ExperimentError::io(path))
     }
 
-    /// Replaces the values of secrets in the files of a folder, and returns the names of the files that contained one.
+    /// Replaces the values of secrets in the files of a folder, and returns the names of the files that contained the
+    /// value of a secret.
     pub(crate) fn scrub(&self, folder: &Path) -> Result<Vec<String>, ExperimentError> {
         let mut scrubbed = Vec::new();
         if self.is_empty() {

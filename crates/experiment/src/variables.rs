@@ -211,7 +211,7 @@ fn rows_of_zip(
     Ok(rows)
 }
 
-/// Checks the number and the size of all combinations of these blocks.
+/// Checks the number of all combinations of `blocks`, and the memory that they need.
 fn check_size(source: &Source, blocks: &[Vec<Values>]) -> Result<(), ExperimentError> {
     let total = blocks
         .iter()
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn quoted_words_survive_a_shell() {
+    fn quoted_words_pass_through_a_shell_unchanged() {
         for word in [
             "plain",
             "",

@@ -54,7 +54,7 @@ const PIECES: [&str; 40] = [
 ];
 
 #[test]
-fn experiment_files_survive_seeded_noise() {
+fn parsing_random_experiment_files_never_panics() {
     let mut random = fastrand::Rng::with_seed(0xE4F);
     for _ in 0..1500 {
         let mut text = String::from("title = 't'\n");
@@ -71,7 +71,7 @@ fn experiment_files_survive_seeded_noise() {
 }
 
 #[test]
-fn published_archives_survive_seeded_noise() {
+fn unpacking_random_bytes_as_an_archive_never_panics() {
     let mut random = fastrand::Rng::with_seed(0xA2C);
     for _ in 0..120 {
         let mut bytes = vec![0; random.usize(1..200)];

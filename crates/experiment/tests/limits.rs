@@ -62,7 +62,7 @@ fn ranges_with_too_many_values_are_refused() {
 }
 
 #[test]
-fn texts_that_grow_beyond_all_bounds_are_refused() {
+fn variable_expansions_beyond_the_size_or_depth_limit_are_refused() {
     // The text of each variable is twice that of the next one.
     let doubled: String = (0..40)
         .map(|n| format!("x{n} = '{{{{ x{} }}}}{{{{ x{} }}}}'\n", n + 1, n + 1))
@@ -92,7 +92,7 @@ fn texts_that_grow_beyond_all_bounds_are_refused() {
 }
 
 #[test]
-fn a_text_too_large_to_be_an_experiment_is_refused() {
+fn an_oversized_experiment_file_is_refused() {
     let message = refusal(&"# comment\n".repeat(1 << 20));
     assert!(message.contains("larger than"), "{message}");
 }

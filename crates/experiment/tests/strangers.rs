@@ -108,7 +108,7 @@ fn run_ids_with_paths_or_markup_are_refused() {
 }
 
 #[test]
-fn a_record_of_another_run_is_refused() {
+fn a_run_record_with_a_different_run_id_is_refused() {
     let (_place, folder) = results(|_| {});
     fs::copy(folder.join("runs/v2-r1/run.json"), folder.join(RECORD)).unwrap();
     let message = Folder::open(&folder).unwrap().run("v1-r1").unwrap_err();
@@ -266,7 +266,7 @@ fn sample_folders_outside_the_run_are_refused() {
 }
 
 #[test]
-fn an_experiment_may_not_name_files_of_its_results() {
+fn an_experiment_that_attaches_its_own_result_files_is_refused() {
     for from in [
         "state.json",
         "runs.jsonl",
@@ -383,7 +383,7 @@ fn names_and_values_are_escaped_in_html_pages() {
 }
 
 #[test]
-fn an_archive_with_a_link_is_refused_whole() {
+fn an_archive_with_a_symbolic_link_is_refused_completely() {
     let (place, folder) = results(|_| {});
     symlink("/etc", folder.join("etc")).unwrap();
     let archive = place.path().join("evil.tar.gz");

@@ -143,7 +143,7 @@ fn draw_wheel(svg: &mut Svg) {
         let (sine, cosine) = (f64::from(step) / 24.0 * std::f64::consts::TAU).sin_cos();
         (WHEEL * cosine, WHEEL * sine)
     });
-    svg.path(Path::through(wheel).data(), &[("fill", "#333")]);
+    svg.path(Path::through(wheel).data(), &[("class", "solid")]);
 }
 
 #[cfg(test)]
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn every_frame_has_one_value_in_each_animation() {
+    fn each_svg_animation_has_one_value_per_frame() {
         let frames: Vec<Frame> = (0..10)
             .map(|k| Frame {
                 angle: f64::from(k % 3) - 1.0,
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn long_animations_are_thinned_without_losing_lamps_or_drawing_nan() {
+    fn thinning_an_animation_preserves_its_lamps_and_never_draws_nan() {
         let mut frames = vec![
             Frame {
                 angle: 50.0,

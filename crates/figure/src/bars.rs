@@ -12,8 +12,8 @@ use super::{Chart, Column, Series, rows};
 pub struct Item {
     /// Label and style of the bar.
     pub series: Series,
-    /// Smallest value, median and largest value over the repetitions. If there are no values, it is the reason, which
-    /// is drawn in place of the bar.
+    /// Smallest value, median and largest value over the repetitions. If there are no values, the field has the reason,
+    /// which is drawn in place of the bar.
     pub spread: Result<[f64; 3], String>,
     /// True if the value is a lower bound of the real value.
     pub at_least: bool,
@@ -85,7 +85,7 @@ fn draw_row(svg: &mut Svg, figure: &Figure, panel: &Panel, item: &Item, y: f64) 
         (end - panel.left, 14.0),
         &[("fill", style.colour), ("fill-opacity", "0.85")],
     );
-    let whisker = [("stroke", "#111"), ("stroke-width", "1.3")];
+    let whisker = [("class", "ink"), ("stroke-width", "1.3")];
     let (from, to) = (panel.px(low), panel.px(high));
     if to - from > 0.5 {
         svg.line((from, y), (to, y), &whisker);

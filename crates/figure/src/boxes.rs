@@ -79,8 +79,8 @@ fn draw_box(svg: &mut Svg, panel: &Panel, quantity: Quantity, of: &str, item: &I
     }
     let (from, to) = (panel.px(low), panel.px(high));
     let corner = (from, y - 7.0);
-    // A white rectangle below the box hides the whisker and the grid.
-    svg.rect(corner, (to - from, 14.0), &[("fill", "#fff")]);
+    // A rectangle in the colour of the page, below the box, hides the whisker and the grid.
+    svg.rect(corner, (to - from, 14.0), &[("class", "paper")]);
     svg.rect(
         corner,
         (to - from, 14.0),
@@ -96,14 +96,11 @@ fn draw_box(svg: &mut Svg, panel: &Panel, quantity: Quantity, of: &str, item: &I
     svg.line(
         (x, y - 7.0),
         (x, y + 7.0),
-        &[("stroke", "#111"), ("stroke-width", "2")],
+        &[("class", "ink"), ("stroke-width", "2")],
     );
     let x = panel.px(marks.mean);
     let diamond = format!("M{:.2},{y}l4,-4l4,4l-4,4Z", x - 4.0);
-    svg.path(
-        &diamond,
-        &[("fill", "#fff"), ("stroke", "#111"), ("stroke-width", "1")],
-    );
+    svg.path(&diamond, &[("class", "paper ink"), ("stroke-width", "1")]);
     svg.close();
 }
 
@@ -113,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_the_quantiles_of_the_values() {
+    fn box_and_whiskers_are_at_the_quantiles_of_the_values() {
         let values: Vec<f64> = (1..=200).map(f64::from).collect();
         let marks = Marks::of(&Distribution::Sorted(&values)).unwrap();
         assert_eq!(marks.whiskers, [2.0, 198.0]);

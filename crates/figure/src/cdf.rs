@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn line_rises_from_the_smallest_latency_to_all_packets() {
+    fn the_cdf_rises_from_zero_to_one_between_extreme_latencies() {
         let latency = latency();
         let points: Vec<_> = points(&Distribution::Latency(&latency), Share::AtMost).collect();
         assert_eq!(points.first(), Some(&(1.0, 0.0)));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn tail_falls_from_all_packets_to_the_last_one() {
+    fn the_tail_distribution_falls_from_one_to_a_single_packet() {
         let latency = latency();
         let points: Vec<_> = points(&Distribution::Latency(&latency), Share::AtLeast).collect();
         assert_eq!(points.first(), Some(&(1.0, 1.0)));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn few_values_are_a_staircase() {
+    fn few_values_are_drawn_as_a_staircase() {
         let values = [1.0, 2.0, 2.0, 4.0];
         let points: Vec<_> = points(&Distribution::Sorted(&values), Share::AtMost).collect();
         let expected = [
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn thinning_leaves_one_point_per_line_width_and_both_ends() {
+    fn thinning_a_line_retains_both_ends_and_evenly_spaced_points() {
         let fine = (0..=10_000).map(|i| (f64::from(i) / 100.0, 0.0));
         let line = thinned(fine);
         assert!((60..=68).contains(&line.len()), "{}", line.len());

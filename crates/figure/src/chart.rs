@@ -23,7 +23,7 @@ pub struct Chart<'a> {
 /// An axis whose limits follow from the values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Axis<'a> {
-    /// Title of the axis, and the unit of a [`Quantity::Number`].
+    /// Title of the axis. For a [`Quantity::Number`], the title also contains the unit.
     pub title: &'a str,
     /// The quantity of the values, which decides how they are formatted.
     pub quantity: Quantity,

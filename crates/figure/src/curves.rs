@@ -42,7 +42,7 @@ pub struct Part<'a> {
     pub models: Vec<Curve>,
 }
 
-/// The drawing of the range over the repetitions.
+/// The form in which a curve shows the range of the values over the repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// A shaded band along the curve.
@@ -62,7 +62,7 @@ pub struct Figure<'a> {
     pub x: Scale,
     /// Panels, top to bottom.
     pub parts: Vec<Part<'a>>,
-    /// The drawing of the range over the repetitions.
+    /// The form in which a curve shows the range of the values over the repetitions.
     pub extent: Extent,
     /// Values of x to mark with a vertical line, each with its label.
     pub verticals: Vec<(f64, String)>,
@@ -185,7 +185,7 @@ fn keys<'a>(figure: &'a Figure<'_>) -> Vec<&'a Series> {
     keys
 }
 
-/// Draws the part with the number `row` into its panel.
+/// Draws the part with the index `row`, from 0, into a panel.
 fn draw_part(svg: &mut Svg, panel: &Panel, figure: &Figure<'_>, row: usize) {
     let part = &figure.parts[row];
     let labels = Labels {
@@ -219,7 +219,7 @@ fn vertical(svg: &mut Svg, panel: &Panel, value: f64, word: Option<&String>) {
         (x, panel.top),
         (x, panel.bottom()),
         &[
-            ("stroke", "#555"),
+            ("class", "guide"),
             ("stroke-width", "1"),
             ("stroke-dasharray", "5 3"),
         ],
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn every_point_has_a_tip_and_inner_thresholds_have_labels() {
+    fn points_have_tooltips_and_thresholds_within_the_axes_have_labels() {
         let svg = figure(vec![curve(
             "a",
             &[(4096.0, 1.0), (8192.0, 2.0), (65536.0, 9.0)],
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_without_data_displays_no_data() {
+    fn an_empty_figure_displays_the_text_no_data() {
         assert!(figure(vec![curve("a", &[])]).contains("no data"));
     }
 }

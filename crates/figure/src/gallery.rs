@@ -291,7 +291,7 @@ fn texts(svg: &str) -> Vec<(f64, f64, f64, String)> {
 
 #[test]
 #[ignore = "writes figures to look at: cargo test -p taut-figure -- --ignored look"]
-fn synthetic_figures_are_written_to_files_to_look_at() {
+fn synthetic_figures_are_written_to_files_for_manual_inspection() {
     let folder = tempfile::tempdir()
         .expect("the folder for temporary files can be written")
         .keep();
@@ -358,7 +358,7 @@ fn figures_of_millions_of_packets_stay_small() {
 }
 
 #[test]
-fn figures_of_empty_or_invalid_data_say_so() {
+fn figures_without_valid_data_display_the_text_no_data() {
     let chart = Chart::new("e", "t", "d");
     let axis = Axis {
         title: "x",

@@ -78,7 +78,7 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, item: &Item, bin_ns: f64, last: bool
     };
     panel.open(svg, Hover::AtX, labels);
     let asked = panel.px(item.asked_ns);
-    let mark = [("stroke", "#111"), ("stroke-dasharray", "3 3")];
+    let mark = [("class", "ink"), ("stroke-dasharray", "3 3")];
     svg.line((asked, panel.top), (asked, panel.bottom()), &mark);
     svg.text(
         (panel.right() - 5.0, panel.top + 13.0),

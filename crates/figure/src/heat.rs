@@ -135,8 +135,8 @@ fn cell(
     // Neighbouring cells overlap a little, because rounding could leave gaps through which the page is visible.
     let size = (wide + 0.4, high + 0.4);
     let Some(found) = found else {
-        svg.rect((x, y), size, &[("fill", "#f2f2f2")]);
-        svg.line((x, y + high), (x + wide, y), &[("stroke", "#ccc")]);
+        svg.rect((x, y), size, &[("class", "none")]);
+        svg.line((x, y + high), (x + wide, y), &[("class", "strike")]);
         return;
     };
     let (fill, ink) = colours.at(found);
@@ -241,7 +241,7 @@ mod tests {
     };
 
     #[test]
-    fn lightness_rises_with_the_value_and_numbers_can_be_read() {
+    fn heat_map_lightness_rises_with_values_and_text_contrasts() {
         let colours = Colours::of(VALUE, [1.0, 1e6].into_iter());
         let light = |value: f64| {
             let (fill, ink) = colours.at(value);

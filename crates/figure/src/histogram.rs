@@ -248,7 +248,7 @@ mod tests {
     use taut_measure::LatencyHistogram;
 
     #[test]
-    fn bins_hold_every_packet_once() {
+    fn every_packet_is_in_exactly_one_bin() {
         let mut latency = LatencyHistogram::new();
         (0..10_000u64).for_each(|index| latency.record(index * index));
         let values = Distribution::Latency(&latency);

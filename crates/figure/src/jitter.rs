@@ -129,7 +129,7 @@ fn draw_row(svg: &mut Svg, panel: &Panel, item: &Item<'_>, y: f64) {
     svg.path(
         &circle(panel.px(max), y),
         &[
-            ("fill", "#fff"),
+            ("class", "paper"),
             ("stroke", colour),
             ("stroke-width", "1.8"),
         ],
@@ -139,22 +139,18 @@ fn draw_row(svg: &mut Svg, panel: &Panel, item: &Item<'_>, y: f64) {
 
 fn key(svg: &mut Svg, left: f64) {
     let y = 14.0;
-    svg.path(&circle(left + 6.0, y), &[("fill", "#444")]);
+    svg.path(&circle(left + 6.0, y), &[("class", "key")]);
     svg.text((left + 16.0, y + 4.0), Anchor::Start, "label", "average");
     svg.path(
         &circle(left + 96.0, y),
-        &[
-            ("fill", "#fff"),
-            ("stroke", "#444"),
-            ("stroke-width", "1.8"),
-        ],
+        &[("class", "paper keyline"), ("stroke-width", "1.8")],
     );
     svg.text((left + 106.0, y + 4.0), Anchor::Start, "label", "maximum");
     svg.line(
         (left + 190.0, y),
         (left + 218.0, y),
         &[
-            ("stroke", "#444"),
+            ("class", "keyline"),
             ("stroke-width", "7"),
             ("stroke-opacity", "0.4"),
         ],

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_that_would_meet_are_pushed_apart_within_the_bounds() {
+    fn overlapping_labels_are_moved_apart_within_the_bounds() {
         let placed = apart(&[98.0, 99.0, 100.0], 15.0, 0.0, 100.0);
         assert!(
             placed.windows(2).all(|pair| pair[1] - pair[0] > 14.9),

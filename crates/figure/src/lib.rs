@@ -49,6 +49,7 @@ pub use chart::{Axis, Chart};
 pub use distribution::{Distribution, Item};
 pub use scale::Scale;
 pub use style::Style;
+pub use svg::DARK;
 
 /// Width of every figure, px.
 pub const WIDTH: f64 = 1000.0;

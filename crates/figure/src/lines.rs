@@ -30,7 +30,7 @@ pub fn draw(
             .filter(|(value, _)| (panel.y.min..=panel.y.max).contains(value))
         {
             let y = panel.py(*value);
-            let look = [("stroke", "#777"), ("stroke-dasharray", "5 3")];
+            let look = [("class", "guide"), ("stroke-dasharray", "5 3")];
             svg.line((panel.left, y), (panel.right(), y), &look);
             let at = (panel.right() - 4.0, y - 4.0);
             svg.text(at, super::svg::Anchor::End, "note", word);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_a_label_and_outlying_levels_are_omitted() {
+    fn lines_are_labelled_and_levels_outside_the_axis_are_omitted() {
         let (x, y) = scales();
         let levels = [(0.5, "half".to_owned()), (7.0, "beyond".to_owned())];
         let svg = draw(

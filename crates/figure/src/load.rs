@@ -175,7 +175,7 @@ fn draw_loss_free(svg: &mut Svg, panel: &Panel, series: &Series, pps: f64) {
         &style.marker((x, panel.top), 4.2),
         &[
             ("fill", style.colour),
-            ("stroke", "#fff"),
+            ("class", "rim"),
             ("stroke-width", "0.8"),
         ],
     );
@@ -198,17 +198,15 @@ fn draw_point(
         time(high),
         share(point.loss)
     );
-    let (fill, stroke) = if point.loss > 0.0 {
-        ("#fff", style.colour)
-    } else {
-        (style.colour, style.colour)
-    };
+    // The class `paper` empties the mark.
+    let class = if point.loss > 0.0 { "paper" } else { "full" };
     let outline = style.marker(place(panel, point, middle), 3.4);
     svg.path(
         &outline,
         &[
-            ("fill", fill),
-            ("stroke", stroke),
+            ("class", class),
+            ("fill", style.colour),
+            ("stroke", style.colour),
             ("stroke-width", "1.2"),
             ("data-tip", &tip),
         ],

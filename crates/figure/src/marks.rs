@@ -111,9 +111,10 @@ fn draw_part(svg: &mut Svg, panel: &Panel, part: &Part<'_>) {
         let style = &item.series.style;
         for mark in item.marks.iter().filter(finite) {
             let outline = style.marker((panel.px(mark.at.0), panel.py(mark.at.1)), RADIUS);
-            let fill = if mark.hollow { "#fff" } else { style.colour };
+            let class = if mark.hollow { "paper" } else { "full" };
             let attributes = [
-                ("fill", fill),
+                ("class", class),
+                ("fill", style.colour),
                 ("fill-opacity", "0.75"),
                 ("stroke", style.colour),
                 ("stroke-width", "1.3"),
@@ -136,11 +137,7 @@ fn draw_line(svg: &mut Svg, panel: &Panel, line: Line) {
     };
     if ends[0].0 < ends[1].0 {
         let ends = ends.map(|(x, y)| (panel.px(x), panel.py(y)));
-        let look = [
-            ("class", "line"),
-            ("stroke", "#555"),
-            ("stroke-dasharray", "5 3"),
-        ];
+        let look = [("class", "line guide"), ("stroke-dasharray", "5 3")];
         svg.path(Path::through(ends).data(), &look);
     }
 }
@@ -177,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn points_have_tips_and_points_without_a_number_are_omitted() {
+    fn points_have_tooltips_and_points_without_a_number_are_omitted() {
         let marks = vec![
             mark(1.0, 2.0, false),
             mark(3.0, 4.0, true),
@@ -186,7 +183,7 @@ mod tests {
         let parts = [part(Line::Equal, marks), part(Line::Zero, Vec::new())];
         let svg = draw(&Chart::new("m", "t", "d"), &parts, 2, 200.0);
         assert_eq!(svg.matches("data-tip=").count(), 2);
-        assert_eq!(svg.matches("fill=\"#fff\"").count(), 1);
+        assert_eq!(svg.matches("class=\"paper\"").count(), 1);
         assert_eq!(svg.matches("class=\"panel\"").count(), 2);
         assert_eq!(
             svg.matches(">a</text>").count(),

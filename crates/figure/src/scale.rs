@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn log_axis_holds_zero_at_its_lower_end() {
+    fn a_log_axis_draws_zero_at_its_lower_end() {
         let scale = Scale::log(Quantity::TimeNs, [0.0, 0.0]);
         assert_eq!(scale.place(0.0), 0.0);
         assert!(scale.max > scale.min);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn axis_around_values_far_from_zero_leaves_zero_out() {
+    fn an_axis_for_values_far_from_zero_excludes_zero() {
         let scale = Scale::linear_around(Quantity::Number, [101.0, 109.0]);
         assert_eq!((scale.min, scale.max), (101.0, 109.0));
         let scale = Scale::linear_around(Quantity::Number, [10.0, 109.0]);
@@ -434,7 +434,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn labels_chosen_for_a_width_do_not_meet(
+        fn tick_labels_do_not_overlap_at_any_axis_width(
             values in prop::collection::vec(1.0..1e12_f64, 1..20),
             width in 200.0..1000.0_f64,
         ) {
@@ -467,7 +467,7 @@ mod tests {
         }
 
         #[test]
-        fn every_axis_holds_its_values_and_has_labels(
+        fn every_axis_contains_its_values_and_has_labels(
             values in prop::collection::vec(0.0..1e18_f64, 0..20),
         ) {
             let scales = [

@@ -140,7 +140,7 @@ mod tests {
     use taut_measure::quantity::Quantity;
 
     #[test]
-    fn no_point_is_lost_by_thinning_and_marks_stay_few() {
+    fn thinned_scatter_plots_count_every_point_with_few_marks() {
         let panel = Panel {
             left: 50.0,
             top: 10.0,

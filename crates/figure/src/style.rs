@@ -67,7 +67,6 @@ impl Style {
         match self.hollow {
             true => vec![
                 ("class", "published"),
-                ("fill", "#ffffff"),
                 ("stroke", self.colour),
                 ("stroke-width", "1.3"),
             ],
@@ -151,13 +150,58 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_twelve_series_differ_in_colour_and_adjacent_markers() {
+    fn twelve_series_have_distinct_colours_and_neighbours_have_distinct_markers() {
         for index in 0..12 {
             for other in 0..index {
                 assert_ne!(Style::of(index).colour, Style::of(other).colour);
             }
             assert_ne!(Style::of(index).marker, Style::of(index + 1).marker);
         }
+    }
+
+    /// Returns the contrast ratio of two colours `#rrggbb` (WCAG 2.2).
+    fn contrast(one: &str, other: &str) -> f64 {
+        let luminance = |colour: &str| -> f64 {
+            let channel = |from: usize| {
+                let value = u8::from_str_radix(&colour[from..from + 2], 16).unwrap_or(0);
+                let value = f64::from(value) / 255.0;
+                if value <= 0.04045 {
+                    value / 12.92
+                } else {
+                    ((value + 0.055) / 1.055).powf(2.4)
+                }
+            };
+            0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
+        };
+        let (one, other) = (luminance(one), luminance(other));
+        (one.max(other) + 0.05) / (one.min(other) + 0.05)
+    }
+
+    #[test]
+    fn series_and_text_have_enough_contrast_on_a_dark_page() {
+        const PAGE: &str = "#14181d";
+        let rule = |selector: &str| {
+            let rule = crate::DARK.split_once(selector)?.1;
+            Some(&rule.split_once(": #")?.1[..6])
+        };
+        for index in 0..12 {
+            let colour = Style::of(index).colour;
+            let on_dark = |attribute: &str| {
+                let found = rule(&format!(
+                    "svg.fig [{attribute}=\"{colour}\"] {{ {attribute}"
+                ));
+                found.map_or(colour.to_owned(), |found| format!("#{found}"))
+            };
+            assert_eq!(on_dark("stroke"), on_dark("fill"), "{colour}");
+            let found = contrast(&on_dark("stroke"), PAGE);
+            assert!(found >= 3.0, "{colour}: {found}");
+        }
+        for class in [".tick", ".axis", ".key", ".ink"] {
+            let colour = rule(&format!("svg.fig {class}")).map(|it| format!("#{it}"));
+            let found = colour.map_or(0.0, |colour| contrast(&colour, PAGE));
+            assert!(found >= 4.5, "{class}: {found}");
+        }
+        assert!(contrast("#000000", "#ffffff") > 20.9);
     }
 
     #[test]

@@ -26,7 +26,14 @@ const STYLE: &str = "\
 .fig .note{font-size:11px;fill:#555}.fig .grid{stroke:#e4e4e4;stroke-width:1}.fig .minor{stroke:#f2f2f2;stroke-width:1}\
 .fig .frame{stroke:#333;stroke-width:1;fill:none}.fig .mark{stroke:#333;stroke-width:1}\
 .fig .line{fill:none;stroke-width:1.8;stroke-linejoin:round}.fig .dots{fill:none;stroke-linecap:round}\
-.fig .hit{fill:#fff;fill-opacity:0}.fig .empty{font-size:12px;fill:#777;font-style:italic}";
+.fig .hit{fill:#fff;fill-opacity:0}.fig .empty{font-size:12px;fill:#777;font-style:italic}\
+.fig .ink{stroke:#111}.fig .guide{stroke:#555}.fig .faint{stroke:#999}.fig .paper,.fig .published{fill:#fff}\
+.fig .key{fill:#444}.fig .keyline{stroke:#444}.fig .solid{fill:#333}.fig .none{fill:#f2f2f2}\
+.fig .strike{stroke:#ccc}.fig .rim{stroke:#fff}";
+
+/// Style rules for a page that contains figures: they adapt the figures to a dark background if the reader prefers one.
+/// A figure that is opened as a separate file stays light.
+pub const DARK: &str = include_str!("dark.css");
 
 impl Svg {
     /// Starts a document of `width` x `height` with an accessible title and description. `name` makes the ids of the
@@ -74,8 +81,8 @@ impl Svg {
         );
     }
 
-    /// Animates `attribute` of the group opened last: it jumps from one of `values` to the next, with the timing of
-    /// [`Svg::animate_transform`].
+    /// Animates `attribute` of the group opened last: the attribute jumps from one of `values` to the next, with the
+    /// timing of [`Svg::animate_transform`].
     pub fn animate(&mut self, attribute: &str, values: &str, seconds: f64) {
         let _ = writeln!(
             self.out,
@@ -139,7 +146,7 @@ impl Svg {
         }
     }
 
-    /// Writes a line of text; `class` is one of the style's text classes.
+    /// Writes a line of text; `class` is a text class of the document's style sheet.
     pub fn text(&mut self, at: (f64, f64), anchor: Anchor, class: &str, text: &str) {
         let _ = write!(
             self.out,
@@ -326,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn tips_for_scripts_are_also_written_as_svg_titles() {
+    fn tooltips_for_scripts_are_also_written_as_svg_titles() {
         let mut svg = Svg::new("f", 10.0, 10.0, "", "");
         svg.path("M0,0", &[("data-tip", "a<|b")]);
         svg.path("M0,0", &[("fill", "none")]);

@@ -91,7 +91,10 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, item: &Item<'_>, last: bool) {
     legend::above(svg, panel, &item.series);
     let Series { label, .. } = &item.series;
     let labels = Labels {
-        x: last.then_some("time, repetitions end to end (s)"),
+        x: last.then_some(match item.ends {
+            [] | [_] => "time (s)",
+            _ => "time, one repetition after the other (s)",
+        }),
         y: None,
         x_ticks: 6,
         y_ticks: 5,
@@ -139,7 +142,7 @@ fn draw_ends(svg: &mut Svg, panel: &Panel, ends: &[f64]) {
             (x, panel.top),
             (x, panel.bottom()),
             &[
-                ("stroke", "#999"),
+                ("class", "faint"),
                 ("stroke-width", "1"),
                 ("stroke-dasharray", "1 2"),
             ],
@@ -154,7 +157,7 @@ fn draw_timer(svg: &mut Svg, panel: &Panel, name: &str, ns: f64) {
         (panel.left, y),
         (panel.right(), y),
         &[
-            ("stroke", "#111"),
+            ("class", "ink"),
             ("stroke-width", "1"),
             ("stroke-dasharray", "6 3"),
         ],
@@ -174,5 +177,34 @@ fn dots(svg: &mut Svg, panel: &Panel, points: &[(f64, f64)], look: &[(&str, &str
             .chain(look.iter().copied())
             .collect();
         svg.path(path.data(), &attributes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Style;
+
+    #[test]
+    fn the_time_axis_mentions_repetitions_only_if_there_are_several() {
+        let drawn = |ends: &[f64]| {
+            let item = Item {
+                series: Series {
+                    label: "a".to_owned(),
+                    style: Style::of(0),
+                },
+                worst: Vec::new(),
+                background: &[(0.5, 1e3)],
+                ends,
+                timer: None,
+            };
+            let column = Column {
+                heading: "b".to_owned(),
+                items: vec![item],
+            };
+            draw(&[column], &[])
+        };
+        assert!(drawn(&[1.0]).contains(">time (s)<"));
+        assert!(drawn(&[1.0, 2.0]).contains(">time, one repetition after the other (s)<"));
     }
 }

@@ -21,16 +21,16 @@ const BEYOND_CACHES: f64 = 8.0;
 /// list, which takes about a second at this size.
 const MOST_BYTES: f64 = 512.0 * 1024.0 * 1024.0;
 
-/// The accesses of this machine, measured and predicted.
+/// The costs of memory accesses on this machine, measured and predicted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Accesses {
-    /// The accesses by ascending size.
+    /// The costs for each list size, ascending.
     pub points: Vec<Access>,
     /// Errors by memory level: `L1`, ..., `memory`.
     pub levels: BTreeMap<String, LevelError>,
     /// The largest of the levels' median errors, for each model.
     pub worst: LevelError,
-    /// The access at the additional size, if one was requested.
+    /// The cost at the additional list size; `None` if no additional size was requested.
     pub at: Option<Access>,
     /// The parameters of each level, fitted to all points.
     pub fitted: Vec<Fitted>,
@@ -50,7 +50,7 @@ pub struct Access {
     /// Cycles predicted by the ideal model. In this model, each level has the cost measured with lists well inside it,
     /// a list gets all of each cache, and accesses are independent.
     pub ideal: f64,
-    /// Cycles predicted by a model that was fitted to other sizes.
+    /// Cycles predicted by a model that was fitted to lists of other sizes.
     pub fitted: f64,
 }
 
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_span_caches_and_memory_and_include_the_requested_size() {
+    fn working_set_sizes_cover_caches_memory_and_the_requested_size() {
         let sizes = sizes(&known(), Some(100_000));
         assert_eq!((sizes[0], *sizes.last().unwrap()), (4096, 64 << 20));
         assert!(sizes.contains(&100_000) && sizes.is_sorted());

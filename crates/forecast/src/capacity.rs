@@ -31,13 +31,15 @@ pub const LOADS: [f64; 4] = [0.1, 0.5, 0.8, 0.95];
 /// Number of runs for each kind of traffic; the runs' mean times give the interval. Each run loads the rules again and
 /// has its own memory; runs of all kinds of traffic are interleaved.
 const MEASURED: usize = 6;
-/// Minimum and maximum number of measured rounds in a run, and the number of warm-up rounds before them.
+/// Minimum number of measured rounds in a run.
 const LEAST_ROUNDS: usize = 2;
+/// Maximum number of measured rounds in a run.
 const MOST_ROUNDS: usize = 4096;
+/// Number of warm-up rounds before the measured rounds of a run.
 const WARM_UP: usize = 3;
-/// Limits above which a batch counts as interrupted; it must exceed both. One is the time in addition to its usual
-/// time, ns; the other is the total time as a multiple of its usual time.
+/// Time by which a batch must exceed its usual time to count as interrupted, ns; [`TIMES_USUAL`] must be exceeded too.
 const SHORTEST_INTERRUPTION_NS: f64 = 1000.0;
+/// Multiple of its usual time that a batch must exceed to count as interrupted.
 const TIMES_USUAL: f64 = 4.0;
 /// Fraction of the core's time that interruptions may take before a note mentions them.
 const DISTURBED: f64 = 0.05;
@@ -508,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn r_max_is_uninterrupted_time_over_time_per_packet() {
+    fn r_max_is_uninterrupted_time_divided_by_time_per_packet() {
         // Two packets of 900 and 1,100 ns alone, and 1,600 ns together; one round in twelve is interrupted for 12 us.
         let run = || Run {
             alone: Rounds {

@@ -6,7 +6,7 @@ use taut_model::fit::FitError;
 use taut_model::model_file::ModelError;
 use taut_model::queueing::QueueingError;
 
-/// Reason why there is no forecast. Each is one line that states what is needed.
+/// Reason why there is no forecast. Its text is one line that states what is needed.
 #[derive(Debug, thiserror::Error)]
 pub enum ForecastError {
     /// A file that cannot be read.

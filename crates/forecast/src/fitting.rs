@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn true_costs_are_fitted_and_validated_on_half_the_runs() {
+    fn costs_fitted_on_half_the_runs_predict_the_other_half() {
         let fitted = fit(&table(), &what(None)).unwrap();
         let file = fitted.model.file();
         assert_eq!(file.kind, Kind::Chain);

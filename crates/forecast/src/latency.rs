@@ -24,7 +24,7 @@ const BEYOND: f64 = 30.0;
 /// The parameters of a simulated core.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// Cycles for each packet, in addition to those for its batch.
+    /// Cycles for each packet, in addition to the cycles for the batch.
     pub packet_cycles: f64,
     /// Cycles for each batch, regardless of its number of packets.
     pub batch_cycles: f64,
@@ -88,7 +88,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Returns a quantile by its name; `None` if too few packets were simulated to report it.
+    /// Returns the quantile called `name`; `None` if too few packets were simulated for this quantile.
     pub fn quantile(&self, name: &str) -> Option<&Quantile> {
         self.quantiles.iter().find(|quantile| quantile.name == name)
     }

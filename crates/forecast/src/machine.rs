@@ -15,7 +15,7 @@ use taut_model::resource::{Costs, Machine};
 use taut_sys::Clock;
 
 /// Assumed cycles of an access to each cache and to memory if they were not measured. The values for the caches are
-/// from Table 4.2; that for memory was measured on the machines of this table.
+/// from Gallenmüller 2021, Table 4.2. The value for memory was measured on the machines of this table.
 const ASSUMED_LEVEL_CYCLES: [f64; 3] = [4.0, 12.0, 29.0];
 const ASSUMED_MEMORY_CYCLES: f64 = 250.0;
 
@@ -26,7 +26,7 @@ pub struct Described {
     /// Name of the machine, for display.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Number of cores that forward.
+    /// Number of cores that forward packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<u32>,
     /// Clock of the cores, GHz.
@@ -130,8 +130,8 @@ impl Described {
         Ok(described)
     }
 
-    /// Returns a description of this machine, as far as the kernel knows it. Cycles are those of the time-stamp
-    /// counter, as everywhere in taut.
+    /// Returns a description of this machine with the properties that the kernel reports. Cycles are those of the
+    /// time-stamp counter, as everywhere in taut.
     pub fn here() -> Self {
         let machine = taut_host::Machine::read();
         let clock = Clock::calibrate(Duration::from_millis(10));
@@ -159,7 +159,7 @@ impl Described {
         }
     }
 
-    /// Returns this machine, with the known properties of `other` replacing its own.
+    /// Returns this description, in which the known properties of `other` replace the properties of `self`.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self {
@@ -358,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_read_as_people_write_them() {
+    fn rates_with_units_and_multipliers_are_parsed() {
         for (text, bit_s) in [
             ("10G", 10e9),
             ("2x25G", 50e9),

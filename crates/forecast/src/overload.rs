@@ -42,13 +42,13 @@ pub struct TippingPoint {
     pub cpu_us: Estimate,
     /// Time lost to interruptions in each second, µs: d_sum.
     pub interrupted_us_per_s: f64,
-    /// The highest rate that the core sustains: R_max. Its errors are those on the published cases.
+    /// The highest rate that the core sustains: R_max. Its errors are those of the predictions for the published cases.
     pub highest: Prediction,
     /// Median latencies and rates of the plain forwarder and of the function, in this order.
     pub measured: [Latencies; 2],
     /// The prediction of the queueing model; `None` without a folder of the function at a higher rate.
     pub queue: Option<Busy>,
-    /// The prediction from the worker's own time under bursts; `None` without such a folder.
+    /// The prediction from the worker's own time under bursts; `None` without a folder of the function under bursts.
     pub work: Option<Full>,
     /// Notes for the reader.
     pub notes: Vec<String>,
@@ -72,13 +72,13 @@ pub struct Busy {
     /// Mean processor time of the function per packet, µs. The processor times are distributed like those of lonely
     /// packets (packets that arrive alone), shifted so that the model predicts the measured median latency.
     pub cpu_us: Estimate,
-    /// The highest rate that the core sustains. Its errors are those on the published cases.
+    /// The highest rate that the core sustains. Its errors are those of the predictions for the published cases.
     pub highest: Prediction,
     /// The latencies from which the prediction is derived, measured at a rate without overload.
     pub measured: Latencies,
 }
 
-/// The latencies of one device at one rate, with one folder for each run.
+/// The latencies of one device at one rate, read from one results folder for each run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Latencies {
     /// Median over the runs' median latencies, µs, with its interval. Packets of a run depend on each other, so a
@@ -118,7 +118,7 @@ pub struct Work {
     pub batch: f64,
 }
 
-/// The fields of `summary.json` that are used here.
+/// The fields of `summary.json` that this module uses.
 #[derive(Deserialize)]
 struct Summary {
     event: String,
@@ -145,7 +145,7 @@ impl Latencies {
     /// Reads the results folders of one stream's measurements, one run per folder.
     ///
     /// # Errors
-    /// There are no folders, a folder has no such results, too few packets came back, or the transports differ.
+    /// There are no folders, a folder has no results of a stream, too few packets came back, or the transports differ.
     pub fn of_runs(folders: &[impl AsRef<Path>]) -> Result<Self, ForecastError> {
         let runs = folders.iter().map(|folder| Self::read(folder.as_ref()));
         Self::together(&runs.collect::<Result<Vec<_>, _>>()?)
@@ -307,7 +307,7 @@ pub fn tipping_point(
     })
 }
 
-/// Returns the interruptions that are given, or else those that a device noted.
+/// Returns the interruptions `given`; if there are none, returns the interruptions that a device recorded.
 fn interruptions(
     given: &[Interruption],
     noted: Option<Taken>,
@@ -411,7 +411,8 @@ fn by_queue(
     })
 }
 
-/// Returns the errors of the bound on the four published cases, compared with the observed start of overload.
+/// Returns the errors of the highest rate that the bound predicts for the four published cases, compared with the
+/// observed start of overload.
 pub(crate) fn published_errors() -> Option<Errors> {
     let summaries = published::summaries(&published::checks().ok()?);
     let seen = summaries

@@ -52,7 +52,7 @@ mod tests {
     use taut_model::resource::{Costs, Machine, Packets};
 
     #[test]
-    fn the_limiting_resource_fills_its_bar_and_unknowns_are_marked() {
+    fn limiting_resources_fill_their_bars_and_unknown_resources_are_marked() {
         let machine = Machine {
             ethernet_bit_s: Some(10e9),
             ..Machine::new(1, 3.3e9).unwrap()

@@ -95,8 +95,8 @@ pub struct Plan {
     pub links_pps: Option<f64>,
     /// Number of the machine's cores; `None` if unknown.
     pub cores_there: Option<u32>,
-    /// All choices with the number of cores at which the search ended, the lowest tail latency first. It is the
-    /// smallest number at which a choice meets the bound, or the largest number tried if none does.
+    /// All choices with the number of cores at which the search ended, the lowest tail latency first. This number is
+    /// the smallest at which a choice meets the bound, or the largest number tried if no choice meets the bound.
     pub options: Vec<Choice>,
     /// Index in `options` of the best choice: among those that meet the bound, the choice with the lowest tail latency.
     /// `None` if no choice meets the bound.
@@ -154,7 +154,8 @@ fn links_pps(demand: &Demand, machine: &Machine) -> Result<Option<f64>, Forecast
         .reduce(f64::min))
 }
 
-/// Returns the question of how a core behaves that gets its share of the rate, with a batch size and a flush policy.
+/// Returns the parameters for the simulation of one core that receives an equal part of the rate, with a batch size and
+/// a flush policy.
 fn asked(
     demand: &Demand,
     clock_hz: f64,
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_a_quantile_and_a_time() {
+    fn a_latency_bound_consists_of_a_percentile_and_a_time() {
         assert_eq!(
             "p99.9<50us".parse(),
             Ok(Bound {

@@ -7,7 +7,7 @@ use std::path::Path;
 use taut_model::queueing::Vacations;
 use taut_results::{CoreInterruptions, MeasuredInterruptions, RECORDED_INTERRUPTIONS, read_json};
 
-/// The interruptions of a measurement's cores, as recorded by their own loops.
+/// The interruptions of the cores in a measurement, recorded by the loops that run on these cores.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorded {
     /// Length of the recording, ns.
@@ -18,7 +18,7 @@ pub struct Recorded {
     pub generator: Vacations,
 }
 
-/// The fields of `summary.json` that are used here.
+/// The fields of `summary.json` that this module uses.
 #[derive(Deserialize)]
 struct Summary {
     streams: Vec<Stream>,
@@ -63,7 +63,8 @@ impl Recorded {
     }
 }
 
-/// Returns the interruptions during the measurement, which lasts from 0 to `span_ns`; parts outside of it are removed.
+/// Returns the interruptions during the measurement, which lasts from 0 to `span_ns`; parts before and after this
+/// period are removed.
 fn vacations(core: &CoreInterruptions, span_ns: f64) -> Result<Vacations, ForecastError> {
     let within = |&(start, length): &(i64, u64)| {
         let start_ns = (start as f64).max(0.0);

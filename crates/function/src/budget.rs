@@ -5,14 +5,15 @@
 pub struct Budget {
     left: u64,
     at_once: u64,
-    /// The time between two tokens, in units of the clock.
+    /// The time between two tokens, in units of the caller's clock.
     apart: u64,
     /// The time up to which tokens have been added, by the caller's clock.
     since: u64,
 }
 
 impl Budget {
-    /// Creates a full bucket of `at_once` tokens, which gains one token every `apart`.
+    /// Creates a full bucket of `at_once` tokens, which gains one token each time that `apart` has passed. `now` is the
+    /// time by the caller's clock.
     pub fn new(at_once: u64, apart: u64, now: u64) -> Self {
         Self {
             left: at_once,
@@ -22,7 +23,7 @@ impl Budget {
         }
     }
 
-    /// Takes a token; returns false if there is none.
+    /// Removes a token from the bucket; returns false if the bucket is empty.
     pub fn admits(&mut self, now: u64) -> bool {
         let earned = now.saturating_sub(self.since) / self.apart;
         if earned > 0 {

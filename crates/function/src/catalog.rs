@@ -6,7 +6,7 @@ use taut_settings::suggestion;
 use taut_xdp::forward::HeaderChange;
 use taut_xdp::functions::KernelFunction;
 
-/// The functions that a chain can name; the default has none.
+/// The functions that a chain can name; the default catalog is empty.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Catalog(pub &'static [Entry]);
 
@@ -42,8 +42,8 @@ impl Catalog {
         (self.entry(name)?.build)(table)
     }
 
-    /// Returns the XDP version of the function called `name` for frames that leave through port number `port`. For a
-    /// function with XDP programs of its own, use [`Catalog::upcall`] instead.
+    /// Returns the XDP version of the function called `name` for frames that leave through the port with index `port`.
+    /// For a function with XDP programs of its own, use [`Catalog::upcall`] instead.
     ///
     /// # Errors
     /// Fails if no function has that name, if its settings are wrong, or if it cannot run in the kernel.
@@ -72,7 +72,8 @@ impl Catalog {
         }
     }
 
-    /// Returns the constructor of the upcall programs of the function called `name`; None if it has no such programs.
+    /// Returns the constructor of the upcall programs of the function called `name`; None if the function has no upcall
+    /// programs.
     pub fn upcall(self, name: &str) -> Option<UpcallVersion> {
         match self.entry(name).map(|entry| entry.in_kernel) {
             Ok(KernelVersion::Upcall(upcall)) => Some(upcall),

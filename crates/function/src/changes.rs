@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_micros(20);
 #[derive(Debug)]
 pub struct Sender<C> {
     ring: Producer<C>,
-    /// The changes that did not fit into the ring in time: they are sent before all others.
+    /// The changes that did not fit into the ring in time. They are sent before later changes.
     unsent: VecDeque<C>,
     /// The time without progress after which the worker counts as stuck.
     pub patience: Duration,
@@ -81,7 +81,8 @@ impl<C: Clone> Sender<C> {
         self.ring.is_abandoned()
     }
 
-    /// Sends changes, in order; waits while the ring is full. Changes that do not fit in time remain queued here.
+    /// Sends changes, in order; waits while the ring is full. Changes that do not fit into the ring in time remain in a
+    /// queue of the sender.
     pub fn send(&mut self, changes: &[C]) {
         let mut rest = changes.iter();
         if self.unsent.is_empty() {
@@ -190,7 +191,7 @@ impl<C> Receiver<C> {
         self.doorbell.disarm();
     }
 
-    /// Passes the next changes to `make`, in order, up to the limit per batch.
+    /// Passes the next changes to `make`, in the order in which they were sent, up to the limit per batch.
     #[inline(always)]
     pub fn take(&mut self, make: impl FnMut(C)) {
         if !self.ring.is_empty() {
@@ -218,7 +219,7 @@ mod tests {
     const FEW: usize = 8;
 
     #[test]
-    fn changes_arrive_in_order_and_settling_waits_for_all() {
+    fn changes_arrive_in_order_and_settling_waits_for_all_changes() {
         let (mut sender, mut receiver) = changes::<u64>(FEW).unwrap();
         let count = 3 * RING as u64;
         let reader = std::thread::spawn(move || {

@@ -24,7 +24,7 @@ impl Class {
         }
     }
 
-    /// Returns the definition of the class, as part of a sentence.
+    /// Returns the definition of the class as text, a part of a sentence.
     pub fn means(self) -> &'static str {
         match self {
             Self::Elementary => "input and output only",

@@ -15,7 +15,7 @@ use std::time::Duration;
 use taut_port::PortError;
 use taut_sys::{listen_privately, spawn_background};
 
-/// The longest time until a thread detects that it has to end.
+/// The longest time from a request to end until a thread of the socket detects the request.
 const LOOK: Duration = Duration::from_millis(50);
 /// The limit on the length of a request line. A file after the line does not count.
 const MOST_LINE_BYTES: u64 = 1 << 20;
@@ -24,7 +24,7 @@ pub const MOST_FILE_BYTES: u64 = 1 << 30;
 /// The limit on concurrent clients.
 const MOST_CLIENTS: usize = 64;
 
-/// The control plane of a function, as a control socket calls it.
+/// The part of a function's control plane that a control socket calls for each request.
 pub trait Decides: Send + Sync + 'static {
     /// Replies to the request in `line`; data after the line is read from `input`.
     ///
@@ -63,7 +63,7 @@ pub struct Room<'a> {
 }
 
 impl Loading {
-    /// Reserves space for a file; fails with the reason if there is none.
+    /// Reserves space for a file of `bytes` bytes. Fails with the reason if this would exceed a limit.
     pub fn room(&self, bytes: u64) -> Result<Room<'_>, String> {
         if bytes > MOST_FILE_BYTES {
             return Err(format!(
@@ -102,7 +102,7 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Listens at `path` for requests to the function of that name. Returns None if there is no path.
+    /// Listens at `path` for requests to the function called `function`. Returns None if there is no path.
     ///
     /// # Errors
     /// Fails as [`ControlSocket::start`] does.
@@ -115,7 +115,7 @@ impl ControlSocket {
         path.map(start).transpose()
     }
 
-    /// Listens at `path` for requests to the function of that name.
+    /// Listens at `path` for requests to the function called `function`.
     ///
     /// # Errors
     /// Fails if another process listens there, or if the path cannot be used.
@@ -195,7 +195,7 @@ fn accept(listener: &UnixListener, control: &Arc<impl Decides>, stop: &Arc<Atomi
     }
 }
 
-/// A stream whose reads return the end of the input when the server has to end.
+/// A connection to a client. When the server has to end, reads report the end of the input.
 struct Interruptible<'a> {
     stream: &'a UnixStream,
     stop: &'a AtomicBool,

@@ -33,13 +33,13 @@ pub enum CountKind {
 }
 
 impl CountKind {
-    /// Returns the kind of the count of an outcome.
+    /// Returns the kind of count for an outcome: a drop if packets with the outcome are dropped.
     pub fn of_outcome(is_drop: bool) -> Self {
         if is_drop { Self::Drop } else { Self::Outcome }
     }
 }
 
-/// Returns true if the name of an outcome shows that packets were dropped, as most such names do.
+/// Returns true if the name of an outcome begins with "dropped". Most outcomes of dropped packets have such names.
 pub fn says_dropped(outcome: &str) -> bool {
     outcome.starts_with("dropped")
 }

@@ -124,8 +124,8 @@ impl Datagram {
         now
     }
 
-    /// Updates lengths and checksums of a datagram that was extended to the end of the frame. `sum` is the change of
-    /// the contents' checksum by the new bytes.
+    /// Updates lengths and checksums of a datagram after new bytes extended it to the end of the frame. `sum` is the
+    /// amount by which the new bytes change the checksum of the contents.
     fn grew_by(self, frame: &mut [u8], sum: u16) {
         let now = self.ends_with(frame);
         let lengths = Sum::ZERO.add_u16(!self.length()).add_u16(now.length());

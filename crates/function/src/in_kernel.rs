@@ -10,10 +10,11 @@ use taut_xdp::upcall::UpcallPrograms;
 pub enum KernelVersion {
     /// The function has no XDP version, for this reason.
     No(&'static str),
-    /// A version for frames that leave through one port: the callback converts the function's settings for the port of
-    /// that number.
+    /// A version for frames that leave through one port. The callback makes it from the function's settings and the
+    /// index of the port.
     Frames(fn(toml::Table, usize) -> Result<KernelFunction, SettingsError>),
-    /// XDP programs of the function's own, which pass frames to the worker (upcall) if they do not decide about them.
+    /// XDP programs of the function's own. They forward or drop some frames, and pass all others to the worker
+    /// (upcall).
     Upcall(UpcallVersion),
 }
 
@@ -22,8 +23,8 @@ pub enum KernelVersion {
 pub struct UpcallVersion {
     /// Checks the settings, and whether the kernel supports them.
     pub check: fn(toml::Table) -> Result<(), SettingsError>,
-    /// Makes the programs for that many ports. The worker's functions then get the same [`Shared`], in which they find
-    /// the state that they share with the programs.
+    /// Makes the programs from the settings, the number of ports, and the shared state. The worker's functions later
+    /// get the same [`Shared`], which then contains the state that the programs have stored.
     pub make: fn(toml::Table, usize, &Shared) -> UpcallMade,
 }
 

@@ -62,7 +62,7 @@ use taut_sys::Alarm;
 /// A network function: inspects the packets of a batch, changes them in place, and marks those to be dropped or punted.
 /// One worker thread uses it, with one call per batch.
 pub trait Function {
-    /// Processes a batch. It never reorders packets and never allocates.
+    /// Processes a batch. This method never reorders packets and never allocates memory.
     ///
     /// ```
     /// use taut_function::{Context, Function};
@@ -106,18 +106,18 @@ pub trait Function {
         0
     }
 
-    /// Sets the number of the function's worker, and the state that the workers share. The functions of the workers are
-    /// called one after another, before [`Function::prepare`].
+    /// Sets the index of the function's worker, and the state that the workers share. The workers call this method one
+    /// after another, before [`Function::prepare`].
     ///
     /// # Errors
-    /// Fails if the function's settings do not suffice for that many workers.
+    /// Fails if the function's settings do not allow this number of workers.
     fn join(&mut self, _: Member, _: &Shared) -> Result<(), SettingsError> {
         Ok(())
     }
 
-    /// Writes, for each packet, the number of the worker that owns it into the last argument, at the packet's index in
-    /// the batch. The number [`ANY`] leaves the packet at the worker that received it. Called only for functions that
-    /// are [`Spread::Homes`]. The batch contains only frames that have just arrived at a port.
+    /// Writes the index of each packet's owner, a worker, into the last argument, at the packet's index in the batch.
+    /// The value [`ANY`] leaves the packet at the worker that received it. Called only for functions that are
+    /// [`Spread::Homes`]. The batch contains only frames that have just arrived at a port.
     fn homes(&self, _: &Batch, _: &Context, _homes: &mut [u8; BATCH_CAPACITY]) {}
 
     /// Receives, for each port of the chain, whether the port timestamps arriving packets by the time of day
@@ -133,8 +133,8 @@ pub trait Function {
         Ok(())
     }
 
-    /// Prepares the function as [`Function::prepare`] does. It reports slow steps to the watcher and stops when the
-    /// watcher requests it.
+    /// Prepares the function as [`Function::prepare`] does. This method reports slow steps to the watcher, and returns
+    /// an error when the watcher requests the end of the preparation.
     ///
     /// # Errors
     /// Fails as [`Function::prepare`] does, or if the watcher stopped the preparation.
@@ -142,7 +142,8 @@ pub trait Function {
         self.prepare()
     }
 
-    /// Reports that the link of a port went up or down. Each worker calls it, at most ten times a second.
+    /// Informs the function that the link of a port went up or down. Each worker calls this method, at most ten times a
+    /// second.
     fn link_changed(&mut self, _port: usize, _is_up: bool) {}
 
     /// Returns the handler that processes the function's punted packets on the slow path ([`Batch::mark_punted`]).
@@ -157,14 +158,14 @@ pub trait Function {
         Vec::new()
     }
 
-    /// Returns true if packets with that outcome are dropped.
+    /// Returns true if packets with the outcome `outcome` are dropped.
     fn drops(&self, outcome: &str) -> bool {
         says_dropped(outcome)
     }
 
     /// Returns the count of an outcome or another event by its name. Returns none if the function has no such count, or
-    /// if the count is unavailable at the moment. If the functions of all workers count together, the function of the
-    /// first worker returns the count.
+    /// if the count is unavailable at the moment. If the workers' instances of the function share one count, only the
+    /// instance of the first worker returns it.
     fn count_of(&self, name: &str) -> Option<u64> {
         let outcomes = self.outcomes();
         let found = outcomes.iter().find(|outcome| outcome.0 == name);
@@ -172,12 +173,13 @@ pub trait Function {
     }
 
     /// Receives the counts that [`Needs::counts`] names, in the same order: before the first batch, and then at most
-    /// ten times a second. The counts are those of the function's worker and of all functions of that worker. A count
-    /// is none if no counter has that name.
+    /// ten times a second. The counts are those of the function's worker and of all functions of that worker. The count
+    /// for an unknown name is none.
     fn hear_counts(&mut self, _: &[Option<u64>]) {}
 
     /// Returns the counters that other threads may read while the function runs, if there are any. Called once, after
-    /// [`Function::prepare`]. Functions of several workers that count together return the same counters.
+    /// [`Function::prepare`]. If the workers' instances of the function share counters, all of them return the same
+    /// counters.
     fn counted(&self) -> Option<Arc<dyn Counted>> {
         None
     }
@@ -205,7 +207,7 @@ pub struct Needs {
     pub counts: Vec<String>,
 }
 
-/// The calls of a function without packets, in which it can add packets to the batch.
+/// The calls without packets that a function needs. In such a call the function can add packets to the empty batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EmptyBatches {
     /// The function is called with packets only.
@@ -223,7 +225,7 @@ pub enum EmptyBatches {
 pub enum Spread {
     /// Any worker may have any packet.
     Any,
-    /// A packet has to go to its owner, the worker that has its state ([`Function::homes`]).
+    /// A packet has to go to its owner, the worker that has the state of the packet's flow ([`Function::homes`]).
     Homes,
     /// One worker has to process all packets.
     #[default]
@@ -270,32 +272,33 @@ impl std::fmt::Debug for Watcher<'_> {
 pub struct Context {
     /// The time at which the worker began this iteration, in ticks of [`taut_sys::ticks`].
     pub now_ticks: u64,
-    /// The number of the ingress port, in the order of the chain.
+    /// The index of the ingress port in the chain, from 0.
     pub from_port: usize,
-    /// The number of the default egress port, in the order of the chain; packets may be sent elsewhere.
+    /// The index of the default egress port in the chain, from 0. A function may choose another egress port for a
+    /// packet.
     pub to_port: usize,
     /// The number of ports of the chain.
     pub ports: usize,
 }
 
-/// A function that can be named in a chain.
+/// A function that a chain can contain.
 #[derive(Clone, Copy)]
 pub struct Entry {
     /// The name of the function in chain files and on the command line.
     pub name: &'static str,
     /// The summary for people, one line.
     pub summary: &'static str,
-    /// The class: how much of a packet the function touches.
+    /// The class, which states how much of a packet the function reads and changes.
     pub class: Class,
-    /// The settings key whose value names ports of the chain: a number from 0, or a list of numbers; chain files may
-    /// use port names. None if no key names ports.
+    /// The settings key whose value is the index of a port, from 0, or a list of such indices. Chain files may contain
+    /// the names of the ports instead. None if no key refers to ports.
     pub ports: Option<&'static str>,
-    /// The settings. A test compares their keys with those that the constructor accepts.
+    /// The descriptions of the settings. A test compares their keys with the keys that the constructor accepts.
     pub settings: &'static [Setting],
-    /// Returns the names of the files that a function with these settings reads, apart from those under `load` and keys
-    /// that end in `_file`.
+    /// Returns the names of the files that a function with these settings reads, apart from files named by the key
+    /// `load` or by a key that ends in `_file`.
     pub files: fn(&toml::Table) -> Vec<&str>,
-    /// The constructor, which reads the keys of its table in the chain file.
+    /// The constructor, which reads the settings from the function's table in the chain file.
     pub build: fn(toml::Table) -> Result<Box<dyn Function>, SettingsError>,
     /// The XDP version of the function.
     pub in_kernel: KernelVersion,
@@ -314,8 +317,8 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// The description of a setting: its key, its default (`required` if there is none) and its meaning. Several keys with one
-/// description are joined by commas. Words to be typed are in backticks.
+/// The description of a setting: its key, its default (`required` if there is none) and its meaning. Several keys with
+/// one description are joined by commas. Words to be typed are in backticks.
 pub type Setting = (&'static str, &'static str, &'static str);
 
 /// The reason why a function cannot be made from its settings. The text begins with the wrong key, if the error is in a
@@ -324,7 +327,7 @@ pub type Setting = (&'static str, &'static str, &'static str);
 #[error("{0}")]
 pub struct SettingsError(pub String);
 
-/// Returns the file names under that key of a function's settings: one text, or a list of them.
+/// Returns the file names that the value of a key in a function's settings contains: one text, or a list of texts.
 pub fn file_names<'a>(settings: &'a toml::Table, key: &str) -> Vec<&'a str> {
     match settings.get(key) {
         Some(toml::Value::Array(several)) => several.iter().filter_map(|it| it.as_str()).collect(),
@@ -342,7 +345,8 @@ pub fn settings<T: DeserializeOwned>(table: toml::Table) -> Result<T, SettingsEr
         .map_err(|e: toml::de::Error| SettingsError(in_words(&e)))
 }
 
-/// Converts each table in the list under that settings key with `make`; an error names the table.
+/// Converts each table in a list of tables with `make`. The list is the value of a settings key. An error states which
+/// table is wrong.
 ///
 /// # Errors
 /// Fails if a table is wrong, or as `make` does.

@@ -25,7 +25,7 @@ pub fn cost(kbps: NonZeroU64) -> u64 {
 /// The bytes of 1,000 bits. A meter that limits packets per second counts each packet as this many bytes.
 pub const KBIT_BYTES: u64 = 125;
 
-/// Returns the cost of `bytes` bytes in time units ([`UNITS_PER_NS`]); `cost` is that of one byte.
+/// Returns the cost of `bytes` bytes in time units ([`UNITS_PER_NS`]); `cost` is the cost of one byte.
 #[inline(always)]
 pub fn price(cost: u64, bytes: u64) -> u64 {
     let price = (u128::from(cost) * u128::from(bytes)).div_ceil(1 << COST_DIGITS);
@@ -77,7 +77,8 @@ impl Clone for SharedMeter {
 }
 
 impl SharedMeter {
-    /// Reads the current meter. No other memory depends on it, so relaxed memory ordering suffices.
+    /// Returns a copy of the meter's current state. No other memory depends on this state, so relaxed memory ordering
+    /// suffices.
     #[inline(always)]
     pub fn read(&self) -> Meter {
         Meter {
@@ -246,7 +247,7 @@ mod tests {
     proptest! {
         /// In any period of any arrivals, at most the rate, the burst, and one packet pass.
         #[test]
-        fn no_interval_passes_more_than_rate_burst_and_one_packet(
+        fn meters_pass_no_more_than_rate_burst_and_one_packet(
             kbps in prop_oneof![1u64..100_000, 1u64..1 << 40],
             arrivals in proptest::collection::vec((0u64..50_000_000, 0u16..=u16::MAX), 1..200),
         ) {

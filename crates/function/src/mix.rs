@@ -12,7 +12,8 @@ pub fn mix(state: u64, word: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The hashers of a map. Each map has a random seed, so that nobody can choose keys that collide.
+/// The builder of the hashers of a map. Each map has a random seed, so that an attacker cannot choose keys that
+/// collide.
 #[derive(Debug, Clone)]
 pub struct Seeded(u64);
 
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_depend_on_the_complete_key_and_on_the_map() {
+    fn hashes_depend_on_all_key_bytes_and_the_maps_seed() {
         let one = Seeded::default();
         let keys = [
             (1_u8, "ab", 5_u128),

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// The longest IP packet that may leave, bytes.
+/// The maximum length of an IP packet that leaves the function, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "i64")]
 pub struct Mtu(pub usize);

@@ -2,8 +2,8 @@
 
 use taut_port::{Packet, PoolHandle};
 
-/// Replaces `old` bytes after the first `keep` ones by `new` undefined ones. Returns false, without a change, if
-/// neither the packet nor the pool has space, or if the packet is shorter than `keep + old`.
+/// Replaces `old` bytes after the first `keep` bytes of a packet by `new` bytes with undefined values. Returns false,
+/// without a change, if neither the packet nor the pool has space, or if the packet is shorter than `keep + old`.
 #[inline]
 pub fn move_start(
     packet: &mut Packet,

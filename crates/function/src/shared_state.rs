@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Shared(Arc<Mutex<Vec<Box<dyn Any + Send>>>>);
 
 impl Shared {
-    /// Calls `use_it` with the stored value of type `T`, or with none if no such value is stored yet.
+    /// Calls `use_it` with the stored value of type `T`; the argument is none if no value of this type is stored yet.
     pub fn lock<T: Send + 'static, R>(&self, use_it: impl FnOnce(&mut Option<T>) -> R) -> R {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = all.iter().position(|it| it.is::<T>());
@@ -20,8 +20,8 @@ impl Shared {
         result
     }
 
-    /// Returns the value of type `T`. The first caller makes the value with `make`; other callers wait for that and get
-    /// the same value.
+    /// Returns the value of type `T`. The first caller makes the value with `make`; other callers wait until it is
+    /// made, and get the same value.
     ///
     /// # Errors
     /// Returns the error of `make`; the next caller then tries again.

@@ -10,9 +10,9 @@ use taut_sys::Alarm;
 pub struct Punted<'a> {
     /// The frame of the packet.
     pub frame: &'a [u8],
-    /// The number of its ingress port.
+    /// The index of the ingress port in the chain, from 0.
     pub from_port: usize,
-    /// The reason for which it was punted.
+    /// The reason for which the worker punted the packet.
     pub cause: Punt,
 }
 
@@ -72,7 +72,7 @@ pub trait Handler: std::marker::Send {
     /// Makes `alarm` ring when [`Handler::poll`] will have work.
     fn arm(&mut self, _: &mut Alarm) {}
 
-    /// Returns true if the handler's function has ended.
+    /// Returns true if the handler's function has ended; the slow path then removes the handler.
     fn is_over(&self) -> bool {
         false
     }
@@ -91,7 +91,7 @@ pub struct ErrorLimit {
 }
 
 impl ErrorLimit {
-    /// Creates a limit that has admitted nothing.
+    /// Creates a limit that has not admitted any errors yet, so its complete burst is available.
     pub fn unused() -> Self {
         Self {
             begun: Instant::now(),

@@ -27,7 +27,7 @@ pub struct InUse<T> {
 /// uses its old table for one more batch.
 #[derive(Debug)]
 struct Slot<T> {
-    /// The number of tables that were stored in this slot. The number changes only under the lock.
+    /// The number of tables that were stored in this slot so far. It changes only while the lock is held.
     put: AtomicU64,
     tables: Mutex<Tables<T>>,
 }
@@ -119,7 +119,7 @@ impl<T> Swapped<T> {
 }
 
 impl<T> InUse<T> {
-    /// Returns the table for this batch.
+    /// Returns the table for the current batch: the newest table, or the old one while the slot is locked.
     #[inline(always)]
     pub fn get(&mut self) -> &T {
         if self.slot.put.load(Ordering::Acquire) != self.seen {

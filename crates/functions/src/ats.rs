@@ -30,7 +30,7 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Frames(in_kernel),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[(
     "mtu",
     "1500",
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn other_packets_pass_and_oversized_or_truncated_datagrams_are_dropped() {
+    fn non_udp_packets_pass_and_oversized_datagrams_are_dropped() {
         let mut ats = ats("mtu = 600");
         let frame = UdpFlow::default().frame(602).unwrap();
         assert!(through(&mut *ats, &frame, 50).is_some());

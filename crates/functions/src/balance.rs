@@ -24,7 +24,7 @@ pub(crate) const ENTRY: Entry = Entry {
     }),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[
     (
         "port",
@@ -105,7 +105,7 @@ impl Balance {
         })
     }
 
-    /// Returns the settings of the XDP program for frames that leave through that port.
+    /// Returns the settings of the XDP program for frames that leave through port `port`.
     fn in_kernel(&self, port: usize) -> KernelFunction {
         if port != self.port {
             // `outcome` is an index into the list of outcomes.
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_spread_evenly() {
+    fn flows_spread_evenly_over_the_next_hops() {
         let places = places(&balance(hops(1..=10)), &tuples());
         for hop in 1..=10 {
             let share = places.iter().filter(|&&place| place == hop).count();
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_flows_of_removed_hops_move_and_later_return() {
+    fn only_flows_of_removed_hops_move_until_the_hops_return() {
         let tuples = tuples();
         let places = |hops| places(&balance(hops), &tuples);
         let ten = places(hops(1..=10));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_get_their_flows_hop_and_fragments_stay_together() {
+    fn frames_get_a_next_hop_and_fragments_stay_together() {
         let mut balance = balance(hops(1..=10));
         let frame = flow(7);
         let (sent, kept) = through(&mut balance, &frame, 1);

@@ -2,10 +2,10 @@
 //! CPU loader.)
 //!
 //! Reading the counter in a loop would be coarse: it costs tens of cycles by itself. Instead, a chain of dependent
-//! instructions of known duration runs for the cycles of the whole batch. Two fences keep neighbouring work from hiding
-//! it. The costs of a step and of the rest of a call are measured when the worker is created. Each call also measures
-//! its own duration, because the processor cannot predict a loop of varying length exactly. The error is carried to the
-//! next call, so the mean is exact.
+//! instructions of known duration runs for the cycles of the whole batch. Two fences prevent that other instructions
+//! run in parallel with the chain and thus hide its time. The costs of a step and of the rest of a call are measured
+//! when the worker is created. Each call also measures its own duration, because the processor cannot predict a loop of
+//! varying length exactly. The error is carried to the next call, so the mean is exact.
 
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -34,7 +34,7 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("what it costs is meant for a core of its own"),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[(
     "cycles",
     "required",
@@ -107,7 +107,7 @@ fn parts(cycles: f64) -> i64 {
 
 impl Burn {
     /// Creates a burn that is not calibrated yet: [`Function::prepare`] calibrates it on the worker's core. Until then
-    /// a step counts as a cycle, whatever it takes.
+    /// each step counts as one cycle, regardless of its real duration.
     fn new(cycles: u32) -> Self {
         let mut burn = Self {
             parts_per_packet: parts(f64::from(cycles)),
@@ -141,8 +141,8 @@ impl Burn {
         }
     }
 
-    /// Adds the debt of `packets` packets. Returns true if it is enough for a call; otherwise the cost of this check
-    /// counts as spent.
+    /// Adds the cycles of `packets` packets to the debt. Returns true if the debt is large enough for a call; otherwise
+    /// the cost of this check counts as spent.
     #[inline(always)]
     fn owes_a_call(&mut self, packets: usize) -> bool {
         let more = packets as i64 * self.parts_per_packet;
@@ -164,8 +164,8 @@ impl Burn {
         (ticks * self.steps_per_tick) as u64
     }
 
-    /// Subtracts the ticks of a call of `steps` steps from the debt: its real duration, or the planned one if it was
-    /// interrupted.
+    /// Subtracts the ticks of a call of `steps` steps from the debt: the measured duration, or the planned duration if
+    /// the call was interrupted.
     #[inline(always)]
     fn settle(&mut self, steps: u64, seen_ticks: u64) {
         let planned = self.cost.call_ticks + steps as f64 * self.cost.step_ticks;
@@ -208,8 +208,8 @@ impl Function for Burn {
     }
 }
 
-/// Runs `steps` steps, each of which needs the result of the one before. Returns the end of the chain, and the ticks
-/// from before the first step to after the last.
+/// Runs `steps` steps, each of which needs the result of the one before. Returns the result of the last step, and the
+/// ticks from before the first step to after the last one.
 #[inline(never)]
 fn run_chain(state: u64, steps: u64) -> (u64, u64) {
     wait_for_instructions();
@@ -296,11 +296,11 @@ pub struct BurnError {
     pub cycles: u32,
     /// The packets per batch.
     pub batch: usize,
-    /// The number of batch blocks that were timed.
+    /// The number of timed blocks of batches.
     pub count: usize,
     /// The number of blocks that were excluded because they were interrupted.
     pub disturbed: usize,
-    /// The mean excess of the other blocks over the configured cycles, in cycles per packet.
+    /// The mean excess of the blocks that were not excluded over the configured cycles, in cycles per packet.
     pub mean_cycles: f64,
     /// The confidence interval of the median excess of the blocks, in cycles per packet.
     pub interval: Option<Interval>,
@@ -318,13 +318,14 @@ impl BurnError {
     }
 }
 
-/// The number of batches in a timed block of [`measure_error`], and the limit on the cycles of a block. Longer blocks
-/// are more likely to be interrupted.
+/// The maximum number of batches in a timed block of [`measure_error`].
 const BATCHES_PER_BLOCK: usize = 32;
+/// The limit on the cycles of a block, because longer blocks are more likely to be interrupted.
 const BLOCK_CYCLES: usize = 100_000;
 /// The number of blocks timed in [`measure_error`].
 const BLOCKS: usize = 200;
-/// The limit above which a block counts as interrupted: a factor for the median block, and ticks to add to the product.
+/// The limit above which a block counts as interrupted: the ticks of the median block times the first value, plus the
+/// second value in ticks.
 const DISTURBED: (f64, f64) = (1.1, 500.0);
 
 /// Measures the error of a burn of `cycles` per packet on the calling thread's core, in batches of `batch` packets. The
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cycles_spent_follow_packet_costs_for_any_batch_sizes() {
+    fn burned_cycles_agree_with_packet_costs_at_any_batch_size() {
         for cycles in [3, 7, 20, 49, 50, 350, 10_000] {
             for sizes in [&[1][..], &[32], &[1, 64, 3], &[2, 5]] {
                 for surprise in [0.0, 18.0] {
@@ -432,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn small_costs_accumulate_and_calls_are_evenly_spaced() {
+    fn small_packet_costs_accumulate_into_evenly_spaced_burn_calls() {
         let mut burn = burn(30);
         for surprise in [0.0, 40.0, 7.0] {
             let calls: Vec<bool> = (0..8)
@@ -446,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_core_is_compensated_and_an_interruption_is_not() {
+    fn a_burn_corrects_for_slow_cores_but_not_for_interruptions() {
         let mut burn = burn(10_000);
         assert!(burn.owes_a_call(1));
         let steps = burn.steps();
@@ -487,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn burn_errors_are_limited_to_three_cycles_or_two_percent() {
+    fn burn_errors_below_three_cycles_or_two_percent_are_accepted() {
         let of = |cycles, mean_cycles| BurnError {
             cycles,
             batch: 32,

@@ -24,7 +24,7 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Frames(|table, _| Filter::new(settings(table)?)?.in_kernel()),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[
     (
         "default",
@@ -338,7 +338,7 @@ impl Filter {
 /// The verdict on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// The packet passes, with that priority if a rule sets one.
+    /// The packet passes. The value is the priority that the matching rule sets; none if the rule sets no priority.
     Accept(Option<u8>),
     Drop,
 }
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_fits_decides() {
+    fn the_first_matching_rule_decides() {
         let mut filter = filter(
             r#"
             default = "drop"
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_of_a_prefix_counts() {
+    fn a_prefix_matches_exactly_the_addresses_with_equal_leading_bits() {
         for length in 0..=32 {
             let base = 0xCB00_7155_u32 & u32::MAX.checked_shl(32 - length).unwrap_or(0);
             let text = format!("{}/{length}", std::net::Ipv4Addr::from_bits(base));

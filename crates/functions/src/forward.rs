@@ -42,7 +42,7 @@ mod tests {
     use taut_port::PoolHandle;
 
     #[test]
-    fn packets_stay_as_they_are() {
+    fn forwarded_packets_stay_unchanged() {
         let pool = PoolHandle::new(4, false).unwrap();
         let mut batch = Batch::new();
         pool.fill(&mut batch, 2, 60);

@@ -31,7 +31,7 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("it keeps packets back, which an XDP program cannot"),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[
     (
         "loss, duplicate, reorder, delay, corrupt",
@@ -186,7 +186,7 @@ struct Impair {
     crowded: u64,
 }
 
-/// Checks that each share is possible, and all of them together.
+/// Checks that each probability is from 0 to 1, and that the sum of all probabilities is at most 1.
 fn check_shares(shares: &[(&str, f64, Action)]) -> Result<(), SettingsError> {
     let mut end = 0.0;
     for &(key, share, _) in shares {
@@ -297,7 +297,8 @@ impl Impair {
         Some(copy)
     }
 
-    /// Processes the next packet to `to_port`, which no earlier function has dropped, with its metadata.
+    /// Processes the next packet for port `to_port`, with its marks. Packets that an earlier function has dropped are
+    /// not passed to this method.
     fn pass(&mut self, mut packet: Packet, marks: Marks, to_port: usize) {
         let number = self.counts[to_port % DIRECTIONS];
         self.counts[to_port % DIRECTIONS] += 1;
@@ -387,8 +388,8 @@ impl Impair {
     }
 }
 
-/// Flips one random bit of `frame` at or after byte `from`. If `from` is 0 or beyond the frame, the bit is after the
-/// Ethernet header instead.
+/// Flips one random bit of `frame` at or after byte `from`. If `from` is 0 or beyond the frame, the bit is in the bytes
+/// after the Ethernet header instead.
 fn damage(rng: &mut Rng, frame: &mut [u8], from: usize) {
     let start = if from > 0 && from < frame.len() {
         from
@@ -581,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reordered_packet_that_nothing_overtook_leaves_unlogged() {
+    fn a_reordered_packet_that_no_packet_overtakes_is_not_logged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log.csv");
         let mut last = impair(&format!("reorder_at = [2]\nlog = {path:?}\n"));
@@ -598,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delayed_packet_leaves_after_its_time_and_is_logged() {
+    fn a_delayed_packet_leaves_after_its_delay_and_is_logged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log.csv");
         let mut late = impair(&format!(

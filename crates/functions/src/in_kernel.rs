@@ -4,7 +4,7 @@
 use crate::FUNCTIONS;
 
 #[test]
-fn every_function_runs_in_the_kernel_or_is_refused_there() {
+fn functions_without_kernel_support_are_refused_in_the_kernel() {
     for entry in FUNCTIONS.0 {
         let settings = match entry.name {
             "mac-rewrite" => "source = \"02:00:00:00:00:aa\"",

@@ -32,6 +32,7 @@ pub mod rlnc;
 mod walk;
 mod xor;
 
+pub use lua::SCRIPT_FAILED;
 use taut_function::{Catalog, Function, SettingsError};
 
 /// The functions of taut, in the order of their names.
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_functions_and_settings_are_named() {
+    fn errors_name_unknown_functions_and_unknown_settings() {
         let message =
             |r: Result<Box<dyn Function>, SettingsError>| r.err().map(|e| e.0).unwrap_or_default();
         assert!(

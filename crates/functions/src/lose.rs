@@ -66,7 +66,7 @@ mod tests {
     use taut_port::PoolHandle;
 
     #[test]
-    fn losses_stay_even_from_batch_to_batch() {
+    fn losses_are_evenly_spaced_across_batches() {
         let pool = PoolHandle::new(8, false).unwrap();
         let mut lose = Lose::new(Settings {
             one_in: NonZeroU32::new(3).unwrap(),

@@ -12,6 +12,9 @@ use taut_lua::{Call, FunctionScript, Host, LIMIT};
 use taut_port::{Batch, PortError};
 use taut_sys::Clock;
 
+/// The outcome of packets that are dropped because a script failed on them.
+pub const SCRIPT_FAILED: &str = "dropped: the script failed";
+
 pub(crate) const ENTRY: Entry = Entry {
     name: "lua",
     summary: "runs a Lua script of yours",
@@ -31,7 +34,7 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("scripts run in user space"),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[
     ("file", "required", "the script"),
     ("settings", "`{}`", "a table: `taut.settings` of the script"),
@@ -81,7 +84,7 @@ impl Lua {
     }
 }
 
-/// Reports an error of a script while packets pass.
+/// Prints an error that occurred in a script while it processed packets.
 #[cold]
 fn say(line: &str) {
     eprintln!("taut: lua: {line}");
@@ -131,7 +134,7 @@ impl Function for Lua {
             ("passed", counts.kept()),
             ("dropped by the script", counts.dropped),
             ("punted by the script", counts.punted),
-            ("dropped: the script failed", counts.failed),
+            (SCRIPT_FAILED, counts.failed),
         ];
         let named = script.counters().into_iter();
         outcomes.extend(named.map(|(name, count)| (lasting(&name), count)));

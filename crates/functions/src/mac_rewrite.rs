@@ -26,7 +26,7 @@ pub(crate) const ENTRY: Entry = Entry {
     }),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[(
     "source, destination",
     "none",

@@ -54,7 +54,7 @@ mod tests {
     use taut_port::PoolHandle;
 
     #[test]
-    fn addresses_are_swapped_and_runts_dropped() {
+    fn mac_addresses_are_swapped_and_runts_are_dropped() {
         let pool = PoolHandle::new(4, false).unwrap();
         let mut batch = Batch::new();
         pool.fill(&mut batch, 1, 60);

@@ -27,7 +27,7 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("it keeps packets back, which an XDP program cannot"),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[
     ("file", "the keys below", "medium file with the keys below"),
     ("seed", "1", "of random numbers"),
@@ -61,7 +61,7 @@ struct File {
     file: PathBuf,
 }
 
-/// Parses the settings, which are those of a medium, or name a file with them.
+/// Parses the settings. They describe a medium, or name a file that describes it.
 fn read(table: toml::Table) -> Result<MediumSettings, SettingsError> {
     if !table.contains_key("file") {
         return settings(table);
@@ -136,7 +136,7 @@ impl Medium {
         self.out.mark_dropped(self.out.len() - 1);
     }
 
-    /// Passes a packet for that port to the medium; drops it if there is no space.
+    /// Passes a packet for port `to_port` to the medium; drops the packet if there is no buffer for it.
     fn offer(&mut self, packet: Packet, marks: Marks, to_port: usize) {
         let bytes = packet.bytes();
         let copied = (bytes.len() <= LONGEST)
@@ -169,7 +169,7 @@ impl Medium {
         !self.ready.is_empty() || next_ns.is_some_and(|ns| ns <= self.now_ns())
     }
 
-    /// Releases packets for that port that are due, until `most` packets leave in this batch.
+    /// Releases packets for port `to_port` that are due, until `most` packets leave in this batch.
     fn release(&mut self, to_port: usize, most: usize) {
         let now_ns = self.now_ns();
         while let Some(ended) = self.medium.take(now_ns) {
@@ -281,8 +281,8 @@ mod tests {
         medium
     }
 
-    /// Passes `count` packets for that port, then runs it until it is empty; returns the counts of passed and dropped
-    /// packets.
+    /// Passes `count` packets for port `to_port` to the medium, then runs the medium until it is empty; returns the
+    /// counts of passed and dropped packets.
     fn through(medium: &mut Medium, count: usize, to_port: usize) -> (usize, usize) {
         let pool = PoolHandle::new(256, false).unwrap();
         let (mut kept, mut dropped) = (0, 0);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_leave_through_their_own_port_only() {
+    fn packets_leave_the_medium_only_through_their_own_egress_port() {
         let mut radio = medium("[wlan]");
         let pool = PoolHandle::new(64, false).unwrap();
         let context = |to_port| Context {

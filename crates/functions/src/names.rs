@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// The limit on stored names; all later names are replaced by one.
+/// The limit on stored names; all further names are replaced by the name [`OTHERS`].
 const MOST: usize = 4096;
 const OTHERS: &str = "others: more names than are kept";
 
-/// Returns the name with a static lifetime: each name takes memory only once.
+/// Returns the name with a static lifetime. A name occupies memory only once, however often it is passed.
 pub(crate) fn lasting(name: &str) -> &'static str {
     static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     kept(
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_is_stored_once_and_their_number_is_limited() {
+    fn each_name_is_stored_once_up_to_a_maximum_number() {
         let first = lasting("swapped");
         let again = String::from("swapped");
         assert!(std::ptr::eq(first, lasting(&again)));

@@ -31,7 +31,7 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("a library is made for user space"),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[
     (
         "file",

@@ -1,5 +1,5 @@
-//! WALK: follows `steps` links per packet through a randomly permuted list of a set size, one cache line per element.
-//! (Gallenmüller 2021, section 5.1: SHEEP's cache loader.)
+//! WALK: follows `steps` links per packet through a randomly permuted list of configurable size, with one cache line
+//! per element. (Gallenmüller 2021, section 5.1: SHEEP's cache loader.)
 
 use serde::Deserialize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,15 +10,15 @@ use taut_port::{Batch, PortError};
 use taut_settings::Size;
 use taut_sys::{LINE_BYTES, LinkedLines};
 
-/// The smallest list: one page.
+/// The size of the smallest list in bytes: one page.
 const LEAST_BYTES: u64 = 4 << 10;
-/// The largest list.
+/// The size of the largest list in bytes.
 const MOST_BYTES: u64 = 8 << 30;
-/// The list size above which allocation takes so long that it is reported to the watcher.
+/// The list size, in bytes, from which on the user is notified that the allocation takes seconds.
 const LONG_BYTES: u64 = 512 << 20;
 /// The number of lines that are linked between two checks of the stop flag: some ten milliseconds of cache misses.
 const LINES_PER_LOOK: usize = 1 << 16;
-/// The limit on steps per packet: a batch then still ends within a second.
+/// The limit on steps per packet. At this limit, a batch still ends within a second.
 const MOST_STEPS: u32 = 100_000;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -36,7 +36,7 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("what it costs is meant for a core of its own"),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[
     ("steps", "required", "steps per packet, 0 to 100000"),
     (
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use taut_port::PoolHandle;
 
-    /// Returns the number of steps from line 0 until it repeats.
+    /// Returns the number of steps from line 0 until the walk reaches line 0 again.
     fn cycle_length(list: &LinkedLines) -> usize {
         let mut at = list.next(0);
         let mut steps = 1;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn all_lines_form_one_cycle_for_any_size_and_seed() {
+    fn all_cache_lines_form_one_linked_cycle_for_any_size() {
         for lines in (1..70).chain([64, 100, 1_000, 4_097, 65_536]) {
             for seed in [1, 2, 99] {
                 let mut list = LinkedLines::new(lines, &AtomicBool::new(false)).unwrap();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_seeds_give_equal_walks_and_different_seeds_different_ones() {
+    fn memory_walks_repeat_for_equal_seeds_and_differ_between_seeds() {
         let walk = |seed| {
             let mut list = LinkedLines::new(1_000, &AtomicBool::new(false)).unwrap();
             make_one_cycle(&mut list, seed, &AtomicBool::new(false));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_continues_where_the_last_packet_ended() {
+    fn each_packet_continues_the_memory_walk_of_the_previous_packet() {
         let mut walk = Walk::new(Settings {
             steps: 3,
             bytes: Size { bytes: 4096 },

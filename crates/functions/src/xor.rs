@@ -27,7 +27,7 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Frames(in_kernel),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[("key", "required", "0 to 255")];
 
 #[derive(Deserialize)]
@@ -41,7 +41,7 @@ fn key(table: toml::Table) -> Result<u8, SettingsError> {
     u8::try_from(key).map_err(|_| SettingsError(format!("key = {key}: expected 0 to 255")))
 }
 
-/// Returns the XDP version for frames.
+/// Returns the version of the function for XDP programs.
 fn in_kernel(table: toml::Table, _: usize) -> Result<KernelFunction, SettingsError> {
     key(table).map(|key| KernelFunction::Xor { key })
 }

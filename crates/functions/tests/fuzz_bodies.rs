@@ -28,7 +28,7 @@ mod route;
 mod route_table;
 
 #[test]
-fn tables_of_routes_survive_seeded_damage() {
+fn randomly_damaged_routing_tables_are_converted_without_a_panic() {
     let mut random = fastrand::Rng::with_seed(0x6396);
     let texts = [
         "BIRD 2.0.12 ready.\n10.99.0.0/16 unicast [o4 07:27] * (150) [1]\n\tvia 10.8.2.2 on wan\n10.1.0.0/16 blackhole [s] * (2)\n",
@@ -60,7 +60,7 @@ fn tables_of_routes_survive_seeded_damage() {
 }
 
 #[test]
-fn routing_tables_stay_consistent_through_seeded_sequences() {
+fn routing_tables_stay_consistent_through_random_route_changes() {
     let mut random = fastrand::Rng::with_seed(0x407);
     let mut sent = 0;
     for _ in 0..5_000 {
@@ -76,7 +76,7 @@ fn routing_tables_stay_consistent_through_seeded_sequences() {
 }
 
 #[test]
-fn encrypted_sessions_survive_seeded_operations() {
+fn encrypted_sessions_accept_no_packet_twice_under_random_operations() {
     let mut random = fastrand::Rng::with_seed(0x5E5);
     let mut taken = 0;
     for _ in 0..1_000 {
@@ -88,7 +88,7 @@ fn encrypted_sessions_survive_seeded_operations() {
 }
 
 #[test]
-fn coded_streams_survive_seeded_operations() {
+fn the_rlnc_decoder_recovers_packets_under_random_loss_and_forgery() {
     let mut random = fastrand::Rng::with_seed(0xC0D);
     let mut recovered = 0;
     for round in 0..600 {
@@ -106,7 +106,7 @@ fn coded_streams_survive_seeded_operations() {
 }
 
 #[test]
-fn headers_of_encrypted_packets_survive_seeded_noise() {
+fn every_parsed_encryption_header_is_emitted_unchanged() {
     let mut random = fastrand::Rng::with_seed(0xAE5);
     for _ in 0..30_000 {
         let mut bytes = vec![0; random.usize(..40)];
@@ -119,7 +119,7 @@ fn headers_of_encrypted_packets_survive_seeded_noise() {
 }
 
 #[test]
-fn runts_and_corrupted_frames_pass_all_short_chains() {
+fn runts_and_corrupted_frames_cause_no_panic_in_function_chains() {
     for entry in taut_functions::FUNCTIONS.0 {
         let is_there = functions::names().any(|name| name == entry.name);
         assert!(is_there || entry.name == "plugin", "{}", entry.name);
@@ -137,7 +137,7 @@ fn runts_and_corrupted_frames_pass_all_short_chains() {
 }
 
 #[test]
-fn translated_frames_survive_seeded_damage() {
+fn nat_counts_corrupted_frames_once_and_preserves_their_length() {
     let mut random = fastrand::Rng::with_seed(0x4A7);
     for mut frame in frames::frames() {
         // ICMP errors and the packets that they quote are among them.
@@ -154,7 +154,7 @@ fn translated_frames_survive_seeded_damage() {
 }
 
 #[test]
-fn the_inspection_survives_frames_with_seeded_damage() {
+fn randomly_corrupted_frames_are_inspected_without_a_panic() {
     let mut random = fastrand::Rng::with_seed(0x1B5);
     let mut all = frames::frames();
     all.extend(taut_inspect::trace::mixed().unwrap());
@@ -194,7 +194,7 @@ fn the_inspection_survives_frames_with_seeded_damage() {
 }
 
 #[test]
-fn nat_invariants_hold_through_seeded_packet_sequences() {
+fn nat_agrees_with_a_model_over_random_packet_sequences() {
     let mut random = fastrand::Rng::with_seed(0x5E9);
     for _ in 0..2_000 {
         let mut bytes = vec![0; random.usize(..400)];
@@ -204,7 +204,7 @@ fn nat_invariants_hold_through_seeded_packet_sequences() {
 }
 
 #[test]
-fn sessions_and_tables_agree_after_seeded_sequences_of_messages() {
+fn gateway_sessions_and_tables_agree_after_random_pfcp_messages() {
     let mut random = fastrand::Rng::with_seed(0x5E55);
     for _ in 0..2_000 {
         // Peers that begin with an association get further.
@@ -215,7 +215,7 @@ fn sessions_and_tables_agree_after_seeded_sequences_of_messages() {
 }
 
 #[test]
-fn gateway_counts_and_tables_agree_after_seeded_frames_and_changes() {
+fn gateway_counts_and_tables_agree_after_random_frames_and_changes() {
     let mut random = fastrand::Rng::with_seed(0x6717);
     for _ in 0..7_000 {
         let mut bytes = vec![0; random.usize(..200)];

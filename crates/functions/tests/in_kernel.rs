@@ -21,7 +21,7 @@ const TOLERANCE_NS: u64 = 2_000_000_000;
 struct Both {
     functions: Vec<Box<dyn Function>>,
     kernel: KernelFunctions,
-    /// The programs, by egress port.
+    /// The XDP programs of the chain, by egress port.
     programs: [DryRun; 2],
     pool: PoolHandle,
 }
@@ -148,7 +148,7 @@ rules = [
 const BALANCE: &str = "port = 1\nseed = 3\nhops = [\"02:00:00:00:00:01\", \"02:00:00:00:00:02\", \"02:00:00:00:00:03\"]";
 
 #[test]
-fn xor_behaves_equally_in_the_kernel() {
+fn xor_in_the_kernel_equals_xor_in_user_space() {
     for key in [0x5a, 0, 255] {
         let key = format!("key = {key}");
         let Some(mut both) = Both::new(&[("xor", &key)]) else {
@@ -180,7 +180,7 @@ fn xor_changes_the_longest_native_frames_to_the_last_byte() {
 }
 
 #[test]
-fn ats_behaves_equally_in_the_kernel_except_for_timestamps() {
+fn ats_in_the_kernel_equals_user_space_except_for_timestamps() {
     for settings in ["", "mtu = 600", "mtu = 9000"] {
         let Some(mut both) = Both::new(&[("ats", settings)]) else {
             return;
@@ -190,7 +190,7 @@ fn ats_behaves_equally_in_the_kernel_except_for_timestamps() {
 }
 
 #[test]
-fn timestamps_fit_where_the_driver_leaves_no_tailroom() {
+fn timestamps_are_appended_to_frames_that_leave_no_tailroom() {
     let Some(both) = Both::new(&[("ats", "mtu = 9000")]) else {
         return;
     };
@@ -208,7 +208,7 @@ fn timestamps_fit_where_the_driver_leaves_no_tailroom() {
 }
 
 #[test]
-fn filter_behaves_equally_in_the_kernel_even_with_maximum_rules() {
+fn filter_in_the_kernel_equals_user_space_with_maximum_rules() {
     let many: String = (0..4096)
         .map(|n| {
             format!(
@@ -228,7 +228,7 @@ fn filter_behaves_equally_in_the_kernel_even_with_maximum_rules() {
 }
 
 #[test]
-fn balance_agrees_in_kernel_and_user_space_in_both_directions() {
+fn balance_in_the_kernel_equals_user_space_in_both_directions() {
     for to in [0, 1] {
         let Some(mut both) = Both::new(&[("balance", BALANCE)]) else {
             return;
@@ -251,7 +251,8 @@ fn answer(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns an ICMP error about a frame, as long as allowed, from a router to its sender, or from its receiver.
+/// Returns an ICMP error that quotes up to 89 bytes of the packet `about`. It is from the host `from`, or, if `from` is
+/// none, from a router to the packet's sender.
 fn error(about: &[u8], random: &mut fastrand::Rng, from: Option<[u8; 4]>) -> Vec<u8> {
     let at = Ethernet::new(about).unwrap().header_len_bytes();
     let about = &about[at..];
@@ -292,7 +293,7 @@ fn damaged(frame: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
 }
 
 #[test]
-fn nat_behaves_equally_in_the_kernel_in_both_directions() {
+fn nat_in_the_kernel_equals_user_space_in_both_directions() {
     for more in [
         "forward = [{ protocol = \"udp\", port = 53, to = \"10.0.0.7:1007\" }]",
         "ports = \"2000-2059\"",
@@ -348,7 +349,8 @@ fn nat_behaves_equally_in_the_kernel_in_both_directions() {
     }
 }
 
-/// Returns a TCP segment or UDP datagram without options; its transport checksum is wrong, and stays so.
+/// Returns a TCP segment or UDP datagram without options. Its checksum field is 0, which is wrong for TCP and means no
+/// checksum for UDP.
 fn packet_of(from: ([u8; 4], u16), to: ([u8; 4], u16), tcp: Option<(u8, u32, u32)>) -> Vec<u8> {
     let len = if tcp.is_some() { 20 } else { 8 } + 10;
     let mut frame = vec![0; 34 + len];
@@ -395,7 +397,7 @@ fn source_of(frame: &[u8]) -> ([u8; 4], u16) {
 const PEER: ([u8; 4], u16) = ([198, 51, 100, 7], 443);
 
 #[test]
-fn nat_follows_connections_alike_in_the_kernel() {
+fn tcp_state_of_nat_in_the_kernel_equals_user_space() {
     let settings = format!("{NAT}tcp_closing_timeout = \"1s\"\n");
     let Some(mut both) = Both::new(&[("nat", &settings)]) else {
         return;
@@ -435,7 +437,7 @@ fn nat_follows_connections_alike_in_the_kernel() {
 }
 
 #[test]
-fn cpus_that_create_mappings_concurrently_agree_and_leak_none() {
+fn two_cpus_that_create_mappings_concurrently_leak_no_mapping() {
     const MOST: usize = 24_000;
     let settings =
         format!("outside = [1]\naddress = \"203.0.113.1\"\nseed = 1\nmappings_per_host = {MOST}\n");
@@ -477,10 +479,10 @@ fn cpus_that_create_mappings_concurrently_agree_and_leak_none() {
     assert_eq!(seen.len(), MOST + 1);
 }
 
-/// Measures the program's time for each new flow that finds the table full.
+/// Measures the time of NAT's XDP program for each new flow when the table has no space or no free ports.
 #[test]
 #[ignore = "a measurement: cargo test --release -p taut-functions --test in_kernel flood -- --ignored --nocapture"]
-fn the_program_time_during_a_flood_is_measured() {
+fn kernel_nat_time_per_flow_is_measured_during_a_flood() {
     for (what, more) in [
         ("full table", "mappings = 16384\n"),
         ("ports taken", "mappings = 1000000\nports = \"1024-5119\"\n"),
@@ -511,7 +513,7 @@ fn the_program_time_during_a_flood_is_measured() {
 }
 
 #[test]
-fn chains_of_functions_behave_equally_in_the_kernel() {
+fn function_chains_in_the_kernel_equal_chains_in_user_space() {
     for chain in [
         &[
             ("xor", "key = 9"),
@@ -541,7 +543,7 @@ fn chains_of_functions_behave_equally_in_the_kernel() {
 }
 
 #[test]
-fn more_functions_than_fit_are_refused() {
+fn kernel_chains_of_more_than_16_functions_are_refused() {
     let stage = |number| KernelStage {
         number,
         function: FUNCTIONS

@@ -1,7 +1,7 @@
 //! The frames that the gateway creates. The slow path sends all of them. It creates the replies itself, and sends a
 //! reply through the ingress port of the packet that caused it. The worker creates end markers and echo requests,
-//! because it knows the path to their receivers. An end marker must follow the last packet of its path; every frame
-//! that the slow path sends follows that packet.
+//! because it knows the path to their receivers. An end marker must follow the last packet of its path. The slow path
+//! sends an end marker only after that packet has left.
 
 use super::Path;
 use super::parser::{Own, Seen, Tunnelled};
@@ -30,7 +30,7 @@ const ETHERNET_BYTES: usize = 14;
 const SHORTEST_BYTES: usize = 60;
 /// The longest frame around a GTP-U message: one with an outer IPv6 header.
 const TUNNEL_FRAME_BYTES: usize = ETHERNET_BYTES + 40 + 8 + MESSAGE_BYTES;
-/// The longest frame that is created here.
+/// The length of the longest frame that the gateway creates, in bytes: that of an ICMP error.
 const LONGEST_BYTES: usize = icmp_error::LONGEST_BYTES;
 
 /// The gateway's work on the slow path.
@@ -237,7 +237,7 @@ pub(super) fn ends(frame: &[u8], seen: &Tunnelled) -> Option<(IpAddr, IpAddr)> {
     })
 }
 
-/// Returns the source and destination MAC address of a reply to `frame`.
+/// Returns the source and destination MAC address of a reply to `frame`; none if the frame is too short.
 fn swapped(frame: &[u8]) -> Option<(Mac, Mac)> {
     let ethernet = Ethernet::new(frame).ok()?;
     Some((ethernet.destination(), ethernet.source()))

@@ -287,13 +287,13 @@ pub struct BearerText {
     local: Option<IpAddr>,
 }
 
-/// The first line of a CSV file; it may be omitted, and so may fields at its end.
+/// The first line of a CSV file. The line may be omitted. Its last fields may be omitted too.
 pub const CSV_HEADER: &str = "match,action,teid,remote,qfi,local";
 
 impl FromStr for BearerText {
     type Err = String;
 
-    /// Parses a line of CSV; fields at its end may be omitted.
+    /// Parses a line of CSV, in which the last fields may be omitted.
     fn from_str(line: &str) -> Result<Self, String> {
         if line.chars().all(|c| c == ',' || c.is_whitespace()) {
             let example = "10.45.0.2,encapsulate,0x20,192.0.2.9";

@@ -1,5 +1,5 @@
 //! The changes of the bearer table and of its paths. A ring carries them to each worker's copy of the table; the
-//! changes are also applied to the copy of the kernel programs.
+//! changes are also applied to the copy that the kernel programs use.
 
 use super::Path;
 use super::classifier::Classifier;

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_come_at_their_rate_until_one_is_refused() {
+    fn bearer_changes_follow_the_rate_until_a_change_is_refused() {
         let text = format!("{CSV_HEADER}\n0x1,relay,0x2,192.0.2.9\n\n0x3,relay,0x4,192.0.2.9\n");
         let bearers = bearers_of(&text).unwrap();
         assert_eq!(bearers.len(), 2);

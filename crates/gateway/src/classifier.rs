@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_a_packet_fits_decides() {
+    fn the_first_matching_rule_classifies_a_packet() {
         let flow = UdpFlow {
             src_ip: "198.51.100.7".parse().unwrap(),
             dst_ip: "10.45.0.2".parse().unwrap(),

@@ -409,7 +409,7 @@ impl Control {
 
 /// A set of requests that is being granted.
 struct Plan {
-    /// The steps that undo the set, first step first.
+    /// The steps that undo the set, in the order of the set's changes. They run in reverse order.
     undo: Vec<Undo>,
     changes: Vec<Change>,
     /// The path numbers to release after the whole set is granted, so that no number is reassigned within the set.
@@ -418,12 +418,12 @@ struct Plan {
 }
 
 enum Undo {
-    /// The earlier entry of this key.
+    /// Restores the earlier entry of a key; none if the key had no entry.
     Slot(u64, Option<Slot>),
-    /// The earlier meters of this key's bearer.
+    /// Restores the earlier meters of the bearer of a key.
     Meters(u64, Meters),
     Taken(Taken),
-    /// The earlier classifier of this number.
+    /// Restores the earlier classifier of a number; none if the number had no classifier.
     Classifier(u32, Option<Arc<Classifier>>),
 }
 
@@ -497,7 +497,7 @@ impl Classifiers {
     }
 }
 
-/// The paths by number, and the number of entries that use each.
+/// The paths by path number, and the number of table entries that use each path.
 #[derive(Debug, Default)]
 struct Paths {
     numbers: HashMap<Path, u16>,
@@ -513,8 +513,8 @@ impl Paths {
         self.users.get(index)?.0
     }
 
-    /// Counts one more entry that uses `path` and returns the path's number, 0 for no path; a new path is sent to the
-    /// worker.
+    /// Adds one to the number of entries that use `path`, and returns the path's number, 0 for no path. A new path is
+    /// sent to the worker.
     fn take(&mut self, path: Option<Path>, changes: &mut Vec<Change>) -> Result<u16, Refused> {
         let Some(path) = path else {
             return Ok(0);
@@ -606,7 +606,7 @@ mod tests {
         all
     }
 
-    /// Returns the worker's entries after these changes, by key.
+    /// Returns the worker's entries after `changes`: the TEID of each entry, by key.
     fn made(changes: &[Change]) -> BTreeMap<u64, u32> {
         let mut table = BTreeMap::new();
         for change in changes {
@@ -644,7 +644,7 @@ mod tests {
         assert_eq!(made(&changes), decided(&control));
     }
 
-    /// A copy of the table that refuses all changes after a set number.
+    /// A copy of the table that accepts a set number of changes and refuses all later ones.
     #[derive(Debug, Clone, Default)]
     struct Fickle {
         made: Arc<Mutex<Vec<Change>>>,
@@ -776,7 +776,7 @@ mod tests {
     }
 
     #[test]
-    fn meters_are_shared_by_name_and_end_with_their_bearers() {
+    fn bearers_share_named_meters_until_the_last_bearer_is_removed() {
         // The worker gets no meters; the kernel programs do, because they have meters of their own.
         let kernel = Fickle::default();
         kernel.takes.store(usize::MAX, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! The events that workers send to the control plane: a ring for each worker, which never waits. An event that is lost
-//! because the ring is full is repeated with the next packet.
+//! The events that workers send to the control plane. Each worker has a ring for its events, and never waits for space
+//! in the ring. An event that is lost because the ring is full is repeated with the next packet.
 
 use std::net::IpAddr;
 

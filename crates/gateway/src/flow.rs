@@ -19,16 +19,17 @@ pub struct FlowFilter {
     user: End,
     /// The type of service or traffic class, and the mask of its compared bits.
     pub(super) traffic_class: Option<(u8, u8)>,
-    /// The security parameter index of IPsec; none matches all packets.
+    /// The security parameter index of IPsec; if it is none, the filter accepts every index.
     pub(super) security_parameters: Option<u32>,
-    /// The flow label of IPv6; none matches all packets.
+    /// The flow label of IPv6; if it is none, the filter accepts every flow label.
     pub(super) flow_label: Option<u32>,
 }
 
 /// The addresses and ports of one endpoint of a flow; unset fields match everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct End {
-    /// The IP version as a flag, the address, and the mask of the compared bits; IPv4 addresses are mapped into IPv6.
+    /// The IP version (true for IPv4), the address, and the mask of the compared bits; IPv4 addresses are mapped into
+    /// IPv6.
     prefix: Option<(bool, u128, u128)>,
     ports: Vec<(u16, u16)>,
 }
@@ -207,7 +208,7 @@ fn read_ports(text: &str) -> Option<Vec<(u16, u16)>> {
 
 impl<'a> Looked<'a> {
     /// Returns the packet of a frame from its parsed headers. Returns none unless the packet is a complete IP packet:
-    /// others could bypass the filters.
+    /// incomplete packets could bypass the filters.
     #[inline]
     pub fn of(headers: &taut_wire::Headers, frame: &'a [u8], is_uplink: bool) -> Option<Self> {
         let taut_function::tuple::Seen::Tuple(tuple) =
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_flow_descriptions_are_refused_with_the_wrong_part() {
+    fn errors_for_invalid_flow_descriptions_quote_the_invalid_part() {
         for (text, part) in [
             ("", "expected \"permit\""),
             ("deny out ip from any to any", "expected \"permit\""),
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn traffic_class_spi_and_flow_label_must_match_too() {
+    fn a_filter_also_compares_traffic_class_spi_and_flow_label() {
         let mut esp = frame(("198.51.100.7", 1), ("10.45.0.2", 2));
         (esp[15], esp[23]) = (0xb9, 50);
         esp[34..38].copy_from_slice(&[0, 0, 1, 2]);
@@ -405,7 +406,7 @@ mod tests {
     proptest! {
         /// A packet matches the description of its own addresses and ports, and no description that differs in one bit.
         #[test]
-        fn a_flow_fits_its_own_description_only(
+        fn a_packet_matches_only_descriptions_of_its_addresses_and_ports(
             far: [u8; 4], user: [u8; 4], ports: (u16, u16), bit in 0..32_u32, length in 1..=32_u32, is_uplink: bool,
         ) {
             let text = |address: [u8; 4]| IpAddr::from(address).to_string();

@@ -1,5 +1,5 @@
-//! The gateway with its fast path in the kernel. The kernel programs forward packets by the same bearers. The gateway
-//! in the process handles the packets that they do not forward, and all replies.
+//! The gateway with its fast path in the kernel. XDP programs forward packets by the gateway's bearers. The taut
+//! process handles the packets that the programs do not forward, and sends all replies.
 
 use super::bearer::is_of_rule;
 use super::change::{Change, Mirror};
@@ -12,7 +12,8 @@ use std::sync::Arc;
 use taut_function::{SettingsError, UpcallVersion, settings};
 use taut_xdp::gateway::{GatewaySettings, KernelBearer, KernelGateway, MOST_OWN};
 
-/// The XDP programs of the gateway. The gateway in the process stores its bearers in their maps as well.
+/// The XDP programs of the gateway. The taut process stores the gateway's bearers in the programs' maps as well as in
+/// its own table.
 pub(super) const UPCALL: UpcallVersion = UpcallVersion {
     check: |table| gateway_settings(table).map(drop),
     make: |table, ports, shared| {
@@ -25,7 +26,7 @@ pub(super) const UPCALL: UpcallVersion = UpcallVersion {
 /// Returns the settings that the XDP programs need.
 ///
 /// # Errors
-/// Fails if a setting is wrong, or if the kernel version of the function does not support it.
+/// Fails if a setting is wrong, or if the XDP programs do not support a setting.
 fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, SettingsError> {
     let settings: Settings = settings(table)?;
     let answers_neighbours = settings.mac.is_some();

@@ -1,7 +1,7 @@
-//! The programs in the kernel, as the gateway in the process uses them.
+//! The gateway's XDP programs in the kernel, and their maps, which the taut process changes.
 
 use std::sync::Arc;
 use taut_xdp::gateway::KernelGateway;
 
-/// The maps of the programs, if packets pass in the kernel.
+/// The maps of the XDP programs; none if packets pass only through user space.
 pub(super) type Kernel = Option<Arc<KernelGateway>>;

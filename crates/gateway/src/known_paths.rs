@@ -29,7 +29,7 @@ struct Known {
 
 #[derive(Debug)]
 pub(super) struct KnownPaths {
-    /// The paths by number minus 1.
+    /// The paths; the index of a path is its number minus 1.
     known: Vec<Known>,
     v6: Vec<(Ipv6Addr, Ipv6Addr)>,
     /// The path numbers by addresses, for frames that arrive from peers.
@@ -50,8 +50,8 @@ impl KnownPaths {
         }
     }
 
-    /// Assigns `path` to `number`. If the number already has that path, as when an end marker needs it again, the
-    /// path's state stays.
+    /// Assigns `path` to `number`. If the number already has that path, the path's state stays. This happens when an
+    /// end marker is sent on a path in use.
     pub fn set(&mut self, number: u16, path: Path) {
         let Some(place) = usize::from(number).checked_sub(1) else {
             debug_assert!(false, "0 is the number of no path");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_found_by_number_or_endpoints_with_egress_port() {
+    fn paths_are_found_by_their_index_or_by_their_endpoints() {
         let (v4, v6) = (
             path("192.0.2.1", "192.0.2.9"),
             path("2001:db8::1", "2001:db8::9"),

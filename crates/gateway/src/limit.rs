@@ -10,9 +10,9 @@ use taut_function::meter::cost;
 /// The identity of a meter: a QoS enforcement rule of a session, and a direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MeterName {
-    /// The number of the rule's session.
+    /// The SEID of the rule's session.
     pub session: u64,
-    /// The number of the rule.
+    /// The identifier of the rule in its session.
     pub rule: u32,
     /// True for the meter of packets from the user.
     pub is_uplink: bool,
@@ -79,8 +79,8 @@ impl Limited {
         before.unwrap_or(UNMETERED)
     }
 
-    /// Counts one more bearer that uses a meter. The meter restarts if its rate has changed. Without the restart, the
-    /// time that packets have used up at the old rate would still count.
+    /// Adds one to the number of bearers that use a meter. The meter restarts if its rate has changed. Without the
+    /// restart, the time that packets have used up at the old rate would still count.
     pub fn take(&mut self, limit: Limit, changes: &mut Vec<Change>) -> Result<Taken, Refused> {
         let mut begin = |number| {
             let cost = cost(limit.kbps);
@@ -125,7 +125,7 @@ impl Limited {
         self.release(taken.number);
     }
 
-    /// Counts one bearer less that uses the meter of this number.
+    /// Subtracts one from the number of bearers that use the meter of this number.
     pub fn release(&mut self, number: u32) {
         let place = (number as usize).wrapping_sub(1);
         let Some(entry) = self.users.get_mut(place) else {
@@ -149,7 +149,7 @@ impl Limited {
         })
     }
 
-    /// Returns the cost of a byte in the meter of that number, if there is one.
+    /// Returns the cost of a byte in the meter of that number; none if the number has no meter.
     pub fn cost_of(&self, number: u32) -> Option<u64> {
         let place = (number as usize).checked_sub(1)?;
         let (limit, _) = (*self.users.get(place)?)?;

@@ -33,7 +33,7 @@ outcomes! {
     UnknownTeid: "unknown TEID",
     /// Packets in an unknown tunnel that cause no error indication: an end marker, or a packet whose upcall the
     /// programs in the kernel lost.
-    UnknownTeidUntold: "unknown TEID, untold",
+    UnknownTeidUntold: "unknown TEID without error indication",
     /// Packets to a user that has no tunnel.
     UnknownUser: "unknown user",
     /// Frames that contain no IP packet and are not for the gateway.
@@ -84,9 +84,9 @@ outcomes! {
     /// Packets that were to be buffered, and were dropped for lack of space.
     NoRoomToHold: "no room to hold",
     /// Packets that were buffered, and dropped before they could be sent.
-    HeldInVain: "held in vain",
+    HeldInVain: "dropped from buffer",
     /// An echo response without a request.
-    EchoUnasked: "echo response unasked",
+    EchoUnasked: "unrequested echo response",
 }
 
 /// The outcomes of packets that left, or were for the gateway itself.

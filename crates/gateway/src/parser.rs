@@ -7,7 +7,7 @@ use taut_wire::gtpu::{Extension, MessageType, PDU_SESSION_CONTAINER, UDP_PORT};
 use taut_wire::{Error, EtherType, Fault, Gtpu, Headers, IpProtocol, Layer3, Sum, Udp};
 
 /// The extension headers that a tunnel endpoint knows: PDU session container, and the PDCP numbers (short and long),
-/// which belong to base stations and have no meaning here (TS 29.281 section 5.2.1, figure 5.2.1-3).
+/// which belong to base stations and have no meaning for a gateway (TS 29.281 section 5.2.1, figure 5.2.1-3).
 const KNOWN_EXTENSIONS: [u8; 3] = [PDU_SESSION_CONTAINER, 0xc0, 0x82];
 /// The bits of an extension header type that mark a header which every node on the path, not only the tunnel endpoint,
 /// has to understand.
@@ -283,8 +283,8 @@ mod tests {
     }
 
     proptest! {
-        /// For frames with exchanged bytes, truncated or extended, the fast parser gives no result, or the result of
-        /// the complete parser.
+        /// For every frame, including changed, truncated and extended ones, the fast parser returns none or the result
+        /// of the complete parser.
         #[test]
         fn the_fast_parser_agrees_with_the_complete_parser(
             to_gateway: bool, tunnelled: bool, len in 0usize..130,

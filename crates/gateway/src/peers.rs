@@ -152,7 +152,7 @@ mod tests {
     const TO: Mac = Mac([0xfe, 1, 2, 3, 4, 5]);
 
     #[test]
-    fn a_peer_has_its_last_known_location_until_its_removal() {
+    fn port_and_mac_of_a_peer_are_stored_until_removal() {
         let peers = Peers::new();
         assert_eq!((peers.heard(9), peers.left(9)), (None, None));
         peers.hear(9, 0, (TO, FROM));

@@ -100,7 +100,8 @@ impl Plane {
         control: &mut Control,
         bearers: &[(usize, Bearer)],
     ) -> Result<(), (usize, String)> {
-        /// The number of bearers in one set: its changes fit into the ring, even if each bearer needs a new path.
+        /// The number of bearers of a file that are added as one set of changes. The changes of a set fit into the
+        /// ring, even if each bearer needs a new path.
         const AT_A_TIME: usize = 1024;
         for part in bearers.chunks(AT_A_TIME) {
             let wishes: Vec<_> = part.iter().map(|(_, bearer)| Wish::Add(*bearer)).collect();

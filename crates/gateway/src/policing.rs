@@ -30,7 +30,7 @@ pub(super) struct Policing {
 /// The meters of all workers, and their clock.
 #[derive(Debug, Clone)]
 pub(super) struct SharedMeters {
-    /// The meters by number minus 1.
+    /// The meters; the index of a meter is its number minus 1.
     all: Arc<Vec<SharedMeter>>,
     begun_ticks: u64,
     units_per_tick: f64,
@@ -66,7 +66,7 @@ impl SharedMeters {
 }
 
 impl Policing {
-    /// Creates the policing of at most that many bearers. Workers share `meters`.
+    /// Creates the policing of at most `bearers` bearers. Workers share `meters`.
     pub fn new(bearers: usize, meters: SharedMeters) -> Self {
         Self {
             bearers: Table::new(Matching::Hash, bearers),
@@ -143,7 +143,7 @@ fn entry(key: u64, [first, second]: Meters) -> Slot {
     }
 }
 
-/// Returns the indices of an entry's meters; an invalid index for none.
+/// Returns the indices of an entry's meters; the index of a missing meter is invalid.
 #[inline(always)]
 fn places(entry: &Slot) -> [usize; METERS_PER_BEARER] {
     meters(entry).map(|number| (number as usize).wrapping_sub(1))
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn meters_of_a_bearer_take_the_documented_bytes() {
+    fn the_meters_of_a_bearer_need_the_documented_memory() {
         let meters = METERS_PER_BEARER * size_of::<SharedMeter>();
         assert_eq!(meters, super::super::BYTES_PER_BEARER);
     }

@@ -8,7 +8,7 @@ use taut_function::changes::Stuck;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// A bearer with this match exists already.
-    #[error("match {0} has a bearer already; remove it first")]
+    #[error("match {0} has a bearer already; change it with --replace, or remove it first")]
     Duplicate(Match),
     /// No bearer has this match.
     #[error("match {0} has no bearer")]
@@ -16,7 +16,7 @@ pub enum Refused {
     /// The table is full; the number is its capacity in bearers.
     #[error("the table is full: it holds at most {0} bearers (setting `bearers`)")]
     Full(usize),
-    /// There are too many pairs of addresses.
+    /// There are too many paths: pairs of a local and a remote outer address.
     #[error("too many different peers: the maximum is {MOST_PATHS}")]
     TooManyPaths,
     /// The classifier does not exist, or there is no free number for another one.

@@ -15,7 +15,7 @@ use taut_wire::{
 /// The hop limit of new outer packets.
 const HOPS: u8 = 64;
 
-/// Returns the bytes of the outer IP and UDP headers.
+/// Returns the length of the outer IP and UDP headers in bytes.
 pub(super) fn outer_len(path: &Path) -> usize {
     udp::HEADER_LEN_BYTES + if path.local.is_ipv4() { 20 } else { 40 }
 }
@@ -160,7 +160,7 @@ pub(super) fn relay(
     Ok(())
 }
 
-/// Replaces the outer headers.
+/// Replaces the outer IP and UDP headers of a packet by those of `path`.
 fn outside_anew(
     packet: &mut Packet,
     seen: &Tunnelled,
@@ -289,7 +289,7 @@ fn traffic_class(ip: &[u8], is_v4: bool) -> u8 {
     }
 }
 
-/// Moves the start as [`resize::move_start`] does.
+/// Moves the start of a packet as [`resize::move_start`] does.
 fn move_start(
     packet: &mut Packet,
     keep: usize,

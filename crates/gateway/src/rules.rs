@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_takes_the_memory_that_is_documented() {
+    fn a_rule_needs_the_documented_304_bytes_of_memory() {
         assert_eq!(size_of::<Rule>() + size_of::<Slot>(), 304);
     }
 

@@ -51,16 +51,18 @@ pub struct Answer {
     /// The number of the line with the error, from 1, in a loaded file; none for other errors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
-    /// The number of bearers added, changed, removed or listed.
+    /// The number of bearers that the request added, changed, removed or listed. In the reply to a status request, the
+    /// number of existing bearers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bearers: Option<usize>,
-    /// The limit on the number of bearers.
+    /// The limit on the number of bearers; only in the reply to a status request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<usize>,
-    /// The packet counts by outcome.
+    /// The packet counts by outcome; only in the reply to a status request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<BTreeMap<String, u64>>,
-    /// The counts of PFCP messages by outcome, and the number of sessions, if PFCP is in use.
+    /// The counts of PFCP messages by outcome, and the number of sessions. Only in the reply to a status request, and
+    /// only if PFCP is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pfcp: Option<BTreeMap<String, u64>>,
 }
@@ -86,7 +88,7 @@ fn lock(control: &Mutex<Control>) -> std::sync::MutexGuard<'_, Control> {
     control.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The control plane, as clients of the control socket reach it.
+/// The control plane as the handler of requests that arrive at the control socket.
 pub(super) struct Served(pub(super) Arc<Mutex<Control>>);
 
 impl Decides for Served {

@@ -119,7 +119,8 @@ impl Settings {
         HeldInAll::new(self.pfcp.as_ref().map_or(0, pfcp::Settings::held))
     }
 
-    /// Returns the number of bearers that may have meters: all of them, if a control plane can assign some.
+    /// Returns the number of bearers that may have meters: all bearers with PFCP, which assigns meters, and none
+    /// without.
     pub fn metered_bearers(&self) -> usize {
         match self.pfcp {
             Some(_) => self.bearers,

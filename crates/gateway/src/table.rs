@@ -62,9 +62,9 @@ pub(super) struct Table {
     lines: Vec<Line>,
     /// The secret that is mixed into keys, so that a control plane cannot choose tunnels whose keys collide.
     secret: u64,
-    /// The entries of a `linear` table, and of one of `rules`.
+    /// The entries of a `linear` table or a `rules` table; empty in a `hash` table.
     list: Vec<Slot>,
-    /// The rule of each entry of `list`, in a table of `rules`.
+    /// The rule of each entry of `list` in a `rules` table; empty in other tables.
     rules: Vec<Rule>,
     own: Vec<IpAddr>,
     entries: usize,
@@ -348,10 +348,10 @@ mod tests {
     }
 
     proptest! {
-        /// Under random insertions and removals, every kind of table contains what a map contains. Few slots and few
-        /// keys make long runs of neighbours, some around the end.
+        /// Under random insertions and removals, every kind of table contains the same entries as a map. There are few
+        /// slots and few keys, so there are long runs of full slots, some of which wrap around at the end of the table.
         #[test]
-        fn tables_hold_what_a_map_holds(
+        fn bearer_tables_contain_the_same_entries_as_a_hash_map(
             steps in proptest::collection::vec((any::<bool>(), 1u64..40, any::<u32>()), 1..300), spread: bool,
         ) {
             let key = |k: u64| if spread { k.wrapping_mul(0x1_0000_0001) } else { k };

@@ -147,7 +147,7 @@ fn tunnelled(outer_v4: bool, inner_v4: bool, teid: u32, len: usize) -> Vec<u8> {
         .unwrap()
 }
 
-/// Returns the frame with a right outer UDP checksum.
+/// Returns the frame with a correct outer UDP checksum.
 fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
     let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
     if ethernet.ethertype() == EtherType::IPV4 {
@@ -269,7 +269,8 @@ fn relaying_rewrites_tunnel_addresses_and_ttl_and_keeps_checksums_valid() {
     assert_eq!(gateway.counted(), 20);
 }
 
-/// Returns a frame with a sequence number, an N-PDU number and two extension headers, one of them a container.
+/// Returns a frame with a sequence number, an N-PDU number and two extension headers, the first of which is a PDU
+/// session container.
 fn decorated(message: MessageType, kind: u8) -> Vec<u8> {
     let plain = tunnelled(true, true, 0x10, 120);
     let user = open(&plain).payload;
@@ -461,7 +462,7 @@ fn gtp_packets_on_ports_not_configured_for_tunnels_are_dropped() {
 }
 
 #[test]
-fn ipv6_users_are_known_by_their_prefix() {
+fn ipv6_users_are_identified_by_their_64_bit_prefix() {
     let mut gateway = Bench::with("2001:db8:45::/64,encapsulate,0x20,192.0.2.9");
     let frames = [
         "2001:db8:45::2",
@@ -488,7 +489,7 @@ fn message(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn echo_requests_are_answered_where_they_came_from() {
+fn echo_responses_leave_through_the_port_of_the_request() {
     let mut gateway = Bench::new("");
     let mut bytes = [0; 12];
     emit_echo_request(0x1234, &mut bytes).unwrap();
@@ -621,7 +622,7 @@ fn oversized_packets_are_dropped_and_icmp_reports_the_tunnel_mtu() {
 }
 
 #[test]
-fn fragments_of_tunnels_are_dropped_and_those_of_users_pass() {
+fn fragmented_tunnel_packets_are_dropped_and_fragmented_user_packets_pass() {
     let mut gateway = Bench::with("10.45.0.2,encapsulate,0x20,192.0.2.9\n0x10,decapsulate");
     let fragment = |mut frame: Vec<u8>, offset: [u8; 2]| {
         frame[20..22].copy_from_slice(&offset);
@@ -955,7 +956,7 @@ fn end_markers_leave_through_the_tunnel_port_of_their_peer() {
 }
 
 #[test]
-fn generated_packets_leave_through_their_port_marked_as_lacking_addresses() {
+fn generated_packets_leave_through_their_port_without_mac_addresses() {
     let mut gateway = Bench::with("10.45.0.2,encapsulate,0x20,192.0.2.7");
     let frame = message(&[0x30, 254, 0, 0, 0, 0, 0, 1]);
     let punted = Punted {
@@ -1134,7 +1135,7 @@ fn bearers_are_added_listed_and_removed_over_the_control_socket() {
     );
     assert_eq!(
         answers[1]["error"],
-        "match 0x10 has a bearer already; remove it first"
+        "match 0x10 has a bearer already; change it with --replace, or remove it first"
     );
     let list = served.ask("{\"op\":\"list\"}\n", 3);
     assert_eq!(list[0]["bearers"], 2);
@@ -1171,7 +1172,7 @@ fn bearers_are_added_listed_and_removed_over_the_control_socket() {
 }
 
 #[test]
-fn errors_name_the_wrong_bearer_or_an_empty_file() {
+fn errors_name_the_invalid_bearer_or_report_an_empty_file() {
     let served = Served::start(3);
     let error = |request: &str| {
         let answer = &served.ask(request, 1)[0];
@@ -1313,9 +1314,9 @@ fn gateways() -> [Bench; 2] {
 }
 
 proptest! {
-    /// For all addresses and contents, relaying keeps right checksums right and wrong ones wrong.
+    /// For all addresses and contents, relaying keeps correct UDP checksums correct and wrong ones wrong.
     #[test]
-    fn an_updated_checksum_is_the_one_that_would_be_computed(
+    fn relaying_preserves_valid_and_invalid_udp_checksums(
         teid: u32, new in 1u32.., remote: u32, damage: bool, len in 92usize..400,
     ) {
         prop_assume!(teid != 0);
@@ -1489,7 +1490,7 @@ fn one_end_marker_leaves_after_all_workers_switch_paths() {
 }
 
 #[test]
-fn a_meter_starts_although_an_exited_worker_has_pending_changes() {
+fn a_new_meter_works_despite_pending_changes_of_exited_workers() {
     let text = format!(
         "address = \"{OWN4}\"\nbearers = 10\npfcp = {{ address = \"{OWN4}\", peers = [\"192.0.2.100\"] }}"
     );

@@ -24,8 +24,8 @@ impl Counted {
         ]
     }
 
-    /// Returns the total, uplink and downlink counts at which these volumes are reached, if counting starts at this
-    /// value.
+    /// Returns the total, uplink and downlink counts that are `volumes` bytes higher than the counts in `self`;
+    /// [`NEVER`] for an unset volume.
     pub fn and(self, volumes: &Volumes) -> [u64; 3] {
         let mut volumes = [volumes.total, volumes.uplink, volumes.downlink].into_iter();
         self.all().map(|since| {

@@ -87,7 +87,7 @@ fn cause(response: &[u8]) -> u8 {
 }
 
 #[test]
-fn forged_establishments_need_no_memory_beyond_their_limits() {
+fn a_flood_of_session_establishments_needs_bounded_memory() {
     let settings = format!(
         "address = \"192.0.2.1\"\nbearers = 100000\n\
          pfcp = {{ address = \"192.0.2.1\", peers = [\"192.0.2.100\"], sessions = {SESSIONS} }}"

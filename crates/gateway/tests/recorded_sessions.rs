@@ -52,8 +52,8 @@ fn seid(message: &[u8]) -> Option<u64> {
     Some(Seid::parse(&value(message, E::F_SEID)?).unwrap().seid)
 }
 
-/// Replays the control plane's messages to a new gateway. Returns the sequence numbers of its requests, each with the
-/// recorded cause and the new cause, if the responses have causes.
+/// Replays the control plane's messages to a new gateway. Returns the sequence number, the recorded cause and the new
+/// cause of each request to which both responses have a cause.
 fn replayed(name: &str) -> (Detached, Vec<(u32, u8, u8)>) {
     let settings = "address = [\"192.0.2.1\"]\nbearers = 100\n\
          pfcp = { address = \"10.100.0.2\", peers = [\"10.100.0.100\"], heartbeat = \"none\" }";

@@ -28,7 +28,7 @@ const BUFFER_AND_NOTIFY: u8 = 0x0c;
 
 type Element = (E, Vec<u8>);
 
-/// A gateway, its control plane, and both sides of its users' packets.
+/// A gateway with a test as its control plane, and as the sender and receiver of its users' packets.
 struct Upf {
     gateway: Detached,
     pool: PoolHandle,
@@ -101,7 +101,7 @@ impl Heard {
     }
 }
 
-/// Returns the first element of a type in a group.
+/// Returns the value of the first element of a type in a group; none if the group has no such element.
 fn inside(group: &[u8], kind: E) -> Option<Vec<u8>> {
     let mut elements = Elements(group).map(|it| it.unwrap());
     elements
@@ -317,7 +317,7 @@ impl Upf {
         Self::with("bearers = 200", settings)
     }
 
-    /// Creates a bench with settings of the gateway, and further ones of PFCP.
+    /// Creates a test setup with the settings `gateway` of the gateway and the additional settings `settings` of PFCP.
     fn with(gateway: &str, settings: &str) -> Self {
         let text = format!(
             "address = [\"192.0.2.1\", \"2001:db8::1\"]\n{gateway}\n\
@@ -849,7 +849,7 @@ fn a_flow_has_its_own_tunnel_gate_and_qfi() {
 }
 
 #[test]
-fn a_flow_keeps_its_own_rate_and_usage_excludes_drops() {
+fn a_flow_obeys_its_rate_and_usage_excludes_dropped_packets() {
     let mut upf = Upf::new("");
     let mut rules = free5gc();
     rules.push(pdr(
@@ -917,7 +917,10 @@ fn buffering_obeys_the_limit_and_notification_delay_of_the_smf() {
     // The SMF requests a drop; the next packet causes a report again.
     upf.modify(seid, &[(E::PFCPSMREQ_FLAGS, vec![1])])
         .accepted();
-    assert_eq!((upf.gateway.kept(), upf.count("held in vain")), (0, 2));
+    assert_eq!(
+        (upf.gateway.kept(), upf.count("dropped from buffer")),
+        (0, 2)
+    );
     assert_eq!(upf.down(to_user(80, 0)), []);
     assert!(upf.told().is_empty());
     // The SMF may also request the drop in its response to the report.
@@ -938,12 +941,18 @@ fn buffering_obeys_the_limit_and_notification_delay_of_the_smf() {
     );
     // A drop action, or the end of the session, leaves no packet.
     upf.modify(seid, &[update_far(2, 1, None)]).accepted();
-    assert_eq!((upf.gateway.kept(), upf.count("held in vain")), (0, 5));
+    assert_eq!(
+        (upf.gateway.kept(), upf.count("dropped from buffer")),
+        (0, 5)
+    );
     upf.modify(seid, &[bar(&[])]).accepted();
     assert_eq!(upf.down(to_user(80, 0)), []);
     assert_eq!(upf.gateway.kept(), 1);
     upf.delete(seid).accepted();
-    assert_eq!((upf.gateway.kept(), upf.count("held in vain")), (0, 6));
+    assert_eq!(
+        (upf.gateway.kept(), upf.count("dropped from buffer")),
+        (0, 6)
+    );
     assert!(upf.told_after(Duration::from_secs(1), 0).is_empty());
 }
 
@@ -1079,7 +1088,7 @@ fn a_lost_base_station_is_reported_and_handled_as_configured() {
             assert_eq!(upf.signalling("tunnel peers lost"), 0);
         }
         upf.gateway.sessions_hold().unwrap();
-        assert_eq!(upf.count("echo response unasked"), 1);
+        assert_eq!(upf.count("unrequested echo response"), 1);
     }
 }
 
@@ -1120,7 +1129,7 @@ fn unsolicited_echo_responses_suppress_no_usage_report() {
     let told = upf.told();
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(told[0].get(E::REPORT_TYPE), [2]);
-    assert_eq!(upf.count("echo response unasked"), u64::from(MANY));
+    assert_eq!(upf.count("unrequested echo response"), u64::from(MANY));
 }
 
 /// Returns a session of one tunnel and user; the downlink has this forwarding rule, and these QoS rules.
@@ -1135,7 +1144,7 @@ fn simple(downlink: Element, qers: &[Element]) -> Vec<Element> {
 }
 
 #[test]
-fn a_non_forwarding_far_may_have_a_zero_tunnel() {
+fn a_far_that_does_not_forward_may_have_teid_zero() {
     const DROP: u8 = 1;
     let mut upf = Upf::new("");
     for action in [DROP, BUFFER_AND_NOTIFY] {
@@ -1336,7 +1345,7 @@ fn ten_thousand_sessions_reporting_every_second_lose_no_report() {
 }
 
 #[test]
-fn errors_in_new_elements_have_a_cause_and_change_nothing() {
+fn invalid_elements_are_refused_with_a_cause_and_change_nothing() {
     let mut upf = Upf::new(", rules = 40");
     let seid = upf.establish(&free5gc()).accepted().seid();
     let before = upf.gateway.control().occupancy();

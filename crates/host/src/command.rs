@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_program_says_which_package_has_it() {
+    fn the_error_for_an_absent_program_names_its_package() {
         let error = run("taut-no-such-program", &[]).unwrap_err();
         assert!(
             matches!(error, CommandError::NotInstalled { .. }),

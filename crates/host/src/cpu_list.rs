@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn mask_has_one_word_per_32_cpus() {
+    fn a_cpu_mask_has_one_hexadecimal_word_per_32_cpus() {
         assert_eq!(mask_of_cpus(&BTreeSet::from([1])), "00000002");
         assert_eq!(mask_of_cpus(&BTreeSet::from([0, 33])), "00000002,00000001");
         assert_eq!(mask_cpus("x"), None);
@@ -108,7 +108,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_without_panic(text in ".*") {
+        fn arbitrary_cpu_lists_and_masks_are_parsed_without_a_panic(text in ".*") {
             let _ = (parse_cpu_list(&text), mask_cpus(&text));
         }
     }

@@ -31,30 +31,6 @@ const HUGE_PAGES: u64 = 256;
 /// The locked memory that an AF_XDP port with its default rings needs, with space for a second port.
 const LOCKED_BYTES: u64 = 64 << 20;
 
-/// Settings of `taut tune` by benefit: first those against interruptions of milliseconds, then of tens of microseconds,
-/// then against slowness. Other settings follow in the order of the audit.
-const BY_VALUE: &[&str] = &[
-    "governor",
-    "idle-states",
-    "isolated-cpus",
-    "real-time-throttling",
-    "irq-affinity",
-    "irqbalance",
-    "tickless",
-    "hardware-threads",
-    "transparent-huge-pages",
-    "rcu-callbacks",
-    "workqueues",
-    "automatic-numa-balancing",
-    "hard-lockup-watchdog",
-    "soft-lockup-watchdog",
-    "interrupt-coalescing",
-    "turbo",
-    "preemption",
-    "memory-compaction",
-    "swappiness",
-];
-
 /// Settings that the check of settings omits: they have a separate check in this module, or cannot be changed on the
 /// machine itself.
 const NOT_AMONG_SETTINGS: &[&str] = &[
@@ -371,11 +347,7 @@ fn settings(audit: &Audit, is_every_cpu: bool) -> Vec<Check> {
         .iter()
         .filter(|it| it.state == State::Bad && !NOT_AMONG_SETTINGS.contains(&it.name.as_str()))
         .collect();
-    // The sort is stable, so settings that are not in the list keep their order.
-    bad.sort_by_key(|it| {
-        let place = BY_VALUE.iter().position(|name| *name == it.name);
-        place.unwrap_or(BY_VALUE.len())
-    });
+    bad.sort_by_key(|it| it.rank());
     bad.into_iter()
         .take(SHOWN_SETTINGS)
         .map(|it| {
@@ -402,7 +374,7 @@ fn mend(finding: &Finding, cpus: &str, is_every_cpu: bool) -> String {
     }
 }
 
-/// Returns advice that is a single command as a command of root, and other advice unchanged.
+/// Returns the advice as a command that runs as root if the advice is a single command, and otherwise unchanged.
 fn as_advised(advice: &str) -> String {
     match advice.split_once(" (back: ") {
         Some((command, back)) if back.ends_with(')') && !command.contains(';') => as_root(command),
@@ -459,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_core_is_too_few() {
+    fn a_single_available_core_is_reported_as_insufficient() {
         let cpus = |list: &[usize]| list.iter().copied().collect::<BTreeSet<_>>();
         assert_eq!(
             cores(&cpus(&[0, 2]), &cpus(&[0, 1, 2])).found,
@@ -493,8 +465,8 @@ mod tests {
     }
 
     #[test]
-    fn every_ranked_setting_exists_among_the_tune_settings() {
-        for name in BY_VALUE.iter().chain(NOT_AMONG_SETTINGS) {
+    fn every_omitted_setting_exists_among_the_tune_settings() {
+        for name in NOT_AMONG_SETTINGS {
             assert!(tune::settings().any(|it| it.name == *name), "{name}");
         }
         assert!(!below("clock-source").is_empty());

@@ -56,7 +56,7 @@ pub struct Zone {
 }
 
 impl Meter {
-    /// Returns RAPL if this machine has it.
+    /// Returns the meter with RAPL's counters, or [`Meter::Nothing`] with the reason if they cannot be used.
     #[must_use]
     pub fn of_this_machine() -> Self {
         Self::rapl_under(Path::new("/"))
@@ -102,7 +102,8 @@ impl Meter {
         Self::Rapl(zones)
     }
 
-    /// Makes a meter from a command for `sh` that prints the joules counted up to now. It is run once to check that.
+    /// Makes a meter from a command for `sh` that prints the joules counted up to now. The command is run once as a
+    /// check.
     ///
     /// # Errors
     /// The command fails, takes more than 5 s or prints something else.
@@ -303,7 +304,7 @@ impl CpuTime {
 
 /// Returns the numbers of `/proc/PID/stat` from the third field on, 0 for fields that are not numbers
 /// (proc_pid_stat(5)).
-fn stat_fields(process: &Path) -> Option<Vec<u64>> {
+pub(crate) fn stat_fields(process: &Path) -> Option<Vec<u64>> {
     let text = fs::read_to_string(process.join("stat")).ok()?;
     // The name, which precedes the last parenthesis, may contain any character.
     let (_, rest) = text.rsplit_once(')')?;
@@ -420,7 +421,8 @@ mod tests {
         fs::write(file, text).unwrap();
     }
 
-    /// Makes a folder with two packages, the cores of one, and the platform.
+    /// Makes a folder like `powercap` with the zones of two processor packages, of the cores of one package, and of the
+    /// platform.
     fn powercap() -> TempDir {
         let root = tempfile::tempdir().unwrap();
         for (zone, name, energy) in [
@@ -499,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_vanishes_or_is_rubbish_gives_no_figure() {
+    fn an_energy_counter_that_becomes_unreadable_gives_no_figure() {
         let root = powercap();
         let meter = Meter::rapl_under(root.path());
         let energy = format!("{POWERCAP}/intel-rapl:0/energy_uj");

@@ -31,6 +31,7 @@ pub mod energy;
 pub mod machine;
 pub mod net;
 pub mod noise;
+mod other_tasks;
 pub mod permissions;
 pub mod private;
 pub mod process;
@@ -52,6 +53,7 @@ pub use net::{
     WireEnd, Wiring, testbed,
 };
 pub use noise::{NoiseSource, Snapshot, SystemActivity, noise_sources};
+pub use other_tasks::TaskTime;
 pub use permissions::{Capability, Missing};
 pub use process::{DeviceError, DeviceProcess};
 pub use signals::{stop_file, stop_flag};

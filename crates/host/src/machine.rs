@@ -119,7 +119,7 @@ pub struct Machine {
     pub tsc_flags: Option<Fact<Vec<String>>>,
     /// Huge pages by size, smallest first.
     pub huge_pages: Vec<HugePages>,
-    /// The CPUs that the scheduler does not use for other tasks (`isolcpus`).
+    /// The CPUs to which the scheduler moves no tasks by itself (`isolcpus`).
     pub isolated_cpus: Option<Fact<BTreeSet<usize>>>,
     /// The CPUs that have no periodic timer interrupt while they run a single task (`nohz_full`).
     pub nohz_full_cpus: Option<Fact<BTreeSet<usize>>>,
@@ -277,7 +277,7 @@ impl Tree<'_> {
         names
     }
 
-    /// Returns the first `key : value` of `/proc/cpuinfo`.
+    /// Returns the value of the first line `key : value` in `/proc/cpuinfo`.
     fn cpu_info(&self, key: &str) -> Option<Fact<String>> {
         self.text("/proc/cpuinfo")?
             .and_then(|text| value_of(&text, key))
@@ -536,13 +536,13 @@ mod tests {
         flags\t\t: fpu constant_tsc nonstop_tsc hypervisor rdtscp\n\nprocessor\t: 1\nmodel name\t: other\n";
 
     #[test]
-    fn an_empty_tree_gives_no_facts() {
+    fn a_machine_without_proc_and_sys_files_has_no_facts() {
         let root = tree(&[]);
         assert_eq!(Machine::read_under(root.path()), Machine::default());
     }
 
     #[test]
-    fn damaged_files_give_no_facts() {
+    fn invalid_proc_and_sys_files_give_no_facts() {
         let root = tree(&[
             ("proc/meminfo", "MemTotal: lots\n"),
             ("proc/config.gz", "not compressed"),
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fact_names_its_source_file() {
+    fn each_machine_fact_names_the_file_it_was_read_from() {
         let root = tree(&[
             ("proc/cpuinfo", CPU_INFO),
             ("proc/meminfo", "MemTotal:       2048 kB\nMemFree: 1 kB\n"),
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn hypervisor_is_named_by_the_surest_sign() {
+    fn the_hypervisor_name_comes_from_the_most_reliable_source() {
         let clocks = (
             "sys/devices/system/clocksource/clocksource0/available_clocksource",
             "tsc kvm-clock\n",
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn timer_rate_comes_from_the_compressed_configuration_or_from_boot() {
+    fn timer_rate_is_read_from_config_gz_or_boot_configuration() {
         let text = "# CONFIG_HZ_100 is not set\nCONFIG_HZ_250=y\nCONFIG_HZ=250\n";
         let root = tree(&[
             ("proc/sys/kernel/osrelease", "6.1.0\n"),
@@ -757,7 +757,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_survives_a_trip_through_json() {
+    fn the_facts_of_this_machine_survive_a_json_round_trip() {
         let machine = Machine::read();
         assert!(machine.kernel_release.is_some());
         let text = serde_json::to_string(&machine).unwrap();

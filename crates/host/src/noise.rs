@@ -8,6 +8,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
+use crate::other_tasks::{TaskTime, TaskTimes};
 
 /// A known source of noise, for the reader of a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +33,7 @@ pub struct Snapshot {
     softirqs: Counters,
     involuntary_switches: u64,
     load_average: Option<f64>,
+    tasks: TaskTimes,
 }
 
 type Counters = BTreeMap<String, BTreeMap<usize, u64>>;
@@ -87,6 +89,9 @@ pub struct SystemActivity {
     /// The mean number of runnable tasks in the minute before the first snapshot; `None` if the kernel does not report
     /// it.
     pub load_average_before: Option<f64>,
+    /// The other processes that used the most processor time, on any CPU; empty in results that do not contain them.
+    #[serde(default)]
+    pub others: Vec<TaskTime>,
 }
 
 impl Snapshot {
@@ -115,6 +120,7 @@ impl Snapshot {
                 .split_whitespace()
                 .next()
                 .and_then(|load| load.parse().ok()),
+            tasks: TaskTimes::take_under(root),
         }
     }
 
@@ -152,6 +158,7 @@ impl Snapshot {
                 .involuntary_switches
                 .saturating_sub(before.involuntary_switches),
             load_average_before: before.load_average,
+            others: after.tasks.others_since(&before.tasks, std::process::id()),
         }
     }
 }
@@ -180,8 +187,21 @@ impl SystemActivity {
             context_switches: self.context_switches + later.context_switches,
             involuntary_switches: self.involuntary_switches + later.involuntary_switches,
             load_average_before: self.load_average_before,
+            others: join_tasks(self.others, later.others),
         }
     }
+}
+
+/// Adds up the times of processes of the same name and returns them, longest first.
+fn join_tasks(mut some: Vec<TaskTime>, others: Vec<TaskTime>) -> Vec<TaskTime> {
+    for other in others {
+        match some.iter_mut().find(|task| task.name == other.name) {
+            Some(task) => task.ms += other.ms,
+            None => some.push(other),
+        }
+    }
+    some.sort_by_key(|task| std::cmp::Reverse(task.ms));
+    some
 }
 
 /// Adds up counts of the same name and returns them, most frequent first.
@@ -381,6 +401,18 @@ fn sources_in(activity: &SystemActivity) -> Vec<NoiseSource> {
             ),
         ));
     }
+    let others = activity.others.iter();
+    let named: Vec<String> = others
+        .filter(|task| is_noticeable(task.ms, during))
+        .map(|task| format!("{} {} ms", task.name, task.ms))
+        .collect();
+    if !named.is_empty() {
+        sources.push(source(
+            "other programs",
+            "other programs used processor time during the measurement",
+            format!("{} of {during} ms (/proc/*/stat)", named.join(", ")),
+        ));
+    }
     // An average of half a runnable task is more than housekeeping.
     if let Some(load) = activity.load_average_before.filter(|load| *load >= 0.5) {
         sources.push(source(
@@ -390,6 +422,11 @@ fn sources_in(activity: &SystemActivity) -> Vec<NoiseSource> {
         ));
     }
     sources
+}
+
+/// Returns whether a processor time is at least a hundredth of the duration.
+pub fn is_noticeable(ms: u64, duration_ms: u64) -> bool {
+    ms > 0 && ms.saturating_mul(100) >= duration_ms
 }
 
 /// Returns the three most frequent counts, as `name count, ...`.
@@ -605,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn a_light_idle_state_counts_only_above_a_hypervisor() {
+    fn shallow_idle_states_are_noise_sources_only_in_virtual_machines() {
         let bare = Machine {
             idle_states: vec![IdleState {
                 name: "haltpoll idle".to_owned(),
@@ -625,7 +662,7 @@ mod tests {
     }
 
     #[test]
-    fn an_untuned_machine_names_every_source() {
+    fn every_noise_source_of_an_untuned_machine_is_named() {
         let machine = Machine {
             hypervisor: fact("KVM (full)".to_owned()),
             online_cpus: fact(BTreeSet::from([0, 1])),
@@ -678,7 +715,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_table_is_read_without_panic(table in "(CPU[0-9]{1,3} ){0,3}\n(.{0,40}\n){0,5}") {
+        fn arbitrary_counter_tables_are_parsed_without_a_panic(table in "(CPU[0-9]{1,3} ){0,3}\n(.{0,40}\n){0,5}") {
             let _ = counters(&table);
             let _ = cpu_times(&table, 100);
         }

@@ -96,7 +96,7 @@ fn make(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Checks that this is a folder (not a link to one) that belongs to this user and that no other user can write or
+/// Checks that `path` is a folder (not a link to one) that belongs to this user and that no other user can write or
 /// replace.
 ///
 /// # Errors
@@ -201,8 +201,8 @@ impl Lock {
         Ok(Self { file })
     }
 
-    /// Returns the holder of the lock file at `path`. The call locks the file for a moment: a process that tries to
-    /// lock the file at that moment fails, and succeeds at its next attempt.
+    /// Returns the holder of the lock file at `path`; `None` if no process has the lock. The call locks the file for a
+    /// moment: a process that tries to lock the file at that moment fails, and succeeds at its next attempt.
     fn holder(path: &Path) -> Option<LockError> {
         let file = Self::open(path, OFlags::RDONLY).ok()?;
         let refused = Self::lock(file, Locked::shared).err();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_folder_is_this_users_alone() {
+    fn a_new_private_folder_is_accessible_only_to_its_user() {
         let folder = own_folder();
         let mode = fs::metadata(folder.path()).unwrap().mode();
         assert_eq!(mode & 0o777, 0o700);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_made_once_and_found_again() {
+    fn an_existing_private_folder_is_reused() {
         let parent = own_folder();
         let path = parent.path().join("x");
         let missing = check(&path).unwrap_err();
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_gets_a_freed_claim_or_times_out() {
+    fn a_waiting_process_gets_the_released_lock_or_times_out() {
         let never = AtomicBool::new(false);
         let most = Duration::from_secs(20);
         let wait = |what: &str, most, told: &mut u32| {

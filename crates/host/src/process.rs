@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_ignores_everything_is_killed() {
+    fn a_device_that_ignores_sigint_and_sigterm_is_killed() {
         let (mut device, _folder) = shell("trap '' INT TERM; echo ready; exec sleep 1000");
         device
             .wait_for_line(|line| line == "ready", PATIENCE)
@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_program_is_named() {
+    fn the_error_for_an_absent_device_program_names_the_program() {
         let folder = tempfile::tempdir().unwrap();
         let command = Command::new("/no/such/device");
         let cpu = crate::choose_cores().device;

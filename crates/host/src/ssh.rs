@@ -40,7 +40,7 @@ impl FromStr for SshAddress {
     }
 }
 
-/// Formats the command as a person would type it.
+/// Formats the address as the `ssh` command that a person would type to connect to the machine.
 impl fmt::Display for SshAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ssh ")?;

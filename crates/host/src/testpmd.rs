@@ -85,7 +85,7 @@ impl Memory {
     }
 }
 
-/// Returns the program with the version of a driver.
+/// Returns the names of the program and of the library of `driver`, which contains its version, as one text.
 ///
 /// # Errors
 /// The program or the driver is not installed; `package` contains the driver.

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn two_cpus_are_split_and_the_note_reports_none_left() {
+    fn generator_and_device_get_one_cpu_each_of_two_cpus() {
         let plan = Topology {
             cpus: vec![cpu(0), cpu(1)],
         }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn hardware_threads_of_one_core_are_kept_apart() {
+    fn generator_and_device_run_on_different_physical_cores() {
         let cpus = (0..4)
             .map(|id| Cpu {
                 siblings: BTreeSet::from([id % 2, id % 2 + 2]),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn isolated_cpus_come_first() {
+    fn isolated_cpus_are_chosen_before_other_cpus() {
         let cpus = (0..6)
             .map(|id| Cpu {
                 isolated: id >= 4,
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn choice_stays_within_the_affinity_mask_of_the_thread() {
+    fn chosen_cpus_are_within_the_affinity_mask_of_the_thread() {
         let only = *allowed_cpus().last().unwrap();
         let plan = std::thread::spawn(move || {
             crate::pin_current_thread(only).unwrap();

@@ -30,7 +30,7 @@ fn start() -> (Child, impl FnMut(&str)) {
         .args([
             "--exact",
             "--nocapture",
-            "second_interrupt_ends_the_program",
+            "a_second_signal_ends_a_program_that_ignores_the_first",
         ])
         .env(AS_CHILD, "1")
         .stdout(Stdio::null())
@@ -48,7 +48,7 @@ fn start() -> (Child, impl FnMut(&str)) {
 }
 
 #[test]
-fn second_interrupt_ends_the_program() {
+fn a_second_signal_ends_a_program_that_ignores_the_first() {
     if std::env::var_os(AS_CHILD).is_some() {
         stubborn_child();
     }

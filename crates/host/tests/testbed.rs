@@ -254,7 +254,7 @@ fn the_guard_returns_to_the_previous_network_namespace() {
 }
 
 #[test]
-fn two_testbeds_live_side_by_side() {
+fn two_testbeds_can_exist_at_the_same_time() {
     let Some(_alone) = alone_and_root() else {
         return;
     };

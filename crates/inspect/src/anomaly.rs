@@ -11,9 +11,9 @@ macro_rules! anomalies {
             $($(#[$about])* $kind,)*
         }
 
-        /// Names of stream events. Taut does not report Suricata's other stream events: they concern a frequency
-        /// (`3whs_syn_flood`), a state (`4whs_wrong_seq`) or a limit (`reassembly_depth_reached`) that does not exist
-        /// in taut, or `pkt_bad_window_update`.
+        /// Names of stream events. Taut does not report Suricata's other stream events: `pkt_bad_window_update`, and
+        /// events about a frequency (`3whs_syn_flood`), a state (`4whs_wrong_seq`) or a limit
+        /// (`reassembly_depth_reached`) that taut does not have.
         const OF_STREAMS: &[(&str, Anomaly)] = &[$($(($name, Anomaly::$kind),)?)*];
     };
 }

@@ -68,7 +68,7 @@ pub enum Buffer {
     TlsCertificates,
     /// Subject of the first certificate of a TLS server, such as `C=FR, CN=example.org`.
     TlsSubject,
-    /// Issuer of the first certificate of a TLS server, in the same form.
+    /// Issuer of the first certificate of a TLS server, in the form of [`Buffer::TlsSubject`].
     TlsIssuer,
     /// Serial number of the first certificate of a TLS server, as two capital hexadecimal digits per byte, separated by
     /// colons.
@@ -83,8 +83,8 @@ pub enum Buffer {
     Ja3sString,
     /// Bytes that `base64_decode` of the same rule has decoded.
     Base64,
-    /// Each interface of a DCE/RPC call, in 19 bytes: its UUID in written order (16), its major version (2), and a byte.
-    /// The byte is 1 if the first fragment of a message bound the interface, otherwise 0.
+    /// Each interface of a DCE/RPC call, in 19 bytes: its UUID in written order (16), its major version (2), and a
+    /// byte. The byte is 1 if the first fragment of a message bound the interface, otherwise 0.
     DceInterface,
     /// Number of the operation of a DCE/RPC call.
     DceOpnum,
@@ -386,7 +386,8 @@ impl Buffer {
         )
     }
 
-    /// Returns the direction of the messages that contain the buffer: true for to the server, none for both directions.
+    /// Returns true if the buffer is only in messages to the server, false if only in messages to the client, and none
+    /// if in both directions.
     pub fn to_server(self) -> Option<bool> {
         match self {
             Self::HttpMethod

@@ -14,9 +14,10 @@ pub(crate) struct ByAddress {
     rules: Box<[u32]>,
 }
 
-/// Maximum number of IPv4 addresses of an indexed rule; a rule with a wider range would match most packets anyway.
+/// Maximum number of addresses in one IPv4 range of an indexed rule; a rule with a wider range would match most packets
+/// anyway.
 const WIDEST: u128 = 1 << 20;
-/// Maximum number of IPv6 addresses of an indexed rule.
+/// Maximum number of addresses in one IPv6 range of an indexed rule.
 const WIDEST_6: u128 = 1 << 96;
 /// The range of all IPv4 addresses, mapped into IPv6.
 const MAPPED: std::ops::RangeInclusive<u128> = 0xffff_0000_0000..=0xffff_ffff_ffff;
@@ -24,7 +25,7 @@ const MAPPED: std::ops::RangeInclusive<u128> = 0xffff_0000_0000..=0xffff_ffff_ff
 /// that the index would exceed this number, the rules are evaluated for every packet instead.
 const MOST_ENTRIES: usize = 1 << 22;
 
-/// Returns true if the set has few enough addresses for the index.
+/// Returns true if no range of the set has more than [`WIDEST`] addresses (IPv4) or [`WIDEST_6`] addresses (IPv6).
 pub(crate) fn is_narrow(addresses: &Ranges) -> bool {
     addresses.ranges().iter().all(|(first, last)| {
         let widest = if MAPPED.contains(first) {
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_overlap_too_much_are_not_sorted() {
+    fn rules_with_heavily_overlapping_address_lists_get_no_address_index() {
         // Each range is within all earlier ones.
         let nested: Vec<_> = (0..3000).map(|it| Ranges::of(it, 100_000 - it)).collect();
         let rules: Vec<_> = (0..).zip(&nested).collect();

@@ -627,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_test_moves_with_its_content_into_a_buffer() {
+    fn a_relative_test_applies_to_the_buffer_of_its_content() {
         let mut reading = Reading::default();
         let options = Options {
             dialect: Some(Dialect::Suricata),
@@ -770,7 +770,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_beyond_the_time_limit_are_not_evaluated() {
+    fn rule_evaluation_stops_at_the_time_limit_of_a_packet() {
         let set = set("drop udp any any -> any any (content:\"evil\"; sid:1;)\n\
                        alert udp any any -> any 53 (msg:\"any\"; sid:2;)\n");
         let mut inspector = Inspector::new(&set, 16);

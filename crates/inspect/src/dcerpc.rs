@@ -17,7 +17,8 @@ const MOST_INTERFACES: usize = 64;
 const MOST_CALLS: usize = 16;
 /// Number of bytes of the common header of all messages.
 pub(crate) const HEADER: usize = 16;
-/// Number of bytes of an interface UUID, and of an abstract or transfer syntax, which is a UUID with its version.
+/// Number of bytes of an interface's UUID. The next constant is that of an abstract or transfer syntax: a UUID with a
+/// version.
 const UUID: usize = 16;
 const SYNTAX: usize = UUID + 4;
 /// Maximum number of bytes of stub data that are stored for a call.
@@ -412,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_that_the_server_does_not_accept_match_no_call() {
+    fn calls_do_not_match_interfaces_that_the_server_rejected() {
         let pieces = [
             (true, bind(&[(0, SENT), (1, [7; 16])])),
             (true, request(3, 1, 1, 1, b"")),
@@ -426,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_of_a_call_are_put_together() {
+    fn the_fragments_of_a_dcerpc_call_are_reassembled() {
         let pieces = [
             (true, request(1, 1, 0, 4, b"one ")),
             (true, request(0, 1, 0, 4, b"two ")),
@@ -449,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_taken_for_stub_data() {
+    fn an_object_identifier_is_treated_as_stub_data() {
         let with_object = [&[b'o'; UUID][..], b"stub"].concat();
         let pieces = [(true, request(0x83, 1, 0, 4, &with_object))];
         let (found, _) = whole_as_cut(Application::DceRpc, &pieces);
@@ -457,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_are_cut_short_are_faults() {
+    fn truncated_dcerpc_messages_are_faults() {
         let pieces = [
             (true, message(REQUEST, 3, 1, b"")),
             (true, message(BIND, 3, 1, b"\0\0\0\0\0\0\0\0\x05\0\0\0")),
@@ -470,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_interfaces_are_known_than_a_fixed_number() {
+    fn interfaces_of_a_connection_beyond_the_limit_are_a_fault() {
         let many: Vec<_> = (0..100).map(|context| (context, SENT)).collect();
         let (_, counts) = whole_as_cut_sparsely(&[(true, bind(&many))]);
         assert_eq!(counts.faults, 1);

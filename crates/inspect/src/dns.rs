@@ -319,8 +319,8 @@ mod tests {
         assert_eq!(read(&long, &mut name), Err(DnsFault::LongName));
     }
 
-    /// Returns the names in the questions of a stream that is split into pieces of that size, with this number of
-    /// earlier bytes before each.
+    /// Returns the names in the questions of a stream that is split into pieces of `size` bytes, each passed with up to
+    /// `window` bytes before it.
     fn asked(stream: &[u8], size: usize, window: usize) -> (Vec<String>, usize, usize) {
         let (mut framing, mut name) = (Framing::default(), Name::default());
         let (mut names, mut faults, mut more) = (Vec::new(), 0, 0);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_with_missing_bytes_is_parsed_no_further() {
+    fn dns_parsing_of_a_stream_stops_after_missing_bytes() {
         let mut framing = Framing::default();
         framing.lose();
         let bytes = [&[0, 17][..], &message(1, b"\x00\x00\x01\x00\x01")].concat();

@@ -241,13 +241,13 @@ mod tests {
         digits.chunks(2).map(|it| it[0] << 4 | it[1]).collect()
     }
 
-    /// Returns a hello with its version and 32 random bytes before this rest.
+    /// Returns a hello with its version and 32 random bytes before `rest`.
     fn hello(rest: &str) -> Vec<u8> {
         [bytes("0303"), vec![7; 32], bytes(rest)].concat()
     }
 
     #[test]
-    fn a_fingerprint_contains_client_numbers_except_grease_values() {
+    fn a_client_fingerprint_excludes_grease_values() {
         let mut read = Fingerprint::default();
         let client = hello(
             "00 0008 0a0a 1301 c02f 002f 0100 002b 1a1a0000 0000 0006 0004 00 0001 61

@@ -122,7 +122,7 @@ impl Flight {
         Ok(())
     }
 
-    /// Advances to the next complete relevant message and returns its kind; none if there is none yet.
+    /// Advances to the next complete relevant message and returns its kind; none if no such message is complete yet.
     pub fn go_on(&mut self) -> Option<Kind> {
         while !self.is_over {
             let rest = &self.bytes[self.at..self.len];

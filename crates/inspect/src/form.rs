@@ -238,8 +238,14 @@ mod tests {
             ("msg:\"", "a quote that is not closed"),
             ("classtype:a b", "classtype: expected one word"),
             ("reference:url,", "reference: expected a kind and a place"),
-            ("flowbits:isset,a|", "flowbits: a bit without a name"),
-            ("xbits:set,,track ip_src", "xbits: a bit without a name"),
+            (
+                "flowbits:isset,a|",
+                "flowbits: expected a bit name on both sides of each | or &",
+            ),
+            (
+                "xbits:set,,track ip_src",
+                "xbits: expected the name of the host bit after its operation",
+            ),
             ("content:\"\"", "content: no bytes"),
             ("sid:3", "sid: it is given twice"),
             ("rev:2", "rev: it is given twice"),
@@ -334,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_beyond_a_fixed_number_are_counted_only() {
+    fn rule_errors_beyond_a_limit_are_counted_without_a_message() {
         let reading = read(&"x\n".repeat(crate::read::MOST_MISTAKES + 7));
         assert_eq!(reading.mistakes.len(), crate::read::MOST_MISTAKES);
         assert_eq!(reading.mistaken, crate::read::MOST_MISTAKES + 7);
@@ -368,7 +374,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn edits_of_a_rule_change_no_other(
+        fn edits_of_a_rule_do_not_affect_other_rules(
             which in 0usize..crate::sample::RULES,
             edits in prop::collection::vec((any::<prop::sample::Index>(), 0usize..9, 0..PIECES.len() + 1), 1..5),
         ) {

@@ -40,7 +40,7 @@ pub struct Framer {
 /// The state of splitting both directions of a stream.
 #[derive(Debug, Default)]
 pub struct Framers {
-    /// State of each direction, to the server first.
+    /// State of each direction: to the server, then to the client.
     directions: [Framer; 2],
 }
 
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_without_a_length_within_the_limit_faults() {
+    fn a_message_of_unknown_length_faults_at_the_size_limit() {
         let mut framer = Framer::default();
         let unknown = |_: &[u8]| Length::Unknown;
         let faults = (0..MOST_MESSAGE).filter(|_| framer.push(b"x", unknown, |_| {}));

@@ -18,7 +18,7 @@ pub const MODES: [(&str, i64); 2] = [("active", ACTIVE as i64), ("passive", PASS
 const ACTIVE: u64 = 1;
 const PASSIVE: u64 = 2;
 
-/// Maximum length of a command name; a line with a longer first word is not a command.
+/// Maximum length of a command name in bytes; a line with a longer first word is not a command.
 const MOST_COMMAND: usize = 16;
 /// Maximum number of commands with pending replies.
 const MOST_WAITING: usize = 256;
@@ -38,8 +38,8 @@ struct Session {
     /// Code of the current multi-line reply; none outside such a reply.
     open: Option<[u8; 3]>,
     has_greeted: bool,
-    /// Command to which the server has replied with a port, and that port, until it is reported in the client's
-    /// direction.
+    /// Command to which the server has replied with a port, and that port; none once the port was reported in the
+    /// client's direction.
     answered: Option<(Command, u16)>,
     /// True if later bytes are encrypted.
     is_over: bool,
@@ -57,7 +57,7 @@ enum Command {
 }
 
 impl Ftp {
-    /// Resets the parser for another connection; its memory is kept.
+    /// Resets the parser for another connection. The parser does not release its memory.
     pub fn reset(&mut self) {
         self.framers.reset();
         let session = &mut self.session;
@@ -94,7 +94,7 @@ impl Ftp {
         }
     }
 
-    /// Returns the extent to which the connection still needs this parser.
+    /// Returns whether the connection still needs this parser, and whether another parser may parse the next bytes.
     pub fn rest(&self) -> Rest {
         let Session {
             waiting,
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_and_replies_are_read_however_they_are_cut() {
+    fn ftp_commands_and_replies_are_parsed_at_any_split() {
         let found = session(&[
             (false, "220-Hello\r\n220 (server)\r\n"),
             (true, "user anonymous\r\nPASS  a b\r\nNOOP\n"),
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_without_a_reply_do_not_hide_a_port() {
+    fn ftp_commands_without_a_reply_do_not_hide_data_ports() {
         let found = session(&[
             (true, "ABOR\r\nABOR\r\nPASV\r\n"),
             (false, "227 Mode (1,2,3,4,5,6)\r\n"),
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn many_commands_at_once_are_bounded() {
+    fn the_number_of_stored_ftp_commands_without_reply_is_bounded() {
         let mut parser = Parser::Ftp(Ftp::default());
         for _ in 0..100 {
             parser.push(true, &b"NOOP\r\n".repeat(200), |_, _| {});

@@ -18,8 +18,8 @@ impl Slot {
     }
 }
 
-/// The host bits of one worker, in a table of fixed size. If the few entries for a new bit are full, it replaces the
-/// bit among them that expires first. Workers do not share bits.
+/// The host bits of one worker, in a table of fixed size. A bit can be in any of a few entries. If all of these entries
+/// are in use, a new bit replaces the one that expires first. Workers do not share bits.
 #[derive(Debug)]
 pub struct HostBits {
     slots: Box<[Slot]>,

@@ -165,7 +165,7 @@ fn length(bytes: &[u8]) -> Length {
 }
 
 impl Http2 {
-    /// Resets the parser for another connection; its memory is kept.
+    /// Resets the parser for another connection. The parser does not release its memory.
     pub fn reset(&mut self) {
         self.framers.reset();
         for side in &mut self.sides {
@@ -314,8 +314,8 @@ impl Side {
         Some(())
     }
 
-    /// Appends the content of a frame to a header block, which begins with the frame or continues; returns none if the
-    /// frame is invalid.
+    /// Appends the content of a frame to a header block. A CONTINUATION frame continues the block; any other frame
+    /// begins a new block. Returns none if the frame is invalid.
     #[inline]
     fn block_content(
         &mut self,
@@ -353,7 +353,8 @@ impl Side {
         stream
     }
 
-    /// Returns the index of the stream with the identifier `id`, or of the stream that it replaces.
+    /// Returns the index of the stream with the identifier `id`. If no entry has that stream, returns the index of the
+    /// entry to replace.
     fn place(&mut self, id: u32) -> usize {
         let known = self.streams.iter().position(|stream| stream.id == id);
         known.unwrap_or_else(|| {
@@ -401,7 +402,7 @@ impl Headers {
     }
 
     /// Decodes the header block into `fields`, and stores in `frame` the changes of the dynamic table's size that the
-    /// block contains.
+    /// block contains. Returns none if this or an earlier block cannot be decoded.
     fn read(&mut self, frame: &mut Record) -> Option<()> {
         if self.is_lost {
             return None;
@@ -450,7 +451,8 @@ fn without_padding<'a>(
     Some(Cursor(&from.0[..kept]))
 }
 
-/// Reads the weight of a stream, which follows the identifier of the stream that it depends on.
+/// Skips the identifier of the stream that a stream depends on, and reads the weight of the dependent stream after it.
+/// Returns none if bytes are missing.
 fn priority(record: &mut Record, from: &mut Cursor<'_>) -> Option<()> {
     from.take(4)?;
     record.put_number(Buffer::Http2Priority, from.number(1)?);
@@ -478,7 +480,8 @@ fn pass_over_field(from: &mut Cursor<'_>) -> Option<Option<u64>> {
     Some(None)
 }
 
-/// Reads an integer whose prefix is the last `bits` bits of a byte (RFC 7541 section 5.1).
+/// Reads an integer whose prefix is the last `bits` bits of a byte (RFC 7541 section 5.1). Returns none if the integer
+/// is incomplete or too long.
 fn integer(from: &mut Cursor<'_>, bits: u32) -> Option<u64> {
     let most = (1 << bits) - 1;
     let mut number = from.number(1)? & most;
@@ -495,7 +498,7 @@ fn integer(from: &mut Cursor<'_>, bits: u32) -> Option<u64> {
     None
 }
 
-/// Reads a frame that contains neither a header block nor a body.
+/// Reads a frame that contains neither a header block nor a body; returns none if the frame is too short.
 fn read_other(frame: Frame, record: &mut Record, mut from: Cursor<'_>) -> Option<()> {
     record.put_number(Buffer::Http2FrameType, frame.kind.into());
     match frame.kind {
@@ -819,7 +822,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_grows_without_end_is_given_up() {
+    fn a_header_block_beyond_the_maximum_length_is_a_fault() {
         let part = [0x82; 1000];
         let mut frames = vec![frame(HEADERS, 0, 1, &part)];
         frames.extend((0..40).map(|_| frame(CONTINUATION, 0, 1, &part)));
@@ -834,7 +837,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_of_an_authority_has_no_port() {
+    fn the_port_is_removed_from_an_authority() {
         assert_eq!(without_port(b"a.example:80"), b"a.example");
         assert_eq!(without_port(b"a.example"), b"a.example");
         assert_eq!(without_port(b"[::1]"), b"[::1]");
@@ -842,7 +845,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_too_many_fields_is_not_read() {
+    fn a_header_block_with_too_many_fields_is_a_fault() {
         let most = frame(HEADERS, END_HEADERS, 1, &[0x82; MOST_FIELDS]);
         let (found, counts) = read(std::slice::from_ref(&most));
         assert_eq!(counts.faults, 0);

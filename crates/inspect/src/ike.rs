@@ -45,7 +45,7 @@ pub const ATTRIBUTES: [(&str, u16); 10] = [
     ("sa_key_length", 14),
     ("sa_field_size", 15),
 ];
-/// Maximum length of the text of an attribute.
+/// Maximum length of the text of an attribute in bytes.
 const MOST_ATTRIBUTE: usize = 32;
 /// Names of the transform types of IKE 2, which are numbered from 1.
 const TRANSFORMS_2: [&str; 4] = ["alg_enc", "alg_prf", "alg_auth", "alg_dh"];
@@ -167,7 +167,8 @@ fn payloads(record: &mut Record, to_server: bool, header: &Header, message: &[u8
     Some(())
 }
 
-/// Removes a payload from the front; returns the type of the next payload, and the content of this one.
+/// Removes the first payload from `from`. Returns the type of the payload after it, and the content of the removed
+/// payload; none if the payload is invalid.
 fn payload<'a>(from: &mut Cursor<'a>) -> Option<(u8, &'a [u8])> {
     let next = from.number(1)? as u8;
     from.take(1)?;
@@ -175,7 +176,7 @@ fn payload<'a>(from: &mut Cursor<'a>) -> Option<(u8, &'a [u8])> {
     Some((next, from.take(len.checked_sub(4)?)?))
 }
 
-/// Removes a proposal from the front and returns its transforms.
+/// Removes the first proposal from `from` and returns its transforms; none if the proposal is invalid.
 fn proposal<'a>(from: &mut Cursor<'a>) -> Option<Cursor<'a>> {
     let mut proposal = Cursor(payload(from)?.1);
     proposal.take(2)?;
@@ -213,7 +214,8 @@ impl<'a> Chosen<'a> {
     }
 }
 
-/// Reads the first transform of a security association of IKE 1, which is the only one in a reply.
+/// Reads the first transform of a security association of IKE 1; a reply has no others. Returns none if the association
+/// is invalid.
 fn chosen(record: &mut Record, association: &[u8]) -> Option<()> {
     let mut from = Cursor(association);
     if from.number(4)? != IPSEC {
@@ -243,7 +245,7 @@ fn chosen(record: &mut Record, association: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Reads the transforms of a security association of IKE 2.
+/// Reads the transforms of a security association of IKE 2; returns none if the association is invalid.
 fn chosen_2(record: &mut Record, association: &[u8]) -> Option<()> {
     let mut from = Cursor(association);
     let mut chosen = Chosen::new(record);
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_of_version_1_are_read() {
+    fn payloads_of_ike_version_1_are_parsed() {
         let attributes = b"\x80\x02\0\x02\x80\x02\0\x05\0\x0c\0\x04\0\x01\x51\x80\0\x0e\0\x02ab";
         let transform = [&[1, 1, 0, 0][..], attributes].concat();
         let proposals = chain(&[proposal_of(&[transform])]);
@@ -387,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_known_by_version_and_length() {
+    fn ike_messages_are_recognised_by_version_exchange_and_length() {
         let message_of = |version, exchange| message(version, exchange, 0, &[]);
         let (one, two) = (message_of(0x10, 2), message_of(0x20, 34));
         let natted = [NO_ESP, &two].concat();

@@ -337,7 +337,8 @@ fn of_setting(value: &str) -> Read<Within> {
     })
 }
 
-/// Reads the name of an IKE attribute and its value, and returns them as a content in the form of the buffer.
+/// Reads the name of an IKE attribute and its value. Returns a content to search for: the attribute as it is written in
+/// [`Buffer::IkeChosen`].
 fn of_attribute(value: &str) -> Read<Content> {
     let (name, value) = value.split_once('=').unwrap_or((value, ""));
     let name = name.trim();
@@ -382,7 +383,7 @@ fn interface(value: &str) -> Read<Vec<Step>> {
     Ok(steps)
 }
 
-/// Returns a test of the number at an offset in [`Buffer::DceInterface`].
+/// Returns a step that compares `value` with the number of `bytes` bytes at `offset` in [`Buffer::DceInterface`].
 fn interface_byte(offset: i64, bytes: i64, (how, not): (Comparison, bool), value: i64) -> Step {
     let field = Field {
         bytes: Number::Is(bytes),
@@ -540,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_and_codes_of_http2_are_known_by_their_names() {
+    fn http2_rules_match_settings_and_error_codes_by_name() {
         let rules = [
             "http2 http2.settings:SETTINGS_HEADER_TABLE_SIZE>1000;",
             "http2 http2.settings:SETTINGS_HEADER_TABLE_SIZE>4097;",
@@ -716,7 +717,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_known_by_interface_version_and_number() {
+    fn dcerpc_rules_match_calls_by_interface_version_and_operation_number() {
         let uuid = "dce_iface:03020100-0504-0706-0809-0a0b0c0d0e0f";
         let with = |more: &str| format!("dcerpc {uuid}{more}");
         let rules = [

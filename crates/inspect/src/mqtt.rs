@@ -79,7 +79,8 @@ fn length(bytes: &[u8]) -> Length {
     }
 }
 
-/// Reads a variable-length number, seven bits in each byte; returns the number and its length in bytes.
+/// Reads a variable-length number, seven bits in each byte. Returns the number and its length in bytes; none if the
+/// number is incomplete or too long.
 pub(crate) fn variable(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0;
     for (place, &byte) in bytes.iter().take(MOST_LENGTH).enumerate() {
@@ -92,7 +93,7 @@ pub(crate) fn variable(bytes: &[u8]) -> Option<(u64, usize)> {
 }
 
 impl Mqtt {
-    /// Resets the parser for another connection; its memory is kept.
+    /// Resets the parser for another connection. The parser does not release its memory.
     pub fn reset(&mut self) {
         self.framers.reset();
         self.version = 0;
@@ -269,7 +270,7 @@ impl Packet<'_> {
     }
 }
 
-/// Returns the protocol version in a CONNECT packet, which follows the protocol name.
+/// Returns the protocol version in a CONNECT packet, which follows the protocol name; none if the packet is too short.
 fn connect_version(mut from: Cursor<'_>) -> Option<u8> {
     from.string(2)?;
     Some(from.number(1)? as u8)
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_messages_and_codes_are_found() {
+    fn mqtt_topics_messages_and_reason_codes_are_parsed() {
         let publish = [&string(b"a/b")[..], &[0, 1], b"text"].concat();
         let subscribe = [&[0, 2][..], &string(b"one"), &[0], &string(b"two"), &[1]].concat();
         let unsubscribe = [&[0, 3][..], &string(b"one"), &string(b"two")].concat();
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn version_5_has_properties_and_reason_codes() {
+    fn properties_and_reason_codes_of_mqtt_version_5_are_parsed() {
         let publish = [&string(b"t")[..], b"\x03\x01\x01\x01", b"text"].concat();
         let pieces = [
             (true, connect(5)),
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_packets_are_faults_and_later_ones_are_read() {
+    fn truncated_mqtt_packets_are_faults_and_later_packets_are_parsed() {
         let pieces = [
             (true, packet(0x30, b"\x00\x09a")),
             (true, packet(0x82, b"\x00")),

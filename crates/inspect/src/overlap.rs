@@ -7,7 +7,7 @@ pub enum Overlap {
     /// in its length or its protocol.
     #[default]
     Drop,
-    /// The first copy is kept, and only new bytes of the later segment are read. A fragment that contradicts earlier
-    /// ones in the length or the protocol of its datagram is dropped.
+    /// The bytes that arrived first are inspected; a later segment adds only bytes that had not arrived before. A
+    /// fragment that contradicts earlier ones in the length or the protocol of its datagram is dropped.
     First,
 }

@@ -136,7 +136,8 @@ impl Regex {
     }
 }
 
-/// Returns the expression with dollars that match at the very end only. In multi-line mode the flag has no effect.
+/// Returns the expression with each unescaped `$` replaced, so that it matches only at the very end of the data
+/// ([`Flags::very_end`]). That flag has no effect in multi-line mode.
 fn at_very_end(expression: &str) -> String {
     let (mut in_class, mut escaped) = (false, false);
     let mut ending = String::with_capacity(expression.len() + 1);
@@ -216,14 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_that_explodes_is_given_up() {
+    fn evaluation_of_an_expression_stops_after_excessive_backtracking() {
         let regex = regex(r"^(a+)+\1?$");
         assert_eq!(regex.find_at(&[&[b'a'; 40][..], b"b"].concat(), 0), None);
         assert_eq!(regex.given_up(), 1);
     }
 
     #[test]
-    fn flags_mean_what_they_mean_to_pcre() {
+    fn expression_flags_have_the_meaning_of_pcre() {
         let with = |expression, flags| Regex::new(expression, flags).unwrap();
         let flags = Flags {
             any_case: true,

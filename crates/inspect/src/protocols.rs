@@ -40,7 +40,8 @@ pub enum Parser {
     Ssh(Ssh),
 }
 
-/// Calls the same method on the parser of any protocol.
+/// Evaluates an expression with the parser in any variant of [`Parser`], such as a call of a method that all parsers
+/// have.
 macro_rules! each_parser {
     ($of:expr, $parser:ident => $call:expr) => {
         match $of {
@@ -68,7 +69,7 @@ impl Parser {
         }
     }
 
-    /// Resets the parser for another connection; its memory is kept.
+    /// Resets the parser for another connection. The parser does not release its memory.
     pub fn reset(&mut self) {
         each_parser!(self, parser => parser.reset());
     }
@@ -91,7 +92,7 @@ impl Parser {
         found.counts()
     }
 
-    /// Returns the extent to which the connection still needs this parser.
+    /// Returns whether the connection still needs this parser, and whether another parser may parse the next bytes.
     pub fn rest(&self) -> Rest {
         match self {
             Self::Ftp(ftp) => ftp.rest(),
@@ -270,7 +271,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_a_parser_of_datagrams(
+        fn arbitrary_datagrams_yield_no_more_than_one_message(
             bytes in prop::collection::vec(prop_oneof![any::<u8>(), 0u8..12], 0..200),
             to_server in any::<bool>(),
         ) {
@@ -281,7 +282,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_break_a_parser(
+        fn arbitrary_bytes_are_parsed_equally_at_any_split(
             pieces in prop::collection::vec(
                 (any::<bool>(), prop::collection::vec(prop_oneof![any::<u8>(), 0u8..12], 0..200)),
                 0..8,

@@ -85,7 +85,7 @@ impl Ranges {
     }
 
     /// Reads an address, a network (host bits may be set), or a range of addresses: `10.0.0.0/8`, `fe80::/10`,
-    /// `192.0.2.1-192.0.2.9`.
+    /// `192.0.2.1-192.0.2.9`. Returns none if the text is invalid.
     pub fn addresses(text: &str) -> Option<Self> {
         if let Some((first, last)) = text.split_once('-') {
             let (first, last) = (mapped(first.trim())?, mapped(last.trim())?);
@@ -112,7 +112,7 @@ impl Ranges {
         Some(Self::of(bits & !host, bits | host))
     }
 
-    /// Reads a port or a range of ports: `80`, `1024:`, `:1023`, `6660:6669`.
+    /// Reads a port or a range of ports: `80`, `1024:`, `:1023`, `6660:6669`. Returns none if the text is invalid.
     pub fn ports(text: &str) -> Option<Self> {
         let is_number = |text: &str| text.bytes().all(|it| it.is_ascii_digit());
         let port = |text: &str| {
@@ -130,7 +130,7 @@ impl Ranges {
     }
 }
 
-/// Reads an address; an IPv4 address is mapped into IPv6.
+/// Reads an address; returns none if it is invalid. An IPv4 address is mapped into IPv6.
 fn mapped(text: &str) -> Option<u128> {
     Some(match text.parse().ok()? {
         std::net::IpAddr::V4(address) => MAPPED | u128::from(u32::from(address)),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_ports_are_read() {
+    fn address_and_port_ranges_are_parsed() {
         let net = Ranges::addresses("10.1.0.0/16").unwrap();
         assert!(net.has(mapped("10.1.255.255").unwrap()) && !net.has(mapped("10.2.0.0").unwrap()));
         assert_eq!(Ranges::addresses("10.1.0.0/255.255.0.0"), Some(net));

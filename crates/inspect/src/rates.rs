@@ -25,8 +25,8 @@ struct Slot {
     seconds: u32,
 }
 
-/// The rate counters of one worker, in a table of fixed size. If the few entries for a new counter are full, it
-/// replaces the oldest counter among them. Workers do not share counters.
+/// The rate counters of one worker, in a table of fixed size. A counter can be in any of a few entries. If all of these
+/// entries are in use, a new counter replaces the oldest one. Workers do not share counters.
 #[derive(Debug)]
 pub struct Rates {
     slots: Box<[Slot]>,
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn filter_limit_every_and_once_rates_count_different_packets() {
+    fn each_kind_of_rate_limit_alerts_at_its_documented_packets() {
         use Rated::{Counts, NotYet, Silent};
         for (kind, want) in [
             (RateKind::Filter, [NotYet, NotYet, Counts, Counts, NotYet]),

@@ -1,6 +1,6 @@
 //! Recognises the protocol of a stream from the first bytes of its endpoints. Protocols are tested in a fixed order. A
-//! protocol counts only once all protocols before it are excluded, so the result does not depend on how the bytes are
-//! split.
+//! match with a protocol is valid only after all protocols before it are excluded, so the result does not depend on how
+//! the bytes are split.
 
 use crate::buffer::Application;
 use crate::http::token::is_token;
@@ -260,7 +260,7 @@ fn sip(_: bool, bytes: &[u8]) -> Guess {
 }
 
 /// Returns the protocol of a datagram between `ports`, recognised by its bytes: NTP and IKE only at their own ports,
-/// SIP at any port.
+/// SIP at any port. Returns none for other protocols.
 pub fn of_datagram(to_server: bool, ports: [u16; 2], bytes: &[u8]) -> Option<Application> {
     let is_between = |port| ports.contains(&port);
     if is_between(ntp::PORT) && ntp::is_message(bytes) {
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn every_prefix_of_every_example_gives_a_consistent_result() {
+    fn recognition_never_changes_its_decision_as_more_bytes_arrive() {
         for (to_server, bytes, answer) in examples() {
             let mut is_decided = false;
             for len in 0..=bytes.len() {

@@ -35,7 +35,7 @@ pub struct Mark {
 }
 
 impl Record {
-    /// Clears the record; its memory is kept.
+    /// Removes all instances from the record. The record does not release its memory.
     pub fn clear(&mut self) {
         self.take_back(Mark::default());
         self.is_cut = false;
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instances_of_a_buffer_come_in_their_order() {
+    fn instances_of_a_buffer_are_returned_in_insertion_order() {
         let mut record = Record::default();
         record.put(Buffer::SipVia, &[b"one"]);
         record.put_number(Buffer::MqttQos, 2);

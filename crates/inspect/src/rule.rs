@@ -85,8 +85,8 @@ pub struct Rule {
     /// The rate at which the rule has to match before it takes effect, or the limit on how often matches are logged;
     /// none if every match counts.
     pub rate: Option<Rate>,
-    /// The tests of a rule with `=>` that the response has to pass. [`crate::compile::RuleSet`] makes a separate rule
-    /// of them.
+    /// The tests of a rule with `=>` that the response has to pass; none for a rule without `=>`.
+    /// [`crate::compile::RuleSet`] makes a separate rule of these tests.
     pub response: Option<Box<Rule>>,
     /// The numbers of the flow bits that record matches of both halves, if this rule is one half of a rule with `=>`.
     pub half: Option<Half>,
@@ -460,9 +460,9 @@ pub enum Test {
     },
     /// Entropy of bytes of the buffer, in bits per byte.
     Entropy {
-        /// Offset of the first byte that counts.
+        /// Offset of the first byte that is evaluated.
         offset: usize,
-        /// Number of bytes that count; 0 for all.
+        /// Number of bytes that are evaluated; 0 for all bytes after the offset.
         bytes: usize,
         /// Comparison with the entropy.
         within: Measure,
@@ -525,7 +525,8 @@ pub struct Field {
     pub relative: bool,
     /// Encoding of the number.
     pub form: Form,
-    /// Mask of the bits that count; the result is shifted right to the lowest bit of the mask. 0 for all bits.
+    /// Mask that is applied to the number, before the result is shifted right until the lowest bit of the mask is bit
+    /// 0. The mask 0 stands for all bits.
     pub mask: u64,
 }
 

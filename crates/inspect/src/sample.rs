@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 /// Number of rules.
 pub const RULES: usize = 300;
 
-/// Headers and options of rules; `@` stands for a word that occurs in no other rule.
+/// Beginnings of rules: header and options. Each `@` is replaced by a word that occurs in no other rule.
 const FORMS: &[&str] = &[
     "udp any any -> any 53 (content:\"@\"; nocase; offset:12; depth:200",
     "udp any any -> any 53 (content:\"|01 00 00 01|\"; offset:2; depth:4; content:\"@\"; nocase; distance:4; within:64",

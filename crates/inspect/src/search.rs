@@ -54,9 +54,9 @@ impl<A: Automaton> Started<A> {
             .map_err(|e| e.to_string())
     }
 
-    /// Calls `each` for every position at which a pattern ends. The crate's own search function is not used: it returns
-    /// at each match and is called through a function table. For most packets these calls would take longer than the
-    /// search itself.
+    /// Calls `each` for every position at which a pattern ends. The search function of `aho-corasick` is not used: it
+    /// returns at each match and is called through a function table. For most packets these calls would take longer
+    /// than the search itself.
     #[inline]
     fn find(&self, data: &[u8], each: &mut impl FnMut(usize, usize)) {
         let Self { automaton, start } = self;
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_at_the_end_are_found_among_hundreds() {
+    fn patterns_near_the_end_of_the_data_are_found() {
         let mut random = fastrand::Rng::with_seed(7);
         let patterns: Vec<Vec<u8>> = (0..300)
             .map(|number| {

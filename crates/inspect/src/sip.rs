@@ -1,8 +1,8 @@
 //! SIP over UDP and TCP (RFC 3261 chapters 7 and 18). A message is the head of a request or a response.
 //!
 //! Header fields have short names, too (section 7.3.3). Each line of a field is an instance of the field's buffer, the
-//! text that rules search; continued lines are joined. Over TCP the length of a body is in `Content-Length`, and a message without that header has no
-//! body.
+//! text that rules search; continued lines are joined. Over TCP the length of a body is in `Content-Length`, and a
+//! message without that header has no body.
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::findings::Findings;
@@ -36,7 +36,7 @@ pub(crate) const METHODS: [&[u8]; 14] = [
     b"SUBSCRIBE",
     b"NOTIFY",
 ];
-/// Maximum length of a request's method; longer words belong to other protocols.
+/// Maximum length of a request's method in bytes; longer words belong to other protocols.
 const MOST_METHOD: usize = 32;
 
 /// The parser of both directions of a connection over TCP; over UDP each datagram is a message.
@@ -61,7 +61,7 @@ enum FirstLine<'a> {
 }
 
 impl Sip {
-    /// Resets the parser for another connection; its memory is kept.
+    /// Resets the parser for another connection. The parser does not release its memory.
     pub fn reset(&mut self) {
         self.framers.reset();
     }
@@ -104,7 +104,8 @@ fn is_sip(bytes: &[u8]) -> Option<bool> {
     Some(first_line(without_line_end(&bytes[..end])).is_some())
 }
 
-/// Returns the length of the message at the beginning of these bytes, or of the empty lines there.
+/// Returns the length of the message at the beginning of `bytes`, or of the empty lines if `bytes` begins with empty
+/// lines.
 fn length(bytes: &[u8]) -> Length {
     match bytes.iter().position(|&byte| !is_line_end(byte)) {
         None if bytes.is_empty() => return Length::Unknown,
@@ -139,7 +140,7 @@ fn without_line_end(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// Returns the number of bytes up to and including the first empty line.
+/// Returns the number of bytes up to and including the first empty line; none without an empty line.
 fn head_len(bytes: &[u8]) -> Option<usize> {
     let ends =
         [&b"\n\r\n"[..], b"\n\n"].map(|end| memmem::find(bytes, end).map(|at| at + end.len()));
@@ -266,7 +267,7 @@ mod tests {
     const OK: &[u8] = b"SIP/2.0 200 All right\r\nTo: x\r\n\r\n";
 
     #[test]
-    fn requests_and_responses_are_read_however_they_are_cut() {
+    fn sip_requests_and_responses_are_parsed_at_any_split() {
         let pieces = [
             (true, [b"\r\n\r\n", INVITE, b"\r\n", INVITE].concat()),
             (false, [OK, OK].concat()),

@@ -10,7 +10,7 @@ use crate::framer::{Framers, Length};
 use crate::record::Record;
 use memchr::memchr;
 
-/// Maximum length of a packet that implementations accept.
+/// Maximum length in bytes of a packet that implementations accept.
 const MOST_PACKET: u32 = 256 * 1024;
 const KEXINIT: u64 = 20;
 const NEWKEYS: u64 = 21;
@@ -38,7 +38,7 @@ struct End {
 }
 
 impl Ssh {
-    /// Resets the parser for another connection; its memory is kept.
+    /// Resets the parser for another connection. The parser does not release its memory.
     pub fn reset(&mut self) {
         self.framers.reset();
         for end in &mut self.ends {
@@ -77,7 +77,7 @@ impl Ssh {
         }
     }
 
-    /// Returns the extent to which the connection still needs this parser.
+    /// Returns whether the connection still needs this parser, and whether another parser may parse the next bytes.
     pub fn rest(&self) -> Rest {
         match self.ends.iter().all(|end| end.is_over) {
             true => Rest::Over,
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn parsing_ends_when_both_ends_have_sent_their_algorithms() {
+    fn ssh_parsing_stops_after_both_endpoints_have_sent_their_algorithms() {
         let mut parser = Parser::Ssh(Ssh::default());
         let end = [b"SSH-2.0-x\r\n", &kexinit(LISTED)[..]].concat();
         parser.push(true, &end, |_, _| {});

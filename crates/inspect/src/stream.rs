@@ -14,8 +14,9 @@ use crate::overlap::Overlap;
 pub struct StreamLimits {
     /// Number of earlier bytes that are delivered together with a segment, up to [`MOST_WINDOW`].
     pub window: usize,
-    /// Maximum number of unacknowledged bytes that are stored, and likewise of early bytes, in whole chunks of
-    /// [`CHUNK_BYTES`]. The limit bounds memory and the time to search the stored bytes, even if segments are small.
+    /// Maximum number of stored unacknowledged bytes, and separately of stored early bytes. Each chunk of early bytes
+    /// counts as [`CHUNK_BYTES`]. The limit bounds memory and the time to search the stored bytes, even if segments are
+    /// small.
     pub kept: usize,
     /// Policy for bytes that arrive twice and differ.
     pub overlap: Overlap,
@@ -54,8 +55,8 @@ pub struct Stream {
     /// chunks in bytes.
     early: u32,
     early_bytes: u32,
-    /// Sequence number after the last early byte that was discarded for lack of memory. Until all bytes up to there are
-    /// acknowledged, repeated bytes cannot be compared.
+    /// Sequence number after the last early byte that was discarded for lack of memory; none if all discarded bytes are
+    /// acknowledged. Until then, repeated bytes cannot be compared.
     lost_until: Option<u32>,
 }
 
@@ -82,7 +83,7 @@ impl Default for Stream {
 /// Bytes that are delivered in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// Bytes of the stream directly before `data`, up to the window.
+    /// Bytes of the stream directly before `data`, at most [`StreamLimits::window`] of them.
     pub before: &'a [u8],
     /// New bytes.
     pub data: &'a [u8],
@@ -125,7 +126,8 @@ pub fn is_before(sequence: u32, other: u32) -> bool {
 }
 
 impl Stream {
-    /// Begins the stream with the byte of that sequence number; stored bytes have to be released before.
+    /// Begins the stream: `sequence` is the sequence number of its first byte. The caller has to release stored bytes
+    /// of an earlier stream before.
     pub fn start(&mut self, sequence: u32) {
         *self = Self {
             next: sequence,
@@ -185,8 +187,8 @@ impl Stream {
         *self = Self::default();
     }
 
-    /// Releases the memory of the stream, which continues. Bytes that are not acknowledged can no longer be compared.
-    /// Returns true if some of the released bytes were not delivered.
+    /// Releases the memory of the stream without ending the stream. Bytes that are not acknowledged can no longer be
+    /// compared. Returns true if some of the released bytes were not delivered.
     pub fn forget(&mut self, arena: &mut Arena) -> bool {
         let mut chunk = self.early;
         while chunk != NONE {
@@ -312,8 +314,8 @@ impl Stream {
         own && arena.has(bytes / CHUNK_BYTES + 2)
     }
 
-    /// Returns the fault of the first `old` bytes of a segment, which arrived before; none if they have no fault.
-    /// Acknowledged bytes do not matter; all others have to equal the stored ones.
+    /// Returns the fault of the first `old` bytes of a segment, which repeat earlier bytes; none if they have no fault.
+    /// Acknowledged bytes are not compared; all others have to equal the stored bytes.
     fn fault_of_old(&self, arena: &Arena, payload: &[u8], old: usize) -> Option<Segment> {
         // Byte `i` of the segment is `old - i` bytes before the next one.
         let last = old.min(payload.len());
@@ -327,7 +329,8 @@ impl Stream {
             .then_some(Segment::Differs)
     }
 
-    /// Returns true if bytes that begin `back` bytes before the next one differ from the stored ones.
+    /// Returns true if `bytes` differ from the stored bytes with the same sequence numbers. The first of them is `back`
+    /// bytes before the next byte of the stream.
     fn differs(&self, arena: &Arena, mut bytes: &[u8], back: usize) -> bool {
         let mut at = usize::from(self.skipped) + self.kept as usize - back.min(self.kept as usize);
         let mut chunk = self.oldest;
@@ -346,8 +349,8 @@ impl Stream {
         false
     }
 
-    /// Delivers new bytes up to the first early bytes, then the early bytes, which arrived first, and then the rest of
-    /// the new bytes.
+    /// Delivers new bytes up to the first early bytes, then the early bytes, then the rest of the new bytes. Where both
+    /// have the same sequence numbers, the early bytes are delivered, because they arrived first.
     fn hand_on_before_early(
         &mut self,
         arena: &mut Arena,
@@ -375,7 +378,7 @@ impl Stream {
         }
     }
 
-    /// Delivers bytes that are next, and stores them.
+    /// Delivers `data`, which begins at the next byte of the stream, and stores it.
     fn hand_on(
         &mut self,
         arena: &mut Arena,
@@ -403,7 +406,8 @@ impl Stream {
         self.release(arena, limits);
     }
 
-    /// Copies the last stored bytes, up to the size of the window, and returns their number.
+    /// Copies the last stored bytes, at most [`StreamLimits::window`] of them, to the beginning of `into`. Returns the
+    /// number of bytes copied.
     fn last_kept(
         &self,
         arena: &Arena,
@@ -435,7 +439,8 @@ impl Stream {
         }
     }
 
-    /// Stores bytes that have been delivered. Without memory for them, no earlier bytes stay stored either.
+    /// Stores bytes that have been delivered. If there is no memory for them, earlier delivered bytes are released as
+    /// well.
     fn append(&mut self, arena: &mut Arena, mut data: &[u8]) {
         while !data.is_empty() {
             let mut filled = self.filled();
@@ -583,8 +588,8 @@ impl Stream {
         false
     }
 
-    /// Delivers bytes for which there is no memory, after the early bytes before them. Missing bytes before them are
-    /// given up.
+    /// Delivers `rest`, which begins at the sequence number `at` and for which there is no memory. First delivers the
+    /// early bytes before `at`; missing bytes before `at` are given up.
     fn go_on_without(
         &mut self,
         arena: &mut Arena,
@@ -635,7 +640,7 @@ impl StreamLimits {
     }
 }
 
-/// The results so far while the early bytes of a segment are stored.
+/// The progress of storing the early bytes of a segment: what comparisons have found, and the number of bytes stored.
 #[derive(Default)]
 struct Keeping {
     overlaps: bool,
@@ -727,7 +732,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
         #[test]
-        fn segments_in_any_order_and_number_restore_the_sent_bytes(
+        fn reordered_and_overlapping_segments_are_reassembled_to_the_sent_bytes(
             seed in any::<u64>(), len in 1usize..6000, start in prop_oneof![Just(0u32), Just(u32::MAX - 900), any::<u32>()],
         ) {
             let mut rng = fastrand(seed);
@@ -905,7 +910,7 @@ mod tests {
     }
 
     #[test]
-    fn forgotten_bytes_stay_unknown_until_the_receiver_acknowledges_them() {
+    fn retransmissions_of_discarded_bytes_are_unknown_until_acknowledged() {
         let mut arena = Arena::new(1 << 16);
         let mut stream = Stream::default();
         stream.start(0);
@@ -1030,7 +1035,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_of_one_byte_take_no_more_memory_than_others() {
+    fn one_byte_segments_stay_within_the_memory_limit_of_streams() {
         let (mut arena, mut stream) = begun();
         let limits = StreamLimits {
             window: 0,

@@ -88,7 +88,8 @@ pub struct WrittenOption<'a> {
 /// Maximum length of a rule in bytes; a longer one is an error.
 const LONGEST_RULE: usize = 64 * 1024;
 
-/// Options whose names, followed by a colon, begin an option even if a quote or the option before is not closed.
+/// Option names that, followed by a colon, are recognised as a new option even if the previous option or its quote is
+/// not closed.
 const TELLING: [&str; 20] = [
     "byte_test",
     "classtype",
@@ -147,7 +148,8 @@ pub fn joined(text: &str, is_action: &dyn Fn(&str) -> bool) -> Vec<Joined> {
     rules
 }
 
-/// Returns true if a line looks like the first one of a rule: an action, and a parenthesis unless the rule continues.
+/// Returns true if a line looks like the first one of a rule: it begins with an action, and contains a parenthesis
+/// unless it continues in the next line (`goes_on`).
 fn begins_rule(line: &str, goes_on: bool, is_action: &dyn Fn(&str) -> bool) -> bool {
     let header = header_of(line);
     let first = header.split_whitespace().next();
@@ -196,9 +198,9 @@ struct Scan {
     is_ended: bool,
     /// Offset of the current option.
     option: usize,
-    /// Offset of the first colon in the current option.
+    /// Offset of the first colon in the current option; none before a colon.
     colon: Option<usize>,
-    /// Offset of the open quote in the current option.
+    /// Offset of the open quote in the current option; none if no quote is open.
     quote: Option<usize>,
     /// True if a quote was closed and nothing has followed since.
     is_closed: bool,
@@ -260,7 +262,8 @@ impl Scan {
         None
     }
 
-    /// Handles a byte within an option, outside of quotes or at the beginning of a quote.
+    /// Handles a byte within an option, outside of quotes or at the beginning of a quote. Returns the item that the
+    /// byte completes, if any.
     fn bare(&mut self, text: &str, at: usize, byte: u8) -> Option<Seen> {
         match byte {
             b',' => self.is_closed = false,
@@ -293,15 +296,16 @@ impl Scan {
         None
     }
 
-    /// Returns the offset of the name before a colon, and the text before the name without spaces.
+    /// Returns the offset of the name before a colon, and the text between the beginning of the current option and the
+    /// name, without trailing spaces.
     fn name_before<'a>(&self, text: &'a str, colon: usize) -> (usize, &'a str) {
         let text = &text[self.option..colon];
         let begin = text.trim_end().trim_end_matches(is_of_name).len();
         (self.option + begin, text[..begin].trim_end())
     }
 
-    /// Returns true if a quote closes the quoted text. Expressions contain quotes of their own, so there the following
-    /// text decides.
+    /// Returns true if a quote closes the quoted text. The expression of `pcre` may contain quotes of its own, so in
+    /// `pcre` the text after the quote decides.
     fn ends_quote(&self, text: &str, quote: usize, at: usize) -> bool {
         if !text[self.option..quote].trim_start().starts_with("pcre") {
             return true;
@@ -483,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_go_on_over_lines_and_comments_do_not_count() {
+    fn rules_may_span_lines_and_comments_are_skipped() {
         let text = "# one\n\nalert tcp any any -> any any (msg:\"a (\"; \\\n  sid:1;)\nalert http (\n  msg:\"b\";\n  # not this\n  sid:2; )\n";
         let rules = rules(text);
         let lines: Vec<_> = rules.iter().map(|rule| split(rule).unwrap().line).collect();

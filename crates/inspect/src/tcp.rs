@@ -52,7 +52,8 @@ pub enum Refusal {
     Window,
     /// The segment acknowledges bytes that were never sent.
     Acknowledgement,
-    /// The timestamp is older than one that its receiver has (RFC 7323 section 5.3).
+    /// The timestamp of the segment is older than the latest one that the receiver has from this sender (RFC 7323
+    /// section 5.3).
     Timestamp,
     /// The segment continues a handshake that is not answered, or is a SYN with data during a handshake or a
     /// connection.
@@ -169,9 +170,10 @@ impl End {
     }
 }
 
-/// Window scale if no SYN was seen: the largest.
+/// Window scale that is assumed if no SYN was observed: the largest valid one.
 const UNSEEN_SCALE: u8 = 14;
-/// Maximum distance of a sequence number after the sent ones if no window is known, and before the acknowledged ones.
+/// Maximum distance of an acceptable sequence number: after the last sent one if no window is known, and before the
+/// last acknowledged one.
 const FARTHEST: u32 = 1 << 30;
 
 /// A connection with its two ends: first the client, which sends to the server, then the server.
@@ -471,7 +473,7 @@ impl Connection {
         other.is_open && !self.is_midstream && is_before(other.sent, head.acknowledgement)
     }
 
-    /// Notes an acknowledgement and its window.
+    /// Notes an acknowledgement and its window. Returns the acknowledgement number if it acknowledges new bytes.
     fn acknowledge(&mut self, from: usize, head: &SegmentHead) -> Option<u32> {
         let shift = match self.is_midstream {
             true => UNSEEN_SCALE,
@@ -517,7 +519,7 @@ pub fn timestamp_of(options: &[u8]) -> Option<u32> {
     option::<8>(8, options).map(|[a, b, c, d, ..]| u32::from_be_bytes([a, b, c, d]))
 }
 
-/// Returns the content of the first option of that kind and length.
+/// Returns the content of the first option of the kind `wanted` with a content of `BYTES` bytes.
 fn option<const BYTES: usize>(wanted: u8, mut options: &[u8]) -> Option<[u8; BYTES]> {
     loop {
         match *options {
@@ -564,7 +566,7 @@ mod tests {
         }
     }
 
-    /// Returns a connection whose client begins with 101 and whose server begins with 501.
+    /// Returns a connection; the first byte of the client has the sequence number 101, that of the server 501.
     fn open() -> Connection {
         let mut it = Connection::default();
         let change = it.segment(CLIENT, &head(SYN, 100, 0, 0), STRICT).unwrap();
@@ -782,7 +784,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_with_an_older_timestamp_is_not_taken() {
+    fn a_segment_with_an_older_timestamp_is_refused() {
         let with = |mut head: SegmentHead, timestamp| {
             head.timestamp = Some(timestamp);
             head

@@ -199,7 +199,8 @@ impl Hellos {
         }
     }
 
-    /// Skips the rest of the previous message, and reads the next one if it is a ClientHello; returns true if it was.
+    /// Skips the rest of the previous message, and reads the next message if it is a ClientHello. Returns true if a
+    /// ClientHello was read.
     fn message(&mut self, from: &mut Handshake<'_>, hello: &mut ClientHello) -> Result<bool, Stop> {
         from.skip(self.in_message)?;
         if self.messages >= MOST_MESSAGES {
@@ -225,7 +226,7 @@ impl Hellos {
 /// Number of bytes of a handshake message before its body.
 const HEADER: usize = 4;
 
-/// Reads a ClientHello of that length after its header, up to the server name.
+/// Reads a ClientHello after its header, up to the server name. The ClientHello has `left` bytes.
 fn read(from: &mut Handshake<'_>, mut left: usize, hello: &mut ClientHello) -> Result<(), Stop> {
     take(&mut left, 2 + 32)?;
     hello.version = from.number(2)? as u16;
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_found_however_the_hello_is_cut() {
+    fn the_server_name_is_parsed_at_any_record_size() {
         for record in [1, 7, 100, 16_000] {
             let bytes = hello(b"Example.org", record);
             let mut read = ClientHello::default();
@@ -389,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_lengths_and_other_messages_are_faults() {
+    fn invalid_lengths_and_messages_other_than_client_hello_are_faults() {
         let mut read = ClientHello::default();
         let mut bytes = hello(b"a.b", 16_000);
         assert_eq!(
@@ -460,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn all_handshake_messages_of_a_record_set_their_states() {
+    fn each_handshake_message_of_a_record_sets_its_state_bit() {
         // A ServerHello, a ServerKeyExchange and a ServerHelloDone are in one record, and then split into three
         // records.
         let messages = [2, 0, 0, 2, 1, 1, 12, 0, 0, 3, 1, 1, 1, 14, 0, 0, 0];

@@ -64,8 +64,8 @@ pub fn counters(frame_bytes: usize, frames: u64) -> Result<Vec<Vec<u8>>, Error> 
     each.collect()
 }
 
-/// Returns interleaved conversations of DNS, HTTP and TLS, in frames of up to 1,518 bytes that fit their content. All
-/// conversations end, so the traffic may be repeated.
+/// Returns interleaved conversations of DNS, HTTP and TLS. Each frame is as long as its content requires, up to 1,518
+/// bytes. All conversations end, so the traffic may be repeated.
 ///
 /// ```
 /// let frames = taut_inspect::trace::mixed()?;

@@ -9,7 +9,7 @@ use sha2::Sha256;
 pub const MOST_BYTES: usize = 16 * 1024;
 /// Maximum number of transforms of one buffer.
 pub const MOST_TRANSFORMS: usize = 8;
-/// Maximum length of the key of [`Transform::Xor`].
+/// Maximum length of the key of [`Transform::Xor`] in bytes.
 pub const MOST_KEY: usize = 255;
 
 /// A transform of the content of a buffer.
@@ -100,7 +100,8 @@ impl Transform {
         )
     }
 
-    /// Transforms the first `len` bytes and returns their new number; none if there is no space.
+    /// Transforms the first `len` bytes in place. Returns the number of transformed bytes; none if they do not fit into
+    /// `bytes`.
     fn apply(&self, bytes: &mut [u8], len: usize) -> Option<usize> {
         let is = bytes.get_mut(..len)?;
         match self {
@@ -158,19 +159,19 @@ pub fn transformed<'a>(
     memory.get(..len)
 }
 
-/// Copies the digest to the front.
+/// Copies the digest to the beginning of `bytes` and returns its length; none if it does not fit.
 fn put(digest: &[u8], bytes: &mut [u8]) -> Option<usize> {
     bytes.get_mut(..digest.len())?.copy_from_slice(digest);
     Some(digest.len())
 }
 
-/// Returns true for white space as in C.
+/// Returns true for white space as C's `isspace` defines it.
 fn is_space(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 0x0b
 }
 
-/// Keeps the bytes for which `keeps` returns true, and returns their number. `keeps` gets each byte and the byte before
-/// it.
+/// Removes the bytes for which `keeps` returns false, and returns the number of remaining bytes. The arguments of
+/// `keeps` are the byte before and the byte itself.
 fn retain(bytes: &mut [u8], keeps: impl Fn(Option<u8>, u8) -> bool) -> usize {
     let (mut len, mut before) = (0, None);
     for at in 0..bytes.len() {
@@ -257,7 +258,7 @@ fn is_base64(text: &[u8]) -> bool {
             .all(|&byte| value(byte).is_some())
 }
 
-/// Returns the value of a letter of Base64.
+/// Returns the value of a letter of Base64, 0 to 63; none for other bytes.
 fn value(letter: u8) -> Option<u8> {
     Some(match letter {
         b'A'..=b'Z' => letter - b'A',
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_are_those_of_their_standards() {
+    fn md5_sha1_and_sha256_give_the_hashes_of_their_standards() {
         let hex = |transform| {
             let digest = of(&[transform], b"abc");
             digest
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_base64_bytes_are_skipped_end_decoding_or_are_refused() {
+    fn invalid_base64_bytes_are_handled_in_the_configured_manner() {
         let decoded = |others, offset, data| {
             let how = Base64 {
                 others,

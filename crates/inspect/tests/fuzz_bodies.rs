@@ -83,7 +83,7 @@ fn patterns(random: &mut fastrand::Rng) -> Vec<u8> {
 }
 
 #[test]
-fn fuzz_bodies_survive_seeded_noise() {
+fn random_and_damaged_messages_are_parsed_without_a_panic() {
     let times = corpus::times();
     let mut random = fastrand::Rng::with_seed(SEED + times);
     for _ in 0..1000 * times {

@@ -28,8 +28,8 @@ use taut_inspect::{dns, tls};
 const MOST_EMPTY: u32 = 16;
 /// The limit on the certificates of a server for which rules are evaluated.
 const MOST_CERTIFICATES: usize = 16;
-/// The limit on the matched rules that are remembered per packet, and for the certificates of a packet, so that each
-/// rule is recorded only once.
+/// The maximum number of matched rules that are remembered while the certificates of a packet are evaluated, so that
+/// each rule is recorded only once.
 pub(super) const MOST_TOLD: usize = 64;
 
 /// The state of the evaluation for one packet: the rules, the packet, its flow's slot, and the verdict so far.
@@ -45,7 +45,7 @@ pub(super) struct Ask<'a, 'p> {
     pub is_asked: bool,
     /// True if the packet completes a message that rules need and that cannot be parsed.
     pub is_unread: bool,
-    /// The rules that were already recorded for this packet.
+    /// The rules that were already recorded for the certificates of this packet.
     pub told: &'a mut Vec<u32>,
     pub now_s: u32,
     pub now_ticks: u64,
@@ -220,7 +220,7 @@ impl Asking<'_, '_> {
         ))
     }
 
-    /// Handles the end of a direction's stream once its receiver has received it. The end may complete a message.
+    /// Handles the end of a direction's stream once the receiver has received that end, which may complete a message.
     pub fn end_of_direction(&mut self, flow: &mut Flow) {
         self.ask.end_of_http(self.messages, flow);
     }
@@ -375,8 +375,8 @@ impl Ask<'_, '_> {
         }
     }
 
-    /// Finds messages of a protocol that uses records. `with_packet` is true if the rules for the packet are evaluated
-    /// as well.
+    /// Finds the messages of a protocol whose messages are records, and evaluates the rules for them. `with_packet` is
+    /// true if the rules for the packet are evaluated as well.
     fn records(
         &mut self,
         messages: &mut Messages,
@@ -421,7 +421,7 @@ impl Ask<'_, '_> {
         }
     }
 
-    /// Finds the message in a datagram of a protocol that uses records.
+    /// Finds the message in a datagram of a protocol whose messages are records.
     fn datagram(
         &mut self,
         messages: &mut Messages,
@@ -465,7 +465,8 @@ impl Ask<'_, '_> {
         }
     }
 
-    /// Stores the matched halves of rules with `=>` in the transaction.
+    /// Stores the halves of rules with `=>` that have matched the current message, with the HTTP transaction of that
+    /// message.
     fn note_halves(&mut self, parser: &mut Http) {
         let halves = self.inspector.take_halves();
         self.inspector.bits_full += u64::from(!parser.note_halves(self.packet.to_server, halves));

@@ -35,7 +35,8 @@ pub(super) fn refused(refusal: Refusal) -> Refused {
 
 const OUTSIDE: Refused = (Outcome::DroppedWindow, "segment outside of the window");
 
-/// Returns the method that detects the protocol of a new flow.
+/// Returns the state for recognising the protocol of a new flow by its first bytes. On the port of DNS, a TCP flow
+/// without a recognised protocol is DNS.
 pub(super) fn recognition_of(packet: &Packet<'_>) -> Recognition {
     let is_dns = packet.source_port == DNS || packet.destination_port == DNS;
     Recognition::new((is_dns && packet.protocol == TCP).then_some(Application::Dns))

@@ -37,7 +37,8 @@ impl Line {
         self.now_ticks += clock.to_ticks(1e9 * seconds as f64) as u64;
     }
 
-    /// Sends a frame in through a port. Returns its mark.
+    /// Passes a frame that arrives at the port `from_port` to the inspection. Returns the mark of the frame; none if
+    /// the frame passes.
     fn sends(&mut self, frame: &[u8], from_port: usize) -> Option<Mark> {
         let context = Context {
             now_ticks: self.now_ticks,
@@ -242,7 +243,7 @@ fn retransmissions_cannot_replace_unacknowledged_bytes() {
 }
 
 #[test]
-fn a_drop_lasts_until_the_server_accepts_a_new_connection() {
+fn packets_are_dropped_until_the_server_accepts_a_new_connection() {
     let mut line = open();
     assert!(!line.client(ACK, (100, 500), REQUEST));
     // The client sends a reset, waits, and sends more data; or it sends new SYNs that get no reply.

@@ -105,7 +105,8 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Returns the fields that are common to all events; the type is that of an alert.
+    /// Returns a JSON object with the fields that all events have in common. The event type is `alert` until the caller
+    /// replaces it.
     fn of(arrived: &Arrived, time: &Time, said: &[u8]) -> Self {
         let event = &arrived.event;
         let ends = &event.ends;
@@ -291,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn timestamps_are_written_as_utc_calendar_dates() {
         for (seconds, want) in [
             (0, "1970-01-01T00:00:00.000000+0000"),
             (951_782_400, "2000-02-29T00:00:00.000000+0000"),
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_written_in_their_family() {
+    fn addresses_are_written_in_ipv4_or_ipv6_notation() {
         assert_eq!(address(0xffff_c000_0201), "192.0.2.1");
         assert_eq!(address(0x2001_0db8 << 96 | 1), "2001:db8::1");
     }

@@ -21,7 +21,8 @@ use taut_inspect::rule::About;
 use taut_port::PortError;
 use taut_sys::spawn_background;
 
-/// The capacity of a worker's ring of events; a second ring contains the bytes of packets and of message parts.
+/// The capacity of a worker's ring of events, in events. The next constant is the capacity of the ring for the bytes of
+/// packets and of message parts.
 const ROOM: usize = 16_384;
 const ROOM_BYTES: usize = 1 << 20;
 /// The maximum number of events that the thread reads from one worker before it reads from the next worker.

@@ -30,7 +30,8 @@ pub(super) struct Flow {
     key: Key,
     /// True if the slot is in use.
     is_used: bool,
-    /// True if the lower endpoint is the client: it opened the connection, or sent the first packet.
+    /// True if the client is the lower endpoint of the [`Key`]. The client is the endpoint that opened the connection,
+    /// or sent the first packet.
     pub client_is_low: bool,
     /// True if the server has replied.
     pub is_answered: bool,
@@ -44,7 +45,7 @@ pub(super) struct Flow {
     pub recognition: Recognition,
     /// True if some segments of the flow passed without inspection because of overload.
     pub has_unread: bool,
-    /// True if the inspector has received the first bytes of a direction; to the server first.
+    /// For each direction, to the server first: true if the inspector has received the first bytes of the direction.
     pub is_fed: [bool; 2],
     pub seen_s: u32,
     pub bits: FlowBits,
@@ -87,8 +88,8 @@ impl Flow {
         }
     }
 
-    /// Returns true if packets of an endpoint may arrive at `port`, and then stores that port. An endpoint with a known
-    /// port must not move to the port of the other endpoint.
+    /// Returns true if packets of the lower (`is_low`) or higher endpoint may arrive at `port`, and then stores that
+    /// port. An endpoint with a known port must not move to the port of the opposite endpoint.
     pub fn comes_from(&mut self, is_low: bool, port: u8) -> bool {
         let (own, other) = (usize::from(!is_low), usize::from(is_low));
         match self.ports[own] {
@@ -218,7 +219,8 @@ impl Flows {
     }
 
     /// Releases the stream memory of one of the next few flows, except the flow in slot `but`: a closed flow, or else
-    /// the flow that uses most memory. Retransmissions can no longer be compared with the released data.
+    /// the flow that uses most memory. Returns false if none of them has memory. Retransmissions can no longer be
+    /// compared with the released data.
     pub fn make_room(&mut self, arena: &mut Arena, but: usize, in_line: bool) -> bool {
         let most = self.flows.len();
         let places = (0..LOOKED).map(|it| (self.looked + it) % most);
@@ -322,8 +324,8 @@ impl Flows {
         &mut self.flows[place]
     }
 
-    /// Checks the next few slots. Calls the callback with expired flows, which are then removed, and with other closed
-    /// flows.
+    /// Checks `places` slots from the slot `from` on. Calls `tell` with each expired flow (second argument true), which
+    /// is then removed, and with each closed flow that stays. Returns the slot at which the next check starts.
     pub fn sweep(
         &mut self,
         from: usize,
@@ -362,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flows_that_collide_rarely_collide_with_a_second_key() {
+    fn colliding_flows_rarely_collide_again_with_another_hash_key() {
         let (one, other) = (HashKey::default(), HashKey::default());
         // The addresses include some whose two halves cancel each other out in a simple hash.
         let flow = |number: u128| {

@@ -2,13 +2,14 @@
 
 use taut_sys::HashKey;
 
-/// The two endpoints of a flow, the lower one first, its protocol, and its network. Both directions have the same key.
+/// The key of a flow: the two endpoints, ordered by address and port, the protocol, and the network. Both directions
+/// have the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Key {
     pub low: (u128, u16),
     pub high: (u128, u16),
     pub protocol: u8,
-    /// The VLANs and the pair of ingress ports.
+    /// The number of the network: the VLANs of the packets, and the pair of ports to which the ingress port belongs.
     network: u32,
 }
 

@@ -10,15 +10,16 @@ use taut_inspect::protocols::{Datagrams, Parser, WITH_RECORDS};
 use taut_inspect::tls::Hellos;
 use taut_inspect::{dns, tls};
 
-/// The number of parsers for HTTP.
+/// The number of HTTP parsers of a worker.
 const PARSERS: usize = 1024;
-/// The number of parsers for each protocol whose messages are records.
+/// The number of a worker's parsers for each protocol whose messages are records.
 const RECORD_PARSERS: usize = 256;
-/// The number of TLS hellos that are reassembled at the same time. The next constant is the maximum length of one.
+/// The number of ClientHellos that a worker reassembles at the same time. The next constant is the maximum length of
+/// one in bytes.
 const HELLOS: usize = 64;
 pub(super) const HELLO_BYTES: usize = 16 * 1024;
-/// The number of TLS endpoints whose first messages are reassembled at the same time, if rules need certificates or
-/// fingerprints.
+/// The number of TLS endpoints whose first messages a worker reassembles at the same time, if rules need certificates
+/// or fingerprints.
 const FLIGHTS: usize = 128;
 
 /// A pool of items, numbered from 1, that flows borrow.
@@ -48,7 +49,8 @@ impl<T> Lent<T> {
         self.free.is_empty()
     }
 
-    /// Returns the slot of the flow with the largest value of `idle`, among the borrowers of the next few items.
+    /// Returns the slot of the flow with the largest value of `idle`, among the borrowers of the next few items. `idle`
+    /// gets the slot of a flow.
     pub fn idlest(&mut self, idle: impl Fn(usize) -> u32) -> Option<usize> {
         let most = self.things.len();
         let places = (0..LOOKED_AT).map(|it| self.owners[(self.hand + it) % most] as usize);
@@ -84,7 +86,7 @@ pub(super) const NO_MORE: u32 = u32::MAX;
 pub(super) struct Hello {
     pub bytes: Box<[u8; HELLO_BYTES]>,
     pub len: usize,
-    /// The state of the parser, which continues after these bytes.
+    /// The position of the parser, which continues after the stored bytes.
     pub place: Hellos,
     pub message: tls::ClientHello,
 }

@@ -86,7 +86,7 @@ pub const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("it keeps flows and looks into payloads"),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[
     (
         "rules",
@@ -309,7 +309,7 @@ struct Together {
 
 struct Ips {
     checked: Checked,
-    /// The rules that were compiled with the chain; the first worker puts them in force.
+    /// The rules that were compiled when the chain was read; the first worker puts them in force.
     compiled: Compiled,
     member: Member,
     shared: Shared,
@@ -339,7 +339,7 @@ impl Function for Ips {
         }
     }
 
-    /// Both directions of a flow belong to one worker.
+    /// Requires that both directions of a flow go to one worker, and that packets are in memory that no peer can write.
     fn needs(&self) -> Needs {
         Needs {
             spread: Spread::Homes,
@@ -428,8 +428,8 @@ impl Function for Ips {
         outcome::drops(outcome)
     }
 
-    /// Returns a counter other than the outcomes: one of flows and streams, or the number of matches of a rule (`alert
-    /// 2019401`).
+    /// Returns the count of an outcome or another event, or the number of matches of a rule (`alert 2019401`). All
+    /// workers share the matches, so only the instance of the first worker returns them.
     fn count_of(&self, name: &str) -> Option<u64> {
         if let Some(id) = name.strip_prefix("alert ") {
             let rules = &self.together.as_ref()?.deciding.rules;

@@ -23,7 +23,7 @@ const ICMPV6: u8 = 58;
 #[derive(Default)]
 pub(super) struct Facts<'a> {
     pub packet: Packet<'a>,
-    /// The fields of a TCP segment that the TCP state needs.
+    /// The fields of a TCP segment that the TCP state needs; none for other protocols.
     pub segment: Option<SegmentHead>,
     pub payload: &'a [u8],
 }
@@ -188,7 +188,7 @@ impl<'a> Facts<'a> {
         Key::of(source, destination, packet.protocol, network)
     }
 
-    /// Parses the fields of a single fragment that rules use.
+    /// Parses those fields of a single fragment that rules test; returns none if the IP header is invalid.
     pub fn read_fragment(&mut self, headers: &Headers, frame: &'a [u8]) -> Option<()> {
         self.read_network(headers, frame)?;
         self.payload = headers.transport_in(frame);
@@ -196,7 +196,7 @@ impl<'a> Facts<'a> {
         Some(())
     }
 
-    /// Parses the IP header fields that rules use.
+    /// Parses the fields of the IP header that rules test; returns none if the header is invalid.
     fn read_network(&mut self, headers: &Headers, frame: &'a [u8]) -> Option<()> {
         let packet = &mut self.packet;
         (packet.source, packet.destination) = headers.addresses_in(frame);
@@ -205,7 +205,7 @@ impl<'a> Facts<'a> {
         of_ip(headers, frame, packet)
     }
 
-    /// Parses the header fields that rules use, and the payload after them.
+    /// Parses the header fields that rules test, and the payload; returns none if a header is invalid.
     fn read(&mut self, headers: &Headers, frame: &'a [u8]) -> Option<()> {
         self.read_network(headers, frame)?;
         let packet = &mut self.packet;

@@ -156,7 +156,7 @@ impl PacketFile {
     }
 }
 
-/// Returns the length of a file without a truncated last block, in bytes; the full length if there is no such block.
+/// Returns the length in bytes of the complete blocks of a file. `bytes` is the length of the file.
 fn whole_bytes(file: &File, bytes: u64) -> io::Result<u64> {
     let mut file = BufReader::new(file);
     file.seek(SeekFrom::Start(0))?;
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_file_is_recreated_and_the_skip_count_remains() {
+    fn removed_files_are_recreated_without_resetting_the_skipped_packet_count() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("alerts.pcapng");
         let mut file = PacketFile::open(path.to_str().unwrap(), 4000).unwrap();

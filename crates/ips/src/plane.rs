@@ -1,5 +1,5 @@
-//! A worker's part of the inspection. Packets pass through these steps in order: normalisation (`normalise.rs`), its
-//! flow (`flow.rs`), TCP state and stream reassembly (`connection.rs`), protocols and rules (`ask.rs`), and its verdict
+//! A worker's part of the inspection. Each packet passes through these steps in order: normalisation (`normalise.rs`),
+//! flow (`flow.rs`), TCP state and stream reassembly (`connection.rs`), protocols and rules (`ask.rs`), and verdict
 //! (`verdict.rs`).
 
 mod evaluation;
@@ -39,8 +39,9 @@ const KEPT: usize = 1 << 20;
 /// The maximum length of a reassembled datagram with its link header, in bytes.
 const WHOLE_BYTES: usize = (1 << 16) + 128;
 
-/// Returns the hash of a flow's two endpoints for the choice of a worker. It is the same in both directions. Ports do
-/// not count: only the first fragment has them, and fragments and whole packets of a flow need the same worker.
+/// Returns the hash of a flow's two addresses, which selects the worker and is equal in both directions; none for
+/// frames without a valid IP header. Ports are not included: only the first fragment of a datagram has them, and all
+/// fragments and packets of a flow need the same worker.
 pub(super) fn hash_of(frame: &[u8], inner: bool) -> Option<u32> {
     let (headers, frame) = looked_into(inner, &Headers::of(frame), frame);
     if headers.layer3() == Layer3::Other || headers.fault().is_some() {
@@ -309,7 +310,8 @@ impl Plane {
         }
     }
 
-    /// Evaluates the rules for an anomaly of a single packet or fragment. The state of the flow does not change.
+    /// Evaluates the rules that test an anomaly, for a single packet or fragment with this anomaly. The state of the
+    /// flow does not change.
     #[cold]
     fn odd(
         &mut self,

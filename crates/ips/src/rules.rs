@@ -13,7 +13,7 @@ use taut_inspect::rule::{About, Action};
 
 /// The number of rate counters per worker.
 const RATE_COUNTERS: usize = 65_536;
-/// The number of rule sets whose descriptions are kept for pending events.
+/// The number of rule sets whose descriptions stay stored for pending events.
 const KEPT: usize = 4;
 /// The maximum number of rules with a separate metric; the other rules share one metric.
 pub(super) const MOST_SHOWN: usize = 100;

@@ -30,19 +30,19 @@ pub enum Request {
 pub struct Answer {
     /// True if the request succeeded.
     pub ok: bool,
-    /// The reason why the request failed.
+    /// The reason why the request failed; none if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The result of reading the rules.
+    /// The result of reading the rules in force; none in a reply to [`Request::Top`] or after an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<Read>,
-    /// The rules with the highest cost, the highest first.
+    /// The rules with the highest cost, the highest first; none unless requested by [`Request::Top`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top: Option<Vec<Costs>>,
-    /// The number of packets with each outcome.
+    /// The number of packets with each outcome; none unless requested by [`Request::Status`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcomes: Option<BTreeMap<String, u64>>,
-    /// The counters other than outcomes.
+    /// The counters other than outcomes, by name; none unless requested by [`Request::Status`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<BTreeMap<String, u64>>,
 }

@@ -52,7 +52,8 @@ pub(super) enum Overlap {
     /// The segment or the datagram is dropped.
     #[default]
     Drop,
-    /// The bytes that arrive first are kept.
+    /// The bytes that arrive first are inspected. A later segment or fragment adds only bytes that had not arrived
+    /// before.
     First,
 }
 

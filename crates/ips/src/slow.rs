@@ -15,7 +15,7 @@ use taut_wire::{
     icmp_error,
 };
 
-/// The pairs of ports: the chain has two ports, or several pairs of two.
+/// The ports that the chain may have: one or more pairs of ports.
 const PAIR: Pairs = Pairs::of(usize::MAX);
 /// The hop limit of the resets.
 const HOPS: u8 = 64;
@@ -216,9 +216,9 @@ impl Handler for SlowPath {
     }
 }
 
-/// Returns a frame with a reset that ends the connection at one endpoint (RFC 9293 section 3.5.2). If `to_sender`, the
-/// endpoint is the sender of the segment in `frame`, and the reset seems to come from the receiver; otherwise it is the
-/// other way round. Returns none if `frame` is a reset or not TCP.
+/// Returns a frame with a reset that ends the connection at one endpoint (RFC 9293 section 3.5.2). If `to_sender`, that
+/// endpoint is the sender of the segment in `frame`, otherwise the receiver. The reset seems to come from the opposite
+/// endpoint. Returns none if `frame` is a reset or not TCP.
 fn reset(headers: &Headers, frame: &[u8], to_sender: bool) -> Option<Vec<u8>> {
     let link = frame.get(..headers.ip())?;
     let segment = Tcp::new(headers.transport_in(frame)).ok()?;

@@ -14,7 +14,7 @@ use taut_inspect::search::Matcher;
 use taut_port::{Mark, Punt};
 
 /// The known differences, by part of the corpus and packet number: `+` is an alert of taut alone, `-` is an alert of
-/// Suricata alone. The reference page of the function gives the reasons.
+/// Suricata alone. The reference page of `ips` gives the reasons.
 const DIFFERENCES: &[(&str, &[&str])] = &[
     (
         "a drop is one of the flow; in Suricata of the packet alone where the rule asks about packets (`dsize`)",
@@ -228,7 +228,7 @@ fn differences(name: &str, ours: &Said, theirs: &Said) -> Vec<String> {
 }
 
 #[test]
-fn alerts_and_drops_are_those_of_suricata() {
+fn alerts_and_drops_equal_those_of_suricata_except_known_differences() {
     let mut names: Vec<String> = fs::read_dir(folder())
         .unwrap()
         .filter_map(|it| {
@@ -266,7 +266,7 @@ fn alerts_and_drops_are_those_of_suricata() {
 }
 
 #[test]
-fn vectorscan_finds_what_the_automaton_finds() {
+fn vectorscan_and_automaton_matchers_yield_equal_alerts_and_drops() {
     if let Err(reason) = Matcher::Vectorscan.check() {
         println!("skipped: {reason}");
         return;

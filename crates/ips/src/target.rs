@@ -43,7 +43,7 @@ pub(super) fn is_gone(file: &File, path: &str) -> bool {
 pub(super) struct Target {
     path: String,
     sink: Sink,
-    /// The time of the last check of the path.
+    /// The time of the last check of the path; none before the first check.
     looked: Option<Instant>,
     /// The unwritten rest of a line. It is written before later lines, so that readers find complete lines.
     rest: Vec<u8>,
@@ -208,7 +208,7 @@ mod tests {
         /// Wherever the disk becomes full, and for however long, the file contains only complete lines, and all other
         /// lines are counted as lost.
         #[test]
-        fn a_full_disk_leaves_complete_lines_and_counts_lost_ones(
+        fn full_disks_leave_complete_lines_and_lost_lines_are_counted(
             writes in proptest::collection::vec((0..5_usize, 0..60_usize), 1..20),
         ) {
             let mut disk = Disk { there: Vec::new(), room: 0 };
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_removed_is_made_again() {
+    fn removed_files_are_recreated_but_symbolic_links_are_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("eve.json");
         let text = path.to_str().unwrap();
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_device_loses_lines_and_takes_no_memory() {
+    fn lines_to_a_full_device_are_lost_and_not_buffered() {
         let Ok(mut target) = Target::open("/dev/full") else {
             return;
         };

@@ -82,8 +82,8 @@ pub(super) fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Returns a TCP segment between two hosts, from the client or to it. It acknowledges only the SYNs of the handshake
-/// below.
+/// Returns a TCP segment between two hosts, from or to the client. The segment acknowledges only the SYN of its
+/// receiver in the tests' handshake.
 fn tcp(from_client: bool, flags: u8, sequence: u32, payload: &[u8]) -> Vec<u8> {
     let acknowledgement = if from_client { 500 } else { 100 };
     segment(from_client, flags, (sequence, acknowledgement), payload)
@@ -185,7 +185,7 @@ fn alerts_are_counted_by_name_and_by_rule() {
 }
 
 #[test]
-fn a_drop_rule_drops_its_packet_and_the_flow_afterwards() {
+fn drop_rules_drop_the_matching_packet_and_its_flow_afterwards() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "drop udp any any -> any 5000 (msg:\"bad\"; content:\"EVIL\"; nocase; sid:1; rev:3;)\n\
                  alert udp any any -> any any (msg:\"seen\"; content:\"evil\"; offset:0; depth:4; sid:2;)\n\
@@ -223,7 +223,7 @@ fn a_drop_rule_drops_its_packet_and_the_flow_afterwards() {
 }
 
 #[test]
-fn a_pass_rule_about_packets_does_not_pass_their_flow() {
+fn pass_rules_with_packet_conditions_do_not_pass_entire_flows() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "pass tcp any any -> any any (flow:not_established; sid:1;)\n\
                  pass udp any any -> any any (dsize:<3; sid:2;)\n\
@@ -266,7 +266,7 @@ fn a_bypass_rule_passes_the_rest_of_its_flow() {
 }
 
 #[test]
-fn alert_only_drops_nothing() {
+fn no_packet_is_dropped_in_alert_only_mode() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "drop udp any any -> any any (content:\"evil\"; sid:1;)\n";
     let mut function = ips(folder.path(), rules, "alert_only = true");
@@ -279,7 +279,7 @@ fn alert_only_drops_nothing() {
 }
 
 #[test]
-fn messages_are_found_over_segments_in_any_order() {
+fn rules_match_http_messages_across_tcp_segments_in_any_order() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert http any any -> any any (msg:\"path\"; flow:to_server,established; http.uri; content:\"/a/secret\"; sid:1;)\n\
                  alert tcp any any -> any 8080 (msg:\"over the cut\"; content:\"User-Agent|3a| bad\"; sid:2;)\n\
@@ -315,7 +315,7 @@ fn messages_are_found_over_segments_in_any_order() {
 }
 
 #[test]
-fn a_new_connection_on_the_same_ports_restarts_both_directions() {
+fn a_new_connection_on_reused_ports_resets_both_stream_directions() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert http any any -> any any (flow:to_server,established; http.uri; content:\"/one\"; sid:1;)\n\
                  alert http any any -> any any (flow:to_client; http.stat_code; content:\"404\"; sid:2;)\n";
@@ -348,7 +348,7 @@ fn a_new_connection_on_the_same_ports_restarts_both_directions() {
 }
 
 #[test]
-fn a_new_connection_on_the_same_ports_is_still_identified() {
+fn a_new_connection_on_reused_ports_is_identified_as_dns() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert dns any any -> any any (dns.query; content:\"bad\"; sid:1;)\n";
     let mut function = ips(folder.path(), rules, "");
@@ -422,7 +422,7 @@ fn http2_is_parsed_after_an_upgrade_of_the_connection() {
 }
 
 #[test]
-fn a_dns_request_in_tiny_segments_does_not_pass() {
+fn drop_rules_match_dns_requests_split_into_single_byte_segments() {
     let label = |letter, len| [&[len as u8][..], &[letter; 63][..len]].concat();
     let labels = [
         b"\x03bad".to_vec(),
@@ -583,7 +583,7 @@ fn tls_certificates_and_fingerprints_match_across_segments() {
 }
 
 #[test]
-fn protocols_are_known_by_their_first_bytes() {
+fn application_protocols_are_identified_by_their_first_bytes() {
     let rules = "alert smtp any any -> any any (content:\"mark\"; sid:1;)\n\
                  alert ftp any any -> any any (content:\"mark\"; sid:2;)\n\
                  alert ssh any any -> any any (content:\"mark\"; sid:3;)\n\
@@ -716,7 +716,7 @@ fn packets_over_the_time_limit_pass_or_drop_as_configured() {
 }
 
 #[test]
-fn the_alert_file_has_the_packets_with_their_rules() {
+fn the_alert_file_contains_matching_packets_and_their_rules() {
     use taut_capture::pcapng::{Block, read};
     let folder = tempfile::tempdir().unwrap();
     let rules = "drop udp any any -> any 5000 (msg:\"bad\"; content:\"evil\"; sid:1; rev:3;)\n\
@@ -801,7 +801,7 @@ fn gtp_tunnelled_packets_are_inspected_only_if_configured() {
 }
 
 #[test]
-fn fragments_in_tunnels_are_put_together_before_they_pass() {
+fn tunnelled_fragments_are_reassembled_and_inspected_before_they_pass() {
     use taut_function::Punted;
     use taut_port::Mark;
     use taut_wire::{Protocol, Tunnel, UdpFlow};
@@ -1099,7 +1099,7 @@ fn a_non_strict_reload_skips_rules_with_errors() {
 }
 
 #[test]
-fn a_reload_changes_the_rules_unless_they_have_errors() {
+fn a_reload_replaces_the_rules_unless_new_rules_have_errors() {
     let folder = tempfile::tempdir().unwrap();
     let socket = format!("control = \"{}/sock\"", folder.path().display());
     let mut function = ips(
@@ -1199,7 +1199,7 @@ fn alert_rules_log_allowed_while_drop_rules_log_blocked() {
 }
 
 #[test]
-fn the_payload_of_a_reset_is_outside_the_stream() {
+fn stream_rules_do_not_match_the_payload_of_tcp_resets() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert tcp any any -> any any (flow:only_stream; content:\"gone\"; sid:1;)\n\
         alert tcp any any -> any any (content:\"gone\"; sid:2;)\n";
@@ -1218,7 +1218,7 @@ fn the_payload_of_a_reset_is_outside_the_stream() {
 }
 
 #[test]
-fn alerts_name_the_port_and_the_time_of_the_packet() {
+fn alerts_contain_the_ingress_port_and_arrival_time_of_packets() {
     let folder = tempfile::tempdir().unwrap();
     let mut function = not_prepared(folder.path(), "alert udp any any -> any any (sid:1;)", "");
     let names = PortNames(["left".to_string(), "right".to_string()].into());
@@ -1362,10 +1362,10 @@ fn resident_bytes() -> usize {
 }
 
 #[test]
-fn alert_floods_need_bounded_memory_and_requests_get_replies() {
+fn alert_floods_use_bounded_memory_and_control_requests_get_replies() {
     // The test measures the memory of its process, so it runs in a process of its own.
     if std::env::var_os("TAUT_TEST_ALONE").is_none() {
-        let test = "alert_floods_need_bounded_memory_and_requests_get_replies";
+        let test = "alert_floods_use_bounded_memory_and_control_requests_get_replies";
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         alone
             .args([test, "--nocapture"])

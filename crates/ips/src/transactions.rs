@@ -13,7 +13,7 @@ const RULES: &str = "alert http any any => any 8080 (http.uri; content:\"/secret
 
 const NONE: [u64; 0] = [];
 
-/// A connection, and the sequence numbers of both endpoints.
+/// A connection through the inspection, and the next sequence numbers of both endpoints.
 struct Exchange {
     function: Box<dyn Function>,
     folder: tempfile::TempDir,
@@ -128,7 +128,7 @@ fn the_response_may_match_before_the_request_is_complete() {
 }
 
 #[test]
-fn buffers_of_both_messages_follow_the_direction_in_the_rule() {
+fn buffers_match_only_the_message_direction_given_in_the_rule() {
     let request = |of: &str| format!("GET / HTTP/1.1\r\nHost: a\r\nContent-Type: a/{of}\r\n\r\n");
     let response = |of: &str| answer(200, &format!("Content-Type: a/{of}\r\n"), "");
     assert_eq!(alerts_of(&[&request("json"), &response("xml")]), [3]);

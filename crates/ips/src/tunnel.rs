@@ -1,6 +1,6 @@
-//! The headers of a packet inside a tunnel. Known tunnels are IP in IP (RFC 2003, 2473, 4213), GRE (RFC 2784, 2890)
-//! with IP, Ethernet or ERSPAN II (draft-foschiano-erspan) in it, and in UDP: GTP-U (3GPP TS 29.281), VXLAN (RFC 7348)
-//! and Teredo (RFC 4380); between Ethernet and IP also NSH (RFC 8300).
+//! The headers of a packet inside a tunnel. Supported tunnels over IP are IP in IP (RFC 2003, 2473, 4213), and GRE (RFC
+//! 2784, 2890) that carries IP, Ethernet or ERSPAN II (draft-foschiano-erspan). Supported tunnels over UDP are GTP-U
+//! (3GPP TS 29.281), VXLAN (RFC 7348) and Teredo (RFC 4380). NSH (RFC 8300) may be between Ethernet and IP.
 
 use taut_wire::gtpu::{MessageType, UDP_PORT};
 use taut_wire::{EtherType, Ethernet, Gtpu, Headers, IpProtocol, Layer3};
@@ -61,8 +61,9 @@ pub(super) fn looked_into<'a>(
     inside.unwrap_or((*headers, frame))
 }
 
-/// Returns the headers of the packet in one tunnel. Only GTP-U may carry a packet with an inconsistent length. In other
-/// tunnels such bytes may resemble a packet by chance, so the outer packet is inspected instead.
+/// Returns the headers of the packet in one tunnel; none without a tunnel or a valid packet in it. Only GTP-U may carry
+/// a packet with an inconsistent length. In other tunnels such bytes may resemble a packet by chance, so the outer
+/// packet is inspected instead.
 fn next<'a>(headers: &Headers, frame: &'a [u8]) -> Option<(Headers, &'a [u8])> {
     if headers.fault().is_some() || headers.is_fragment() {
         return None;
@@ -91,7 +92,7 @@ fn version(frame: &[u8], at: usize) -> u8 {
 }
 
 /// Returns the headers of the packet that a datagram to or from a tunnel port carries, and the frame up to the end of
-/// that packet.
+/// that packet. Returns none without such a packet.
 fn udp<'a>(headers: &Headers, frame: &'a [u8], at: usize) -> Option<(Headers, &'a [u8])> {
     let (from, to) = headers.ports()?;
     let datagram = frame.get(at..)?;
@@ -111,7 +112,8 @@ fn udp<'a>(headers: &Headers, frame: &'a [u8], at: usize) -> Option<(Headers, &'
     }
 }
 
-/// Returns the user's packet in a G-PDU.
+/// Returns the headers of the user's packet in a G-PDU of GTP-U, and the frame up to the end of that packet; none for
+/// other messages.
 fn gtpu<'a>(frame: &'a [u8], at: usize, payload: &[u8]) -> Option<(Headers, &'a [u8])> {
     let message = Gtpu::new(payload).ok()?;
     if message.message_type() != MessageType::G_PDU {
@@ -123,8 +125,8 @@ fn gtpu<'a>(frame: &'a [u8], at: usize, payload: &[u8]) -> Option<(Headers, &'a 
     (inside.layer3() != Layer3::Other).then_some((inside, frame))
 }
 
-/// Returns the number of bytes before the packet in a Teredo datagram: an authentication and an origin may be there
-/// (RFC 4380 section 5.1.1).
+/// Returns the number of bytes before the packet in a Teredo datagram, where an authentication and an origin may
+/// precede it (RFC 4380 section 5.1.1). Returns none without an IPv6 packet.
 fn teredo(payload: &[u8]) -> Option<usize> {
     let mut at = 0;
     if let [0, 1, identifier, authentication, ..] = payload {
@@ -136,8 +138,8 @@ fn teredo(payload: &[u8]) -> Option<usize> {
     (version(payload, at) == 6).then_some(at)
 }
 
-/// Returns the content after a GRE header of version 0. Checksum, key and sequence number are skipped; routes are not
-/// read.
+/// Returns the content after a GRE header of version 0, without the optional checksum, key and sequence number. Returns
+/// none for an unsupported content, and for a header with routes.
 fn gre(frame: &[u8], at: usize) -> Option<Carried> {
     const HAS_CHECKSUM: u16 = 0x8000;
     const HAS_KEY: u16 = 0x2000;
@@ -163,7 +165,7 @@ fn gre(frame: &[u8], at: usize) -> Option<Carried> {
     }
 }
 
-/// Reads the carried headers up to IP.
+/// Parses the headers in a tunnel up to IP. Returns them and the frame; none without a valid IP packet.
 fn read(frame: &[u8], mut carried: Carried) -> Option<(Headers, &[u8])> {
     for _ in 0..MOST_LINK_HEADERS {
         carried = match carried {
@@ -187,7 +189,7 @@ fn read(frame: &[u8], mut carried: Carried) -> Option<(Headers, &[u8])> {
     None
 }
 
-/// Returns the content after an NSH header of version 0.
+/// Returns the content after an NSH header of version 0; none if it is neither IP nor Ethernet.
 fn nsh(frame: &[u8], at: usize) -> Option<Carried> {
     const WORD_BYTES: usize = 4;
     const LEAST_WORDS: usize = 2;

@@ -318,7 +318,7 @@ mod tests {
     use taut_xdp::wire_tap::Missed;
 
     #[test]
-    fn a_capture_folder_yields_the_same_page_twice() {
+    fn the_report_page_of_a_capture_folder_is_reproducible() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out");
         let folder = TapFolder::create(&out, Some(PacketFormat::Csv)).unwrap();

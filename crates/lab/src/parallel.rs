@@ -27,12 +27,13 @@ const CHECK_BYTES: usize = 4;
 /// Number of slots in each thread's pool.
 const SLOTS: u32 = 512;
 
-/// Number of packets before the count begins.
+/// Number of packets that each thread processes in a repetition before the count begins.
 const WARM_UP: u64 = 500;
 
-/// A repetition lasts at least the first length, and at least the second length (several time slices of the scheduler)
-/// times the number of threads.
+/// Minimum length of a repetition.
 const LEAST: Duration = Duration::from_millis(100);
+/// Minimum length of a repetition for each thread: several time slices of the scheduler. It is multiplied by the number
+/// of threads.
 const LEAST_EACH: Duration = Duration::from_millis(20);
 
 /// The settings of a measurement.
@@ -81,10 +82,10 @@ pub struct Measured {
 /// The reason why nothing was measured.
 #[derive(Debug, thiserror::Error)]
 pub enum ParallelError {
-    /// A function cannot be created, or there is no memory for it.
+    /// A function cannot be created, or there is no memory for it; the value is the message.
     #[error("{0}")]
     Function(String),
-    /// A frame cannot have this size.
+    /// No frame can have a payload of this size, bytes.
     #[error("{0} bytes of payload: expected 18 to 9170")]
     Size(usize),
 }
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_plans_are_refused_before_anything_runs() {
+    fn invalid_plans_are_refused_with_the_reason() {
         let clock = Clock::calibrate(Duration::from_millis(5));
         let wrong = measure(&plan(&["xor(key=900)"], 2), &clock, &NEVER).unwrap_err();
         assert!(wrong.to_string().contains("0 to 255"), "{wrong}");

@@ -16,8 +16,8 @@ use taut_results::files_below;
 /// The folders that reports write.
 const WRITTEN: [&str; 2] = ["figures", "models"];
 
-/// Shows copies of the results folder `folder`. In each copy one file or folder is moved outside, or one file is
-/// replaced by a special file that would block its reader.
+/// Writes the reports of copies of the results folder `folder`, and checks their effects. In each copy, one file or
+/// folder is replaced by a link to the outside, or one file by a special file that would block its reader.
 pub(crate) fn check(folder: &Path) {
     let mut files = files_below(folder).unwrap();
     let is_written = |file: &PathBuf| {

@@ -75,7 +75,7 @@ fn draw_numbers(frame: &mut Frame<'_>, area: Rect, view: &CaptureView<'_>) {
     let kept = Line::from(vec![
         quantity::rate(now).bold(),
         format!(
-            ", {}bit/s; looks back {:.1} s in {}; {} packets kept",
+            ", {}bit/s; covers the last {:.1} s in {}; {} packets kept",
             quantity::plain(view.bytes_per_second * 8.0),
             status.looks_back_seconds(),
             quantity::bytes(status.ring_bytes as f64),
@@ -266,11 +266,11 @@ mod tests {
     }
 
     #[test]
-    fn the_screen_displays_all_values_and_draws_at_any_size() {
+    fn capture_values_are_displayed_and_any_terminal_size_is_drawn() {
         let text = drawn(140, 36, &[1000, 2_000_000]);
         for part in [
             "eth0  3 s",
-            "2.00 Mpkt/s, 8Mbit/s; looks back 2.5 s in 1 GB",
+            "2.00 Mpkt/s, 8Mbit/s; covers the last 2.5 s in 1 GB",
             "lost: 4 at ports, 2 for lack of memory; 7 missed by triggers",
             "up to 2M",
             "by-hand",

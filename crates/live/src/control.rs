@@ -10,8 +10,9 @@ use ratatui::widgets::{Block, Paragraph};
 use taut_control::Standing;
 use taut_measure::quantity;
 
-/// Length of the body, and radius of the wheels (for a cart: half its height), in units of the picture.
+/// Length of the plant's body in the picture, in units of the picture's axes.
 const BODY: f64 = 1.0;
+/// Radius of the wheels, or height of the top of a cart above the ground, in units of the picture's axes.
 const WHEEL: f64 = 0.18;
 
 /// The data that the dashboard shows for a control loop.
@@ -109,9 +110,9 @@ fn draw_numbers(frame: &mut Frame<'_>, area: Rect, view: &ControlView<'_>) {
 
 /// The picture of a plant, chosen by the units of its results.
 enum Shape {
-    /// A body on wheels, for two angles.
+    /// A body on wheels: balance and travel are angles.
     Wheels,
-    /// A rod on a cart, for an angle and a distance.
+    /// A rod on a cart: the balance is an angle, and the travel a distance.
     Cart,
     /// A mark that should stay in the middle, for other units.
     Mark,
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_screen_displays_all_values_and_draws_at_any_size() {
+    fn control_values_are_displayed_and_any_terminal_size_is_drawn() {
         let text = drawn([100, 30], ["degrees", "degrees"], &[1.0, -3.0, 2.25]);
         for part in [
             "robot over a radio  period 7 of 1400",

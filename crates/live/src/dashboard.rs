@@ -126,7 +126,8 @@ fn quits(key: KeyCode, control: bool) -> bool {
     matches!(key, KeyCode::Char('q' | 'Q') | KeyCode::Esc) || (key == KeyCode::Char('c') && control)
 }
 
-/// Returns the stream that a key selects after `selected`; the digit 1 selects the first stream.
+/// Returns the index of the stream that a key selects after `selected`; none for other keys. The digit 1 selects the
+/// first stream.
 fn selected_by(key: KeyCode, selected: usize) -> Option<usize> {
     match key {
         KeyCode::Tab | KeyCode::Right | KeyCode::Down => Some(selected.wrapping_add(1)),

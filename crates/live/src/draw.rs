@@ -9,7 +9,7 @@ use taut_measure::LatencyHistogram;
 use taut_measure::quantity;
 use taut_traffic::{Interval, StreamView, WORST_LISTED};
 
-/// The data that the dashboard shows.
+/// The data that the dashboard of a generator shows.
 pub struct View<'a> {
     /// The running command, on one line.
     pub title: &'a str,
@@ -83,7 +83,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>, selected: usize) {
     frame.render_widget(Paragraph::new(lines), bottom);
 }
 
-/// Returns `selected` modulo `streams`; the index before 0 is that of the last stream.
+/// Returns `selected` modulo `streams`; the index before 0 selects the last stream.
 fn selected_of(selected: usize, streams: usize) -> usize {
     (selected as isize).rem_euclid(streams.max(1) as isize) as usize
 }

@@ -22,14 +22,14 @@ const CLIENTS: usize = 4;
 /// Reason why the server does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    /// The text is not an address.
+    /// The text is not an IP address with a port.
     #[error(
         "{what} address {text:?}: expected an IP address and a port, such as 127.0.0.1:9100 or [::1]:9100"
     )]
     Address {
         /// Purpose of the address.
         what: &'static str,
-        /// The text.
+        /// The text that is not an address.
         text: String,
     },
     /// Listening at the address fails.
@@ -37,7 +37,7 @@ pub enum EndpointError {
     Listen {
         /// Name of the listener.
         what: &'static str,
-        /// The address.
+        /// The address at which listening fails.
         address: SocketAddr,
         /// Error of the system.
         source: io::Error,
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn method_path_and_header_are_parsed_and_bodies_ignored() {
+    fn request_lines_and_header_fields_are_parsed_and_bodies_ignored() {
         let server = echo();
         for (request, reply) in [
             ("GET /a?b=c HTTP/1.1\r\n\r\n", "GET /a none\n"),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn ip_addresses_and_localhost_are_not_host_names() {
+    fn ip_addresses_and_localhost_are_distinguished_from_dns_names() {
         for host in [
             "127.0.0.1",
             "127.0.0.1:80",
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_and_oversized_requests_get_no_reply_but_others_do() {
+    fn only_garbage_and_oversized_requests_get_no_reply() {
         let server = echo();
         let mut random = 1_u64;
         let mut garbage = vec![0; 110_000];

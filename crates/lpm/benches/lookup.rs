@@ -20,8 +20,8 @@ const PAIRS: usize = 9;
 const ADDRESSES: usize = 1 << 20;
 const BURST: usize = 64;
 const TURN: Duration = Duration::from_millis(80);
-/// The minimum number of measured passes each time a table's turn comes. An unmeasured pass before them brings the
-/// table back into the caches.
+/// The minimum number of measured passes in each turn of a table. An unmeasured pass at the start of the turn brings
+/// the table back into the caches.
 const PASSES: usize = 3;
 const PATTERNS: [&str; 2] = ["random", "Zipf"];
 const PEERS_V4: [&str; 5] = [
@@ -122,7 +122,7 @@ impl Peer {
     }
 }
 
-/// The addresses that this crate's table and the peer look up, and the results of this crate's table.
+/// The routes of a table, and the addresses that this crate's table and the peer look up in each pattern.
 struct Case<A: Address> {
     name: String,
     rib: Rib<A>,
@@ -170,8 +170,9 @@ impl Family for u128 {
 }
 
 impl<A: Family> Case<A> {
-    /// Makes a case whose destinations are random addresses in the table's prefixes. Either all prefixes are equally
-    /// likely, or prefix number n has a probability proportional to 1/n, and always the same address within it.
+    /// Makes a case with two patterns of destinations in the table's prefixes. In the first, all prefixes are equally
+    /// likely, with random addresses. In the second, prefix number n has a probability proportional to 1/n, and a
+    /// prefix always has the same address.
     fn new(name: &str, rib: Rib<A>, prefixes: &[Prefix<A>], blocks: usize) -> Self {
         let mut random = fastrand::Rng::with_seed(7);
         let mut order: Vec<Prefix<A>> = prefixes.to_vec();
@@ -214,8 +215,8 @@ impl<A: Family> Case<A> {
         std::fs::write(path, bytes).unwrap();
     }
 
-    /// Runs this crate's table and each peer in turn; `ours` looks up all addresses of a pattern and returns the sum of
-    /// the next hops.
+    /// Runs this crate's table and the peers, interleaved; `ours` looks up all addresses of a pattern and returns the
+    /// sum of the next hops.
     fn compare(
         &self,
         peers: &[&str],
@@ -312,7 +313,7 @@ fn sum_of(hops: &[NextHop; BURST]) -> u64 {
     hops.iter().map(|hop| hop.index() as u64).sum()
 }
 
-/// Returns whether a name matches an argument `key=PART`, or there is no such argument.
+/// Returns true if `name` contains the PART of an argument `key=PART`, or if there is no such argument.
 fn is_asked(key: &str, name: &str) -> bool {
     let asked = std::env::args().find_map(|it| it.strip_prefix(key).map(str::to_owned));
     asked.is_none_or(|part| name.contains(&part))

@@ -1,9 +1,9 @@
 //! Longest prefix match: tables from prefixes to next hops, looked up in batches, and changed concurrently. No I/O.
 //!
 //! A *route* is a prefix and the next hop of its destinations, which is a small number ([`NextHop`]). The *routing
-//! information base* ([`Rib`]) holds all routes as a sorted map. A [`v4::Table`] or a [`v6::Table`] is built from it
-//! and has two sides. The table itself adds and deletes routes; its `Fib`, the *forwarding information base*, is shared
-//! with the readers, which look up addresses one or a batch at a time.
+//! information base* ([`Rib`]) holds all routes as a sorted map. A [`v4::Table`] or a [`v6::Table`] is built from the
+//! routes and has two parts. The table itself adds and deletes routes; its `Fib`, the *forwarding information base*, is
+//! shared with the readers, which look up addresses one or a batch at a time.
 //!
 //! Readers take no lock and never wait. While a route is added or deleted they get, for each address, the old or the
 //! new result. Memory freed by a change is reused only after the caller reports that all earlier look-ups have ended

@@ -47,28 +47,29 @@ impl<A: Address> Rib<A> {
         self.routes.is_empty()
     }
 
-    /// Adds a route, or replaces the next hop of the route for the same prefix. Returns the replaced next hop.
+    /// Adds a route, or replaces the next hop of the route for the same prefix. Returns the replaced next hop, if any.
     pub fn insert(&mut self, prefix: Prefix<A>, hop: NextHop) -> Option<NextHop> {
         self.routes.insert(prefix, hop)
     }
 
-    /// Deletes the route for exactly this prefix. Returns its next hop.
+    /// Deletes the route for exactly this prefix. Returns its next hop; `None` if there is no such route.
     pub fn remove(&mut self, prefix: Prefix<A>) -> Option<NextHop> {
         self.routes.remove(&prefix)
     }
 
-    /// Returns the next hop of the route for exactly this prefix.
+    /// Returns the next hop of the route for exactly this prefix; `None` if there is no such route.
     pub fn get(&self, prefix: Prefix<A>) -> Option<NextHop> {
         self.routes.get(&prefix).copied()
     }
 
-    /// Returns the route of an address: the one with the longest prefix that contains it.
+    /// Returns the route of an address: the route with the longest prefix that contains the address. Returns `None` if
+    /// no route has such a prefix.
     pub fn lookup(&self, address: A) -> Option<Route<A>> {
         self.longest(Prefix::of(address, A::BITS))
     }
 
-    /// Returns the route with the longest prefix that is shorter than `prefix` and covers it. This route applies to
-    /// those addresses of `prefix` for which neither `prefix` nor a prefix within it has a route.
+    /// Returns the route with the longest prefix that is shorter than `prefix` and covers `prefix`, if any. This route
+    /// applies to those addresses of `prefix` for which neither `prefix` nor a prefix within `prefix` has a route.
     pub fn covering(&self, prefix: Prefix<A>) -> Option<Route<A>> {
         let length = prefix.length().checked_sub(1)?;
         self.longest(Prefix::of(prefix.network(), length))
@@ -86,7 +87,8 @@ impl<A: Address> Rib<A> {
         self.routes.iter().map(|(prefix, hop)| (*prefix, *hop))
     }
 
-    /// Returns the route with the longest prefix that covers `prefix`, possibly `prefix` itself.
+    /// Returns the route with the longest prefix that covers `prefix`, possibly `prefix` itself; `None` if there is no
+    /// such route.
     ///
     /// In the map's order, the route directly before `prefix` either covers `prefix` or shares only some first bits
     /// with it. In the second case, a prefix that covers both has no more bits than they share.
@@ -133,7 +135,7 @@ mod tests {
     }
 
     proptest! {
-        /// Only a few bits vary, so that many prefixes are within others.
+        /// Only a few bits of the prefixes vary, so that many prefixes are within others.
         #[test]
         fn lookups_agree_with_a_linear_scan_of_all_routes(
             routes in proptest::collection::vec((0_u32..256, 0_u8..=8, 1_u32..9), 0..40), address in 0_u32..256,

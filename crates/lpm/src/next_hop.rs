@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_an_entry_cannot_hold_are_refused() {
+    fn next_hop_numbers_outside_the_entry_range_are_refused() {
         for wrong in [0, NextHop::MOST + 1, u32::MAX] {
             let said = format!("next hops are numbered from 1 to 32767, not {wrong}");
             assert_eq!(NextHop::new(wrong).map_err(|e| e.to_string()), Err(said));

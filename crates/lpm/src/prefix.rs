@@ -216,7 +216,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn prefixes_read_as_they_are_written() {
+    fn printed_prefixes_equal_the_parsed_text() {
         for text in ["0.0.0.0/0", "10.0.0.0/8", "192.0.2.128/25", "192.0.2.1/32"] {
             assert_eq!(text.parse::<PrefixV4>().unwrap().to_string(), text);
         }
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_covers_itself_and_what_is_within() {
+    fn a_prefix_covers_itself_and_its_more_specific_prefixes() {
         let prefix = |text: &str| text.parse::<PrefixV4>().unwrap();
         assert!(PrefixV4::ALL.covers(prefix("10.0.0.0/8")));
         assert!(prefix("10.0.0.0/8").covers(prefix("10.0.0.0/8")));
@@ -270,7 +270,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_prefix_is_read_back(address: u128, length in 0_u8..=128) {
+        fn every_printed_prefix_is_parsed_back_unchanged(address: u128, length in 0_u8..=128) {
             let v6 = PrefixV6::of(address, length);
             prop_assert_eq!(v6.to_string().parse(), Ok(v6));
             let v4 = PrefixV4::of(address as u32, length);

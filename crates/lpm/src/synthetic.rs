@@ -72,9 +72,10 @@ pub const LENGTHS_V6: [(u8, u32); 29] = [
     (48, 101_000),
 ];
 
-/// First bytes of private and loopback networks, which have no routes in a core router. The range from which first
-/// bytes are drawn excludes "this network" (0) and multicast and above (from 224).
+/// First bytes of private and loopback networks, which have no routes in a core router.
 const NOT_ROUTED_V4: [u32; 2] = [10, 127];
+/// Range from which the first bytes of networks are drawn. It excludes "this network" (0) and multicast and above (from
+/// 224).
 const FIRST_OCTETS: std::ops::Range<u32> = 1..224;
 
 /// First 12 bits of the ranges that the five registries allocate from.
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_length_of_ipv6_is_the_published_one() {
+    fn synthetic_ipv6_prefixes_have_the_published_mean_length() {
         let v6 = full_table_v6(1, 64);
         assert!((215_000..225_000).contains(&v6.len()), "{}", v6.len());
         let bits: u64 = v6

@@ -14,8 +14,9 @@ use taut_port::{BATCH_CAPACITY, Batch};
 /// Maximum number of numbers per flow that a script can store.
 pub const MOST_NUMBERS: usize = 32;
 
-/// Maximum number of triggers that a script can fire for the packets of a batch, and maximum length of the reason.
+/// Maximum number of triggers that a script can fire for the packets of a batch.
 const MOST_ASKED: usize = 1024;
+/// Maximum length of the reason for a trigger, characters.
 const LONGEST_CAUSE: usize = 200;
 
 /// Number of values per packet that `analyser.lua` reads.
@@ -450,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_loops_is_ended() {
+    fn a_script_in_an_endless_loop_is_stopped() {
         let limit = Duration::from_millis(20);
         let wrong = start_within("while true do end", limit).err().unwrap();
         assert!(wrong.contains("did not finish within 0.02 s"), "{wrong}");

@@ -16,12 +16,14 @@ pub const LIMIT: Duration = Duration::from_secs(1);
 /// Memory limit of a script, bytes.
 pub const MOST_BYTES: usize = 64 << 20;
 
-/// Maximum number of counters of a script, and maximum length of a counter's name.
+/// Maximum number of counters of a script.
 const MOST_COUNTERS: usize = 64;
+/// Maximum length of a counter's name, characters.
 const LONGEST_NAME: usize = 60;
 
-/// Marks that `function.lua` sets on packets.
+/// Mark that `function.lua` sets on packets to drop.
 const DROP: u8 = 1;
+/// Mark that `function.lua` sets on packets to send to the slow path.
 const PUNT: u8 = 2;
 
 /// The settings with which a script starts.
@@ -68,7 +70,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns the number of packets that continue.
+    /// Returns the number of packets that were neither dropped nor sent to the slow path.
     pub fn kept(&self) -> u64 {
         self.seen - self.dropped - self.punted - self.failed
     }

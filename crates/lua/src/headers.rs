@@ -51,7 +51,8 @@ fn ethernet(frame: &[u8], at: &mut [u16; HEADERS]) -> Option<()> {
     }
 }
 
-/// Locates the headers of the IP packet at `start`, and stores them at their indices plus `shift`.
+/// Locates the headers of the IP packet at `start`, and stores their offsets in `at`, at the headers' indices plus
+/// `shift`. Returns none if a header cannot be located.
 fn ip(frame: &[u8], start: usize, shift: usize, at: &mut [u16; HEADERS]) -> Option<()> {
     let packet = frame.get(start..)?;
     let (place, protocol, header_len) = if packet.first()? >> 4 == 4 {

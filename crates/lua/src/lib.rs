@@ -1,7 +1,7 @@
 //! Lua states that borrow packets, for scripts of the generator and for functions of a chain.
 //!
-//! Whole batches are passed to Lua, which LuaJIT compiles. A script has access to packets during a call, and every
-//! access is checked. Unless it is trusted it has access to neither files nor programs.
+//! Complete batches are passed to Lua code, which LuaJIT compiles. A script has access to packets during a call, and
+//! every access is checked. A script that is not trusted has access to neither files nor programs.
 //!
 //! The types to know:
 //!
@@ -10,9 +10,10 @@
 //! - [`FunctionScript`]: a script that is a function of a chain.
 //! - [`AnalyserScript`]: a script that sees captured packets, and stores numbers of flows.
 //!
-//! Begin with `state.rs` and `memory.lua`, the only part with `unsafe`. `packet.lua` builds packets with named fields
-//! on it, `function.rs` and `function.lua` a function of a chain, `analyser.rs` and `analyser.lua` an analyser. Further
-//! functions for a generator's script are in `taut-script`. `explain.rs` formats an error as one line.
+//! Begin with `state.rs`, the only file with `unsafe`, and `memory.lua`, which accesses the memory of packets. The
+//! other files use these two: `packet.lua` provides packets with named fields, `function.rs` and `function.lua` a
+//! function of a chain, `analyser.rs` and `analyser.lua` an analyser. Further functions for a generator's script are in
+//! `taut-script`. `explain.rs` formats an error as one line.
 //!
 //! # Checks
 //!

@@ -2,7 +2,7 @@
 //!
 //! LuaJIT compiles scripts and their accesses to packets. `memory.lua` reads and writes through LuaJIT's `ffi`, which
 //! is hidden from the script, and checks every offset against the current length of the packet. Packets outside of the
-//! call have length 0, so a script that stores one finds nothing in it.
+//! call have length 0, so a script that keeps a packet after the call finds no bytes in it.
 #![allow(
     unsafe_code,
     reason = "LuaJIT reads and writes packets by their addresses, and is stopped from another thread"
@@ -97,7 +97,8 @@ pub struct Lent {
 pub struct LuaState {
     lua: Lua,
     memory: Table,
-    /// Lua functions that use a memory address, and are therefore hidden from scripts.
+    /// A Lua function that uses a memory address, and is therefore hidden from scripts. The same holds for the next two
+    /// fields.
     recorder: mlua::Function,
     number: mlua::Function,
     numbers: mlua::Function,
@@ -118,7 +119,7 @@ fn cells(n: usize) -> Cells {
     (0..n).map(|_| AtomicU64::new(0.0_f64.to_bits())).collect()
 }
 
-/// Reads a cell; relaxed suffices, as each number is independent.
+/// Reads a cell. Relaxed ordering suffices, because each number is independent of the others.
 fn read(cell: &AtomicU64) -> f64 {
     f64::from_bits(cell.load(Ordering::Relaxed))
 }
@@ -300,7 +301,7 @@ impl LuaState {
         })
     }
 
-    /// Returns the state.
+    /// Returns the underlying Lua state.
     pub fn lua(&self) -> &Lua {
         &self.lua
     }
@@ -428,7 +429,7 @@ impl LuaState {
         Ok((Number(cells), read, write))
     }
 
-    /// Makes `n` numbers, and Lua functions that read and write the one at an index, from 0.
+    /// Makes `n` numbers, and Lua functions that read and write the number at an index, from 0.
     ///
     /// # Errors
     /// Lua reports an error.
@@ -502,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_reads_and_writes_lent_packets_and_no_others() {
+    fn scripts_read_and_write_borrowed_packets_only_during_the_call() {
         let state = LuaState::new(false).unwrap();
         let lua = state.lua();
         lua.globals().set("memory", state.memory()).unwrap();
@@ -561,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_all_widths_are_read_as_they_were_written() {
+    fn packet_fields_of_all_widths_are_read_back_unchanged() {
         let state = LuaState::new(false).unwrap();
         let lua = state.lua();
         lua.globals().set("memory", state.memory()).unwrap();
@@ -635,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_loops_end_from_another_thread() {
+    fn another_thread_can_stop_an_endless_loop() {
         for body in [
             "while true do end",
             "local n = 0 while true do n = n + 1 end",
@@ -705,7 +706,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_arrive_in_order_and_a_flush_delivers_the_rest() {
+    fn samples_arrive_in_order_and_a_flush_delivers_buffered_samples() {
         let state = LuaState::new(false).unwrap();
         let taken = Rc::new(Cell::new((0_u64, 0.0)));
         let told = Rc::clone(&taken);
@@ -736,7 +737,7 @@ mod tests {
     }
 
     #[test]
-    fn lua_and_rust_access_the_same_numbers_within_bounds() {
+    fn lua_and_rust_share_numbers_and_invalid_indexes_are_refused() {
         let state = LuaState::new(false).unwrap();
         let (numbers, get, set) = state.numbers(3).unwrap();
         state.lua().globals().set("get", get).unwrap();
@@ -757,7 +758,7 @@ mod tests {
     }
 
     #[test]
-    fn other_threads_see_a_number_while_the_script_counts() {
+    fn other_threads_read_numbers_that_a_running_script_updates() {
         let state = LuaState::new(false).unwrap();
         let (number, read, write) = state.number().unwrap();
         state.lua().globals().set("read", read).unwrap();

@@ -20,7 +20,8 @@ pub(crate) struct Watch {
     /// Number of the last call that was begun.
     number: u64,
     ends: Ends,
-    /// The watchdog thread, and the channel that ends the thread when it is closed.
+    /// The watchdog thread, and the channel that ends the thread when the channel is closed; none only while the
+    /// watchdog is dropped.
     thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
 

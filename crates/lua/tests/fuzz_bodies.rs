@@ -4,7 +4,7 @@
 mod lua_function;
 
 #[test]
-fn random_lua_functions_count_every_packet() {
+fn every_packet_is_counted_when_random_lua_functions_run() {
     let mut random = fastrand::Rng::with_seed(0xF0);
     for _ in 0..500 {
         let mut bytes = vec![0; random.usize(1..12)];

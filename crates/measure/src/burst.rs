@@ -70,7 +70,7 @@ impl BurstSearch {
         }
     }
 
-    /// Returns the length of the longest burst without loss; 0 if not even one packet arrived.
+    /// Returns the length of the longest burst without loss, packets; 0 if not even one packet arrived.
     pub fn length(&self) -> u64 {
         self.passed.unwrap_or(0)
     }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_is_found_to_half_a_per_cent() {
+    fn the_buffer_size_is_found_within_half_a_per_cent() {
         for buffer in [1_u64, 2, 63, 64, 65, 1_000, 12_345, 999_999] {
             let found = search(64, 1_000_000, |length| length <= buffer);
             assert!(found.length() <= buffer, "{buffer}");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn one_accident_does_not_end_a_search() {
+    fn a_single_failed_burst_does_not_end_the_search() {
         let mut bursts = 0;
         let found = search(64, 10_000, |length| {
             bursts += 1;

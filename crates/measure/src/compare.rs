@@ -13,9 +13,9 @@ use statrs::distribution::{ContinuousCDF, Normal};
 /// chance in one of ten cases.
 pub const MIN_RUNS: usize = 4;
 
-/// Weight with which the next step of the binomial distribution raises the probability of a miss. Groups with little
-/// scatter need this correction: their intervals miss the true value more often than those of groups without scatter.
-/// The value was found by simulation (`tests/coverage.rs` checks it).
+/// Weight of the interpolation between two successive binomial probabilities that an interval misses the true value.
+/// Groups with little scatter need this interpolation: their intervals miss the true value more often than the
+/// intervals of groups without scatter. The value was found by simulation (`tests/coverage.rs` checks it).
 const BETWEEN: f64 = 0.25;
 
 /// Maximum number of runs in both groups together for an exact p-value.
@@ -25,9 +25,9 @@ const EXACT_RUNS: usize = 40;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
-    /// Number of runs of each group, that of `a` first.
+    /// Number of runs of each group, group `a` first.
     pub runs: [u64; 2],
-    /// Median of each group, that of `a` first.
+    /// Median of each group, group `a` first, in the metric's unit.
     pub medians: [f64; 2],
     /// Difference between a run of `b` and a run of `a` (`b - a`): the median of all differences (Hodges and Lehmann
     /// 1963); `None` with fewer than [`MIN_RUNS`] runs in a group.
@@ -170,9 +170,6 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
 pub fn judge(comparisons: &[Comparison], level: f64) -> Vec<Judged> {
     let tested: Vec<f64> = comparisons.iter().filter_map(|c| c.p_value).collect();
     let mut corrected = holm(&tested).into_iter();
-    // The required number of runs is computed for all comparisons: with enough runs, those without a p-value would be
-    // tests as well.
-    let family = comparisons.len() as f64;
     comparisons
         .iter()
         .map(|comparison| {
@@ -183,8 +180,9 @@ pub fn judge(comparisons: &[Comparison], level: f64) -> Vec<Judged> {
             let finding = match corrected_p_value {
                 Some(p) if p <= level => Finding::Differs,
                 _ if could_tell => Finding::NotShown,
+                // All comparisons count: with enough runs, those without a p-value would be tests as well.
                 _ => Finding::TooFewRuns {
-                    needed: runs_needed(level / family),
+                    needed: runs_needed(comparisons.len(), level),
                 },
             };
             Judged {
@@ -195,15 +193,19 @@ pub fn judge(comparisons: &[Comparison], level: f64) -> Vec<Judged> {
         .collect()
 }
 
-/// Returns the smallest p-value that groups of `a` and `b` runs can have: that of groups whose values do not overlap.
+/// Returns the smallest p-value that groups of `a` and `b` runs can have: the p-value of groups whose values do not
+/// overlap.
 fn smallest_p_value(a: u64, b: u64) -> f64 {
     let few = a.min(b);
     let ways = (1..=few).map(|k| (a + b - few + k) as f64 / k as f64);
     2.0 / ways.product::<f64>()
 }
 
-fn runs_needed(level: f64) -> u64 {
-    let enough = |runs: &u64| smallest_p_value(*runs, *runs) <= level;
+/// Returns the minimum number of runs in each group with which `comparisons` comparisons, judged together at
+/// significance level `level`, can show a difference.
+pub fn runs_needed(comparisons: usize, level: f64) -> u64 {
+    let family = comparisons.max(1) as f64;
+    let enough = |runs: &u64| smallest_p_value(*runs, *runs) * family <= level;
     (MIN_RUNS as u64..1000).find(enough).unwrap_or(1000)
 }
 
@@ -220,8 +222,8 @@ fn wins(a: &[f64], b: &[f64]) -> f64 {
 }
 
 /// Returns how many of the sorted pairs between two groups of `a` and `b` runs an interval may exclude at each end, and
-/// the confidence of that interval. The number is the largest whose interval still has at least `confidence`; it is 0
-/// if none has.
+/// the confidence of that interval. The number is the largest with which the interval has at least `confidence`; it is
+/// 0 if there is no such number.
 fn left_out(a: usize, b: usize, confidence: f64) -> (usize, f64) {
     let claims = Claims::of(a, b);
     let enough = |left_out: &usize| claims.of_pairs(*left_out) >= confidence;
@@ -257,9 +259,10 @@ impl Claims {
         }
     }
 
-    /// Returns the confidence of an interval that excludes `left_out` pairs at each end. It is the lower of two: that
-    /// for groups with equal scatter, and that for a scattered group compared with a group without scatter. In the
-    /// second case, each value of the scattered group occurs in as many pairs as the group without scatter has runs.
+    /// Returns the confidence of an interval that excludes `left_out` pairs at each end. It is the lower of two
+    /// confidences. The first is for groups with equal scatter, the second for a scattered group compared with a group
+    /// without scatter. In the second case, each value of the scattered group occurs in as many pairs as the group
+    /// without scatter has runs.
     fn of_pairs(&self, left_out: usize) -> f64 {
         let [a, b] = self.groups.map(|runs| runs as f64);
         let alike = match self.up_to.get(left_out) {

@@ -12,7 +12,7 @@ use crate::LatencyHistogram;
 #[derive(Debug)]
 pub struct Crossings {
     patience_ns: u64,
-    /// Packets in the device, by flow, then by their ingress side.
+    /// Packets in the device, by flow and by the index of their ingress link.
     tracks: BTreeMap<(u16, usize), Track>,
     /// Number of departures without a matching arrival: the packet was not observed entering the device, or entered it
     /// longer ago than the timeout.
@@ -26,22 +26,23 @@ pub struct Crossed {
     pub flow: u16,
     /// Sequence number of the packet in its flow.
     pub sequence: u64,
-    /// Ingress side of the packet.
+    /// Index of the link through which the packet entered.
     pub side: usize,
     /// Time at which the packet entered, on the tap's clock.
     pub entered_ns: u64,
-    /// Side through which the packet first left, and the time from entering to leaving, ns; `None` if it did not leave
-    /// within the timeout.
+    /// Index of the link through which the packet first left, and the time from entering to leaving, ns; `None` if the
+    /// packet did not leave within the timeout.
     pub left: Option<(usize, u64)>,
     /// Number of times that the packet entered before it first left, at most 255.
     pub arrivals: u8,
     /// Number of times that the packet left within the timeout, at most 255; 0 if it did not leave.
     pub departures: u8,
-    /// True if this packet was overtaken: a packet of its flow and side that entered later left earlier (RFC 4737).
+    /// True if this packet was overtaken: a packet of the same flow and ingress link that entered later left earlier
+    /// (RFC 4737).
     pub reordered: bool,
 }
 
-/// The packets of one flow that entered through one side, in the order in which they entered.
+/// The packets of one flow that entered through one link, in the order in which they entered.
 #[derive(Debug, Default)]
 struct Track {
     /// Packets whose result has not been reported yet.
@@ -50,7 +51,7 @@ struct Track {
     settled: u64,
     /// For each sequence number, the position of its packet, counted from the first packet of the track.
     places: HashMap<u64, u64>,
-    /// Highest position among the packets that have left.
+    /// Highest position among the packets that have left; `None` before the first packet leaves.
     highest_left: Option<u64>,
 }
 
@@ -88,7 +89,7 @@ impl Crossings {
         }
     }
 
-    /// Handles a packet that entered the device through `side` at `time_ns`.
+    /// Handles a packet that entered the device through the link with index `side` at `time_ns`.
     pub fn entered(&mut self, side: usize, flow: u16, sequence: u64, time_ns: u64) {
         let track = self.tracks.entry((flow, side)).or_default();
         if let Some((_, packet)) = track.find(sequence)
@@ -111,7 +112,7 @@ impl Crossings {
         });
     }
 
-    /// Handles a packet that left the device through `side` at `time_ns`.
+    /// Handles a packet that left the device through the link with index `side` at `time_ns`.
     pub fn left(&mut self, side: usize, flow: u16, sequence: u64, time_ns: u64) {
         // A packet that passes the device in both directions is on two tracks: the departure belongs to the track on
         // which the packet has not left yet.
@@ -142,8 +143,8 @@ impl Crossings {
         track.highest_left = highest_left.max(Some(place));
     }
 
-    /// Reports the packets whose timeout has passed at `now_ns`. Packets of one flow and side are reported in the order
-    /// in which they entered.
+    /// Reports the packets whose timeout has passed at `now_ns`. Packets of one flow and ingress link are reported in
+    /// the order in which they entered.
     pub fn settle(&mut self, now_ns: u64, mut each: impl FnMut(Crossed)) {
         let until_ns = now_ns.saturating_sub(self.patience_ns);
         for track in self.tracks.values_mut() {
@@ -159,7 +160,7 @@ impl Crossings {
     }
 }
 
-/// The statistics of the packets that entered a device through one side.
+/// The statistics of the packets that entered a device through one link.
 #[derive(Debug, Clone, Default)]
 pub struct CrossingAccount {
     /// Number of packets that entered.
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_returns_through_the_device_is_two_crossings() {
+    fn a_packet_crossing_the_device_twice_counts_as_two_crossings() {
         let mut crossings = Crossings::new(1_000);
         crossings.entered(0, 1, 1, 0);
         crossings.left(1, 1, 1, 10);

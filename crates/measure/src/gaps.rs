@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_are_accurate_but_not_precise() {
+    fn packet_pairs_have_an_accurate_mean_gap_but_low_precision() {
         // The packets are sent in back-to-back pairs: gaps of 100 ns and 900 ns alternate, so the mean gap is 500 ns.
         let stamps = [0, 100, 1000, 1100, 2000];
         let summary = GapRecorder::from_timestamps(500.0, &stamps)
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_running_backwards_is_a_gap_of_zero() {
+    fn a_clock_that_runs_backwards_yields_a_zero_gap() {
         let recorder = GapRecorder::from_timestamps(10.0, &[100, 90, 100]);
         assert_eq!(recorder.histogram().min_ns(), Some(0));
     }

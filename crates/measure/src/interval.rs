@@ -23,17 +23,21 @@ pub enum IntervalMethod {
     Range,
     /// The bounds are two of the sorted differences or ratios between the values of two groups.
     RankSum,
+    /// The bounds are those of Student's t distribution for the logarithms of few values.
+    Student,
+    /// The bounds are the values that a sequential test does not exclude; the interval holds at every look.
+    AlwaysValid,
 }
 
 /// An estimate and its interval, in the unit of the values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interval {
-    /// Lower end of the interval.
+    /// Lower end of the interval, in the unit of the values.
     pub low: f64,
-    /// Estimate of the true value.
+    /// Estimate of the true value, in the unit of the values.
     pub point: f64,
-    /// Upper end of the interval.
+    /// Upper end of the interval, in the unit of the values.
     pub high: f64,
     /// Probability that an interval by this method, from this number of values, covers the true value, 0..1. It may
     /// differ from the requested confidence.
@@ -48,6 +52,13 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// Returns whether the interval of a ratio says something: that the ratio is not 1, or that it is about 1. The
+    /// latter needs bounds within a quarter of each other.
+    pub fn says_something(&self) -> bool {
+        let is_apart = self.low > 1.0 || self.high < 1.0;
+        is_apart || self.high <= 1.25 * self.low
+    }
+
     /// Returns the confidence of the interval as text: `96 %`, `range of 3` if there are too few values for the
     /// requested confidence, or `one value`.
     pub fn claim(&self) -> String {
@@ -109,9 +120,9 @@ pub struct PairedRatio {
 /// Two positions among sorted values that enclose a quantile.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ranks {
-    /// 0-based position of the lower end.
+    /// 0-based position of the lower end among the sorted values.
     pub low: u64,
-    /// 0-based position of the upper end.
+    /// 0-based position of the upper end among the sorted values.
     pub high: u64,
     /// Probability that the two positions enclose the quantile, 0..1: at least the requested confidence.
     pub coverage: f64,
@@ -175,7 +186,8 @@ pub fn quantile_interval_ranks(count: u64, q: f64, confidence: f64) -> Option<Ra
     })
 }
 
-/// Returns the distribution-free interval for quantile `q` of independent values, sorted ascending.
+/// Returns the distribution-free interval for quantile `q` of independent values, sorted ascending. Returns `None` with
+/// too few values for `q`, and with NaN or infinite values.
 ///
 /// The point is the nearest-rank quantile. For a histogram, pass the positions from [`quantile_interval_ranks`] to
 /// [`crate::LatencyHistogram::value_at_rank`].
@@ -275,7 +287,7 @@ mod tests {
     const SKEWED: [f64; 12] = [1.2, 0.4, 3.3, 0.9, 2.1, 7.5, 0.2, 1.8, 4.4, 0.7, 1.1, 2.6];
 
     #[test]
-    fn order_statistics_agree_with_scipy() {
+    fn quantile_interval_ranks_agree_with_scipy() {
         // The expected ranks are from scipy.stats.binom, searched with the same tail rule (SciPy 1.17.1).
         for (count, q, confidence, ranks) in [
             (20, 0.5, 0.95, (5, 14)),
@@ -303,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn quantile_beyond_the_reach_of_the_values_has_no_interval() {
+    fn extreme_quantiles_of_few_values_have_no_interval() {
         assert_eq!(quantile_interval_ranks(1_000, 0.9999, 0.95), None);
         assert_eq!(quantile_interval_ranks(5, 0.5, 0.95), None);
         let six = quantile_interval_ranks(6, 0.5, 0.95).unwrap();
@@ -311,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn quantile_interval_names_values_of_the_sample() {
+    fn quantile_interval_bounds_are_values_of_the_sample() {
         let sorted: Vec<f64> = (0..100).map(f64::from).collect();
         let interval = quantile_interval(&sorted, 0.5, 0.95).unwrap();
         assert_eq!(
@@ -321,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_data_has_no_interval() {
+    fn invalid_values_or_confidences_yield_no_interval() {
         for values in [&[][..], &[1.0, f64::NAN][..], &[1.0, f64::INFINITY][..]] {
             assert_eq!(median_interval(values, 0.95), None);
             assert_eq!(mean_beside_median(values, 0.95), None);

@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn differences_count_in_both_directions() {
+    fn latency_increases_and_decreases_both_count_as_jitter() {
         let summary = streamed(&[(7, 100), (8, 130), (9, 120)]).summary().unwrap();
         assert_eq!((summary.count, summary.max_ns), (2, 30));
         assert_eq!((summary.avg_ns, summary.std_ns), (20.0, 10.0));
     }
 
     #[test]
-    fn one_packet_has_no_jitter_figure() {
+    fn a_single_packet_has_no_jitter() {
         assert_eq!(streamed(&[(0, 10)]).summary(), None);
         assert_eq!(JitterRecorder::new().summary(), None);
     }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stream_skips_a_late_packet_that_the_slice_pairs() {
+    fn reordered_packets_are_skipped_in_streams_and_paired_in_slices() {
         let arrivals = [(0, 10), (2, 30), (1, 90), (3, 31)];
         assert_eq!(streamed(&arrivals).summary().unwrap().count, 1);
         let all = JitterRecorder::from_samples(arrivals).summary().unwrap();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn first_arrival_of_a_duplicate_counts() {
+    fn jitter_uses_the_first_arrival_of_a_duplicated_packet() {
         let all = JitterRecorder::from_samples([(0, 10), (1, 15), (1, 900), (2, 15)]);
         assert_eq!(all.summary().unwrap().max_ns, 5);
     }
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_flows_form_no_pair_between_them() {
+    fn packets_of_merged_flows_are_not_paired_across_flows() {
         let mut one = streamed(&[(0, 10), (1, 20)]);
         one.merge(&streamed(&[(2, 500), (3, 505)]));
         let summary = one.summary().unwrap();
@@ -157,7 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn stream_and_slice_agree_when_nothing_is_reordered(
+        fn stream_and_slice_jitter_agree_when_packets_arrive_in_order(
             kept in prop::collection::vec((any::<bool>(), 0u64..1_000_000), 0..200),
         ) {
             let samples: Vec<(u64, u64)> = kept.iter().enumerate()

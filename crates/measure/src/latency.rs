@@ -16,7 +16,7 @@ use hdrhistogram::serialization::{Deserializer, V2DeflateSerializeError, V2Defla
 use crate::moments::Moments;
 use crate::rank::nearest_rank;
 
-/// Binary logarithm of the buckets per power of two: a bucket is never wider than 1/256 of its lowest value.
+/// Binary logarithm of the number of buckets per power of two: a bucket is never wider than 1/256 of its lowest value.
 const BUCKETS_PER_OCTAVE_LOG2: u32 = 8;
 /// Maximum number of bits of a value: 2^36 ns is 68.7 s.
 const VALUE_BITS: u32 = 36;
@@ -125,23 +125,23 @@ impl LatencyHistogram {
         self.saturated
     }
 
-    /// Returns the smallest value, ns, exact.
+    /// Returns the smallest value, ns, exact; `None` if the histogram is empty.
     pub fn min_ns(&self) -> Option<u64> {
         (self.count() > 0).then_some(self.moments.min)
     }
 
-    /// Returns the largest value, ns, exact even above [`Self::HIGHEST_NS`].
+    /// Returns the largest value, ns, exact even above [`Self::HIGHEST_NS`]; `None` if the histogram is empty.
     pub fn max_ns(&self) -> Option<u64> {
         (self.count() > 0).then_some(self.moments.max)
     }
 
-    /// Returns the arithmetic mean, ns, exact.
+    /// Returns the arithmetic mean, ns, exact; `None` if the histogram is empty.
     pub fn mean_ns(&self) -> Option<f64> {
         self.moments.mean()
     }
 
-    /// Returns the standard deviation of the values, ns, exact. It is that of a population, because all packets are
-    /// counted.
+    /// Returns the standard deviation of the values, ns, exact; `None` if the histogram is empty. It is computed as for
+    /// a population, because all packets are counted.
     pub fn std_ns(&self) -> Option<f64> {
         self.moments.standard_deviation()
     }
@@ -155,7 +155,7 @@ impl LatencyHistogram {
     }
 
     /// Returns the value at the 0-based position `rank` among the sorted values, ns, with the precision of
-    /// [`Self::quantile`].
+    /// [`Self::quantile`]; `None` if there are not more than `rank` values.
     pub fn value_at_rank(&self, rank: u64) -> Option<u64> {
         let (min, max) = (self.min_ns()?, self.max_ns()?);
         if rank == 0 {
@@ -202,7 +202,7 @@ impl LatencyHistogram {
             .fold(0, |sum, &count| sum.saturating_add(count))
     }
 
-    /// Writes one interval as an HdrHistogram log (V2, deflated, base64), which the Java, Python
+    /// Writes the histogram as the only interval of an HdrHistogram log (V2, deflated, base64), which the Java, Python
     /// and Rust HdrHistogram tools read. Values are ns; the log's own clock is in seconds.
     ///
     /// `tag` names the series and must be free of commas, spaces and line ends.
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_above_a_limit_are_exact_in_the_exact_range() {
+    fn counts_above_a_limit_are_exact_up_to_511_nanoseconds() {
         let latency = of(&[1, 10, 10, 11, 500, 100_000]);
         assert_eq!(latency.count_above(10), 3);
         assert_eq!(latency.count_above(0), 6);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn clearing_equals_a_new_histogram() {
+    fn a_cleared_histogram_equals_a_new_histogram() {
         let mut latency = of(&[1, 2, u64::MAX]);
         latency.clear();
         assert_eq!(latency, LatencyHistogram::new());
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn failing_writer_is_reported() {
+    fn errors_of_the_log_writer_are_reported() {
         let mut full: &mut [u8] = &mut [];
         let result = of(&[1]).write_hlog(&mut full, SystemTime::now(), Duration::ZERO, None);
         assert!(matches!(result, Err(HlogError::Io(_))));
@@ -547,7 +547,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn quantiles_are_within_a_bucket_of_the_exact_ones(values in latencies(), q in 0.0..=1.0f64) {
+        fn quantiles_differ_from_exact_quantiles_by_less_than_one_bucket(values in latencies(), q in 0.0..=1.0f64) {
             let latency = of(&values);
             let mut sorted = values;
             sorted.sort_unstable();
@@ -557,14 +557,14 @@ mod tests {
         }
 
         #[test]
-        fn merging_equals_recording_into_one(a in latencies(), b in latencies()) {
+        fn merged_histograms_equal_one_histogram_of_all_values(a in latencies(), b in latencies()) {
             let mut merged = of(&a);
             merged.merge(&of(&b));
             prop_assert_eq!(merged, of(&[a, b].concat()));
         }
 
         #[test]
-        fn buckets_hold_every_value(values in latencies()) {
+        fn every_value_is_counted_in_its_bucket(values in latencies()) {
             let latency = of(&values);
             prop_assert_eq!(latency.iter().map(|bucket| bucket.count).sum::<u64>(), values.len() as u64);
             for bucket in latency.iter() {
@@ -574,7 +574,7 @@ mod tests {
         }
 
         #[test]
-        fn hdr_keeps_count_and_extremes(values in latencies()) {
+        fn conversion_to_hdrhistogram_preserves_count_and_extremes(values in latencies()) {
             let latency = of(&values);
             let hdr = Histogram::from(&latency);
             prop_assert_eq!(hdr.len(), latency.count());

@@ -12,8 +12,9 @@
 //!
 //! The generator records packets; the other types evaluate the recorded data. [`ThroughputSearch`] and [`BurstSearch`]
 //! run no trials themselves: the caller gets the next trial from them and reports its outcome. [`compare()`] and
-//! [`judge()`] decide whether two groups of values differ, [`ratio_interval`] by how much. [`Crossings`] matches two
-//! observations of a packet, for taps. [`quantity`] formats numbers for users.
+//! [`judge()`] decide whether two groups of values differ, [`ratio_interval`] by how much, and [`Sequential`] decides
+//! during the runs. [`Bounded`] is a value that other programs may have changed. [`Crossings`] matches two observations
+//! of a packet, for taps. [`quantity`] formats numbers for users.
 //!
 //! Readers begin with `latency.rs`, then `interval.rs`, then `throughput.rs`.
 //!
@@ -44,7 +45,9 @@
 pub mod burst;
 pub mod compare;
 pub mod crossing;
+pub mod disturbed;
 pub mod gaps;
+pub mod goals;
 pub mod interval;
 pub mod jitter;
 pub mod latency;
@@ -54,14 +57,17 @@ pub mod quantity;
 pub mod rank;
 pub mod search;
 pub mod sequence;
+pub mod sequential;
 pub mod stop;
 pub mod summary;
 pub mod throughput;
 
 pub use burst::{BURST_PRECISION, BufferTime, BurstSearch};
-pub use compare::{Comparison, Finding, Judged, compare, holm, judge, mann_whitney};
+pub use compare::{Comparison, Finding, Judged, compare, holm, judge, mann_whitney, runs_needed};
 pub use crossing::{Crossed, CrossingAccount, Crossings};
+pub use disturbed::{Bounded, bounded_ratio_interval};
 pub use gaps::{GapRecorder, GapSummary};
+pub use goals::{Goal, GoalResult};
 pub use interval::{
     Interval, IntervalMethod, PairedRatio, Ranks, mean_beside_median, median_interval,
     quantile_interval, quantile_interval_ranks, ratio_interval,
@@ -75,9 +81,10 @@ pub use search::{
     Verdict,
 };
 pub use sequence::{Arrival, SequenceReport, SequenceTracker};
+pub use sequential::{Decision, Sequential};
 pub use stop::{Progress, StopRule};
 pub use summary::Summary;
 pub use throughput::{
-    METHODS, Method, ThroughputResult, ThroughputSearch, ThroughputSettings,
+    EXCEED_RATIO, METHODS, Method, ThroughputResult, ThroughputSearch, ThroughputSettings,
     ThroughputSettingsError, TimedTrial, Wanted,
 };

@@ -62,7 +62,7 @@ impl Moments {
         Some((self.sum / count) as f64 + (self.sum % count) as f64 / self.count as f64)
     }
 
-    /// Returns the population variance: the mean squared distance from the mean.
+    /// Returns the population variance: the mean squared distance from the mean; `None` without values.
     pub(crate) fn variance(&self) -> Option<f64> {
         if self.count == 0 {
             return None;
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn small_deviation_far_from_zero_is_exact() {
+    fn small_variance_of_large_values_is_exact() {
         // A float sum of squares would lose all of this variance: 2^60 squared has 120 bits.
         let far = 1u64 << 60;
         let moments = of(&[far, far + 2, far + 4, far + 6]);
@@ -110,21 +110,21 @@ mod tests {
     }
 
     #[test]
-    fn fractional_mean_is_the_centre_of_the_deviation() {
+    fn variance_is_computed_around_the_fractional_mean() {
         let moments = of(&[1, 2, 2, 2]);
         assert_eq!(moments.mean().unwrap(), 1.75);
         assert_eq!(moments.variance().unwrap(), 0.1875);
     }
 
     #[test]
-    fn largest_values_neither_panic_nor_lose_the_deviation() {
+    fn variance_of_the_largest_values_is_computed_without_overflow() {
         let moments = of(&[u64::MAX; 1000]);
         assert_eq!(moments.variance().unwrap(), 0.0);
         assert_eq!(moments.mean().unwrap(), u64::MAX as f64);
     }
 
     #[test]
-    fn recording_many_equals_recording_each() {
+    fn recording_repeated_values_at_once_equals_recording_each_value() {
         let mut many = Moments::EMPTY;
         many.record_many(77, 3);
         many.record_many(5, 2);

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 /// Length by which a gap must exceed the requested gap to count as a pause of the sender, ns.
 pub const PAUSE_NS: f64 = 100_000.0;
 
-/// Number of histogram bins per requested gap. The next constant is the length of the histogram in requested gaps;
-/// longer gaps count in the last bin.
+/// Number of histogram bins per requested gap.
 pub const BINS_PER_GAP: usize = 50;
+/// Length of the histogram in requested gaps; longer gaps count in the last bin.
 const COVERED_GAPS: usize = 3;
 
 /// Fraction of gaps, those with the greatest errors, that the trimmed mean squared error excludes.
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_accurate_not_precise_and_seen_as_bunches() {
+    fn packet_pairs_have_accurate_mean_gaps_and_count_as_bunched() {
         let mut gaps = [100.0, 1_900.0].repeat(50);
         let found = Precision::of(&mut gaps, 1_000.0).unwrap();
         assert_eq!(found.mean_ns, 1_000.0);

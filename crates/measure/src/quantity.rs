@@ -92,7 +92,7 @@ pub fn time(ns: f64) -> String {
     format!("{} {unit}", three_digits(scaled))
 }
 
-/// Returns the usual percentiles of times on one line.
+/// Returns minimum, mean, percentiles, maximum and standard deviation of times, and their number, on one line.
 pub fn summary(of: &Summary) -> String {
     let percentile = |ns: Option<u64>| ns.map_or("n/a".to_owned(), |ns| time(ns as f64));
     format!(
@@ -143,15 +143,21 @@ pub fn power(value: f64) -> String {
     }
 }
 
-/// Returns a size of memory, in powers of 1024 as usual for caches: `32 kB`, `1.5 MB`.
+/// Returns a size of memory, in powers of 1024 as usual for caches, with three significant digits or fewer: `32 kB`.
 pub fn bytes(bytes: f64) -> String {
+    // From 1023.5 of a unit on, the number would round up to 1024, which is 1 of the next unit.
     let (scaled, unit) = match bytes {
-        b if b >= 1_073_741_824.0 => (b / 1_073_741_824.0, "GB"),
-        b if b >= 1_048_576.0 => (b / 1_048_576.0, "MB"),
-        b if b >= 1_024.0 => (b / 1_024.0, "kB"),
+        b if b >= 1_023.5 * 1_048_576.0 => (b / 1_073_741_824.0, "GB"),
+        b if b >= 1_023.5 * 1_024.0 => (b / 1_048_576.0, "MB"),
+        b if b >= 1_023.5 => (b / 1_024.0, "kB"),
         b => (b, "B"),
     };
-    format!("{} {unit}", shortest(scaled))
+    let text = three_digits(scaled);
+    let text = match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.'),
+        false => &text,
+    };
+    format!("{text} {unit}")
 }
 
 /// Returns a number without a unit: three significant digits, no trailing zeros, and an exponent only where more than
@@ -186,6 +192,13 @@ pub fn plain(value: f64) -> String {
 /// Returns a ratio: `9.8x`, `1.02x`.
 pub fn ratio(value: f64) -> String {
     format!("{}×", three_digits(value))
+}
+
+/// Returns a number with its noun, whose plural ends in s: `1 rule`, `2 rules`.
+pub fn counted(count: impl std::fmt::Display, noun: &str) -> String {
+    let count = count.to_string();
+    let end = if count == "1" { "" } else { "s" };
+    format!("{count} {noun}{end}")
 }
 
 /// Returns an integer with thin spaces between groups of three digits.
@@ -285,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_take_the_unit_that_fits() {
+    fn times_are_printed_in_the_unit_that_suits_their_magnitude() {
         assert_eq!(time(0.0), "0 ns");
         assert_eq!(time(812.0), "812 ns");
         assert_eq!(time(999.7), "1.00 µs");
@@ -306,6 +319,8 @@ mod tests {
         assert_eq!(share(-0.000_3), "-0.030 %");
         assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");
         assert_eq!(count(12), "12");
+        let nouns = [0_u64, 1, 2].map(|count| counted(count, "rule"));
+        assert_eq!(nouns, ["0 rules", "1 rule", "2 rules"]);
     }
 
     #[test]
@@ -353,6 +368,9 @@ mod tests {
         assert_eq!(Quantity::Seconds.tick(0.1 + 0.2), "0.3");
         assert_eq!(Quantity::Bytes.tick(32_768.0), "32 kB");
         assert_eq!(Quantity::Bytes.tick(1_610_612_736.0), "1.5 GB");
+        assert_eq!(Quantity::Bytes.tick(2_892.0), "2.82 kB");
+        assert_eq!(Quantity::Bytes.tick(1_048_575.0), "1 MB");
+        assert_eq!(Quantity::Bytes.tick(0.0), "0 B");
         assert_eq!(Quantity::Share.tick(1e-5), "0.001 %");
         assert_eq!(Quantity::Share.tick(1e-8), "0.000001 %");
         assert_eq!(Quantity::Number.tick(2_500_000.0), "2.5M");

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decimal_quantiles_of_round_counts_land_on_the_exact_rank() {
+    fn decimal_quantiles_have_exact_ranks_despite_floating_point_rounding() {
         for percent in 1..=100u64 {
             let q = percent as f64 / 100.0;
             assert_eq!(nearest_rank(100, q), Some(percent - 1), "q = {q}");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn median_is_the_middle_value_or_lies_between_two() {
+    fn median_averages_the_two_middle_values_of_an_even_count() {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[4.0]), Some(4.0));
         assert_eq!(median(&[9.0, 1.0, 5.0]), Some(5.0));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_quantiles_have_no_rank() {
+    fn quantiles_outside_zero_to_one_have_no_rank() {
         for q in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
             assert_eq!(nearest_rank(10, q), None);
         }

@@ -16,7 +16,7 @@ const SMALLEST_FACTOR: f64 = 1.01;
 pub struct SearchSettings {
     /// Lowest rung of the ladder.
     pub start_pps: f64,
-    /// Ratio of each rung to the one below; at least 1.01.
+    /// Ratio of each rung to the rung below; at least 1.01.
     pub factor: f64,
     /// Highest rung of the ladder; no trial exceeds this rate.
     pub max_pps: f64,
@@ -179,7 +179,7 @@ pub struct LadderSearch {
     stage: SearchStep,
     /// Verdicts of the failed trials at the current rate.
     failures: Vec<Verdict>,
-    /// Rates with a final verdict.
+    /// Rates with a final verdict, packets per second.
     decided: Vec<(f64, Verdict)>,
     trials: Vec<Trial>,
 }
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn device_faster_than_the_range_is_limited_by_the_range() {
+    fn the_range_limits_the_result_of_a_faster_device() {
         let result = search(settings(), capacity(1e9));
         assert_eq!(result.loss_free_pps, Some(1.28e7));
         assert_eq!(result.limited_by, Limit::Range);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn last_rung_is_the_maximum_even_off_the_ladder() {
+    fn the_maximum_rate_is_tried_even_between_two_rungs() {
         let off = SearchSettings {
             max_pps: 3e5,
             ..settings()
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn device_below_the_generator_limit_is_still_the_limit() {
+    fn a_device_slower_than_the_generator_limits_the_result() {
         let result = search(settings(), |rate_pps| match rate_pps {
             rate_pps if rate_pps <= 1e6 => Verdict::LossFree,
             rate_pps if rate_pps <= 2e6 => Verdict::Lossy,
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn random_hiccups_leave_the_result_near_the_capacity_nearly_always() {
+    fn random_lossy_trials_rarely_move_the_result_from_the_capacity() {
         let near = (0..400u64).filter(|&seed| {
             let mut random = Rng::with_seed(seed);
             let result = search(settings(), |rate_pps| match random.f64() < 0.05 {
@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_put_loss_before_a_late_generator() {
+    fn loss_takes_precedence_over_a_late_generator_in_the_verdict() {
         let clean = outcome(1e5, Verdict::LossFree);
         let refusing = TrialOutcome {
             refused: 1,

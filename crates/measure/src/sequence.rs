@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 /// The kind of a received sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// The next expected number or a higher one.
+    /// The next expected number or a higher number.
     InOrder,
-    /// A new number below one that was received before.
+    /// A new number that is lower than a number received before.
     Reordered,
     /// A number that was received before.
     Duplicate,
@@ -49,7 +49,7 @@ pub struct SequenceTracker {
 pub struct SequenceReport {
     /// Packets sent, as reported by the sender.
     pub sent: u64,
-    /// Different numbers received, without those outside the window.
+    /// Number of different sequence numbers received, without those outside the window.
     pub received_unique: u64,
     /// `sent - received_unique`. If `exact` is false, it is an upper bound: up to `outside_window` of the packets
     /// counted as lost did arrive.
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_of_one_window_ago_are_not_taken_for_duplicates() {
+    fn sequence_numbers_one_window_apart_do_not_count_as_duplicates() {
         let mut tracker = SequenceTracker::with_window(64);
         (0..64).for_each(|sequence| assert_eq!(tracker.record(sequence), Arrival::InOrder));
         tracker.record(100);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn number_that_was_never_sent_makes_the_report_inexact() {
+    fn an_unsent_sequence_number_makes_the_report_inexact() {
         assert!(!tracked(64, &[0, 1, 500]).finish(3).exact);
         assert!(tracked(64, &[0, 1, 2]).finish(3).exact);
     }
@@ -352,7 +352,7 @@ mod tests {
         }
 
         #[test]
-        fn every_arrival_is_in_exactly_one_count(arrivals in prop::collection::vec(any::<u64>(), 0..200)) {
+        fn every_arrival_is_counted_exactly_once(arrivals in prop::collection::vec(any::<u64>(), 0..200)) {
             let report = tracked(64, &arrivals).finish(1000);
             let counted = report.received_unique + report.duplicate + report.outside_window;
             prop_assert_eq!(counted, arrivals.len() as u64);

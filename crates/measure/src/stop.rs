@@ -77,7 +77,7 @@ mod tests {
     };
 
     #[test]
-    fn steady_values_stop_at_the_least_number_of_runs() {
+    fn measurements_with_steady_values_stop_at_the_minimum_run_count() {
         for runs in 0..8 {
             let progress = RULE.judge(&vec![7.0; runs]);
             assert!(
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn scattered_values_request_more_runs_until_the_rule_gives_up() {
+    fn scattered_values_request_runs_up_to_the_maximum_number() {
         let values: Vec<f64> = (0..30).map(|i| f64::from(i * 7 % 30 + 10)).collect();
         for runs in 0..30 {
             assert!(matches!(RULE.judge(&values[..runs]), Progress::GoOn(_)));
@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_no_numbers_never_count_as_close() {
+    fn nan_values_never_satisfy_the_stop_rule() {
         let progress = RULE.judge(&[f64::NAN; 10]);
         assert_eq!(progress, Progress::GoOn(None));
         assert_eq!(RULE.judge(&[f64::NAN; 30]), Progress::GivenUp(None));
     }
 
     #[test]
-    fn the_interval_at_the_stop_mostly_covers_the_truth() {
+    fn confidence_intervals_at_the_stop_mostly_cover_the_true_value() {
         let mut random = Rng::with_seed(5);
         let (mut stopped, mut covered) = (0, 0);
         for _ in 0..400 {

@@ -11,10 +11,10 @@ const SAMPLES_BEYOND: f64 = 10.0;
 
 /// The summary of latencies, in ns. A percentile for which there are too few samples is `None`.
 ///
-/// The rule: a percentile `p` needs at least 10 / (1 - p) samples (p50 20, p99 1,000, p99.999 1,000,000), so that about
-/// 10 samples are beyond it. With fewer, a single outlier decides the value; with 10, the fraction beyond is known to
-/// about a third (1/sqrt(10), Poisson). The maximum is always present: it is the largest observed latency, not an
-/// estimate of future maxima.
+/// The rule: a percentile `p` needs at least 10 / (1 - p) samples (p50 20, p90 100, p99 1,000, p99.999 1,000,000), so
+/// that about 10 samples are beyond it. With fewer, a single outlier decides the value; with 10, the fraction beyond is
+/// known to about a third (1/sqrt(10), Poisson). The maximum is always present: it is the largest observed latency, not
+/// an estimate of future maxima.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
@@ -24,15 +24,21 @@ pub struct Summary {
     pub min_ns: u64,
     /// Arithmetic mean.
     pub avg_ns: f64,
-    /// Median, by nearest rank like all percentiles here.
+    /// Median, by nearest rank like all percentiles of the summary; `None` with too few samples.
     pub p50_ns: Option<u64>,
-    /// 99th percentile.
+    /// 90th percentile; `None` with too few samples, and in files of versions before 0.3.
+    #[serde(default)]
+    pub p90_ns: Option<u64>,
+    /// 95th percentile; `None` with too few samples, and in files of versions before 0.3.
+    #[serde(default)]
+    pub p95_ns: Option<u64>,
+    /// 99th percentile; `None` with too few samples.
     pub p99_ns: Option<u64>,
-    /// 99.9th percentile.
+    /// 99.9th percentile; `None` with too few samples.
     pub p99_9_ns: Option<u64>,
-    /// 99.99th percentile.
+    /// 99.99th percentile; `None` with too few samples.
     pub p99_99_ns: Option<u64>,
-    /// 99.999th percentile.
+    /// 99.999th percentile; `None` with too few samples.
     pub p99_999_ns: Option<u64>,
     /// Largest sample.
     pub max_ns: u64,
@@ -85,6 +91,8 @@ impl Summary {
             min_ns: moments.min,
             avg_ns: moments.mean()?,
             p50_ns: percentile(0.5),
+            p90_ns: percentile(0.9),
+            p95_ns: percentile(0.95),
             p99_ns: percentile(0.99),
             p99_9_ns: percentile(0.999),
             p99_99_ns: percentile(0.9999),
@@ -108,29 +116,35 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn no_samples_have_no_summary() {
+    fn empty_samples_and_histograms_have_no_summary() {
         assert_eq!(Summary::from_samples::<u64>(&[]), None);
         assert_eq!(Summary::from_histogram(&LatencyHistogram::new()), None);
     }
 
     #[test]
-    fn percentiles_appear_exactly_when_the_samples_carry_them() {
+    fn percentiles_are_reported_only_with_enough_samples() {
         for (count, present) in [
             (19, 0),
             (20, 1),
-            (999, 1),
-            (1_000, 2),
-            (9_999, 2),
-            (10_000, 3),
-            (99_999, 3),
-            (100_000, 4),
-            (999_999, 4),
-            (1_000_000, 5),
+            (99, 1),
+            (100, 2),
+            (199, 2),
+            (200, 3),
+            (999, 3),
+            (1_000, 4),
+            (9_999, 4),
+            (10_000, 5),
+            (99_999, 5),
+            (100_000, 6),
+            (999_999, 6),
+            (1_000_000, 7),
         ] {
             let samples: Vec<u32> = (0..count).collect();
             let summary = Summary::from_samples(&samples).unwrap();
             let shown = [
                 summary.p50_ns,
+                summary.p90_ns,
+                summary.p95_ns,
                 summary.p99_ns,
                 summary.p99_9_ns,
                 summary.p99_99_ns,
@@ -142,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sample_is_its_own_summary_without_percentiles() {
+    fn the_summary_of_one_sample_has_no_percentiles() {
         let summary = Summary::from_samples(&[7u64]).unwrap();
         assert_eq!((summary.min_ns, summary.max_ns), (7, 7));
         assert_eq!((summary.avg_ns, summary.std_ns), (7.0, 0.0));
@@ -150,11 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn exact_percentiles_of_a_million_shuffled_values_are_their_ranks() {
+    fn percentiles_of_a_million_shuffled_values_are_exact() {
         let mut samples: Vec<u64> = (1..=1_000_000).collect();
         fastrand::Rng::with_seed(1).shuffle(&mut samples);
         let summary = Summary::from_samples(&samples).unwrap();
         assert_eq!(summary.p50_ns, Some(500_000));
+        assert_eq!(summary.p90_ns, Some(900_000));
+        assert_eq!(summary.p95_ns, Some(950_000));
         assert_eq!(summary.p99_ns, Some(990_000));
         assert_eq!(summary.p99_9_ns, Some(999_000));
         assert_eq!(summary.p99_99_ns, Some(999_900));
@@ -168,11 +184,15 @@ mod tests {
         let json = serde_json::to_string(&summary).unwrap();
         assert!(json.contains("\"p99_ns\":null"));
         assert_eq!(serde_json::from_str::<Summary>(&json).unwrap(), summary);
+        // Files of earlier versions lack two percentiles.
+        let old = json.replace("\"p90_ns\":null,\"p95_ns\":null,", "");
+        assert!(!old.contains("p90_ns"), "{old}");
+        assert_eq!(serde_json::from_str::<Summary>(&old).unwrap(), summary);
     }
 
     proptest! {
         #[test]
-        fn histogram_and_samples_agree_within_a_bucket(
+        fn summaries_from_histogram_and_samples_agree_within_one_bucket(
             samples in prop::collection::vec(0u64..100_000_000, 1..2_000),
         ) {
             let mut latency = LatencyHistogram::new();

@@ -1,9 +1,11 @@
 //! The search for the throughput of a device, by three methods: plain bisection, bisection with loss verification, and
 //! repeated trials that vote. In a vote, several full trials at one rate decide together whether the rate passes.
 //!
-//! RFC 2544 section 26.1; ETSI GS NFV-TST 009 clause 12.3.3; draft-ietf-bmwg-mlrsearch-15, whose
-//! classification of loads (appendix A) and Conditional Throughput (appendix B) [`Method::Mlr`] follows.
+//! RFC 2544 section 26.1; ETSI GS NFV-TST 009 clause 12.3.3; RFC 9971, whose classification of loads (appendix A) and
+//! Conditional Throughput (appendix B) [`Method::Mlr`] follows. [`crate::goals`] searches for several goals of RFC
+//! 9971.
 
+use crate::goals::{Goal, GoalResult};
 use crate::search::{Limit, TrialOutcome, Verdict};
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +71,10 @@ pub struct ThroughputSettings {
     pub trial_seconds: f64,
     /// Number of full trials of a complete vote; only MLRsearch uses it (its Goal Duration Sum, counted in trials).
     pub votes: u32,
+    /// Fraction of the trials of a vote that may fail at a passing rate; only MLRsearch uses it (its Goal Exceed
+    /// Ratio).
+    #[serde(default = "exceed_ratio")]
+    pub exceed_ratio: f64,
 }
 
 /// A reason why [`ThroughputSettings`] are invalid.
@@ -88,6 +94,9 @@ pub enum ThroughputSettingsError {
     /// The number of votes is 0.
     #[error("0 votes: must be 1 or more")]
     Votes,
+    /// There are several goals, and the method is not MLRsearch.
+    #[error("several goals: only the search mlr has them")]
+    Goals,
 }
 
 /// The next trial that the search requests.
@@ -134,16 +143,24 @@ pub struct ThroughputResult {
     pub failing_pps: Option<f64>,
     /// Reason why no higher rate was found.
     pub limited_by: Limit,
-    /// False if a rate below a passing one failed: a single figure then does not describe the device.
+    /// False if a rate below a passing rate failed: a single figure then does not describe the device.
     pub monotonic: bool,
     /// True if the search is complete.
     pub complete: bool,
     /// All trials in the order in which they ran.
     pub trials: Vec<TimedTrial>,
+    /// Results by the names of RFC 9971, in the order of the goals; empty unless MLRsearch was used, and in results of
+    /// versions before 0.3.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub goals: Vec<GoalResult>,
 }
 
-/// Fraction of the trials of a vote that may fail at a passing rate (Goal Exceed Ratio).
-const EXCEED_RATIO: f64 = 0.5;
+/// Goal Exceed Ratio that RFC 9971 section 4.6.8 recommends.
+pub const EXCEED_RATIO: f64 = 0.5;
+
+fn exceed_ratio() -> f64 {
+    EXCEED_RATIO
+}
 
 /// Number of additional trials at a rate that the generator did not reach, as such a trial shows nothing about the
 /// device. If the generator falls behind in these trials too, it counts as the limit.
@@ -174,7 +191,7 @@ enum Class {
 /// use taut_measure::{Method, ThroughputSearch, ThroughputSettings, TrialOutcome};
 /// let mut search = ThroughputSearch::new(ThroughputSettings {
 ///     method: Method::Mlr, min_pps: 1e3, max_pps: 1e7, precision: 0.01, loss_tolerance: 0.0,
-///     trial_seconds: 1.0, votes: 3,
+///     trial_seconds: 1.0, votes: 3, exceed_ratio: 0.5,
 /// }).unwrap();
 /// while let Some(wanted) = search.next() {
 ///     let sent = (wanted.rate_pps * wanted.seconds) as u64;
@@ -189,8 +206,10 @@ enum Class {
 /// ```
 #[derive(Debug, Clone)]
 pub struct ThroughputSearch {
-    settings: ThroughputSettings,
-    trials: Vec<TimedTrial>,
+    pub(crate) settings: ThroughputSettings,
+    pub(crate) trials: Vec<TimedTrial>,
+    /// Goals of MLRsearch in addition to the goal of the settings.
+    pub(crate) goals: Vec<Goal>,
 }
 
 impl ThroughputSearch {
@@ -217,6 +236,10 @@ impl ThroughputSearch {
                 0.0,
             ));
         }
+        if !(0.0..1.0).contains(&settings.exceed_ratio) {
+            let share = settings.exceed_ratio;
+            return Err(ThroughputSettingsError::Share("exceed ratio", share, 0.0));
+        }
         if !(settings.trial_seconds > 0.0 && settings.trial_seconds.is_finite()) {
             return Err(ThroughputSettingsError::Trial(settings.trial_seconds));
         }
@@ -226,15 +249,25 @@ impl ThroughputSearch {
         Ok(Self {
             settings,
             trials: Vec::new(),
+            goals: Vec::new(),
         })
     }
 
     /// Returns the next trial; `None` if the search is complete.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&self) -> Option<Wanted> {
-        if self.trials.len() >= MOST_TRIALS {
+        if self.trials.len() >= self.most_trials() {
             return None;
         }
+        self.next_of_first_goal().or_else(|| self.next_of_goals())
+    }
+
+    /// Returns the maximum number of trials of the search.
+    fn most_trials(&self) -> usize {
+        MOST_TRIALS * (1 + self.goals.len())
+    }
+
+    pub(crate) fn next_of_first_goal(&self) -> Option<Wanted> {
         match self.settings.method {
             Method::Binary | Method::Tst009 => self.next_bisection(),
             Method::Mlr => self.next_short().or_else(|| self.next_vote()),
@@ -260,7 +293,8 @@ impl ThroughputSearch {
             ..
         } = self.settings;
         let halvings = (1.0 / precision).log2().ceil();
-        match self.settings.method {
+        let of_goals: f64 = self.goals.iter().map(Goal::estimate_seconds).sum();
+        let of_first = match self.settings.method {
             Method::Binary => halvings * trial_seconds,
             Method::Tst009 => 1.5 * halvings * trial_seconds,
             Method::Mlr => {
@@ -268,15 +302,24 @@ impl ThroughputSearch {
                 let votes = f64::from(votes) * (COARSER.log2() + 2.0) * 0.8;
                 (short * SHORT + votes) * trial_seconds
             }
-        }
+        };
+        of_first + of_goals
     }
 
     /// Returns the result of the trials reported until now; it is final once the search is complete.
     pub fn result(&self) -> ThroughputResult {
+        ThroughputResult {
+            goals: self.goal_results(),
+            ..self.result_of_first_goal()
+        }
+    }
+
+    /// Returns the result for the goal of the settings, without the list of goals.
+    pub(crate) fn result_of_first_goal(&self) -> ThroughputResult {
         let full = self.settings.trial_seconds;
         let classes = self.classes(full);
         let (lower, upper) = bounds(&classes);
-        let complete = self.next().is_none() && self.trials.len() < MOST_TRIALS;
+        let complete = self.next().is_none() && self.trials.len() < self.most_trials();
         let limited_by = match upper {
             Some((_, Class::GeneratorFails)) => Limit::Generator,
             Some(_) => Limit::Device,
@@ -299,6 +342,7 @@ impl ThroughputSearch {
             monotonic: !failed_below,
             complete,
             trials: self.trials.clone(),
+            goals: Vec::new(),
         }
     }
 
@@ -315,7 +359,7 @@ impl ThroughputSearch {
     }
 
     /// Returns the next trial of a bisection between the highest passing and the lowest failing rate; the first trial
-    /// is at the highest rate.
+    /// is at the highest rate. Returns `None` if the bisection is complete.
     fn next_bisection(&self) -> Option<Wanted> {
         let seconds = self.settings.trial_seconds;
         let classes = self.classes(seconds);
@@ -326,14 +370,16 @@ impl ThroughputSearch {
         Some(Wanted { rate_pps, seconds })
     }
 
-    /// Returns a rate that has been tried but has neither passed nor failed yet; `None` if there is none.
+    /// Returns a rate, packets per second, that has been tried but has neither passed nor failed yet; `None` if there
+    /// is no such rate.
     fn pending(&self, classes: &[(f64, Class)]) -> Option<f64> {
         let undecided = classes.iter().find(|(_, c)| *c == Class::Undecided);
         undecided.map(|(rate, _)| *rate)
     }
 
-    /// Returns the middle of the bounds, the highest rate if none has failed, or half of the failing rate if none has
-    /// passed; `None` if the bounds are closer than `precision`, or no rate remains to be tried.
+    /// Returns the next rate, packets per second. It is the middle of the bounds, the highest rate if no rate has failed,
+    /// or half of the failing rate if no rate has passed. Returns `None` if the bounds are closer than `precision`, or no
+    /// rate remains to be tried.
     fn between(&self, bounds: (Option<f64>, Option<(f64, Class)>), precision: f64) -> Option<f64> {
         let ThroughputSettings {
             min_pps, max_pps, ..
@@ -350,8 +396,8 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns the next short trial of MLRsearch: one trial at the highest rate, one at the rate received in it, then
-    /// one at each step of a bisection.
+    /// Returns the next short trial of MLRsearch: one trial at the highest rate, one at the rate received in the first
+    /// trial, then one at each step of a bisection. Returns `None` once the short trials are complete.
     fn next_short(&self) -> Option<Wanted> {
         let ThroughputSettings {
             min_pps, max_pps, ..
@@ -389,20 +435,26 @@ impl ThroughputSearch {
         } = self.settings;
         let wanted = |rate_pps: f64| Some(Wanted { rate_pps, seconds });
         let classes = self.classes(seconds);
-        let voted = self.trials.iter().filter(|t| t.seconds >= seconds);
-        if let Some(rate) = voted
-            .map(TimedTrial::asked_pps)
-            .find(|rate| class_at(&classes, *rate) == Class::Undecided)
-        {
-            return wanted(rate);
-        }
         let by_vote: Vec<(f64, Class)> = classes
             .iter()
             .copied()
             .filter(|(_, class)| *class != Class::Undecided)
             .collect();
+        let (low, high) = bounds(&by_vote);
+        // Rates beyond the bounds, which only other goals have tried, need no verdict.
+        let is_between = |rate: &f64| {
+            low.is_none_or(|low| *rate > low) && high.is_none_or(|(high, _)| *rate < high)
+        };
+        let voted = self.trials.iter().filter(|t| t.seconds >= seconds);
+        if let Some(rate) = voted
+            .map(TimedTrial::asked_pps)
+            .filter(is_between)
+            .find(|rate| class_at(&classes, *rate) == Class::Undecided)
+        {
+            return wanted(rate);
+        }
         let (hint_low, hint_high) = bounds(&self.classes(seconds * SHORT));
-        match bounds(&by_vote) {
+        match (low, high) {
             (None, None) => wanted(hint_low.unwrap_or(min_pps)),
             (Some(low), None) => {
                 // Above the range of the short trials, the rate rises in steps that double.
@@ -505,7 +557,7 @@ impl ThroughputSearch {
                     return class_by(last);
                 }
                 classify(
-                    goal,
+                    (goal, self.settings.exceed_ratio),
                     [sum(true, true), sum(true, false)],
                     [sum(false, true), sum(false, false)],
                 )
@@ -545,7 +597,7 @@ impl ThroughputSearch {
         let wanted = match self.settings.method {
             Method::Mlr => {
                 let all = losses.len().max(self.settings.votes as usize) as f64;
-                ((all * (1.0 - EXCEED_RATIO)).ceil() as usize).max(1)
+                ((all * (1.0 - self.settings.exceed_ratio)).ceil() as usize).max(1)
             }
             Method::Binary | Method::Tst009 => 1,
         };
@@ -559,7 +611,7 @@ impl ThroughputSearch {
 
 /// Returns the verdict. Loss has precedence over a late generator, and a trial that sent nothing shows only that the
 /// generator failed.
-fn verdict(outcome: &TrialOutcome, tolerance: f64) -> Verdict {
+pub(crate) fn verdict(outcome: &TrialOutcome, tolerance: f64) -> Verdict {
     match outcome.verdict() {
         Verdict::Lossy if outcome.loss_ratio() <= tolerance => {
             if outcome.generator_behind {
@@ -582,14 +634,18 @@ fn class_by(last: Option<Verdict>) -> Class {
 }
 
 /// Classifies a rate by the seconds of its full trials, good and bad, and of its short trials, good and bad (MLRsearch
-/// appendix A). A complete vote has `goal` seconds of full trials. A rate passes once the remaining trials cannot make
-/// it fail, and fails once they cannot make it pass.
-fn classify(goal: f64, [good, bad]: [f64; 2], [good_short, bad_short]: [f64; 2]) -> Class {
-    let balance = good_short * EXCEED_RATIO / (1.0 - EXCEED_RATIO);
+/// appendix A). A complete vote has `goal` seconds of full trials, of which the fraction `exceed_ratio` may be bad. A
+/// rate passes once the remaining trials cannot make it fail, and fails once they cannot make it pass.
+fn classify(
+    (goal, exceed_ratio): (f64, f64),
+    [good, bad]: [f64; 2],
+    [good_short, bad_short]: [f64; 2],
+) -> Class {
+    let balance = good_short * exceed_ratio / (1.0 - exceed_ratio);
     let bad = bad + (bad_short - balance).max(0.0);
     let whole = (good + bad).max(goal);
     // The factor allows for the rounding errors of sums of seconds.
-    let allowed = whole * EXCEED_RATIO * (1.0 + 1e-9);
+    let allowed = whole * exceed_ratio * (1.0 + 1e-9);
     match (bad <= allowed, whole - good <= allowed) {
         (false, _) => Class::Fails,
         (true, true) => Class::Holds,
@@ -632,6 +688,7 @@ mod tests {
             loss_tolerance: 0.0,
             trial_seconds: 1.0,
             votes: 5,
+            exceed_ratio: EXCEED_RATIO,
         }
     }
 
@@ -715,7 +772,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_faster_than_the_range_is_limited_by_it() {
+    fn the_range_limits_the_result_of_a_faster_device() {
         for method in ALL {
             let found = search(settings(method), carrying(1e9));
             assert_eq!(found.rate_pps, Some(2e7), "{method:?}");
@@ -725,7 +782,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_always_loses_has_no_rate() {
+    fn devices_that_lose_packets_at_every_rate_have_no_throughput() {
         for method in ALL {
             let found = search(settings(method), |w| outcome(w, 0.5));
             assert_eq!(found.rate_pps, None, "{method:?}");
@@ -807,7 +864,7 @@ mod tests {
     }
 
     #[test]
-    fn random_losses_distort_single_trials_most_and_votes_least() {
+    fn random_losses_distort_binary_search_most_and_voting_least() {
         let [binary, verified, votes] = ALL.map(|method| typical(method, 5));
         assert!(votes > 0.97e6, "{votes}");
         assert!(
@@ -871,13 +928,31 @@ mod tests {
     #[test]
     fn loads_are_classified_as_the_mlrsearch_draft_defines() {
         // With a goal of 5 s, half of which may be bad, three good or three bad seconds decide.
-        assert_eq!(classify(5.0, [2.0, 2.0], [0.0, 0.0]), Class::Undecided);
-        assert_eq!(classify(5.0, [3.0, 2.0], [0.0, 0.0]), Class::Holds);
-        assert_eq!(classify(5.0, [2.0, 3.0], [0.0, 0.0]), Class::Fails);
+        assert_eq!(
+            classify((5.0, EXCEED_RATIO), [2.0, 2.0], [0.0, 0.0]),
+            Class::Undecided
+        );
+        assert_eq!(
+            classify((5.0, EXCEED_RATIO), [3.0, 2.0], [0.0, 0.0]),
+            Class::Holds
+        );
+        assert_eq!(
+            classify((5.0, EXCEED_RATIO), [2.0, 3.0], [0.0, 0.0]),
+            Class::Fails
+        );
         // Bad short trials count only as far as they outweigh good short trials; good short trials alone prove nothing.
-        assert_eq!(classify(5.0, [0.0, 2.0], [0.5, 1.2]), Class::Fails);
-        assert_eq!(classify(5.0, [0.0, 2.0], [1.2, 1.2]), Class::Undecided);
-        assert_eq!(classify(5.0, [0.0, 0.0], [50.0, 0.0]), Class::Undecided);
+        assert_eq!(
+            classify((5.0, EXCEED_RATIO), [0.0, 2.0], [0.5, 1.2]),
+            Class::Fails
+        );
+        assert_eq!(
+            classify((5.0, EXCEED_RATIO), [0.0, 2.0], [1.2, 1.2]),
+            Class::Undecided
+        );
+        assert_eq!(
+            classify((5.0, EXCEED_RATIO), [0.0, 0.0], [50.0, 0.0]),
+            Class::Undecided
+        );
     }
 
     #[test]
@@ -935,7 +1010,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_search_ends_whatever_the_device_answers(
+        fn every_search_ends_for_any_sequence_of_trial_results(
             answers in proptest::collection::vec(0_u8..3, 1..60),
             method in 0_usize..3,
         ) {

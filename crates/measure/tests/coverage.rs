@@ -15,11 +15,11 @@ enum Law {
     Normal,
     /// A heavy multiplicative spread.
     Lognormal,
-    /// Infinite variance on one side.
+    /// Infinite variance, with a heavy tail on one side.
     Pareto,
-    /// Infinite variance on both sides.
+    /// Infinite variance, with heavy tails on both sides.
     Student2,
-    /// One pause of the machine in ten repetitions.
+    /// In each repetition, the machine pauses with probability 0.1, which adds 1,000 to the value.
     Pauses,
 }
 
@@ -68,7 +68,8 @@ impl Law {
     }
 }
 
-/// Runs `case` many times. Returns how often its intervals covered `truth`, and their claimed confidence.
+/// Runs `case` many times. Returns the fraction of its intervals that covered `truth`, and the lowest confidence that
+/// an interval claimed.
 fn covered(truth: f64, case: impl FnMut(&mut Rng) -> Interval) -> (f64, f64) {
     covered_of(CASES, truth, case)
 }
@@ -117,7 +118,7 @@ fn median_intervals_cover_the_median_as_often_as_claimed() {
 }
 
 #[test]
-fn ninety_five_percent_are_claimed_from_six_repetitions_on() {
+fn six_repetitions_suffice_for_a_95_percent_median_interval() {
     for count in REPETITIONS {
         let values: Vec<f64> = (0..count).map(|value| value as f64).collect();
         let claimed = median_interval(&values, 0.95).unwrap().confidence;
@@ -239,7 +240,7 @@ fn differences_cover_the_truth(law: Law) {
 }
 
 #[test]
-fn ratio_intervals_of_groups_cover_as_often_as_claimed() {
+fn ratio_intervals_of_groups_cover_the_true_ratio_as_claimed() {
     for runs in [5, 8, 12] {
         for scatter in [0.1, 1.0] {
             let found = covered(3.0, |random| {
@@ -260,7 +261,7 @@ fn ratio_intervals_of_groups_cover_as_often_as_claimed() {
 /// A limit of the intervals: they assume independent repetitions. If neighbours are correlated, the intervals of one
 /// device alone claim too much, as docs/explanation/what-a-difference-is.md states.
 #[test]
-fn intervals_of_correlated_repetitions_cover_less_often_than_claimed() {
+fn intervals_of_correlated_repetitions_cover_the_median_too_rarely() {
     for (count, documented) in [(6, 0.84), (10, 0.87), (30, 0.81)] {
         let (covered, claimed) = covered(0.0, |random| {
             let mut value = normal(random);

@@ -72,7 +72,8 @@ fn histogram() -> Result<ServiceTime, QueueingError> {
     ServiceTime::from_bins(&bins)
 }
 
-/// Returns the processor time that this thread has used, ns; time of other threads on the same core is excluded.
+/// Returns the processor time that this thread has used, ns, without the time of other threads on the same core; none
+/// if the kernel does not report it.
 fn processor_ns() -> Option<u64> {
     read_to_string("/proc/thread-self/schedstat")
         .ok()?

@@ -136,8 +136,8 @@ impl Scene {
     }
 }
 
-/// Returns the time that a packet sent at `sent` loses to interrupts. `away` begins with the first period that can
-/// delay the packet.
+/// Returns the time that a packet sent at `sent` loses to interrupts; all times are in ns. `away` begins with the first
+/// period that can delay the packet.
 fn delay_ns(away: &[(f64, f64)], sent: f64, undisturbed_ns: f64) -> f64 {
     let mut done = sent + undisturbed_ns;
     for (start, end) in away {

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_in_one_long_gap_all_belong_to_it() {
+    fn packets_during_long_device_gaps_are_attributed_to_the_gap() {
         let mut found = Attribution::new(Vec::new(), vec![gap(0.0, 100_000.0, false)], 1_000.0);
         for number in 0..10 {
             let sent = 5_000.0 + f64::from(number) * 10_000.0;

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn five_functions_without_a_task_hand_over_four_times() {
+    fn five_functions_without_a_task_cost_four_handoffs() {
         let cycles = chain(vec![function(0.0, None); 5])
             .cycles(Some(&published_memory()))
             .unwrap();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_memory_accesses_cost_a_hundred_latencies() {
+    fn each_memory_access_of_a_function_costs_one_memory_latency() {
         let structure = Structure {
             bytes: 8.0 * 1024f64.powi(3),
             accesses: 100.0,
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_that_share_the_caches_pay_for_each_other() {
+    fn memory_accesses_cost_more_when_functions_share_the_caches() {
         let structure = Structure {
             bytes: 5e6,
             accesses: 10.0,

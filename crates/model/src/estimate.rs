@@ -66,12 +66,12 @@ fn check(what: &str, found: f64, holds: bool, needs: &'static str) -> Result<f64
 pub struct Estimate {
     /// The estimated value.
     pub value: f64,
-    /// Lower end of the interval.
+    /// Lower end of the interval, in the unit of the value.
     pub low: f64,
-    /// Upper end of the interval.
+    /// Upper end of the interval, in the unit of the value.
     pub high: f64,
-    /// Probability that such an interval covers the true value. It is 1 for a number taken as exact, and 0 for a single
-    /// run, which does not show how much runs differ.
+    /// Probability that an interval computed in this manner covers the true value, 0 to 1. It is 1 for a number taken
+    /// as exact, and 0 for a single run, which does not show how much runs differ.
     pub confidence: f64,
 }
 

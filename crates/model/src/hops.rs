@@ -59,7 +59,7 @@ mod tests {
     use crate::published::flower_medians;
 
     #[test]
-    fn the_published_histograms_give_the_published_line() {
+    fn published_histograms_yield_the_published_latency_per_loop() {
         let hops = Hops::of(&flower_medians()).unwrap();
         assert_eq!(hops.fit.rows, 24);
         // The expected intervals use Student's t of 22 degrees of freedom at 97.5 %, 2.0739.

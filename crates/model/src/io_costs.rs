@@ -46,7 +46,7 @@ pub struct Cycles {
     pub low: f64,
     /// Upper end of the median's interval.
     pub high: f64,
-    /// Probability that such an interval covers the median, 0 to 1.
+    /// Probability that an interval computed in this manner covers the true median, 0 to 1.
     pub coverage: f64,
     /// Number of repetitions.
     pub count: u64,
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_repetition_has_an_interval_that_covers_nothing() {
+    fn the_interval_of_a_single_repetition_has_no_confidence() {
         let single = Cycles {
             coverage: 0.0,
             ..cycles(9.0)

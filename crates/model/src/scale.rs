@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fewest_machines_carry_the_demand_and_fewer_do_not() {
+    fn the_computed_number_of_machines_is_the_smallest_sufficient_number() {
         let fewest = fewest(&COUNTRY, &machine(), 8.0 * GIB, &packets(), cycles)
             .unwrap()
             .unwrap();

@@ -8,7 +8,8 @@
 use crate::Gap;
 use serde::{Deserialize, Serialize};
 
-/// Tick rates of Linux builds (CONFIG_HZ), the most frequent first: a grid also matches its divisors.
+/// Tick rates of Linux builds (CONFIG_HZ), the highest first, because ticks at a rate also match the grids of the
+/// divisors of that rate.
 const KERNEL_HZ: [f64; 4] = [1000.0, 300.0, 250.0, 100.0];
 /// Maximum relative difference of the clocks of kernel and measurement, parts per million.
 const PPM: f64 = 100.0;
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_found_among_other_interruptions_despite_clock_error() {
+    fn timer_ticks_are_identified_among_other_interruptions_despite_clock_error() {
         for (hz, ppm) in [(250.0, 0.0), (1000.0, 37.0), (100.0, -80.0), (300.0, 5.0)] {
             let mut random = fastrand::Rng::with_seed(7);
             let period = 1e9 / hz * (1.0 + ppm / 1e6);

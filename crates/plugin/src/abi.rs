@@ -3,15 +3,15 @@
 use std::ffi::{c_char, c_void};
 use taut_port::Packet;
 
-/// Version of the interface.
+/// Version of the C interface between taut and libraries, which this program supports.
 pub(crate) const ABI: u32 = 1;
 
-/// The header's `TAUT_KEEP`, `TAUT_DROP` and `TAUT_PUNT`.
+/// The verdicts of a library on a packet: `TAUT_KEEP`, `TAUT_DROP` and `TAUT_PUNT` of the C header.
 pub(crate) const KEEP: u8 = 0;
 pub(crate) const DROP: u8 = 1;
 pub(crate) const PUNT: u8 = 2;
 
-/// The header's `TAUT_USUAL_PORT`.
+/// The egress port of a packet for which the library has chosen no port: `TAUT_USUAL_PORT` of the C header.
 pub(crate) const USUAL_PORT: u8 = u8::MAX;
 
 /// A packet as a library gets it: `struct taut_packet`.
@@ -45,8 +45,8 @@ impl RawPacket {
         }
     }
 
-    /// Returns the bits in which this entry differs from `packet`, from which the entry was made; 0 if the library has
-    /// changed nothing that counts.
+    /// Returns the bits in which this entry differs from `packet`, from which the entry was made; 0 without a
+    /// difference. Changes of headroom and tailroom are ignored.
     #[inline(always)]
     pub(crate) fn said(&self, packet: &Packet) -> u64 {
         // Changes of headroom and tailroom are ignored.
@@ -84,7 +84,7 @@ pub struct Call {
     pub direction: u32,
 }
 
-/// The host for which a state is created: `struct taut_host`.
+/// The data and functions that a library gets when its state is created: `struct taut_host` of the C header.
 #[repr(C)]
 pub(crate) struct RawHost {
     pub abi: u32,
@@ -96,7 +96,7 @@ pub(crate) struct RawHost {
     pub fail: unsafe extern "C" fn(*const RawHost, *const c_char),
 }
 
-/// The header's `taut_function_abi`.
+/// The type of the C header's `taut_function_abi`, which returns the interface version of the library.
 pub(crate) type AbiFn = unsafe extern "C" fn() -> u32;
 pub(crate) type MakeFn = unsafe extern "C" fn(*const c_char, *const RawHost) -> *mut c_void;
 pub(crate) type ProcessFn = unsafe extern "C" fn(*mut c_void, *mut RawPacket, u32, *const Call);
@@ -116,7 +116,7 @@ mod tests {
     use std::mem::{offset_of, size_of};
 
     #[test]
-    fn types_are_laid_out_as_the_header_says() {
+    fn types_have_the_memory_layout_of_the_c_header() {
         assert_eq!(
             (size_of::<RawPacket>(), offset_of!(RawPacket, rest)),
             (16, 8)

@@ -64,7 +64,7 @@ fn kind_of(header: &[u8]) -> Kind {
     Kind::For(format!("{}{bits}", machine_name(machine)))
 }
 
-/// Returns the name of a processor.
+/// Returns the name of the processor with this ELF identifier.
 pub(crate) fn machine_name(machine: u16) -> String {
     match machine {
         3 => "x86".to_string(),

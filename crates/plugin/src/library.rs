@@ -40,7 +40,7 @@ pub enum LibraryError {
         /// Error of the loader.
         reason: String,
     },
-    /// The library lacks a function.
+    /// The library lacks a function that the interface requires.
     #[error("{} has no function {function}: taut_function.h lists the functions needed", path.display())]
     NoFunction {
         /// Path of the file.
@@ -57,7 +57,7 @@ pub enum LibraryError {
     OtherVersion {
         /// Path of the file.
         path: PathBuf,
-        /// Version of the library.
+        /// Version of the interface that the library uses.
         theirs: u32,
     },
     /// The library rejects its settings.

@@ -33,7 +33,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns the number of packets that continue.
+    /// Returns the number of packets that continue in the chain: they were neither dropped nor sent to the slow path.
     pub fn kept(&self) -> u64 {
         let wrong = self.wrong_verdict + self.wrong_place + self.wrong_port;
         self.seen - self.dropped - self.punted - wrong
@@ -56,7 +56,7 @@ impl Library {
     /// Makes the library's state for one of several workers.
     ///
     /// # Errors
-    /// The library rejects it, or its counters are invalid.
+    /// The library rejects its settings, or its counters are invalid.
     pub fn make(
         &self,
         settings: &str,
@@ -127,8 +127,8 @@ impl State {
         }
     }
 
-    /// Runs the library on the unmarked packets of a batch. If `sends` is true, the library may choose an egress port
-    /// for each packet; otherwise each packet with such a choice is dropped.
+    /// Runs the library on the packets of a batch that are not marked as dropped or punted. If `sends` is true, the
+    /// library may choose an egress port for each packet; otherwise each packet with such a choice is dropped.
     #[inline]
     pub fn process(&mut self, batch: &mut Batch, call: &Call, sends: bool) {
         if batch.is_marked() {
@@ -149,7 +149,7 @@ impl State {
         }
     }
 
-    /// Runs the library on some packets of a batch.
+    /// Runs the library as [`State::process`] does, for a batch that may contain packets marked as dropped or punted.
     #[inline(never)]
     fn process_some(&mut self, batch: &mut Batch, call: &Call, sends: bool) {
         let (mut places, mut count) = ([0; BATCH_CAPACITY], 0);
@@ -213,7 +213,7 @@ impl State {
         batch.mark_dropped(index);
     }
 
-    /// Returns the packets by outcome.
+    /// Returns the numbers of packets by outcome.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -261,7 +261,7 @@ fn place(packet: &mut Packet, data: *const u8, length: u16) -> bool {
     is_placed && packet.append(missing)
 }
 
-/// The host during the creation of a state; the library gets a pointer to the first field.
+/// The data that the library's calls use while it creates its state. The library gets a pointer to the first field.
 #[repr(C)]
 struct Making {
     host: RawHost,
@@ -320,7 +320,7 @@ unsafe fn text<'a>(text: *const c_char) -> std::borrow::Cow<'a, str> {
     unsafe { CStr::from_ptr(text) }.to_string_lossy()
 }
 
-/// The header's `counter` of `struct taut_host`.
+/// The function `counter` in `struct taut_host` of the C header: returns the cell of the counter of that name.
 unsafe extern "C" fn counter(host: *const RawHost, name: *const c_char) -> *mut u64 {
     // SAFETY: the library passes the host that it got, which is the first field of a `Making`. No other code uses that
     // `Making` until the library returns. The name is a text that ends with a 0, as the header requires.
@@ -328,7 +328,7 @@ unsafe extern "C" fn counter(host: *const RawHost, name: *const c_char) -> *mut 
     making.counter(&name).as_ptr()
 }
 
-/// The function `fail` in `struct taut_host` of the C header.
+/// The function `fail` in `struct taut_host` of the C header: records why the library cannot create its state.
 unsafe extern "C" fn fail(host: *const RawHost, reason: *const c_char) {
     // SAFETY: host and reason satisfy the same conditions as host and name in `counter`.
     let (making, reason) = unsafe { (&mut *host.cast_mut().cast::<Making>(), text(reason)) };

@@ -136,7 +136,7 @@ pub struct Batch {
     stage: u8,
     dropped: u64,
     punted: u64,
-    /// Mask of packets for which a function has set an egress port, which is in `egress`, or a priority.
+    /// Mask of packets for which a function has set a priority or an egress port. The ports are in `egress`.
     redirected: u64,
     /// Mask of packets with entries in `copies`.
     copied: u64,
@@ -154,7 +154,7 @@ pub struct Batch {
     /// parsed. The bits after the last packet are 0.
     read: u64,
     headers: [Headers; BATCH_CAPACITY],
-    /// Arrival times by packet index, as stamped by the port; empty after packets were removed.
+    /// Arrival times by packet index, as stamped by the port; unknown unless there is one per packet.
     arrivals: Vec<u64>,
 }
 
@@ -268,7 +268,7 @@ impl Batch {
     }
 
     /// Returns the arrival times of the packets by index, ns since 1970, 0 if unknown. The list is empty if the port
-    /// does not stamp packets, or if functions have added or removed packets.
+    /// does not stamp packets, or if functions have added packets.
     #[inline(always)]
     pub fn arrivals(&self) -> &[u64] {
         match self.arrivals.len() == self.packets.len() {
@@ -445,8 +445,9 @@ impl Batch {
         self.redirected | self.copied == 0
     }
 
-    /// Removes all packets in order, and passes each to `each`. The further arguments are its egress port (None for the
-    /// default), its priority ([`NO_PRIORITY`] without one) and its copies (pairs of packet index and egress port).
+    /// Removes all packets in order, and passes each to `each`. The further arguments of `each` are the packet's egress
+    /// port (None for the default), its priority ([`NO_PRIORITY`] without one) and its copies (pairs of packet index
+    /// and egress port).
     #[inline(always)]
     pub fn scatter(&mut self, mut each: impl FnMut(Packet, Option<u8>, u8, &[(u8, u8)])) {
         let (redirected, egress) = (self.redirected, self.egress);
@@ -594,11 +595,48 @@ impl Batch {
         self.dropped = 0;
         self.punted = 0;
         self.read = 0;
-        self.arrivals.clear();
+        if !self.arrivals.is_empty() {
+            self.settle_arrivals(len, marked);
+        }
         if !self.goes_together() {
             self.move_ways(marked);
         }
         lost
+    }
+
+    /// Removes the arrival times of removed packets (mask `marked`) from those of `len` packets.
+    #[cold]
+    fn settle_arrivals(&mut self, len: usize, marked: u64) {
+        if self.arrivals.len() != len {
+            return self.arrivals.clear();
+        }
+        let mut index = 0_u32;
+        self.arrivals.retain(|_| {
+            let stays = marked & (1 << index) == 0;
+            index += 1;
+            stays
+        });
+    }
+
+    /// Removes the arrival times of the first `n` of `len` packets.
+    #[cold]
+    fn shift_arrivals(&mut self, n: usize, len: usize) {
+        if self.arrivals.len() == len {
+            self.arrivals.drain(..n);
+        } else {
+            self.arrivals.clear();
+        }
+    }
+
+    /// Appends the arrival times of the first `n` packets to those of `other`; 0 where they are unknown.
+    #[cold]
+    fn copy_arrivals(&self, n: usize, other: &mut Self) {
+        let there = other.packets.len();
+        other.arrivals.resize(there, 0);
+        match self.arrivals() {
+            [] => other.arrivals.resize(there + n, 0),
+            all => other.arrivals.extend_from_slice(&all[..n]),
+        }
     }
 
     /// Removes the egress ports and priorities of removed packets (mask `marked`), so that the lists have one entry for
@@ -638,6 +676,9 @@ impl Batch {
     #[inline(always)]
     pub fn move_up_to(&mut self, n: usize, other: &mut Batch) -> usize {
         let n = n.min(self.len()).min(other.room());
+        if !(self.arrivals.is_empty() && other.arrivals.is_empty()) {
+            self.copy_arrivals(n, other);
+        }
         self.take_front(n, |packet| other.push(packet));
         n
     }
@@ -649,7 +690,9 @@ impl Batch {
         let len = self.packets.len();
         let n = n.min(len);
         self.read = 0;
-        self.arrivals.clear();
+        if !self.arrivals.is_empty() {
+            self.shift_arrivals(n, len);
+        }
         // SAFETY: 0 is below the capacity; should `each` panic, the packets leak instead of being
         // dropped twice.
         unsafe { self.packets.set_len(0) };
@@ -685,7 +728,9 @@ impl Batch {
         let len = self.packets.len();
         let n = n.min(len);
         self.read = 0;
-        self.arrivals.clear();
+        if !self.arrivals.is_empty() {
+            self.shift_arrivals(n, len);
+        }
         let start = self.packets.as_mut_ptr();
         // SAFETY: 0 is below the capacity; the first `len` packets are initialised and the vector no longer owns them.
         // The packets after the first `n` move to the front and are owned again.
@@ -779,7 +824,7 @@ mod tests {
     }
 
     #[test]
-    fn arrival_timestamps_belong_to_the_packets_or_are_discarded() {
+    fn arrival_timestamps_that_do_not_match_the_packets_are_discarded() {
         let pool = PoolHandle::new(64, false).unwrap();
         let mut batch = numbered(&pool, 3);
         assert!(batch.arrivals().is_empty());
@@ -807,7 +852,26 @@ mod tests {
     }
 
     #[test]
-    fn settling_keeps_the_order_of_fast_and_slow_path() {
+    fn arrival_timestamps_follow_their_packets() {
+        let pool = PoolHandle::new(64, false).unwrap();
+        let mut batch = numbered(&pool, 5);
+        batch.set_arrivals(&[1, 2, 3, 4, 5], 1);
+        batch.mark_dropped(1);
+        batch.settle(&mut Batch::new());
+        assert_eq!(batch.arrivals(), [1, 3, 4, 5]);
+        let mut other = numbered(&pool, 1);
+        assert_eq!(batch.move_up_to(2, &mut other), 2);
+        assert_eq!(other.arrivals(), [0, 1, 3]);
+        assert_eq!(batch.arrivals(), [4, 5]);
+        batch.drop_front(1);
+        assert_eq!(batch.arrivals(), [5]);
+        let mut without = numbered(&pool, 1);
+        assert_eq!(without.move_up_to(9, &mut other), 1);
+        assert_eq!(other.arrivals(), [0, 1, 3, 0]);
+    }
+
+    #[test]
+    fn settle_preserves_packet_order_on_fast_and_slow_path() {
         let pool = PoolHandle::new(64, false).unwrap();
         let mut batch = numbered(&pool, 6);
         batch.mark_dropped(0);
@@ -978,7 +1042,7 @@ mod tests {
     }
 
     #[test]
-    fn punted_packets_without_room_are_counted_as_dropped() {
+    fn punted_packets_beyond_the_slow_path_capacity_count_as_dropped() {
         let pool = PoolHandle::new(128, false).unwrap();
         let mut slow = numbered(&pool, 63);
         let mut batch = numbered(&pool, 2);
@@ -990,7 +1054,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_batch_marks_its_last_packet() {
+    fn the_last_packet_of_a_full_batch_can_be_dropped() {
         let pool = PoolHandle::new(64, false).unwrap();
         let mut batch = numbered(&pool, 64);
         batch.mark_dropped(63);
@@ -999,7 +1063,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limited_batch_takes_no_more_than_its_limit() {
+    fn a_batch_accepts_no_more_packets_than_its_limit() {
         let pool = PoolHandle::new(64, false).unwrap();
         let mut batch = Batch::limited(3);
         assert_eq!(pool.fill(&mut batch, 64, 1), 3);
@@ -1009,7 +1073,7 @@ mod tests {
     }
 
     #[test]
-    fn moving_stops_when_the_other_batch_is_full() {
+    fn moving_packets_stops_when_the_target_batch_is_full() {
         let pool = PoolHandle::new(128, false).unwrap();
         let mut a = numbered(&pool, 10);
         let mut b = numbered(&pool, 60);

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The number of frames sent through each pair.
 const FRAMES: u64 = 5;
 
-/// The environment that ports need.
+/// The environment in which the tests open ports: a temporary folder, and network namespaces if they can be made.
 struct Surroundings {
     folder: TempDir,
     bed: Option<Testbed>,
@@ -29,8 +29,8 @@ enum Far {
 }
 
 impl Surroundings {
-    /// Returns the spec of a port of this kind and its far end; None if the machine lacks something. `place` is 0 for
-    /// the port that receives and 1 for the one that sends.
+    /// Returns the spec of a port of kind `kind`, and the program or interface on its other side; None if the machine
+    /// lacks something. `place` is 0 for the port that receives and 1 for the one that sends.
     fn port(&self, kind: &str, place: usize) -> Option<(String, Far)> {
         let file = |name: &str| self.folder.path().join(name).display().to_string();
         let far = |spec: &str| Far::Port(Box::new(open(spec).unwrap()));

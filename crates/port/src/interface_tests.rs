@@ -16,7 +16,7 @@ use taut_sys::Alarm;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Two namespaces with `cables` veth pairs of two queues between them: `left0`, `left1`... in one, `right0`... in the
-/// other. They are deleted when this is dropped.
+/// other. The namespaces are deleted when the testbed is dropped.
 pub(crate) struct Testbed {
     left: String,
     right: String,
@@ -125,7 +125,7 @@ pub(crate) struct Opened {
     pub(crate) resources: Resources,
 }
 
-/// Opens the parts of a port for `workers` workers, each with its own resources, on the right.
+/// Opens the parts of a port for `workers` workers in the testbed's right namespace, each with its own resources.
 pub(crate) fn parts_of(bed: &Testbed, spec: &PortSpec, workers: usize) -> Vec<Opened> {
     let parts = spec.parts(workers).unwrap().into_iter();
     parts
@@ -214,7 +214,7 @@ pub(crate) fn both_ends(bed: &Testbed, backend: &str, options: &str) -> (Opened,
 }
 
 /// Thousands of frames of all lengths pass in bursts of all sizes, in both directions.
-pub(crate) fn frames_cross_both_ways_in_order(backend: &str, options: &str) {
+pub(crate) fn frames_pass_in_both_directions_in_order(backend: &str, options: &str) {
     let Some(bed) = Testbed::new(1) else { return };
     let (mut left, mut right) = both_ends(&bed, backend, options);
     cross(&mut left, &mut right);
@@ -274,7 +274,7 @@ pub(crate) fn frames_too_long_or_too_short_are_counted(backend: &str, options: &
 }
 
 /// Frames that do not fit into the receive ring are counted, and dropped packets free their slots.
-pub(crate) fn a_full_receive_ring_counts_what_it_loses(backend: &str, options: &str) {
+pub(crate) fn frames_lost_to_a_full_receive_ring_are_counted(backend: &str, options: &str) {
     let Some(bed) = Testbed::new(1) else { return };
     let (mut left, mut right) = both_ends(&bed, backend, &format!("{options},ring=64"));
     for number in 0..100 {
@@ -296,10 +296,7 @@ pub(crate) fn a_full_receive_ring_counts_what_it_loses(backend: &str, options: &
 }
 
 /// A thread that sleeps on `port` wakes up when `other` sends, and only then.
-pub(crate) fn a_sleeping_port_owner_is_woken_for_every_frame(
-    port: &mut Opened,
-    other: &mut Opened,
-) {
+pub(crate) fn a_sleeping_receiver_is_woken_for_every_frame(port: &mut Opened, other: &mut Opened) {
     let mut alarm = Alarm::default();
     for number in 0..20 {
         let (quiet, mut slept) = (Duration::from_millis(2), false);
@@ -413,7 +410,7 @@ pub(crate) fn a_deleted_interface_is_reported_and_its_replacement_is_used(
 }
 
 /// Wrong specs and missing privileges are named in errors.
-pub(crate) fn missing_interfaces_and_capabilities_are_named(backend: &str) {
+pub(crate) fn errors_name_missing_interfaces_and_privileges(backend: &str) {
     let Some(bed) = Testbed::new(0) else { return };
     let error = bed.in_left(|| open(&format!("{backend}:none0")).err().unwrap());
     assert!(error.is_missing(), "{error}");

@@ -164,7 +164,7 @@ impl Packet {
         self.pool
     }
 
-    /// Returns the slot's number in its pool.
+    /// Returns the number that identifies the packet's slot in its pool or receive ring.
     #[inline(always)]
     pub(crate) fn slot(&self) -> u32 {
         self.slot

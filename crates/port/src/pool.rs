@@ -295,7 +295,8 @@ impl PoolHandle {
         returned.clear();
     }
 
-    /// Returns true if a ledger has returned slots.
+    /// Returns true if packets have returned slots to the ledger that [`PoolHandle::drain_returned`] has not removed
+    /// yet.
     #[inline(always)]
     pub(crate) fn has_returned(&self) -> bool {
         self.available() != 0
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_outlive_the_last_handle() {
+    fn packets_remain_valid_after_the_last_pool_handle_is_dropped() {
         let pool = PoolHandle::new(2, false).unwrap();
         let mut packet = pool.take(4).unwrap();
         drop(pool);
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn prepend_stops_at_the_headroom() {
+    fn prepend_is_limited_to_the_headroom() {
         let pool = PoolHandle::new(1, false).unwrap();
         let mut packet = pool.take(10).unwrap();
         assert!(packet.prepend(HEADROOM_BYTES));
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_grows_to_the_end_of_its_slot_only() {
+    fn append_is_limited_to_the_end_of_the_slot() {
         for aligned in [false, true] {
             let pool = PoolHandle::new(3, aligned).unwrap();
             let all = [0, 1, 2].map(|_| pool.take(100).unwrap());

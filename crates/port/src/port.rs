@@ -4,7 +4,8 @@ use crate::Batch;
 use serde::{Deserialize, Serialize};
 use taut_sys::{Alarm, StampClock};
 
-/// A place where packets enter and leave. One thread polls a port; receiving and sending never block.
+/// An endpoint through which a worker receives and sends packets. One thread polls a port; receiving and sending never
+/// block.
 ///
 /// A function or worker does not know the backend of a port. Each call is a dynamic dispatch, but it is made once per
 /// batch, not once per packet.

@@ -131,7 +131,7 @@ fn capture(random: &mut fastrand::Rng) -> Vec<u8> {
 }
 
 #[test]
-fn captures_survive_seeded_damage() {
+fn randomly_damaged_captures_never_panic() {
     let mut random = fastrand::Rng::with_seed(SEED);
     for _ in 0..3_000 {
         let mut bytes = capture(&mut random);
@@ -154,7 +154,7 @@ fn captures_survive_seeded_damage() {
 }
 
 #[test]
-fn memif_rings_survive_random_actions_of_the_peer() {
+fn random_actions_of_a_memif_peer_cause_no_panic() {
     let mut random = fastrand::Rng::with_seed(SEED);
     for _ in 0..10_000 {
         let noise: Vec<u8> = (0..random.usize(..200)).map(|_| random.u8(..)).collect();
@@ -163,7 +163,7 @@ fn memif_rings_survive_random_actions_of_the_peer() {
 }
 
 #[test]
-fn fuzz_bodies_survive_seeded_noise() {
+fn randomly_damaged_memif_messages_never_panic() {
     let mut random = fastrand::Rng::with_seed(SEED);
     let messages = messages();
     for _ in 0..200_000 {

@@ -24,6 +24,7 @@ use crate::error::{NotInside, ResultsError};
 use crate::experiment::Experiment;
 use crate::inside::InsidePath;
 use crate::interruptions::{MeasuredInterruptions, RECORDED_INTERRUPTIONS};
+use crate::noise::taken;
 use crate::packets::{PacketFormat, PacketWriter};
 use crate::run::{CbrResult, Sweep};
 use crate::samples::SampleReader;
@@ -115,7 +116,7 @@ pub struct RunWriter {
 }
 
 impl RunWriter {
-    /// Writes `cbr.json`.
+    /// Writes `cbr.json`, the result of the measurement at the constant rate.
     pub fn write_cbr(&self, result: &CbrResult) -> Result<(), ResultsError> {
         write_json(&self.partial.join("cbr.json"), result)
     }
@@ -148,7 +149,7 @@ impl RunWriter {
         found.write(&self.partial)
     }
 
-    /// Writes `sweep.json`.
+    /// Writes `sweep.json`, the trials over a series of offered rates.
     pub fn write_sweep(&self, sweep: &Sweep) -> Result<(), ResultsError> {
         write_json(&self.partial.join("sweep.json"), sweep)
     }
@@ -221,6 +222,9 @@ pub struct Run {
     pub sweep: Option<Sweep>,
     /// The interruptions at the constant rate.
     pub interruptions: Option<MeasuredInterruptions>,
+    /// Fraction of its time that a busy loop on a measured core lost to other programs before the run, 0..1. The value
+    /// is the larger fraction of the two cores; `None` if it was not measured.
+    pub taken: Option<f64>,
 }
 
 impl Run {
@@ -309,6 +313,7 @@ impl Results {
             cbr: None,
             sweep: None,
             interruptions: None,
+            taken: taken(&self.experiment.manifest.noise),
         };
         match read_optional(&dir, &format!("{name}/cbr.json")) {
             Ok(cbr) => run.cbr = cbr,

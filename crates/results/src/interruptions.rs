@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interruption_times_start_with_the_trial_and_omit_earlier_ones() {
+    fn logged_interruptions_are_timed_from_the_start_of_the_trial() {
         let clock = Clock {
             hz: 2e9,
             error_ppm: 0.0,

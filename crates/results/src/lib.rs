@@ -44,11 +44,12 @@ pub use folder::{
 pub use inside::{InsidePath, files_below};
 pub use interruptions::{CoreInterruptions, MeasuredInterruptions, RECORDED_INTERRUPTIONS};
 pub use manifest::{Completion, FailedAttempt, LeftOut, Manifest, Origin, hex, instant, moment};
-pub use noise::{MOST_TAKEN, Noise, busy, noise};
+pub use noise::{MOST_TAKEN, Noise, busy, noise, taken};
 pub use packets::{PacketFormat, PacketSample, PacketWriter};
 pub use parts::PartsFolder;
 pub use recording::{
-    RECORDED_LATENCIES, RECORDED_SLOWEST, Recording, SampleThread, SamplesWritten, stream_names,
+    RECORDED_LATENCIES, RECORDED_MACHINE, RECORDED_SLOWEST, Recording, SampleThread,
+    SamplesWritten, stream_names,
 };
 pub use run::{CbrResult, Sweep, SweepTrial};
 pub use samples::{Sample, SampleReader, is_only_numbers};

@@ -16,7 +16,7 @@ pub struct Noise {
     pub taken: Option<f64>,
 }
 
-/// Returns the known sources of noise on both cores.
+/// Returns the known sources of noise on the cores of the generator and the device.
 pub fn noise(cores: &CorePlan, activity: Option<&SystemActivity>) -> Vec<Noise> {
     noise_sources(&Machine::read(), &[cores.generator, cores.device], activity)
         .into_iter()
@@ -31,13 +31,18 @@ pub fn noise(cores: &CorePlan, activity: Option<&SystemActivity>) -> Vec<Noise> 
 /// Fraction of a core's time that other tasks take, above which latencies are no longer representative.
 pub const MOST_TAKEN: f64 = 0.02;
 
+/// Returns the largest fraction of a measured core that other programs took; `None` if it was not measured.
+pub fn taken(noise: &[Noise]) -> Option<f64> {
+    noise
+        .iter()
+        .filter_map(|noise| noise.taken)
+        .reduce(f64::max)
+}
+
 /// Returns a warning and its remedy if a source of noise took more than [`MOST_TAKEN`] of a measured core; `None`
 /// otherwise.
 pub fn busy(noise: &[Noise]) -> Option<String> {
-    let taken = noise
-        .iter()
-        .filter_map(|noise| noise.taken)
-        .fold(0.0, f64::max);
+    let taken = taken(noise).unwrap_or_default();
     (taken > MOST_TAKEN).then(|| {
         format!(
             "The machine was busy: other programs took {:.1} % of a measured core, so the latencies include their effect. \

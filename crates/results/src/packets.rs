@@ -40,10 +40,13 @@ pub struct PacketSample {
     pub refused: bool,
     /// True if the packet came back, but every arrival was corrupted.
     pub corrupt: bool,
+    /// Frame size of the packet, frame check sequence included; `None` if unknown.
+    pub frame_bytes: Option<u16>,
 }
 
 impl PacketSample {
     /// Returns the sample of packet `sequence` from the generator's record, with clock ticks converted to nanoseconds.
+    /// The frame size is unknown.
     pub fn of(sequence: u64, packet: &Sampled, ns_per_tick: f64) -> Self {
         let ns = |ticks: u32| (f64::from(ticks) * ns_per_tick) as u32;
         Self {
@@ -55,6 +58,7 @@ impl PacketSample {
             reordered: packet.reordered,
             refused: packet.refused,
             corrupt: packet.corrupt,
+            frame_bytes: None,
         }
     }
 }
@@ -68,10 +72,10 @@ const SCHEMA: &str = "message samples {
     required boolean reordered;
     required boolean refused;
     required boolean corrupt;
+    optional int32 frame_bytes (integer(16, false));
 }";
 
-const CSV_HEADER: &str =
-    "sequence,intended_send_ns,send_delay_ns,latency_ns,arrivals,reordered,refused,corrupt\n";
+const CSV_HEADER: &str = "sequence,intended_send_ns,send_delay_ns,latency_ns,arrivals,reordered,refused,corrupt,frame_bytes\n";
 
 /// Number of rows in a block, which takes 8 MiB in memory. A block is a row group of Parquet, or the rows of CSV that
 /// are written together.
@@ -108,7 +112,7 @@ pub struct PacketWriter {
 }
 
 impl PacketWriter {
-    /// Creates the file in `dir`.
+    /// Creates the sample file in `dir`; its name ends with `.partial` until the file is complete.
     pub fn create(dir: &Path, format: PacketFormat) -> Result<Self, ResultsError> {
         let whole = dir.join(format!("samples.{}", format.ending()));
         let partial = dir.join(format!("samples.{}.partial", format.ending()));
@@ -199,6 +203,8 @@ struct ParquetSink {
     reordered: Vec<bool>,
     refused: Vec<bool>,
     corrupt: Vec<bool>,
+    frame_bytes: Vec<i32>,
+    sized: Vec<i16>,
 }
 
 fn of_parquet(error: parquet::errors::ParquetError) -> std::io::Error {
@@ -244,6 +250,8 @@ impl ParquetSink {
             reordered: Vec::with_capacity(BLOCK),
             refused: Vec::with_capacity(BLOCK),
             corrupt: Vec::with_capacity(BLOCK),
+            frame_bytes: Vec::with_capacity(BLOCK),
+            sized: Vec::with_capacity(BLOCK),
         })
     }
 
@@ -259,6 +267,8 @@ impl ParquetSink {
         self.reordered.push(sample.reordered);
         self.refused.push(sample.refused);
         self.corrupt.push(sample.corrupt);
+        self.frame_bytes.extend(sample.frame_bytes.map(i32::from));
+        self.sized.push(i16::from(sample.frame_bytes.is_some()));
         if self.sequences.len() == BLOCK {
             self.write_group().map_err(of_parquet)?;
         }
@@ -282,6 +292,11 @@ impl ParquetSink {
                 3 => column.typed::<Int32Type>().write_batch(
                     &self.latencies,
                     Some(&self.present),
+                    None,
+                )?,
+                8 => column.typed::<Int32Type>().write_batch(
+                    &self.frame_bytes,
+                    Some(&self.sized),
                     None,
                 )?,
                 2 | 4 => {
@@ -315,6 +330,8 @@ impl ParquetSink {
         self.reordered.clear();
         self.refused.clear();
         self.corrupt.clear();
+        self.frame_bytes.clear();
+        self.sized.clear();
         Ok(())
     }
 
@@ -386,10 +403,11 @@ impl CsvSink {
     fn push(&mut self, s: &PacketSample) -> std::io::Result<()> {
         use std::fmt::Write as _;
         let latency = s.latency_ns.map(|ns| ns.to_string()).unwrap_or_default();
+        let size = s.frame_bytes.map(|it| it.to_string()).unwrap_or_default();
         // Writing to memory cannot fail.
         let _ = writeln!(
             self.block,
-            "{},{},{},{latency},{},{},{},{}",
+            "{},{},{},{latency},{},{},{},{},{size}",
             s.sequence,
             s.intended_send_ns,
             s.send_delay_ns,
@@ -439,6 +457,7 @@ mod tests {
             reordered: fate == 3,
             refused: fate == 0,
             corrupt: fate == 1,
+            frame_bytes: sequence.is_multiple_of(2).then_some(64 + fate as u16),
         }
     }
 
@@ -464,7 +483,11 @@ mod tests {
         for (index, row) in file.get_row_iter(None).unwrap().take(1000).enumerate() {
             let text = row.unwrap().to_string();
             let want = sample(index as u64);
+            let size = want
+                .frame_bytes
+                .map_or("null".to_owned(), |it| it.to_string());
             for part in [
+                format!("frame_bytes: {size}"),
                 format!("arrivals: {}", want.arrivals),
                 format!("reordered: {}", want.reordered),
                 format!("refused: {}", want.refused),
@@ -520,8 +543,8 @@ mod tests {
             .unwrap();
         let text = fs::read_to_string(dir.path().join("samples.csv")).unwrap();
         let want = format!(
-            "{CSV_HEADER}0,0,0,,0,false,true,false\n1,100,1,,0,false,false,true\n\
-             2,200,2,902,1,false,false,false\n3,300,3,903,2,true,false,false\n"
+            "{CSV_HEADER}0,0,0,,0,false,true,false,64\n1,100,1,,0,false,false,true,\n\
+             2,200,2,902,1,false,false,false,66\n3,300,3,903,2,true,false,false,\n"
         );
         assert_eq!(text, want);
     }

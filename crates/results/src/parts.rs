@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_read_back_by_name() {
+    fn result_parts_are_read_in_alphabetical_order() {
         let dir = tempfile::tempdir().unwrap();
         let folder = PartsFolder::create(dir.path(), ("io.json", &1), "parts").unwrap();
         folder.write("b", &2).unwrap();

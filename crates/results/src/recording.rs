@@ -7,6 +7,7 @@
 //! DIR/latency.hlog           the latencies as an HdrHistogram log
 //! DIR/slowest.json           the slowest packets and the causes of their delay
 //! DIR/interruptions.json     interruptions of the cores of generator and device
+//! DIR/machine.json           facts about the machine
 //! DIR/inside/latency.hlog    latencies of the device only, with a tap
 //! DIR/worst.pcapng           the slowest packets and their neighbours, on request
 //! DIR/report.html, figures/  made from the above
@@ -25,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
+use taut_host::Machine;
 use taut_measure::LatencyHistogram;
 use taut_port::pcap::{Annotated, write_annotated};
 use taut_sys::Clock;
@@ -35,6 +37,9 @@ pub const RECORDED_LATENCIES: &str = "latency.hlog";
 
 /// File with the slowest packets of a stream.
 pub const RECORDED_SLOWEST: &str = "slowest.json";
+
+/// File with the facts about the machine that sent the traffic.
+pub const RECORDED_MACHINE: &str = "machine.json";
 
 /// Returns the name of each stream's subfolder in the recording's folder. The name is empty for a single stream, which
 /// has no subfolder.
@@ -80,7 +85,8 @@ impl Recording {
                 "worst.pcapng",
             ];
             let mut paths = files.map(|file| stream.join(file)).to_vec();
-            paths.extend(["summary.json", RECORDED_INTERRUPTIONS].map(|file| dir.join(file)));
+            let own = ["summary.json", RECORDED_INTERRUPTIONS, RECORDED_MACHINE];
+            paths.extend(own.map(|file| dir.join(file)));
             if let Some(path) = paths.into_iter().find(|path| path.exists()) {
                 return Err(ResultsError::Exists { path });
             }
@@ -113,13 +119,15 @@ impl Recording {
         }
     }
 
-    /// Starts a thread that writes the samples of the stream with index `stream`. Returns the thread, and the sampler
-    /// to which the generator's loop passes the samples.
+    /// Starts a thread that writes the samples of the stream with index `stream`. The frame sizes of successive packets
+    /// are `sizes` in bytes, repeated; they are unknown if `sizes` is empty. Returns the thread, and the sampler to
+    /// which the generator's loop passes the samples.
     pub fn sample(
         &self,
         stream: usize,
         format: PacketFormat,
         clock: &Clock,
+        sizes: Arc<[u16]>,
     ) -> Result<(Sampler, SampleThread), ResultsError> {
         let dir = &self.streams[stream];
         let writer = PacketWriter::create(dir, format)?;
@@ -129,7 +137,7 @@ impl Recording {
         let ns_per_tick = clock.to_ns(1);
         let thread = std::thread::Builder::new()
             .name("samples".to_string())
-            .spawn(move || write_all(writer, &blocks, ns_per_tick, &told))
+            .spawn(move || write_all(writer, &blocks, ns_per_tick, &sizes, &told))
             .map_err(ResultsError::io(dir))?;
         Ok((sampler, SampleThread { thread, problem }))
     }
@@ -202,6 +210,11 @@ impl Recording {
     /// Writes `interruptions.json`.
     pub fn write_interruptions(&self, found: &MeasuredInterruptions) -> Result<(), ResultsError> {
         found.write(&self.dir)
+    }
+
+    /// Writes the facts about this machine to `machine.json`.
+    pub fn write_machine(&self) -> Result<(), ResultsError> {
+        write_json(&self.dir.join(RECORDED_MACHINE), &Machine::read())
     }
 
     /// Writes `summary.json`.
@@ -287,6 +300,7 @@ fn write_all(
     mut writer: PacketWriter,
     blocks: &Blocks,
     ns_per_tick: f64,
+    sizes: &[u16],
     problem: &OnceLock<String>,
 ) -> SamplesWritten {
     let (mut failed, mut taken) = (None, 0);
@@ -298,7 +312,11 @@ fn write_all(
             Some(_) => &[],
         };
         for (sequence, packet) in (block.first..).zip(left) {
-            if let Err(error) = writer.push(&PacketSample::of(sequence, packet, ns_per_tick)) {
+            let sample = PacketSample {
+                frame_bytes: size_of(sequence, sizes),
+                ..PacketSample::of(sequence, packet, ns_per_tick)
+            };
+            if let Err(error) = writer.push(&sample) {
                 let _ = problem.set(error.to_string());
                 failed = Some(error);
                 break;
@@ -314,6 +332,12 @@ fn write_all(
     }
 }
 
+/// Returns the frame size of packet `sequence`; `None` if there are no sizes.
+fn size_of(sequence: u64, sizes: &[u16]) -> Option<u16> {
+    let place = sequence.checked_rem(sizes.len() as u64)?;
+    sizes.get(place as usize).copied()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -327,11 +351,13 @@ mod tests {
     };
 
     #[test]
-    fn samples_arrive_in_nanoseconds_and_files_are_not_overwritten() {
+    fn samples_are_stored_in_nanoseconds_and_never_overwrite_files() {
         let dir = tempfile::tempdir().unwrap();
         let names = ["only".to_string()];
         let recording = Recording::create(dir.path(), &names).unwrap();
-        let (mut sampler, thread) = recording.sample(0, PacketFormat::Parquet, &CLOCK).unwrap();
+        let (mut sampler, thread) = recording
+            .sample(0, PacketFormat::Parquet, &CLOCK, Arc::new([64, 128]))
+            .unwrap();
         for sequence in 0..10_000 {
             sampler.sent(sequence, sequence * 2000, 20);
             sampler.received(sequence, 200, 0);
@@ -360,12 +386,21 @@ mod tests {
     }
 
     #[test]
+    fn frame_sizes_of_samples_repeat() {
+        let sizes = [0, 1, 2].map(|sequence| size_of(sequence, &[64, 128]));
+        assert_eq!(sizes, [Some(64), Some(128), Some(64)]);
+        assert_eq!(size_of(7, &[]), None);
+    }
+
+    #[test]
     fn samples_that_a_full_disk_refuses_are_lost_and_reported() {
         let dir = tempfile::tempdir().unwrap();
         let recording = Recording::create(dir.path(), &["only".to_string()]).unwrap();
         let partial = dir.path().join("samples.parquet.partial");
         std::os::unix::fs::symlink("/dev/full", &partial).unwrap();
-        let (mut sampler, thread) = recording.sample(0, PacketFormat::Parquet, &CLOCK).unwrap();
+        let (mut sampler, thread) = recording
+            .sample(0, PacketFormat::Parquet, &CLOCK, Arc::new([64, 128]))
+            .unwrap();
         for sequence in 0..10_000 {
             sampler.sent(sequence, sequence * 2000, 20);
         }

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn both_formats_give_the_same_packets() {
+    fn csv_and_parquet_files_contain_the_same_packets() {
         let read = [PacketFormat::Parquet, PacketFormat::Csv].map(|format| {
             let dir = tempfile::tempdir().unwrap();
             let mut writer = PacketWriter::create(dir.path(), format).unwrap();
@@ -65,6 +65,7 @@ mod tests {
                     reordered: false,
                     refused: false,
                     corrupt: false,
+                    frame_bytes: Some(64),
                 };
                 writer.push(&sample).unwrap();
             }
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_empty_and_damaged_lines_are_named() {
+    fn missing_files_yield_no_samples_and_errors_name_damaged_lines() {
         let dir = tempfile::tempdir().unwrap();
         assert!(!each_kept_sample(dir.path(), "", |_| ()).unwrap());
         std::fs::write(

@@ -31,22 +31,23 @@ use taut_lpm::{NextHop, PrefixV4, Rib, v4, v6};
 use taut_wire::Mac;
 use taut_xdp::router::KernelRouter;
 
-/// The spare capacity for later IPv6 routes. It is sufficient for a full table, which takes about 13,000 nodes and
-/// 73,000 lines, and for most of a second one.
+/// The spare memory of an IPv6 table for later routes, in nodes (1 KiB each) and lines (128 bytes each). It is
+/// sufficient for a full table of the Internet, which takes about 13,000 nodes and 73,000 lines, and for most of a
+/// second one.
 const SPARE_NODES: usize = 1 << 15;
 const SPARE_LINES: usize = 1 << 17;
 
 /// Next hops and other memory that a change has retired, stored until no worker uses them.
 #[derive(Debug)]
 struct Retiring {
-    /// For each table, the generations of its IPv4 FIB and of its IPv6 FIB at the request to the workers. Memory that
-    /// was retired earlier can be reused once all workers have confirmed.
+    /// For each table, the generations of its IPv4 FIB and of its IPv6 FIB when the grace period was requested from the
+    /// workers. Memory that was retired before the request can be reused once all workers have confirmed it.
     tables: Vec<(u64, u64)>,
     hops: Vec<NextHop>,
     since: Instant,
 }
 
-/// The tables of both families in which workers look up destinations, in order of their numbers.
+/// The IPv4 and the IPv6 FIB of each table, in which workers look up destinations. The table's number is its index.
 pub(super) type Fibs = Vec<(Arc<v4::Fib>, Arc<v6::Fib>)>;
 
 #[derive(Debug)]

@@ -93,7 +93,7 @@ pub(super) fn vlan_of(frame: &[u8]) -> Option<u16> {
 #[derive(Debug, Clone, Default)]
 struct OnPort {
     untagged: Option<u8>,
-    /// The interface of each VLAN.
+    /// Pairs of a VLAN identifier and the number of its interface.
     tagged: Vec<(u16, u8)>,
 }
 
@@ -695,7 +695,7 @@ fn ports_of(interfaces: &[Interface]) -> Vec<OnPort> {
 }
 
 /// Returns a hash that all packets of a flow share; for fragments, only the addresses are hashed. The XDP programs
-/// compute the same.
+/// compute the same hash.
 #[inline]
 fn flow_of(seed: u64, frame: &[u8]) -> u64 {
     let headers = Headers::of(frame);
@@ -728,7 +728,7 @@ mod tests {
     use taut_wire::UdpFlow;
 
     #[test]
-    fn another_seed_separates_flows_with_the_same_next_hop() {
+    fn different_hash_seeds_separate_flows_with_the_same_next_hop() {
         let frame = |src_port| {
             let flow = UdpFlow {
                 src_port,

@@ -26,7 +26,8 @@ use taut_wire::Mac;
 
 /// The longest wait for changes, after which the thread checks whether it has to end.
 const LISTEN: Duration = Duration::from_millis(100);
-/// The delay of a full request after the event that causes it, because more such events may follow.
+/// The delay between an event and the full request (for all routes, addresses and neighbours) that it causes, because
+/// more such events may follow.
 const SETTLE: Duration = Duration::from_millis(50);
 /// The number of notifications that are applied under one lock; the slow path may have to wait for the lock.
 const TOGETHER: usize = 256;
@@ -48,7 +49,7 @@ struct Known {
     rank: Rank,
     /// The other routes for the prefix, the best of them first.
     others: Vec<(Rank, Target)>,
-    /// The number of the last full request whose reply included the prefix.
+    /// The number of the last full request (for all routes, addresses and neighbours) whose reply included the prefix.
     told: u64,
 }
 
@@ -56,17 +57,18 @@ struct Known {
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
     known: HashMap<Network, Known, Seeded>,
-    /// The number of full requests so far, which is also the number of the latest one.
+    /// The number of full requests (for all routes, addresses and neighbours) so far, which is also the number of the
+    /// latest request.
     asking: u64,
     /// True while the received messages are the reply to a full request, and not notifications of changes.
     is_told_all: bool,
-    /// The time since which a full request is due; none while none is due.
+    /// The time since which a request for all routes, addresses and neighbours is due; none if none is due.
     pub wants_all: Option<Instant>,
     pub status: KernelStatus,
 }
 
 impl Mirror {
-    /// Begins a full request.
+    /// Begins a full request: a request for all routes, addresses and neighbours of the kernel.
     pub fn begin(&mut self) {
         self.asking += 1;
         self.is_told_all = true;
@@ -74,13 +76,14 @@ impl Mirror {
         self.wants_all = None;
     }
 
-    /// Ends a full request whose reply may be incomplete, and schedules another full request a little later.
+    /// Ends a request for all routes, addresses and neighbours whose reply may be incomplete; schedules another one
+    /// after [`SETTLE`].
     pub fn end_in_part(&mut self, now: Instant) {
         self.is_told_all = false;
         self.wants_all.get_or_insert(now);
     }
 
-    /// Ends a full request: entries that were not included are removed.
+    /// Ends a request for all routes, addresses and neighbours: routes that its reply did not include are removed.
     pub fn end(&mut self, control: &mut Control) {
         self.is_told_all = false;
         let asking = self.asking;
@@ -503,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_route_is_used_and_then_the_next_best() {
+    fn deleting_the_best_route_activates_the_next_best_route() {
         let mut pair = Pair::new();
         let good = route("10.1.0.0/16", 10, &[(LAN, "10.0.0.2")]);
         let worse = route("10.1.0.0/16", 20, &[(WAN, "10.0.1.2")]);
@@ -569,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_next_hops_change_separately_and_ipv4_routes_completely() {
+    fn deleting_one_ipv6_next_hop_leaves_the_other_in_use() {
         let mut pair = Pair::new();
         let both = route("2001:db8::/32", 0, &[(LAN, "fd00::2"), (WAN, "fd01::2")]);
         pair.hear(KernelFact::Route(both));
@@ -596,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_of_other_interfaces_become_local_and_dead_routes_disappear() {
+    fn routes_through_foreign_interfaces_become_local_and_unusable_routes_disappear() {
         let mut pair = Pair::new();
         pair.hear(KernelFact::Route(route(
             "0.0.0.0/0",

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn only_flows_of_a_lost_member_move_until_it_returns() {
+    fn flows_move_only_while_their_next_hop_is_unavailable() {
         let mut group = Group::new([(true, 1); 4].into_iter());
         assert_eq!(shares(&group), [16; 4]);
         let before = group.clone();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_stay_near_their_weights_as_next_hops_change() {
+    fn bucket_counts_stay_near_the_weights_as_next_hops_change() {
         let mut random = fastrand::Rng::with_seed(5);
         for _ in 0..200 {
             let count = random.usize(1..=80);

@@ -9,7 +9,8 @@ use taut_xdp::router::KernelRouter;
 /// The number of possible next hops, including the invalid one.
 pub(super) const MOST_HOPS: usize = NextHop::MOST as usize + 1;
 
-/// The numbers of packets that a worker has sent, by number of the next hop. Only the worker changes them.
+/// For each next hop, the number of packets that a worker has sent by it; the index is the next hop's number. Only the
+/// worker changes these counters.
 pub(super) type Used = Arc<[AtomicU64]>;
 
 /// Returns new counters of a worker, all 0.
@@ -38,8 +39,8 @@ pub(super) enum Hop {
     Prohibited,
 }
 
-/// The lowest bit of the kind in a word. The port is in the bits below the kind, and the MAC address in the lowest 48
-/// bits.
+/// The lowest bit of the kind in the 64-bit word that encodes a hop. The port is in the bits below the kind, and the
+/// MAC address in the lowest 48 bits.
 const KIND_AT: u32 = 56;
 const PORT_AT: u32 = 48;
 
@@ -95,15 +96,16 @@ pub(super) const MOST_GROUPS: usize = 256;
 /// The number of buckets into which the flows of a group are divided.
 pub(super) const BUCKETS: usize = 64;
 
-/// The next hop of each bucket of a group's flows, by number.
+/// The number of the next hop for each bucket of a group's flows.
 type Buckets = [AtomicU16; BUCKETS];
 
-/// The hops that all workers use, by number of the next hop. Number 0 means that there is no route.
+/// The treatment of packets by each next hop, shared by all workers; the index is the next hop's number. Number 0 means
+/// that there is no route.
 #[derive(Debug)]
 pub(super) struct Hops {
     words: Box<[AtomicU64]>,
     groups: Box<[Buckets]>,
-    /// The XDP programs that use the same words.
+    /// The XDP programs to which all changes are copied; empty if the kernel forwards no packets.
     kernel: OnceLock<Arc<KernelRouter>>,
 }
 
@@ -117,7 +119,7 @@ impl Hops {
         }
     }
 
-    /// Copies the current words, and all later changes, to XDP programs.
+    /// Copies the treatment of packets by all next hops, and all later changes of it, to XDP programs.
     pub fn mirror(&self, kernel: Arc<KernelRouter>) {
         let kernel = self.kernel.get_or_init(|| kernel);
         for (number, word) in self.words.iter().enumerate() {
@@ -150,8 +152,8 @@ impl Hops {
         }
     }
 
-    /// Returns the treatment of packets of this next hop. The word was written before any table entry that refers to
-    /// this next hop.
+    /// Returns the treatment of packets of this next hop. The treatment was written before any table entry that refers
+    /// to the next hop.
     #[inline(always)]
     pub fn get(&self, number: NextHop) -> Hop {
         self.at(number.index())

@@ -30,7 +30,7 @@ pub const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("it has no version there"),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[
     (
         "port",
@@ -262,7 +262,7 @@ impl Function for Host {
     }
 }
 
-/// The slow path's part of the function.
+/// The part of function HOST on the slow path, which makes the replies.
 struct Answers {
     port: usize,
     own: Own,
@@ -720,7 +720,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_requests_are_counted_and_not_answered() {
+    fn invalid_requests_are_counted_and_get_no_reply() {
         let mut host = host();
         let mut not_answered = 0;
         for v6 in [false, true] {

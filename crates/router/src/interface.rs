@@ -10,7 +10,7 @@ const MOST_KERNELS_ADDRESSES: usize = 1024;
 /// An interface of the router: a port, or a VLAN on a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Interface {
-    /// The name by which routes refer to the interface; by default its number.
+    /// The name by which routes refer to the interface; by default its index in the list of interfaces, from 0.
     pub name: String,
     /// The number of the port to which the interface belongs.
     pub port: u8,

@@ -87,7 +87,7 @@ pub const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Upcall(in_kernel::UPCALL),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[
     (
         "interface",
@@ -200,7 +200,7 @@ impl Function for Router {
             });
             let control = made.map_err(|e| {
                 let reason = std::io::Error::other(e.to_string());
-                PortError::system("function \"route\": making its tables", reason)
+                PortError::system("function \"route\": cannot make the routing tables", reason)
             })?;
             let changes = control.changes();
             let control = Arc::new(Mutex::new(control));
@@ -290,7 +290,8 @@ impl Function for Router {
         says_dropped(outcome) || slow::DROPS.contains(&outcome)
     }
 
-    /// The only count in addition to the outcomes is `route_changes`.
+    /// Returns the count of that name: the packets with an outcome, or `route_changes`, which only the first worker
+    /// has. None for other names.
     fn count_of(&self, name: &str) -> Option<u64> {
         if name == "route_changes" {
             let deciding = self.deciding.as_ref().filter(|_| self.is_first)?;

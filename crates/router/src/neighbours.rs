@@ -16,14 +16,15 @@ pub(super) type At = (u8, IpAddr);
 /// A waiting frame, and the number of its ingress interface.
 pub(super) type Waiting = (u8, Vec<u8>);
 
-/// The time between two requests, and the number of requests before a neighbour is given up.
+/// The time between two requests for a MAC address, and the number of requests before a neighbour is given up.
 const BETWEEN_QUESTIONS: Duration = Duration::from_secs(1);
 const QUESTIONS: u32 = 3;
-/// The time after a reply for which a neighbour is reachable; then it is requested again (RFC 4861 section 10).
+/// The time after a reply for which a neighbour is reachable; then its MAC address is requested again (RFC 4861 section
+/// 10).
 const REACHABLE: Duration = Duration::from_secs(30);
-/// The time for which a neighbour that did not reply is not requested again.
+/// The time after which a neighbour that did not reply may get another request.
 const FAILED: Duration = Duration::from_secs(1);
-/// A time that never passes, for neighbours without requests.
+/// A time that never passes, for neighbours whose MAC addresses are not requested.
 const EVER: Duration = Duration::from_secs(1 << 30);
 /// The limit on packets that wait for one neighbour; the oldest packet is dropped first (RFC 1122 section 2.3.2.2: at
 /// least one packet should wait).
@@ -36,13 +37,13 @@ const MOST_KNOWN: usize = 16_384;
 
 #[derive(Debug)]
 enum State {
-    /// The neighbour has been requested `questions` times without a reply; packets wait for it.
+    /// The neighbour has not replied to `questions` requests for its MAC address; packets for it are in `waiting`.
     Asked {
         questions: u32,
         waiting: VecDeque<Waiting>,
     },
-    /// The neighbour is known. After [`REACHABLE`] without a message from it, the neighbour is requested again;
-    /// `questions` counts these requests.
+    /// The neighbour is known. After [`REACHABLE`] without a message from the neighbour, its MAC address is requested
+    /// again; `questions` counts these requests.
     Known { mac: Mac, questions: u32 },
     /// The neighbour did not reply.
     Failed,
@@ -53,20 +54,19 @@ struct Neighbour {
     state: State,
     /// The time at which the neighbour's timer expires.
     due: Instant,
-    /// True if the neighbour's MAC address is configured: the neighbour is not requested, and replies do not change the
-    /// address.
+    /// True if the neighbour's MAC address is configured: the address is never requested, and replies do not change it.
     is_fixed: bool,
 }
 
-/// The result of a lookup for a packet.
+/// The result of looking up the MAC address of a packet's neighbour.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// The neighbour is known.
     Known(Mac),
-    /// The packet waits, and the neighbour has to be requested.
+    /// The packet waits, and the caller has to request the neighbour's MAC address.
     Ask,
-    /// The packet waits, and the neighbour has been requested before. `pushed_out` is true if the oldest waiting packet
-    /// was dropped to make space.
+    /// The packet waits, and the neighbour's MAC address has been requested already. `pushed_out` is true if the oldest
+    /// waiting packet was dropped to make space.
     Waits { pushed_out: bool },
     /// The neighbour did not reply recently.
     Failed,
@@ -74,10 +74,11 @@ pub(super) enum Wanted {
     Crowded,
 }
 
-/// An action that is due.
+/// An action for the caller, due because a timer has expired or a link has failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// The neighbour has to be requested: at its last MAC address, or by multicast if that is none.
+    /// The neighbour's MAC address has to be requested: by unicast to the last known address, or by multicast if this
+    /// is none.
     Ask(At, Option<Mac>),
     /// The neighbour did not reply; these packets have waited for it.
     GivenUp(At, Vec<Waiting>),
@@ -100,7 +101,7 @@ pub(super) struct Learnt {
 pub(super) struct Neighbours {
     all: HashMap<At, Neighbour>,
     unknown: usize,
-    /// A lower bound for the time of the next timer.
+    /// A lower bound for the time at which the next timer expires; none if there is no timer.
     next_due: Option<Instant>,
 }
 
@@ -132,7 +133,7 @@ impl Neighbours {
         Wanted::Ask
     }
 
-    /// Starts requests for an unknown neighbour for which no packet waits.
+    /// Starts requests for the MAC address of an unknown neighbour for which no packet waits.
     pub fn ask(&mut self, at: At, now: Instant) {
         if self.unknown < MOST_UNKNOWN && !self.has(at) {
             let state = State::Asked {
@@ -169,8 +170,8 @@ impl Neighbours {
         self.all.contains_key(&at)
     }
 
-    /// Records a neighbour's MAC address. A neighbour without an entry, which was thus never requested, is recorded
-    /// only if `may_be_new`.
+    /// Records a neighbour's MAC address. A neighbour without an entry (no request was sent for its address) is
+    /// recorded only if `may_be_new` is true.
     pub fn learn(&mut self, at: At, mac: Mac, may_be_new: bool, now: Instant) -> Option<Learnt> {
         if self
             .all
@@ -241,8 +242,8 @@ impl Neighbours {
         (known, waited)
     }
 
-    /// Requests the neighbours behind the interface `port` again when its link returns, because earlier requests were
-    /// lost.
+    /// Schedules new requests to the neighbours behind the interface `port` when the link of the interface returns,
+    /// because earlier requests were lost.
     pub fn join(&mut self, port: u8, now: Instant) {
         let mut gone = 0;
         self.all.retain(|at, neighbour| {
@@ -268,7 +269,7 @@ impl Neighbours {
         self.all.remove(&at);
     }
 
-    /// Runs the timers that are due.
+    /// Processes the expired timers; returns the actions for the caller.
     pub fn tick(&mut self, now: Instant) -> Vec<Due> {
         if self.next_due.is_none_or(|due| due > now) {
             return Vec::new();
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_wait_for_their_neighbour_and_leave_in_order() {
+    fn packets_wait_for_neighbour_resolution_and_leave_in_order() {
         let mut neighbours = Neighbours::default();
         let now = Instant::now();
         assert_eq!(neighbours.want(at(1), (9, b"a"), now), Wanted::Ask);
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_neighbour_is_probed_and_deleted_without_a_reply() {
+    fn a_known_neighbour_is_probed_and_deleted_if_unresponsive() {
         let mut neighbours = Neighbours::default();
         let begun = Instant::now();
         let later = |seconds| begun + Duration::from_secs(seconds);
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_requested_at_once_when_their_port_returns() {
+    fn unresolved_neighbours_are_requested_immediately_when_their_link_returns() {
         let mut neighbours = Neighbours::default();
         let begun = Instant::now();
         let later = |seconds| begun + Duration::from_secs_f64(seconds);
@@ -435,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_takes_bounded_memory() {
+    fn neighbour_memory_stays_bounded_during_an_address_scan() {
         let mut neighbours = Neighbours::default();
         let now = Instant::now();
         let far = |n: u32| (0, IpAddr::from(n.to_be_bytes()));

@@ -19,7 +19,7 @@ impl Prefix {
         }
     }
 
-    /// Returns the prefix of one address.
+    /// Returns the prefix that contains only this address.
     pub fn host(address: IpAddr) -> Self {
         Self::of(address, 128)
     }
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Prefix {
     }
 }
 
-/// A prefix in one of the tables of a router, by number of the table.
+/// A prefix in one of the tables of a router; `table` is the table's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Network {
     pub table: u8,

@@ -72,7 +72,7 @@ pub(super) struct Checked {
     pub are_kernels: bool,
     /// The name of the network namespace of the kernel's interfaces; none for the namespace of the process.
     pub namespace: Option<String>,
-    /// The path of the control socket.
+    /// The path of the control socket; none if there is no control socket.
     pub control: Option<PathBuf>,
 }
 
@@ -241,8 +241,8 @@ fn check_tap(tap: &str, before: &[Interface]) -> Result<(), String> {
     Ok(())
 }
 
-/// Parses the addresses of an interface whose table is `table`; there must be at least `least`. No other interface of
-/// the table may have one of these addresses or one of their networks.
+/// Parses the addresses of an interface that uses `table`. Fails for fewer than `least` addresses, and if another
+/// interface of `table` has one of the addresses or one of their networks.
 fn addresses(
     written: &[String],
     least: usize,
@@ -283,7 +283,7 @@ fn addresses(
     Ok(own)
 }
 
-/// The bits of the prefix of link-local addresses (RFC 4291 section 2.5.6).
+/// The prefix length of link-local addresses in bits (RFC 4291 section 2.5.6).
 const LINK_LOCAL_LENGTH: u8 = 64;
 
 /// Returns the link-local IPv6 address that a host derives from its MAC address (RFC 4291 appendix A, RFC 2464 section

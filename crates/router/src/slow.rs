@@ -264,7 +264,8 @@ impl SlowPath {
         }
     }
 
-    /// Requests a neighbour: at its last MAC address `mac`, or by multicast if that is none.
+    /// Requests the MAC address of a neighbour: by unicast to its last known address `mac`, or by multicast if `mac` is
+    /// none.
     fn ask(&self, (port, ip): At, mac: Option<Mac>, send: &mut Send<'_>) {
         let Some(interface) = self.interfaces.get(usize::from(port)) else {
             return;

@@ -33,7 +33,7 @@ pub struct Status {
     pub routes_v6: usize,
     /// The number of neighbours with known MAC addresses.
     pub neighbours: usize,
-    /// The number of neighbours that are requested, or did not reply.
+    /// The number of neighbours with unknown MAC addresses: the request is unanswered so far, or was given up.
     pub neighbours_unknown: usize,
     /// The number of next hops in use.
     pub next_hops: usize,
@@ -51,9 +51,10 @@ pub struct Status {
 pub struct KernelStatus {
     /// The number of routes received from the kernel.
     pub routes: usize,
-    /// The number of notifications of changes received since the start.
+    /// The number of routes, addresses and neighbours received since the start, in notifications of changes and in
+    /// replies to full requests.
     pub changes: u64,
-    /// The number of full requests: for all routes, addresses and neighbours of the kernel.
+    /// The number of full requests, each for all routes, addresses and neighbours of the kernel.
     pub asked_for_all: u64,
     /// The number of times that notifications of the kernel were lost.
     pub overruns: u64,

@@ -51,7 +51,8 @@ impl Taps {
             inside.join()
         });
         made.unwrap_or_else(|_| {
-            let dead = std::io::Error::other("the thread that entered it died");
+            let dead =
+                std::io::Error::other("the thread that creates interfaces in this namespace died");
             Err(PortError::system(what, dead))
         })
     }
@@ -65,7 +66,7 @@ impl Taps {
         self.all.get(interface).is_some_and(Option::is_some)
     }
 
-    /// Passes a frame that arrived at an interface to the kernel. Returns false if it is refused.
+    /// Passes a frame that arrived at an interface to the kernel. Returns false if the kernel refuses the frame.
     pub fn send(&self, interface: usize, frame: &[u8]) -> bool {
         let tap = self.all.get(interface).and_then(Option::as_ref);
         tap.is_some_and(|tap| tap.send(frame))

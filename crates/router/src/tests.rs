@@ -26,7 +26,7 @@ const OWN: [Mac; 3] = [
     Mac([2, 0, 0, 0, 0, 0xa1]),
     Mac([2, 0, 0, 0, 0, 0xa2]),
 ];
-/// The host that sends.
+/// The MAC address of the host that sends the test frames.
 const SENDER: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
 const SETTINGS: &str = r#"
@@ -184,7 +184,8 @@ impl Bench {
     }
 }
 
-/// Returns the frames that leave after the slow path has sent one, with their ports.
+/// Returns the frames that leave when the slow path sends `frame`, each with its port: fragments if it exceeds the MTU,
+/// otherwise `frame` itself.
 fn leaving(way: Passage, frame: &[u8]) -> Vec<Sent> {
     let mut all = Vec::new();
     let is_cut = way.mtu.is_some_and(|mtu| {
@@ -199,7 +200,7 @@ fn leaving(way: Passage, frame: &[u8]) -> Vec<Sent> {
 }
 
 #[test]
-fn causes_of_slow_path_drops_are_among_the_outcomes() {
+fn every_slow_path_drop_cause_has_an_outcome_counter() {
     let outcomes = Counts::default().outcomes();
     for name in slow::DROPS {
         assert!(outcomes.iter().any(|(it, _)| *it == name), "{name}");
@@ -295,7 +296,7 @@ fn assert_forwarded(before: &[u8], after: &[u8], source: Mac, destination: Mac) 
 }
 
 #[test]
-fn next_hops_are_requested_at_once_when_their_link_returns() {
+fn next_hops_are_resolved_at_once_when_the_link_returns() {
     let mut bench = Bench::new("10.9.0.0/16 via 10.0.1.9");
     let asks = |sent: Vec<Sent>| -> Vec<_> {
         let asked = |(port, frame): &Sent| (*port, resolution::asked(frame));
@@ -314,7 +315,7 @@ fn next_hops_are_requested_at_once_when_their_link_returns() {
 }
 
 #[test]
-fn a_packet_waits_for_its_neighbour_and_later_packets_pass() {
+fn only_packets_before_neighbour_resolution_take_the_slow_path() {
     for (to, own, sender) in [
         ("10.0.1.9", "10.0.1.1", "10.0.0.7"),
         ("2001:db8:1::9", "2001:db8:1::1", "2001:db8::7"),
@@ -359,7 +360,7 @@ fn a_packet_waits_for_its_neighbour_and_later_packets_pass() {
 /// A route inside the network of a port is longer than the network's. The route applies to neighbours that were known
 /// before it was added, and no longer applies after its removal.
 #[test]
-fn a_route_within_a_port_network_applies_to_known_neighbours() {
+fn a_route_inside_a_connected_network_applies_to_known_neighbours() {
     type IsRight = fn(&Fate) -> bool;
     let routes: [(&str, &str, IsRight); 3] = [
         ("blackhole", "10.0.1.0/27", |fate| {
@@ -406,7 +407,7 @@ fn a_route_within_a_port_network_applies_to_known_neighbours() {
 
 /// The network of a port gets a route to another port, and then a route to its own port again.
 #[test]
-fn a_replaced_port_network_applies_to_known_neighbours() {
+fn a_replaced_connected_route_applies_to_known_neighbours() {
     let mut bench = Bench::new("");
     bench.hear(1, "10.0.1.9", mac(9));
     let frame = datagram(0, "10.0.0.7", "10.0.1.9", 100);
@@ -683,7 +684,7 @@ fn a_flood_for_an_unresolved_neighbour_never_blocks_its_reply() {
 }
 
 #[test]
-fn routes_change_while_packets_pass_and_memory_is_used_again() {
+fn route_changes_reuse_memory_while_packets_pass() {
     let mut bench = Bench::new("default via 10.0.1.254\n");
     bench.hear(1, "10.0.1.254", mac(0xfe));
     let control = Arc::clone(&bench.router.deciding.as_ref().unwrap().control);
@@ -791,6 +792,11 @@ fn errors_quote_the_invalid_setting_or_route() {
             "banana",
             "expected a prefix such as 192.0.2.0/24, not 'banana'",
         ),
+        (
+            "via",
+            "not 'via'; on a command line, quote each route: 'PREFIX via ADDRESS'",
+        ),
+        ("blackhole", "not ''; on a command line, quote each route"),
         ("10.0.0.0/8", "expected `via ADDRESS`"),
         (
             "10.0.0.0/8 via 10.9.9.9",

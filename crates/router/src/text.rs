@@ -197,7 +197,16 @@ pub(super) fn prefix<'a>(
         };
         return Ok(Prefix::of(zero, 0));
     }
-    let wrong = || format!("expected a prefix such as 192.0.2.0/24, not '{text}'");
+    let wrong = || {
+        // The shell splits a route without quotes into its words.
+        let hint = match text {
+            "" | "via" | "dev" | "nexthop" | "table" => {
+                "; on a command line, quote each route: 'PREFIX via ADDRESS'"
+            }
+            _ => "",
+        };
+        format!("expected a prefix such as 192.0.2.0/24, not '{text}'{hint}")
+    };
     let (address, length) = address_and_length(text).ok_or_else(wrong)?;
     let prefix = Prefix::of(address, length);
     let first = match prefix {

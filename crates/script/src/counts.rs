@@ -18,23 +18,23 @@ pub struct Counted {
     pub histograms: BTreeMap<String, LatencyHistogram>,
 }
 
-/// A histogram that one state records into.
+/// A histogram into which one Lua state of a script records.
 #[derive(Clone)]
 pub struct Recorded {
     pub histogram: Arc<Mutex<LatencyHistogram>>,
     pub pending: Pending,
 }
 
-/// Counter or histogram of one state under one name.
+/// Counter or histogram of one Lua state under one name.
 pub enum Cell {
     Counter(Number),
     Histogram(Recorded),
 }
 
-/// Identifier of a state.
+/// Identifier of a Lua state of a script.
 pub type StateNumber = u64;
 
-/// Counts of ended states, and the counters and histograms of running ones.
+/// Counts of a script's ended Lua states, and the counters and histograms of its running ones.
 #[derive(Default)]
 pub struct Counts {
     of_ended: Counted,
@@ -42,10 +42,10 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds a counter or histogram of a state.
+    /// Adds a counter or histogram of a Lua state.
     ///
     /// # Errors
-    /// The limit is reached.
+    /// The script has the maximum number of counters and histograms already.
     pub fn add(&mut self, state: StateNumber, name: String, cell: Cell) -> Result<(), String> {
         let ended = self.of_ended.counters.len() + self.of_ended.histograms.len();
         if ended + self.of_live.len() >= MOST {
@@ -57,12 +57,12 @@ impl Counts {
         Ok(())
     }
 
-    /// Adds the counts of an ended state to the totals.
+    /// Adds the counts of an ended Lua state to the totals.
     pub fn close(&mut self, state: StateNumber) {
         self.take(|number| number == state);
     }
 
-    /// Removes and returns the counts of all states, including running ones.
+    /// Removes and returns the counts of all Lua states, including running ones.
     pub fn whole(&mut self) -> Counted {
         self.take(|_| true);
         std::mem::take(&mut self.of_ended)

@@ -94,6 +94,8 @@ pub fn summary(lua: &Lua, summary: Option<Summary>) -> mlua::Result<Option<Table
     table.set("min_ns", s.min_ns)?;
     table.set("avg_ns", s.avg_ns)?;
     table.set("p50_ns", s.p50_ns)?;
+    table.set("p90_ns", s.p90_ns)?;
+    table.set("p95_ns", s.p95_ns)?;
     table.set("p99_ns", s.p99_ns)?;
     table.set("p99_9_ns", s.p99_9_ns)?;
     table.set("p99_99_ns", s.p99_99_ns)?;

@@ -104,7 +104,7 @@ impl Shared {
         }
     }
 
-    /// Requests all states to stop for a reason; only the first reason is stored.
+    /// Requests all Lua states of the script to stop for a reason; only the first reason is stored.
     pub fn stop_for(&self, reason: Reason) {
         let _ = self.reason.compare_exchange(
             Reason::None as u8,
@@ -115,7 +115,7 @@ impl Shared {
         self.halt.store(true, Ordering::Relaxed);
     }
 
-    /// Stops all states because one failed with `text`.
+    /// Requests all Lua states of the script to stop, because one failed with the error `text`.
     pub fn fail(&self, text: &str) {
         lock(&self.failure).get_or_insert_with(|| text.to_string());
         self.stop_for(Reason::Failure);
@@ -125,24 +125,24 @@ impl Shared {
         self.reason.load(Ordering::Relaxed) == reason as u8
     }
 
-    /// Returns the failure of the first state that failed.
+    /// Removes and returns the failure of the first Lua state that failed; none if no state failed.
     pub fn first_failure(&self) -> Option<String> {
         lock(&self.failure).take()
     }
 
-    /// Registers a state that may have to be stopped; returns its number.
+    /// Registers a Lua state that may have to be stopped; returns the state's identifier.
     pub fn watch(&self, ends: Ends) -> StateNumber {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         lock(&self.states).push((number, ends));
         number
     }
 
-    /// Stops all current states.
+    /// Stops all Lua states of the script that have not ended.
     pub fn end_states(&self) {
         lock(&self.states).iter().for_each(|(_, ends)| ends.end());
     }
 
-    /// Removes a state that has ended.
+    /// Removes a Lua state that has ended, and adds its counts to the totals.
     pub fn forget(&self, number: StateNumber) {
         lock(&self.states).retain(|(known, _)| *known != number);
         lock(&self.counts).close(number);

@@ -6,7 +6,7 @@ mod corpus;
 mod script;
 
 #[test]
-fn scripts_of_seeded_words_stay_within_their_limits() {
+fn random_scripts_stay_within_their_resource_limits() {
     let mut random = fastrand::Rng::with_seed(0x10A);
     for _ in 0..200 {
         let mut bytes = vec![0; random.usize(1..40)];

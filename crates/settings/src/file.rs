@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn parser_errors_are_reported_in_terms_of_the_file() {
+    fn parser_errors_quote_the_setting_and_the_expected_value() {
         for (text, in_file) in [
             (
                 "burst = -1",

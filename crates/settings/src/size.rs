@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_read_with_and_without_a_unit() {
+    fn sizes_are_parsed_with_and_without_a_unit() {
         for (text, bytes) in [
             ("4096", 4096),
             ("4 kB", 4096),

@@ -22,7 +22,8 @@ pub(super) enum To {
     InPort,
     /// Every port except the ingress port.
     Flood,
-    /// Every port except the ingress port. It has the effect of `Flood`, because no port is excluded from floods.
+    /// Every port except the ingress port, including ports that are configured not to be flooded. This switch has no
+    /// such ports, so `All` has the same effect as `Flood`.
     All,
     /// The ports that a learning bridge would choose.
     Normal,
@@ -78,7 +79,7 @@ impl Instructions {
         self.apply.iter().chain(&self.write)
     }
 
-    /// Returns the steps of a rule in the table of that number.
+    /// Returns the steps that a worker executes for a rule in the table with number `table`.
     pub fn steps(&self, table: u8) -> Result<Vec<u64>, ActionsError> {
         if self.apply.len() + self.write.len() > MOST_ACTIONS {
             return Err(ActionsError::TooMany);
@@ -151,7 +152,7 @@ pub(super) enum ActionsError {
 pub(super) const MOST_ACTIONS: usize = 2000;
 
 impl Of {
-    /// Returns true if a packet has that header.
+    /// Returns true if a packet has the header that this value names.
     #[inline(always)]
     fn fits(self, frame: &[u8], headers: Headers) -> bool {
         let (is_v4, is_v6) = match headers.layer3() {
@@ -192,8 +193,8 @@ impl Action {
         )
     }
 
-    /// Returns true if the packet that the action sends leaves with the changes of later actions. A packet to the
-    /// controller leaves without these changes.
+    /// Returns true if the action sends a packet in which changes by later actions would appear. Packets to the
+    /// controller never contain later changes.
     pub fn sends(self) -> bool {
         match self {
             Self::Output(to, _) => to != To::Controller,
@@ -234,7 +235,7 @@ impl Action {
     }
 }
 
-/// Returns the steps of a list of actions in a table of that number.
+/// Returns the steps that a worker executes for a list of actions in the table with number `table`.
 pub(super) fn steps(actions: &[Action], table: u8) -> Result<Vec<u64>, ActionsError> {
     check(actions, table)?;
     let mut steps = Vec::new();
@@ -242,7 +243,7 @@ pub(super) fn steps(actions: &[Action], table: u8) -> Result<Vec<u64>, ActionsEr
     Ok(steps)
 }
 
-/// Checks whether actions can be executed in sequence in a table of that number.
+/// Checks whether actions can be executed in sequence in the table with number `table`.
 fn check(actions: &[Action], table: u8) -> Result<(), ActionsError> {
     if actions.len() > MOST_ACTIONS {
         return Err(ActionsError::TooMany);
@@ -278,10 +279,10 @@ fn is_settable(field: Field) -> bool {
 
 /// The length of an Ethernet header, in bytes. A shorter packet is no frame, and none of its fields can be changed.
 pub(super) const ETHERNET_BYTES: usize = 14;
-/// The length of a frame's two MAC addresses in bytes, which is the offset of a tag.
+/// The length of a frame's two MAC addresses in bytes, which is the offset of a VLAN tag.
 const TAG_AT: usize = 12;
 pub(super) const TAG_BYTES: usize = 4;
-/// The EtherTypes of tags. (IEEE 802.1Q-2018, table 9-1.)
+/// The EtherTypes of VLAN tags. (IEEE 802.1Q-2018, table 9-1.)
 pub(super) const CUSTOMER_TAG: EtherType = EtherType(0x8100);
 pub(super) const SERVICE_TAG: EtherType = EtherType(0x88a8);
 
@@ -574,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_set_with_the_checksums_that_cover_them() {
+    fn setting_a_header_field_updates_all_affected_checksums() {
         let v6_address: Ipv6Addr = "2001:db8::77:ffff".parse().unwrap();
         for (frame, address) in [
             (frame("198.18.0.1", "198.18.0.2"), 0x0a00_0003),
@@ -701,7 +702,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_put_on_and_taken_off() {
+    fn vlan_tags_are_pushed_and_popped() {
         let plain = frame("198.18.0.1", "198.18.0.2");
         let pool = PoolHandle::new(4, false).unwrap();
         let mut packet = pool.take(plain.len() as u16).unwrap();

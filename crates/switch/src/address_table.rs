@@ -12,7 +12,7 @@ pub(super) const WAYS: usize = 4;
 #[derive(Debug, Clone, Copy)]
 struct Known {
     mac: Mac,
-    /// The number of the port; a number above the maximum marks an empty slot.
+    /// The index of the port; `u8::MAX` marks an empty slot.
     port: u8,
     seen_ticks: u64,
 }
@@ -27,7 +27,7 @@ const NOBODY: Known = Known {
 pub(super) struct Learned {
     pub age_ticks: u64,
     /// The hash function for addresses. Its seed is secret, so that a sender cannot evict a chosen address by sending
-    /// from a few others.
+    /// frames from a few other addresses.
     hashes: Seeded,
     /// The sets of [`WAYS`] slots; their number is a power of two.
     table: Vec<[Known; WAYS]>,
@@ -70,7 +70,8 @@ impl Learned {
         }
     }
 
-    /// Returns the port at which a frame from the address arrived, unless the entry has expired.
+    /// Returns the port at which a frame from the address last arrived; none if the address is unknown, or its entry
+    /// has expired.
     pub fn port_of(&self, mac: Mac, now_ticks: u64) -> Option<u8> {
         let known = self.table[self.set_of(mac)];
         let known = known.iter().find(|known| known.mac == mac)?;
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_forgotten_when_it_is_silent() {
+    fn a_learned_address_expires_when_its_host_is_idle() {
         let mut learned = Learned::new(16);
         learned.age_ticks = 100;
         learned.learn(mac(1), 3, 0);
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_addresses_evicts_the_oldest_and_nothing_grows() {
+    fn an_address_flood_evicts_the_oldest_addresses_in_bounded_memory() {
         let mut learned = Learned::new(4);
         learned.age_ticks = 1_000;
         for number in 0..200 {

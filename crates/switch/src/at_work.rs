@@ -67,7 +67,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     #[test]
-    fn settling_waits_only_for_batches_already_begun() {
+    fn the_control_plane_waits_only_for_batches_already_started() {
         let at_work = AtWork::default();
         assert!(at_work.settle(Duration::ZERO));
         let worker = at_work.worker();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn settling_does_not_wait_for_a_terminated_worker() {
+    fn the_control_plane_does_not_wait_for_a_terminated_worker() {
         let at_work = AtWork::default();
         let worker = at_work.worker();
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -34,7 +34,7 @@ impl Bridge {
         }
     }
 
-    /// Learns from a packet, and returns the decision about it.
+    /// Learns the port of the frame's source address, and returns the decision about where the packet goes.
     pub fn pass(&mut self, frame: &[u8], context: &Context) -> Bridged {
         let from = context.from_port as u8;
         let Ok(ethernet) = Ethernet::new(frame) else {

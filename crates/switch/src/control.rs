@@ -27,9 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
     pub table: u8,
-    /// The priority; rules with the highest number are compared first.
+    /// The priority: of several rules that match a packet, the rule with the highest priority applies.
     pub priority: u16,
-    /// The bits that a matching packet has, compared where the mask has a 1.
+    /// The key bits that a packet must have to match; bits that are 0 in `mask` are ignored.
     pub value: Key,
     pub mask: Key,
     pub does: Instructions,
@@ -60,7 +60,7 @@ struct TupleState {
     priorities: BTreeMap<u16, u32>,
 }
 
-/// The identifier of a rule, and the index of its counter.
+/// The identifier of a rule, which is also the index of the rule's counter.
 pub(super) type RuleId = u32;
 
 #[derive(Debug)]
@@ -74,11 +74,12 @@ pub(super) struct Control {
     tuples: Vec<Option<TupleState>>,
     by_mask: HashMap<(u8, Key), u16, Seeded>,
     rules: Vec<Option<Kept>>,
-    /// The names of the rules; the name of a removed rule stays until its identifier is reused.
+    /// For each rule identifier, the cookie and the table-miss flag of the rule; they stay after the rule is removed,
+    /// until the identifier is reused.
     names: Vec<Name>,
     many: usize,
-    /// The rules by match: the number of the tuple, and the compared bits of the key. Rules with the same match are in
-    /// descending order of priority.
+    /// The rules by match. The match is the index of the tuple, and the compared bits of the key. Rules with the same
+    /// match are in descending order of priority.
     by_key: HashMap<(u16, Key), Vec<RuleId>, Seeded>,
     timed: BTreeSet<RuleId>,
     free_slots: Vec<Slot>,
@@ -105,7 +106,8 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// The name that stands for no rule. (OpenFlow 1.3.5, section 7.4.1.)
+    /// The value for a packet that no rule has sent to the controller: the cookie is all ones. (OpenFlow 1.3.5, section
+    /// 7.4.1.)
     pub const NOBODY: Self = Self {
         cookie: u64::MAX,
         is_last: false,
@@ -167,13 +169,14 @@ impl Control {
         self.shape.present()
     }
 
-    /// Attaches the only worker.
+    /// Attaches the worker, of which there is only one: returns its access to the tuples, groups and meters, and its
+    /// counter of batches.
     pub fn follow(&mut self) -> (InUse<Shape>, Worker) {
         self.tell();
         (self.shape.worker(), self.at_work.worker())
     }
 
-    /// Returns true if rules have timeouts.
+    /// Returns true if at least one rule has a timeout.
     pub fn is_timed(&self) -> bool {
         !self.timed.is_empty()
     }
@@ -194,8 +197,8 @@ impl Control {
         all.filter_map(|(id, kept)| Some((id, kept.as_ref()?)))
     }
 
-    /// Calls `each` for some of the rules from `next` on, and advances `next`. Returns false when there are no more
-    /// rules.
+    /// Visits up to `AT_ONCE` rule identifiers from `next` on, calls `each` for the rules among them, and advances
+    /// `next`. Returns false if no identifiers are left.
     pub fn next_rules(&self, next: &mut RuleId, mut each: impl FnMut(RuleId, &Kept)) -> bool {
         let left = self.rules.get(*next as usize..).unwrap_or_default();
         let some = &left[..left.len().min(AT_ONCE)];
@@ -213,7 +216,7 @@ impl Control {
         self.looked.set(self.looked.get() + many as u64);
     }
 
-    /// Returns the number of rules visited in scans until now, by which the cost of requests is limited.
+    /// Returns the total number of rules visited in scans; a session uses the number to limit the cost of requests.
     pub fn looked(&self) -> u64 {
         self.looked.get()
     }
@@ -232,7 +235,7 @@ impl Control {
         self.names.get(id as usize).copied().unwrap_or(Name::NOBODY)
     }
 
-    /// Returns the packets and bytes of a rule.
+    /// Returns how many packets and bytes a rule has matched.
     pub fn count(&self, id: RuleId) -> (u64, u64) {
         self.counts.get(id as usize).map_or((0, 0), Count::read)
     }
@@ -243,13 +246,13 @@ impl Control {
         }
     }
 
-    /// Returns the group with that number, or else the group with the next higher number.
+    /// Returns the group with the lowest identifier that is at least `id`; none if there is no such group.
     pub fn next_group(&self, id: u32) -> Option<(&Group, &GroupState)> {
         let (_, (group, state)) = self.groups.range(id..).next()?;
         Some((group, state))
     }
 
-    /// Returns the meter with that number, or else the meter with the next higher number.
+    /// Returns the meter with the lowest identifier that is at least `id`; none if there is no such meter.
     pub fn next_meter(&self, id: u32) -> Option<(&Meter, &MeterState)> {
         let (_, (meter, state)) = self.meters.range(id..).next()?;
         Some((meter, state))
@@ -266,7 +269,7 @@ impl Control {
         })
     }
 
-    /// Returns true if a packet could match this and another rule of the same priority.
+    /// Returns true if a packet could match both `rule` and an existing rule of the same table and priority.
     pub fn overlaps(&self, rule: &Rule) -> bool {
         self.rules().any(|(_, kept)| {
             let other = &kept.rule;
@@ -292,7 +295,7 @@ impl Control {
         Ok(())
     }
 
-    /// Adds a rule.
+    /// Adds a rule, unless a rule with the same table, match and priority exists.
     pub fn add(&mut self, rule: Rule) -> Result<RuleId, Refused> {
         if self
             .same(rule.table, rule.priority, &rule.value, &rule.mask)
@@ -303,7 +306,7 @@ impl Control {
         self.insert(rule)
     }
 
-    /// Adds a rule with a match that no other rule has.
+    /// Adds a rule. No other rule may have the same table, match and priority.
     fn insert(&mut self, rule: Rule) -> Result<RuleId, Refused> {
         if rule.table >= TABLES {
             return Err(Refused::NoSuchTable);
@@ -357,7 +360,8 @@ impl Control {
         Ok(id)
     }
 
-    /// Adds a rule to those with its match; workers see the first of them.
+    /// Adds a rule to the list of rules with the same match, in descending order of priority. The worker sees only the
+    /// first rule of the list.
     fn put_by_key(
         &mut self,
         rule: &Rule,
@@ -506,7 +510,7 @@ impl Control {
         Some(kept)
     }
 
-    /// Counts a rule of that priority in its tuple.
+    /// Increments the number of rules of that priority in the tuple with index `number`.
     fn enter(&mut self, number: u16, priority: u16) {
         let Some(Some(state)) = self.tuples.get_mut(usize::from(number)) else {
             return;
@@ -539,9 +543,9 @@ impl Control {
         }
     }
 
-    /// Removes the rules with an expired timeout among the next timed rules. Returns each removed rule, with true if
-    /// its idle timeout expired, and then true if the last timed rule has been checked. The next call after that begins
-    /// with the first timed rule.
+    /// Checks the next timed rules, and removes those with an expired timeout. Returns the removed rules, each with
+    /// true if its idle timeout expired. The last value is true if all timed rules have been checked; the next call
+    /// then begins with the first timed rule.
     pub fn expired(
         &mut self,
         now: Instant,
@@ -653,7 +657,7 @@ impl Control {
             .collect()
     }
 
-    /// Waits until all changes are in force: every batch that began earlier has then ended.
+    /// Waits until every batch that began before this call has ended, so that all changes are in force.
     pub fn settle(&mut self) -> Result<(), Refused> {
         self.tell();
         let is_settled = self.at_work.settle(PATIENCE);
@@ -669,8 +673,8 @@ impl Control {
         Ok(())
     }
 
-    /// Returns the number of the tuple, the rules with one mask, to which a rule belongs; creates the tuple if it does
-    /// not exist.
+    /// Returns the index of the tuple of a rule. A tuple contains the rules of a table with the same mask. Creates the
+    /// tuple if it does not exist.
     fn tuple(&mut self, rule: &Rule) -> Result<u16, Refused> {
         if let Some(number) = self.by_mask.get(&(rule.table, rule.mask)) {
             return Ok(*number);
@@ -711,8 +715,8 @@ impl Control {
         self.free_slots.split_off(left)
     }
 
-    /// Sends the current tuples, groups and meters to the worker, once for many changes. A rule whose tuple the worker
-    /// already has is in force without this.
+    /// Sends the current tuples, groups and meters to the worker; one call suffices for many changes. A new rule in a
+    /// tuple that the worker already has is in force without this call.
     pub fn tell(&mut self) {
         if !std::mem::take(&mut self.is_behind) {
             return;
@@ -767,10 +771,10 @@ mod tests {
         }
     }
 
-    /// A rule whose buckets are both full leaves nothing behind. Otherwise each attempt would use up one of the masks,
-    /// of which there are only [`MOST_TUPLES`].
+    /// A rule that is refused because both its buckets are full uses up no mask. Otherwise each attempt would use up
+    /// one of the masks, of which there are only [`MOST_TUPLES`].
     #[test]
-    fn a_rule_without_space_leaves_no_mask_behind() {
+    fn a_rule_refused_by_a_full_table_leaves_no_mask() {
         let mut control = Control::new(64);
         let first = control.add(rule(0, 0)).unwrap();
         let tuple = control.tuples[usize::from(control.rule(first).unwrap().tuple)].as_ref();

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The packets and bytes of a rule, and the time of the last packet, in ticks. Only the worker adds to them. A count
-/// never crosses a cache line.
+/// The packets and bytes of a rule, bucket, group, meter or port, and the time of the last packet, in ticks. Each count
+/// has only one writer. A count never crosses a cache line.
 #[derive(Debug, Default)]
 #[repr(align(32))]
 pub(super) struct Count {
@@ -41,7 +41,7 @@ impl Count {
     }
 }
 
-/// Adds to a number that has only one writer.
+/// Adds `by` to a counter that has only one writer, without an atomic read-modify-write.
 #[inline(always)]
 pub(super) fn more(count: &AtomicU64, by: u64) {
     // Relaxed: the number is a statistic.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 use taut_sys::HashKey;
 
-/// The limit on the ports of a chain.
+/// The maximum number of ports of a chain.
 pub(super) const MOST_PORTS: usize = 256;
 
 /// The state, other than rules, that the worker shares with the server thread.
@@ -22,16 +22,17 @@ pub(super) struct Facts {
     pub lost: AtomicU64,
     /// The counters of each port.
     pub port_counts: Box<[PortCounts]>,
-    /// The lookups of each table.
+    /// The counters of the lookups in each table.
     pub table_counts: [TableCounts; TABLES as usize],
-    /// The time from which the packets of the ports are counted.
+    /// The time since which the packets of the ports are counted.
     pub begun: Instant,
     /// The seed of the flow hash that selects the bucket of a group. It is secret, so that a sender cannot choose flows
     /// that all get the same bucket.
     pub flow_seed: u64,
 }
 
-/// The frames that the switch has received from a port and sent to it. Each counter has one writer.
+/// The counters of a port: frames that the switch has received from the port, and sent to the port. Each counter has
+/// one writer.
 #[derive(Debug, Default)]
 pub(super) struct PortCounts {
     pub received: Count,
@@ -40,7 +41,8 @@ pub(super) struct PortCounts {
     pub sent_out: Count,
 }
 
-/// The packets that were looked up in a table, and those of them that matched a rule. Only the worker adds to them.
+/// The numbers of packets that were looked up in a table, and of packets that matched a rule in it. Only the worker
+/// adds to these counters.
 #[derive(Debug, Default)]
 pub(super) struct TableCounts {
     looked_up: AtomicU64,
@@ -55,7 +57,7 @@ impl TableCounts {
         more(&self.matched, matched);
     }
 
-    /// Returns the packets that were looked up, and those that matched.
+    /// Returns the number of packets that were looked up, and the number of packets that matched a rule.
     pub fn read(&self) -> (u64, u64) {
         (
             self.looked_up.load(Ordering::Relaxed),
@@ -78,7 +80,8 @@ impl Facts {
         }
     }
 
-    /// Returns the packets and bytes that a port has received, and that it has sent.
+    /// Returns the number of packets and bytes received from a port, then the number of packets and bytes sent to the
+    /// port.
     pub fn port_counts(&self, port: u8) -> [(u64, u64); 2] {
         let Some(counts) = self.port_counts.get(usize::from(port)) else {
             return [(0, 0); 2];

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use taut_function::{SettingsError, UpcallVersion, settings};
 use taut_xdp::switch::{KernelSwitch, MOST_RULES, SwitchRule, Verdict};
 
-/// The programs, if frames pass in the kernel.
+/// The XDP programs; none if frames do not pass in the kernel.
 pub(super) type Kernel = Option<Arc<KernelSwitch>>;
 
 pub(super) const UPCALL: UpcallVersion = UpcallVersion {
@@ -62,7 +62,7 @@ pub(super) fn rules(
     Ok((rules, !asked.is_outermost()))
 }
 
-/// Returns the rules of the first table by their priorities, and one for unmatched frames.
+/// Returns the rules of the first table in descending order of priority, followed by a rule for unmatched frames.
 fn in_order(control: &Control, miss: Miss, ports: usize) -> Vec<SwitchRule> {
     let of_first = control.rules().map(|(_, kept)| &kept.rule);
     let mut rules: Vec<&Rule> = of_first.filter(|rule| rule.table == 0).collect();

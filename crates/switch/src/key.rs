@@ -32,7 +32,7 @@ pub(super) enum Field {
     /// The destination port, or the code of an ICMP message.
     DestinationPort,
     ArpOperation,
-    /// The source address; IPv4 addresses, including those of ARP messages, are in the lowest 32 bits.
+    /// The source IP address; IPv4 addresses, including those of ARP messages, are in the lowest 32 bits.
     Source,
     Destination,
 }
@@ -155,7 +155,7 @@ impl Key {
         true
     }
 
-    /// Returns the fields of a frame that need no parsed header.
+    /// Returns only the fields of a frame that need no parsing: ingress port and MAC addresses.
     #[inline(always)]
     pub fn outermost(frame: &[u8], in_port: u16) -> Self {
         let mut key = Self::default();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_fields_share_a_bit() {
+    fn no_two_key_fields_share_a_bit() {
         let mut taken = Key::default();
         for field in Field::ALL {
             let mut own = Key::default();

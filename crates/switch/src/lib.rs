@@ -72,7 +72,7 @@ pub const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Upcall(in_kernel::UPCALL),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[
     (
         "addresses",
@@ -134,7 +134,7 @@ struct Plane {
     pool: Option<PoolHandle>,
     clock: Clock,
     facts: Arc<Facts>,
-    /// The server; none if nothing changes at runtime.
+    /// The server thread; none without controllers and without rules that have timeouts.
     server: Option<Server>,
 }
 
@@ -148,7 +148,7 @@ struct Switch {
     plane: Option<Plane>,
     facts: Arc<Facts>,
     counts: Counts,
-    /// The programs that use the same rules, if frames pass in the kernel.
+    /// The XDP programs that apply the same rules; none if frames do not pass in the kernel.
     kernel: Kernel,
 }
 

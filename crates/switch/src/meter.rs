@@ -17,7 +17,7 @@ pub(super) enum Limit {
 pub(super) struct Meter {
     pub id: u32,
     pub rate: Limit,
-    /// The burst in the unit of the limit: thousands of bits, or packets.
+    /// The burst in the unit of the limit: thousands of bits, or packets. None for the default burst.
     pub burst: Option<u32>,
 }
 

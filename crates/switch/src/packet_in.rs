@@ -6,7 +6,7 @@ use taut_port::pair::Lane;
 
 /// The port number that means no port.
 pub(super) const NOWHERE: usize = 255;
-/// The position of the rule's number plus 1 in the note that accompanies a frame: its lowest bit.
+/// The lowest bit of the rule's identifier plus 1, in the note that accompanies a frame.
 const RULE_AT: u32 = 16;
 
 /// The destination of packets for controllers.
@@ -20,7 +20,8 @@ pub(super) enum Shows<'a> {
 }
 
 impl Shows<'_> {
-    /// Sends a frame to controllers, with its ingress port, table and rule number. Returns false if there is no space.
+    /// Sends a frame to controllers, with its ingress port, its table and the identifier of its rule. Returns false if
+    /// there is no space, or no controller.
     pub fn show(&mut self, frame: &[u8], (in_port, table, rule): (u8, u8, u32)) -> bool {
         let rule = u64::from(rule.wrapping_add(1));
         let note = u64::from(in_port) | u64::from(table) << 8 | rule << RULE_AT;
@@ -34,7 +35,7 @@ impl Shows<'_> {
         }
     }
 
-    /// Wakes the receiver of the packets.
+    /// Publishes the packets that were sent to the server thread, and wakes the thread.
     pub fn publish(&mut self) {
         if let Self::Thread(lane) = self {
             lane.publish();

@@ -62,7 +62,7 @@ pub(super) struct Tables<'a> {
     pub pool: Option<&'a PoolHandle>,
     pub clock: &'a Clock,
     pub facts: &'a Facts,
-    /// True if the caller is the worker, which has its own counters.
+    /// True for packets of the worker, false for packets that a controller sends; they are counted separately.
     pub is_worker: bool,
 }
 
@@ -157,7 +157,7 @@ impl Tables<'_> {
         }
     }
 
-    /// Executes a controller's actions on the one packet of a batch.
+    /// Executes a controller's actions on a packet, which is the only packet of the batch.
     pub fn send(
         &self,
         batch: &mut Batch,
@@ -186,9 +186,9 @@ impl Tables<'_> {
     }
 }
 
-/// The rule number that means no rule.
+/// The rule identifier that stands for no rule.
 const NO_RULE: u32 = u32::MAX;
-/// The rule number for the actions of a controller's message, which belong to no rule.
+/// The rule identifier for the actions of a controller's message, which belong to no rule.
 const BY_MESSAGE: u32 = NO_RULE - 1;
 
 /// A run of consecutive packets of one rule, which are counted together.
@@ -449,7 +449,8 @@ impl<'a> Pass<'a> {
         self.counts.crowded += send(batch, index, to, is_sent, ports, left);
     }
 
-    /// Returns the run of consecutive packets to a port.
+    /// Returns the current run, if its packets go to `port`. Otherwise counts the packets of that run, and begins
+    /// another.
     #[inline(always)]
     fn row(&mut self, port: u32) -> &mut Run {
         if self.row.counter != port {
@@ -459,7 +460,7 @@ impl<'a> Pass<'a> {
         &mut self.row
     }
 
-    /// Counts the packets of the last run.
+    /// Adds the packets of the current run to the counter of their port, and ends the run.
     #[inline(always)]
     pub fn count_sent(&mut self) {
         let row = std::mem::take(&mut self.row);
@@ -606,8 +607,8 @@ fn set_field(batch: &mut Batch, index: usize, word: u64, steps: &mut impl Iterat
     action::set(packet.bytes_mut(), headers, field, step::of(word), value);
 }
 
-/// Sends a packet through several ports, or copies of the packet if it has been sent already, and calls `left` for each
-/// port. Returns the number of copies lost for lack of space.
+/// Sends a packet through several ports, and calls `left` for each port that gets the packet. If the packet was sent
+/// before, all ports get copies. Returns the number of copies lost for lack of space.
 pub(super) fn send(
     batch: &mut Batch,
     index: usize,

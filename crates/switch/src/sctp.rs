@@ -3,7 +3,7 @@
 
 /// The polynomial of CRC32c; the coefficient of the highest power is in the lowest bit.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
-/// The polynomial 1.
+/// The polynomial 1, in the bit order of `POLYNOMIAL`.
 const ONE: u32 = 1 << 31;
 
 /// The powers of x modulo the polynomial: index i has x^(2^i).

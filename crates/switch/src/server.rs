@@ -1,4 +1,4 @@
-//! The thread next to the worker. It removes expired rules, and serves controllers.
+//! The server thread, which removes expired rules, and serves controllers.
 
 use super::bridge::Bridge;
 use super::control::Control;
@@ -39,7 +39,7 @@ const TOLD_AT_ONCE: usize = 256;
 const DEAF: Duration = Duration::from_millis(500);
 /// The limit on bytes that are read from a controller at a time.
 const READ_BYTES: usize = 1 << 18;
-/// The limit on packets in transit from controllers, and to them.
+/// The limits on packets in transit: `MOST_SENT` from controllers, `MOST_SHOWN` to controllers.
 const MOST_SENT: usize = 1024;
 const MOST_SHOWN: u32 = 1024;
 /// The number of polls without a packet after which the thread requests a wakeup. A wakeup costs the worker a system
@@ -56,7 +56,7 @@ pub(super) struct Server {
     bell: Arc<Doorbell>,
     thread: Option<JoinHandle<()>>,
     handler: Option<Sender>,
-    /// The worker's endpoint of the lane through which packets reach controllers.
+    /// The worker's endpoint of the lane through which packets reach controllers; none without controllers.
     lane: Option<Lane>,
 }
 
@@ -112,7 +112,7 @@ impl Server {
         self.lane.as_mut().map_or(Shows::Nobody, Shows::Thread)
     }
 
-    /// Returns the handler on the slow path. Called once.
+    /// Returns the handler on the slow path; none without controllers, and after the first call.
     pub fn handler(&mut self) -> Option<Box<dyn Handler>> {
         self.handler
             .take()
@@ -120,7 +120,7 @@ impl Server {
     }
 }
 
-/// Returns the listener for controllers, if the switch listens for some.
+/// Returns the listener for controllers; none if the switch does not listen for controllers.
 fn listen(controllers: &Controllers) -> Result<Option<TcpListener>, PortError> {
     let listen = |address: &SocketAddr| {
         let listener = TcpListener::bind(address)?;
@@ -192,7 +192,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// Reads the controller's next bytes, if its session accepts some; returns their number.
+    /// Reads the controller's next bytes, if its session accepts more bytes; returns the number of bytes read.
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if !self.session.listens() || self.has_ended {
             return Ok(0);
@@ -270,7 +270,8 @@ struct Thread {
 }
 
 impl Thread {
-    /// Starts the thread, with a lane of that name if it speaks with controllers; returns when it runs.
+    /// Starts the thread, and returns when the thread runs. If `speaks` is true, the thread speaks with controllers,
+    /// and opens the lane `name`.
     fn spawn(mut self, name: String, speaks: bool) -> Result<JoinHandle<()>, PortError> {
         // An endpoint of a lane belongs to the thread that has opened the endpoint.
         let (tell, started) = sync_channel(1);

@@ -3,7 +3,7 @@
 use super::key::Field;
 use super::step;
 
-/// The positions of a set's actions, in the order of execution.
+/// The index of each kind of action in a set. The actions are executed in the order of these indices.
 const POP: usize = 0;
 const PUSH: usize = 1;
 const HOPS: usize = 2;
@@ -13,7 +13,7 @@ const GROUP: usize = QUEUE + 1;
 const OUTPUT: usize = GROUP + 1;
 const PLACES: usize = OUTPUT + 1;
 
-/// One action of each kind, as its steps.
+/// An action set: at most one action of each kind, encoded as steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ActionSet {
     /// The step at each position; 0 for none.

@@ -43,9 +43,9 @@ pub(super) struct Settings {
     #[serde(default = "default_addresses")]
     pub addresses: usize,
     pub age: Option<String>,
-    /// The file of rules.
+    /// The path of a file with rules; none without such a file.
     pub rules: Option<PathBuf>,
-    /// The limit on the number of rules.
+    /// The limit on the number of rules; none for the default.
     pub most_rules: Option<usize>,
     pub miss: Option<Miss>,
     /// The address at which the switch listens for controllers; none if it does not listen.
@@ -144,7 +144,7 @@ fn age(written: Option<String>) -> Result<Duration, SettingsError> {
     }
 }
 
-/// Reads the file of rules, which replaces rules in the settings; refuses rules in both.
+/// Reads the rules from the file at `path`. Fails if the settings `here` contain rules as well.
 fn read_instead(here: &File, path: &std::path::Path) -> Result<File, SettingsError> {
     if !here.rule.is_empty() || !here.group.is_empty() || !here.meter.is_empty() {
         return Err(SettingsError(

@@ -12,8 +12,8 @@ pub const CONTROLLER: u64 = 5;
 pub const QUEUE: u64 = 6;
 pub const GROUP: u64 = 7;
 pub const METER: u64 = 8;
-/// Sets a field. The number of the field is in the next 4 bits, the packets in which it is set are in the bits after
-/// those, and its value is above. Addresses are in the next two steps.
+/// Sets a field. The argument consists of the index of the field (4 bits), the packets in which the field is set (4
+/// bits), and the value. Addresses are in the next two words instead.
 pub const SET: u64 = 9;
 pub const DECREMENT_TTL: u64 = 10;
 pub const PUSH_VLAN: u64 = 11;
@@ -37,7 +37,7 @@ pub const fn changes(word: u64) -> bool {
     matches!(word & KIND, SET | DECREMENT_TTL | PUSH_VLAN | POP_VLAN)
 }
 
-/// Returns the field that a step sets.
+/// Returns the field that a step sets; none if the index of the field is invalid.
 #[inline(always)]
 pub fn field(word: u64) -> Option<Field> {
     Field::ALL

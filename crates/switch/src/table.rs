@@ -23,14 +23,14 @@ pub(super) const SLOT_STEPS: usize = 6;
 /// The number of positions in a bucket. Rules with the same hash are in one bucket, or in a second bucket if the first
 /// was full.
 const PLACES: usize = 8;
-/// The number of positions with tags in one word.
+/// The number of tags in one word.
 const IN_WORD: usize = 4;
 /// The number of slot numbers in one word.
 const SLOTS_IN_WORD: usize = 2;
 /// The limit on the number of rules.
 pub(super) const MOST_RULES: usize = 1 << 21;
 
-/// The number of a slot.
+/// The index of a slot.
 pub(super) type Slot = u32;
 
 /// The part of a rule that a worker reads, in two cache lines: head, the key words that its tuple compares, steps, and
@@ -41,7 +41,7 @@ pub(super) type Slot = u32;
 struct Words([AtomicU64; 16]);
 
 const HEAD: usize = 0;
-/// The positions of the key words and of the steps in a slot.
+/// The words of a slot that contain the key (`KEY`) and the steps (`STEPS`).
 const KEY: [usize; WORDS] = [1, 2, 3, 4, 8, 9, 10, 11];
 const STEPS: [usize; SLOT_STEPS] = [5, 6, 7, 12, 13, 14];
 const LINK: usize = 15;
@@ -136,7 +136,7 @@ pub(super) struct Memory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub priority: u16,
-    /// The number of the tuple.
+    /// The index of the tuple.
     pub tuple: u16,
     /// The index of the counter for the rule's packets.
     pub counter: u32,
@@ -190,7 +190,7 @@ impl Mask {
         asked.map(|word| usize::from(*word) & (WORDS - 1))
     }
 
-    /// Returns true if both keys have the same values in these bits.
+    /// Returns true if both keys have the same values in the bits of the mask.
     #[inline(always)]
     fn is_same(&self, one: &Key, other: &Key) -> bool {
         let mut words = self.words();
@@ -229,7 +229,7 @@ impl Tuple {
     }
 }
 
-/// The error that no position in these buckets, or no slot, is free.
+/// The error for a rule that finds no free position in its two buckets, or no free slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
@@ -261,7 +261,7 @@ impl Memory {
         (&self.buckets[first], &self.buckets[second])
     }
 
-    /// Returns the numbers of both buckets of a key.
+    /// Returns the indices of both buckets of a key.
     #[cfg(test)]
     pub fn bucket_numbers(&self, tuple: &Tuple, key: &Key) -> [usize; 2] {
         let (first, second) = self.buckets_of(tuple.hash(key));
@@ -426,7 +426,8 @@ impl Memory {
         });
     }
 
-    /// Returns the rule of a tuple for a key, if its tag is in its bucket; `place` is the first position with that tag.
+    /// Returns the rule of a tuple that matches a key. `place` is the first position with the key's tag in the first
+    /// bucket, or `NO_PLACE`.
     #[inline(always)]
     fn found(&self, tuple: &Tuple, key: &Key, hash: u64, place: u8) -> Found {
         let (first, second) = self.buckets_of(hash);
@@ -469,7 +470,7 @@ impl Memory {
         (differs == 0).then_some(head)
     }
 
-    /// Returns the output step of the rule in a slot, if it only sends to a port: 0 otherwise.
+    /// Returns the output step of the rule in a slot, if the rule only sends packets to a port; 0 otherwise.
     #[inline(always)]
     pub fn only_step(&self, slot: Slot) -> u64 {
         let Some(Words(words)) = self.slots.get(slot as usize) else {
@@ -636,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_finds_the_highest_priority_over_all_tuples() {
+    fn a_packet_matches_the_entry_of_highest_priority_across_tuples() {
         let memory = Memory::new(64);
         let exact = Tuple::new(0, key(u128::MAX, 0xffff), 10);
         let prefix = Tuple::new(1, key(0xffff_ff00, 0), 20);
@@ -725,7 +726,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configured_number_of_flow_entries_fits() {
+    fn the_table_stores_the_configured_number_of_flow_entries() {
         let many = if cfg!(miri) { 200 } else { 20_000 };
         let memory = Memory::new(many as usize);
         let tuple = Tuple::new(0, key(u128::MAX, 0xffff), 10);

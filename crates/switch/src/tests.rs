@@ -59,7 +59,7 @@ fn sent(
 }
 
 #[test]
-fn unknown_addresses_are_flooded_and_moved_ones_are_learned_again() {
+fn unknown_destinations_are_flooded_and_moved_hosts_are_learned_again() {
     let switch = &mut switch("");
     assert_eq!(
         sent(switch, (mac(1), mac(2)), 0, 1),
@@ -95,7 +95,7 @@ fn unknown_addresses_are_flooded_and_moved_ones_are_learned_again() {
     assert_eq!(counts, [4, 2, 0, 1, 1, 0]);
 }
 
-/// Returns a frame of a flow to that port, and its parsed headers.
+/// Returns a frame of a UDP flow to this address and port.
 fn udp(destination: &str, port: u16) -> Vec<u8> {
     let flow = UdpFlow {
         src_ip: "198.18.0.1".parse().unwrap(),
@@ -234,7 +234,7 @@ const SHOW: Action = Action::Output(To::Controller, 0xffff);
 const OTHER: Action = Action::Set(Field::EthDestination, Of::Any, 0x0200_0000_0009);
 
 #[test]
-fn packets_are_copied_to_the_controller_in_their_current_state() {
+fn the_controller_receives_packets_with_the_changes_made_so_far() {
     let mut control = Control::new(64);
     control
         .add(for_all(0, vec![SHOW, Action::Goto(1)]))
@@ -422,7 +422,7 @@ fn written_actions_run_in_standard_order_after_the_last_table() {
 }
 
 #[test]
-fn flows_spread_over_buckets_and_stay_when_entries_are_added() {
+fn flows_retain_their_group_bucket_when_flow_entries_are_added() {
     let mut control = Control::new(64);
     let buckets = [1, 2].map(|port| group::Bucket {
         weight: 1,
@@ -470,7 +470,7 @@ fn ports(went: &Option<Went>) -> Vec<u8> {
 }
 
 #[test]
-fn the_rule_of_highest_priority_says_where_a_packet_goes() {
+fn the_matching_rule_of_highest_priority_determines_the_egress_ports() {
     let switch = &mut switch(
         "[[rule]]\npriority = 1\nactions = [\"flood\"]\n\
          [[rule]]\npriority = 5\nip_dst = \"10.0.0.0/8\"\nactions = [\"output:2\"]\n\
@@ -528,7 +528,7 @@ fn later_tables_match_fields_changed_by_earlier_tables() {
 }
 
 #[test]
-fn another_seed_separates_flows_of_the_same_bucket() {
+fn different_hash_seeds_separate_flows_of_the_same_bucket() {
     let bucket = |seed, frame: &[u8]| pass::flow_of(seed, frame, taut_wire::Headers::of(frame)) & 7;
     let flows = (0..4000).map(|port| udp("10.0.0.9", port));
     let chosen: Vec<_> = flows.filter(|frame| bucket(1, frame) == 0).collect();
@@ -591,7 +591,7 @@ fn groups_copy_packets_or_fail_over_when_a_port_dies() {
 }
 
 #[test]
-fn a_meter_passes_a_burst_and_packets_of_other_flows() {
+fn a_meter_passes_its_burst_and_ignores_other_flows() {
     let switch = &mut switch(
         "[[meter]]\nid = 1\npps = 1\nburst = 3\n\
          [[rule]]\nudp_dst = 1\nactions = [\"meter:1\", \"output:1\"]\n\
@@ -749,7 +749,7 @@ fn a_flow_entry_expires_and_its_slot_is_reused() {
     }
 }
 
-/// Rules for the kernel, which applies two of them itself; it leaves all frames except untagged IPv4 to the worker.
+/// Rules, two of which the kernel applies itself. The kernel passes all frames except untagged IPv4 to the worker.
 const IN_KERNEL: &str = r#"
 rule = [
     { priority = 9, in_port = 0, udp_dst = 42, actions = ["set:eth_dst=02:00:00:00:00:09", "output:2"] },
@@ -762,7 +762,7 @@ rule = [
 "#;
 
 #[test]
-fn the_kernel_acts_like_the_worker_or_passes_frames_up() {
+fn the_kernel_acts_like_the_worker_or_punts_the_frame() {
     let (rules, reads_headers) = in_kernel::rules(IN_KERNEL.parse().unwrap(), 3).unwrap();
     assert!(reads_headers);
     let kernel = match taut_xdp::switch::KernelSwitch::new(&rules, reads_headers, 3) {
@@ -887,7 +887,7 @@ fn a_controller_receives_packets_without_a_flow_entry() {
 }
 
 #[test]
-fn a_controller_gets_all_entries_although_it_closes_its_side() {
+fn a_controller_receives_all_entries_after_half_closing_its_connection() {
     let address = free_address();
     let rules = (0..4000).map(|number: u32| {
         let [_, _, c, d] = number.to_be_bytes();
@@ -924,7 +924,7 @@ fn a_controller_gets_all_entries_although_it_closes_its_side() {
 }
 
 #[test]
-fn the_configured_controller_always_has_a_slot_and_is_reconnected() {
+fn the_configured_controller_reconnects_although_all_connections_are_in_use() {
     let address = free_address();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let called = listener.local_addr().unwrap();
@@ -953,7 +953,7 @@ fn the_configured_controller_always_has_a_slot_and_is_reconnected() {
 }
 
 #[test]
-fn a_flood_reaches_every_port_of_the_largest_chain() {
+fn a_flooded_packet_reaches_every_port_of_the_largest_chain() {
     let context = |ports| Context {
         from_port: 3,
         ports,

@@ -22,7 +22,7 @@ pub const TAGS: usize = 5;
 /// The bytes of the two words at the start of each record.
 const HEAD_BYTES: usize = 16;
 
-/// The kinds of a slot, which are the two lowest bits of its state.
+/// The kinds of a slot: vacant, open, closed, busy. The kind is in the two lowest bits of the slot's state.
 const VACANT: u64 = 0;
 const OPEN: u64 = 1;
 const CLOSED: u64 = 2;
@@ -31,7 +31,7 @@ const KIND: u64 = 3;
 /// The increment of a slot's state for one more reader that holds the bucket; 14 bits count these readers.
 const HOLD: u64 = 1 << 2;
 const HOLDS: u64 = 0x3fff << 2;
-/// The position of the bucket's serial number in a slot's state; the number has all bits from there on.
+/// The lowest bit of the bucket's serial number in a slot's state; the serial number has all bits from this bit on.
 const NUMBER_SHIFT: u32 = 16;
 /// The number of bits of a slot index in an entry of the directory.
 const SLOT_BITS: u32 = 16;
@@ -228,7 +228,8 @@ impl Buckets {
         })
     }
 
-    /// Marks a slot as busy: the one that was claimed longest ago, of those that are neither held nor being written.
+    /// Marks as busy the slot that was claimed longest ago, of the slots that are neither held nor being written.
+    /// Returns its index; none if there is no such slot.
     fn occupy(&self) -> Option<usize> {
         // Each slot has to be tried once. The loop is twice as long, because other threads also move the cursor.
         for _ in 0..2 * self.slots.len() {
@@ -301,7 +302,7 @@ impl Buckets {
         lease.map_or(Look::Gone, Look::There)
     }
 
-    /// Takes the oldest bucket that is not being written or held.
+    /// Takes the oldest bucket that is neither held nor being written; none if there is no such bucket.
     pub fn take(self: &Arc<Self>) -> Option<Taken> {
         let all = self.slots.iter().enumerate();
         let closed = all.filter_map(|(at, slot)| {
@@ -570,7 +571,7 @@ mod interleavings {
     }
 
     #[test]
-    fn a_bucket_is_never_written_and_taken_at_once() {
+    fn a_bucket_is_never_written_and_read_simultaneously() {
         let mut all = loom::model::Builder::new();
         all.preemption_bound = Some(3);
         all.check(|| {
@@ -657,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_in_use_stay_and_shrinking_frees_the_oldest() {
+    fn shrinking_frees_the_oldest_buckets_but_none_in_use() {
         let buckets = Buckets::new(4, 64);
         buckets.resize(4, |_| ());
         for number in 1..=4 {

@@ -78,7 +78,8 @@ fn pair() -> Pair {
 }
 
 impl Clock {
-    /// Calibrates for `interval`. A longer interval is more exact (100 ms gives about one part per million).
+    /// Calibrates the clock for the time `interval`. A longer interval reduces the error (100 ms gives about one part
+    /// per million).
     pub fn calibrate(interval: Duration) -> Clock {
         let first = pair();
         std::thread::sleep(interval.max(Duration::from_millis(1)));
@@ -164,7 +165,8 @@ impl ClockReading {
         })
     }
 
-    /// Returns the nanoseconds from a cycle count to a timestamp of the clock, both near this moment.
+    /// Returns the time from a cycle count to a timestamp of the kernel's clock, ns. Both have to be near the time of
+    /// this reading.
     #[inline]
     pub fn elapsed_ns(&self, clock: &Clock, from_ticks: u64, to_stamp: u64) -> f64 {
         let to_ns = to_stamp.wrapping_mul(u64::from(self.unit_ns));
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn calibration_states_an_error_and_both_directions_agree() {
+    fn clock_calibration_reports_its_error_and_converts_in_both_directions() {
         let clock = Clock::calibrate(Duration::from_millis(20));
         assert!(clock.hz > 1e6, "{clock:?}");
         assert!(clock.error_ppm > 0.0 && clock.error_ppm < 1e5, "{clock:?}");

@@ -23,8 +23,8 @@ struct Segments {
 /// The bytes of an IPv6 address structure, which is the longest one.
 const NAME_BYTES: usize = size_of::<libc::sockaddr_in6>();
 
-/// An address in the kernel's format: family, port, address; for IPv6 with the flow before and the scope after the
-/// address.
+/// An address in the kernel's format: family, port, address; for IPv6 with the flow information before and the scope
+/// identifier after the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(8))]
 struct Name {

@@ -35,7 +35,8 @@ impl Doorbell {
     /// [`Error::System`] if too many files are open.
     pub fn new() -> Result<Self, Error> {
         let file = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
-        let file = file.map_err(|e| Error::system("making a file to wake a worker", e))?;
+        let file =
+            file.map_err(|e| Error::system("cannot make the eventfd that wakes a worker", e))?;
         Ok(Self {
             sleeps: AtomicBool::new(false),
             asked: AtomicBool::new(false),

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_says_what_would_help() {
+    fn every_event_counter_error_names_a_remedy() {
         for (code, part) in [
             (libc::ENOENT, "virtual machines"),
             (libc::EACCES, "perf_event_paranoid"),

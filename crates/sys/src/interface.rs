@@ -7,7 +7,7 @@ use std::io;
 /// The bytes of an Ethernet header, which the interface's MTU does not include.
 pub const ETHERNET_HEADER_BYTES: usize = 14;
 
-/// The bytes of one VLAN tag, which the MTU does not include either.
+/// The bytes of one VLAN tag, which the interface's MTU does not include.
 pub const VLAN_TAG_BYTES: usize = 4;
 
 /// The EtherTypes of a VLAN tag: 802.1Q and 802.1ad.
@@ -128,7 +128,7 @@ pub fn switch_on(name: &str) -> io::Result<()> {
 /// # Errors
 /// The kernel's error; some drivers have no name.
 pub fn driver(socket: impl AsFd, name: &str) -> io::Result<String> {
-    /// The numbers `ETHTOOL_GDRVINFO` and `SIOCETHTOOL` of linux/ethtool.h and linux/sockios.h.
+    /// The request codes `ETHTOOL_GDRVINFO` (linux/ethtool.h) and `SIOCETHTOOL` (linux/sockios.h).
     const GET_DRIVER_INFO: u32 = 3;
     const ETHTOOL: libc::Ioctl = 0x8946;
     /// The structure `struct ethtool_drvinfo`: the command, the driver's name of 32 bytes, and more.
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vlan_tag_may_exceed_the_mtu_and_nothing_else() {
+    fn only_a_vlan_tag_may_exceed_the_mtu() {
         let mut frame = vec![0; 1518];
         assert!(fits(&frame[..1514], 1500));
         assert!(!fits(&frame[..1515], 1500));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_interface_cannot_be_switched_on() {
+    fn enabling_an_unknown_interface_fails() {
         let error = switch_on("taut-no-such").expect_err("no such interface");
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
     }

@@ -39,20 +39,20 @@ const KEPT_BYTES: usize = 256 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 /// The maximum number of messages received after one wait.
 const AT_ONCE: usize = 256;
-/// The messages about routes (RTM_NEWROUTE, RTM_DELROUTE of linux/rtnetlink.h).
+/// The types of messages about routes (RTM_NEWROUTE, RTM_DELROUTE of linux/rtnetlink.h).
 const NEW_ROUTE: u16 = 24;
 const GONE_ROUTE: u16 = 25;
-/// The bytes of a message header, and of the route header after it.
+/// The lengths of a netlink message header, and of the route header after it, bytes.
 const HEADER_BYTES: usize = 16;
 const ROUTE_HEADER_BYTES: usize = 12;
 /// The parsed attributes of a route: destination (RTA_DST), interface (RTA_OIF), next hops (RTA_GATEWAY, RTA_MULTIPATH,
 /// RTA_VIA), metric (RTA_PRIORITY) and table (RTA_TABLE).
 const ROUTE_ATTRIBUTES: [u16; 7] = [1, 4, 5, 9, 18, 6, 15];
-/// The messages about next-hop objects (RTM_NEWNEXTHOP, RTM_DELNEXTHOP).
+/// The types of messages about next-hop objects (RTM_NEWNEXTHOP, RTM_DELNEXTHOP).
 const NEXT_HOP_OBJECTS: std::ops::RangeInclusive<u16> = 104..=105;
-/// The kernel's numbers of the main and local tables (RT_TABLE_MAIN, RT_TABLE_LOCAL).
+/// The kernel's number of the main routing table (RT_TABLE_MAIN).
 pub const MAIN_TABLE: u32 = 254;
-/// The number of the local table, which contains the namespace's own addresses.
+/// The kernel's number of the local routing table (RT_TABLE_LOCAL), which contains the namespace's own addresses.
 pub const LOCAL_TABLE: u32 = 255;
 
 /// The action of a kernel route.
@@ -340,7 +340,7 @@ fn outcome(message: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Returns the fact in a message; None if the message is invalid or about another subject.
+/// Returns the fact in a message; None if the message is invalid, or [`KernelFact`] has no variant for its subject.
 fn fact(header: &NetlinkHeader, message: &[u8]) -> Option<KernelFact> {
     if NEXT_HOP_OBJECTS.contains(&header.message_type) {
         return Some(KernelFact::NextHopObject);
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_is_read_whatever_else_its_message_says() {
+    fn routes_are_parsed_from_messages_with_additional_attributes() {
         let destination =
             RouteAttribute::Destination(RouteAddress::Inet(Ipv4Addr::new(10, 9, 0, 0)));
         let one = message(vec![

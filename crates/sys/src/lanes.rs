@@ -33,7 +33,7 @@ pub trait OnLanes {
 #[derive(Debug, Clone, Copy)]
 pub struct Lanes(cpu::__m512i);
 
-/// Calls instructions whose operands prove that the processor has them.
+/// Calls AVX-512 instructions; their operands exist only if the processor has these instructions.
 macro_rules! instructions {
     ($call:expr) => {
         // SAFETY: vectors and `Wide` exist only if `Wide::found` has found these instructions, and none of the

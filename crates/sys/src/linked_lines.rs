@@ -234,7 +234,7 @@ fn limit_files(groups: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns `MemAvailable` of a text such as `/proc/meminfo`, in bytes.
+/// Returns `MemAvailable` of a text such as `/proc/meminfo`, in bytes; none if the text has no such line.
 fn available_in(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()

@@ -17,8 +17,8 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 #[repr(align(4096))]
 struct Page(#[allow(dead_code)] [u8; PAGE_BYTES]);
 
-/// A mapped memory file. The bytes may be shared with another process. No Rust reference may be made to a range that
-/// the ring protocol does not assign to this side at that moment.
+/// A mapped memory file. The bytes may be shared with another process. A Rust reference may be made only to a range
+/// that the ring protocol currently assigns to the caller.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -134,7 +134,10 @@ impl Mapping {
         }
         .map_err(|e| Error::system(format!("mapping {len} bytes of shared memory"), e))?;
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| {
-            Error::system("mapping shared memory", std::io::Error::other("address 0"))
+            Error::system(
+                "cannot map shared memory",
+                std::io::Error::other("address 0"),
+            )
         })?;
         Ok(Self {
             base,

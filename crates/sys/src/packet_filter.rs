@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expression_becomes_a_program_that_libpcap_runs() {
+    fn a_filter_expression_compiles_to_a_program_that_libpcap_runs() {
         let program = match compile_packet_filter("ip", true) {
             Err(PacketFilterError::Missing(_)) => return println!("skipped: needs libpcap"),
             other => other.unwrap(),

@@ -54,8 +54,8 @@ pub enum Station {
     Driver,
 }
 
-/// Enables timestamps on datagrams sent through `socket`, which numbers them from 0. The timestamps must be read with
-/// [`departure`]: while any is waiting, a poll of the socket returns immediately.
+/// Enables timestamps of the datagrams that are sent through `socket`; the kernel numbers these datagrams from 0. The
+/// timestamps must be read with [`departure`]: while any is waiting, a poll of the socket returns immediately.
 ///
 /// # Errors
 /// The kernel does not support these timestamps.
@@ -125,7 +125,7 @@ pub fn departure(socket: &UdpSocket) -> io::Result<Option<Departure>> {
     }))
 }
 
-/// The kinds of timestamps in the kernel's numbering: `SCM_TSTAMP_SND` and `SCM_TSTAMP_SCHED`.
+/// The kernel's numbers of two kinds of timestamps: `SCM_TSTAMP_SND` at the driver, `SCM_TSTAMP_SCHED` at the queue.
 const DRIVER: u32 = 0;
 const QUEUE: u32 = 1;
 
@@ -156,7 +156,7 @@ pub fn receive_stamped(
     Ok((length, stamp(&message)))
 }
 
-/// Returns the first timestamp of a message that the kernel has filled.
+/// Returns the kernel's arrival timestamp of a received message; none if the message has none.
 fn stamp(message: &libc::msghdr) -> Option<Duration> {
     let at = first::<libc::timespec>(message, |kind| {
         kind == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS)
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_has_its_length_and_its_arrival_timestamp() {
+    fn a_datagram_is_received_with_length_and_arrival_timestamp() {
         let near = UdpSocket::bind("127.0.0.1:0").unwrap();
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut bytes = [0; 16];

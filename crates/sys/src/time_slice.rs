@@ -1,4 +1,4 @@
-//! The time slice of a thread: how long it runs before other threads on its core.
+//! The time slice of a thread: the time for which it runs before the kernel selects another thread of its core.
 
 use std::time::Duration;
 

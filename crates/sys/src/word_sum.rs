@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_of_halves_loses_no_carry_at_any_length() {
+    fn the_word_sum_loses_no_carry_at_any_length() {
         let mut number = 1u64;
         for len in (0..70).chain([1000, 8192]) {
             for ones in [true, false] {

@@ -110,7 +110,7 @@ impl RecordedTap {
         self.others
     }
 
-    /// Returns the next packet of a file that has to be matched; none at the end of the file.
+    /// Returns the next packet to match from the file at index `place`; none at the end of the file.
     fn next(&mut self, place: usize) -> Result<Option<Seen>, RecordingError> {
         while let Some(found) = self.files[place].next()? {
             let Some((frame, wire_bytes, time_ns)) = found else {

@@ -94,7 +94,8 @@ impl Collected {
         (report, written)
     }
 
-    /// Returns the report of the packets collected up to now.
+    /// Returns the report of the packets collected so far. `only_left` is the number of packets that were not seen to
+    /// enter; `missed` counts missed sightings.
     pub fn report(&self, only_left: u64, missed: Missed) -> TapReport {
         let direction = |(side, account): (usize, &CrossingAccount)| {
             let ways = self.ways.iter().filter(|((from, _), _)| *from == side);

@@ -14,7 +14,7 @@ use taut_xdp::wire_tap::Missed;
 /// Maximum number of slowest packets, and maximum number of lost packets, whose times are stored.
 const WORST: usize = 100;
 
-/// Probability with which the interval covers the median.
+/// Probability with which the confidence interval covers the median.
 const CONFIDENCE: f64 = 0.95;
 
 /// Packets that are matched between two places until [`Matched::finish`].
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn two_captures_are_matched_into_a_results_folder() {
+    fn two_captures_are_matched_and_the_results_are_stored() {
         let dir = tempfile::tempdir().unwrap();
         let [a, b, out] = ["a.pcapng", "b.pcapng", "out"].map(|it| dir.path().join(it));
         let before = (0..100).map(|it| (it, 10_000 * u64::from(it), it % 2 == 0));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_damaged_and_absent_captures_give_named_errors() {
+    fn errors_distinguish_truncated_damaged_and_missing_captures() {
         let dir = tempfile::tempdir().unwrap();
         let [whole, cut, other] = ["whole", "cut", "other"].map(|it| dir.path().join(it));
         capture(&whole, &[(1, 1, false), (2, 2, false)]);

@@ -92,6 +92,7 @@ impl TapFolder {
             reordered: packet.reordered,
             refused: false,
             corrupt: false,
+            frame_bytes: None,
         })
     }
 

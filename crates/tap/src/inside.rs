@@ -1,4 +1,5 @@
-//! The observations of a tap in one trial: the device alone, in addition to the generator's own statistics.
+//! The observations of a tap in one trial: they cover only the device, whereas the generator's statistics cover the
+//! path.
 
 use super::{Ends, Tapped};
 use serde::{Deserialize, Serialize};

@@ -78,17 +78,20 @@ pub struct LayeredWay {
     pub stamped: u64,
     /// Messages with contradicting timestamps.
     pub contradicting: u64,
-    /// Time in the sender's transport: m2 - m1.
+    /// Time in the sender's transport: m2 - m1, ns. None without messages that have these timestamps.
     pub sender_ns: Option<Summary>,
-    /// Time from the sender's transport until the frame leaves the sender's interface: m3 - m2.
+    /// Time from the sender's transport until the frame leaves the sender's interface: m3 - m2, ns. None without
+    /// messages that have these timestamps.
     pub out_ns: Option<Summary>,
-    /// Time from the sender's interface to the receiver's interface: m4 - m3.
+    /// Time from the sender's interface to the receiver's interface: m4 - m3, ns. None without messages that have these
+    /// timestamps.
     pub medium_ns: Option<Summary>,
-    /// Time from the receiver's interface to the receiver's transport: m5 - m4.
+    /// Time from the receiver's interface to the receiver's transport: m5 - m4, ns. None without messages that have
+    /// these timestamps.
     pub in_ns: Option<Summary>,
-    /// Time in the receiver's transport: m6 - m5.
+    /// Time in the receiver's transport: m6 - m5, ns. None without messages that have these timestamps.
     pub receiver_ns: Option<Summary>,
-    /// Total time: m6 - m1.
+    /// Total time: m6 - m1, ns. None without messages that have these timestamps.
     pub took_ns: Option<Summary>,
 }
 
@@ -118,7 +121,8 @@ struct Packet {
     sent_ns: u64,
     left_ns: u32,
     probe: Option<(ProbeWay, u16, u32)>,
-    /// Times at which the packet was captured at its sender, and at its receiver; none if it was not.
+    /// Times at which the packet was captured at its sender, and at its receiver, ns; none for a side that did not
+    /// capture the packet.
     seen_ns: [Option<u64>; 2],
 }
 

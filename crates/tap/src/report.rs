@@ -45,7 +45,7 @@ pub struct DirectionReport {
 /// Packets of one flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlowReport {
-    /// Number of the flow.
+    /// Flow number in the packets' stamps: the generator's trial times 16, plus the stream.
     pub flow: u16,
     /// Statistics of the flow's packets.
     #[serde(flatten)]
@@ -66,7 +66,7 @@ pub struct PlaceCounts {
 /// A packet that was slow or lost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Delayed {
-    /// Place of origin of the packet.
+    /// Name of the place at which the packet was observed first.
     pub from: String,
     /// Index among the packets at the place of origin, from 0.
     pub sequence: u64,

@@ -29,7 +29,7 @@ pub(super) fn start<T, R: Send + 'static>(
     let thread = std::thread::Builder::new().name(name.to_string());
     let thread = thread
         .spawn(run)
-        .map_err(|e| PortError::system("starting the tap's thread", e))?;
+        .map_err(|e| PortError::system("cannot start the thread of the tap", e))?;
     has_started.recv().map_err(|_| {
         PortError::missing("the tap's thread", "to run: it exited while starting")
     })??;

@@ -15,7 +15,8 @@ use taut_xdp::wire_tap::Missed;
 
 /// Limit on the sightings between two calls of [`PlacedTap::take`]: 32 MiB.
 const ROOM: usize = 1 << 20;
-/// The kernel timestamps packets only some milliseconds after the request: packets within this time are ignored.
+/// Time after the start during which packets are ignored: the kernel begins to timestamp packets only some milliseconds
+/// after timestamps are enabled.
 const SETTLING: Duration = Duration::from_millis(100);
 /// Sleep of the thread during [`SETTLING`], and later while no packets arrive at ports with kernel timestamps.
 const PAUSE: Duration = Duration::from_micros(100);

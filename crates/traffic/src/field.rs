@@ -86,7 +86,8 @@ impl FieldName {
         }
     }
 
-    /// Parses one value; for an IP address, also returns the address.
+    /// Parses one value, and returns it as an integer; for an IP address, also returns the address. None for an invalid
+    /// value.
     fn number(self, text: &str) -> Option<(u128, Option<IpAddr>)> {
         match self {
             Self::SrcMac | Self::DstMac => {
@@ -214,7 +215,8 @@ fn headers(frame: &[u8]) -> Option<Headers> {
     })
 }
 
-/// Returns the protocol, the header length, and true for IPv6.
+/// Returns the protocol after the IP header, the header's length in bytes, and true for IPv6; none for an invalid
+/// packet.
 fn ip_header(packet: &[u8]) -> Option<(IpProtocol, usize, bool)> {
     if packet.first()? >> 4 == 4 {
         let ip = Ipv4::new(packet).ok()?;
@@ -385,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_and_orders_read_as_written() {
+    fn value_ranges_are_parsed_with_their_order() {
         let values = FieldName::DstIp.values("10.0.0.1-10.0.1.0 random").unwrap();
         assert_eq!((values.low, values.count), (0x0a00_0001, 256));
         assert_eq!(values.order, Order::Random);

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_together_send_the_rate_over_the_same_period() {
+    fn workers_jointly_send_the_configured_rate_over_the_same_period() {
         let clock = Clock::calibrate(Duration::from_millis(5));
         // At this rate, neither the warm-up nor the count has a whole number of packets, and the workers send different
         // numbers.

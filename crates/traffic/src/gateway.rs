@@ -18,7 +18,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Writes the request into `frame`, and returns its length in bytes.
+    /// Writes the request into `frame`, and returns its length in bytes; none if the addresses differ in IP version.
     pub(crate) fn question(&self, frame: &mut [u8; LONGEST_BYTES]) -> Option<usize> {
         let mut header = EthernetRepr {
             destination: Mac::BROADCAST,

@@ -7,7 +7,7 @@ use taut_wire::{EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, StampLayout, 
 
 /// A script that makes packets of a trial's streams, and gets the packets that arrive.
 pub trait Hand {
-    /// False only for the implementation without a script, so that the compiler removes the calls of its methods.
+    /// True if there is a script. False lets the compiler remove the calls of the methods below.
     const ACTIVE: bool = true;
     /// Returns true if packets of the stream with index `stream` pass through [`Hand::craft`].
     fn crafts(&self, stream: usize) -> bool;
@@ -95,7 +95,7 @@ impl Crafted {
 }
 
 /// Writes the checksums of a frame that a script wrote, except for the checksum that the stamp updates. Returns the
-/// layout of the stamp. Ignores unknown protocols.
+/// layout of the stamp; none if `measured` is false, or the frame cannot carry a stamp. Ignores unknown protocols.
 fn complete(frame: &mut [u8], measured: bool) -> Option<StampLayout> {
     let layout = fill_ip_checksums(frame)
         .filter(|_| measured)
@@ -144,7 +144,8 @@ fn fill_ip_checksum(packet: &mut [u8]) {
     }
 }
 
-/// Returns the protocol and the start and end offset of the payload.
+/// Returns the protocol after the IP header, and the start and end offset of the IP payload; none for an invalid
+/// packet.
 fn payload(packet: &[u8]) -> Option<(IpProtocol, usize, usize)> {
     if packet.first()? >> 4 == 4 {
         let ip = Ipv4::new(packet).ok()?;

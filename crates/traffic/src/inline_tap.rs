@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_the_device_refuses_are_not_noted_as_entered() {
+    fn packets_that_the_device_refuses_are_not_recorded_as_entered() {
         let (seen, account, got) = relay(3, &frames(0..8), &frames(0..4));
         assert_eq!(got, [3, 3]);
         assert_eq!(seen.iter().filter(|s| !s.leaving).count(), 3);

@@ -18,7 +18,8 @@ const OVERHEAD_BYTES: usize = FRAME_CHECK_SEQUENCE_BYTES + 20;
 const SHORTEST_FILLER_BYTES: usize = MIN_FRAME_SIZE_BYTES - FRAME_CHECK_SEQUENCE_BYTES;
 const LONGEST_FILLER_BYTES: usize = 1514;
 
-/// EtherType of fillers (IEEE's for local experiments), and the mark that distinguishes fillers from other experiments.
+/// EtherType of fillers (IEEE's for local experiments). `MARK` distinguishes fillers from other frames with this
+/// EtherType.
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 const MARK: &[u8] = b"taut filler";
 
@@ -115,7 +116,7 @@ impl Line {
         }
     }
 
-    /// Returns the length of the filler for a gap, or for the first part of a long one.
+    /// Returns the length of the filler for a gap, or for the first part of a long gap, bytes.
     fn filler_for(&self, gap_ticks: f64) -> usize {
         let (shortest, longest) = (
             SHORTEST_FILLER_BYTES + OVERHEAD_BYTES,

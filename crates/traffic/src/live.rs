@@ -149,7 +149,7 @@ pub struct Live {
 struct Distributions {
     ns_per_tick: f64,
     current: Box<Interval>,
-    /// Intended and actual send time of the last packet, ticks after the start.
+    /// Intended and actual send time of the last packet, ticks after the start; none before the first packet.
     last: Option<(u64, u64)>,
     full: SyncSender<Box<Interval>>,
     empty: Receiver<Box<Interval>>,
@@ -252,7 +252,7 @@ impl Live {
 pub struct StreamView {
     /// The stream's name.
     pub name: String,
-    /// The requested rate of the last trial.
+    /// The requested rate of the last trial, packets per second.
     pub asked_pps: f64,
     /// Counters since the start.
     pub counts: Counts,

@@ -493,7 +493,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn constant_gaps_with_a_fraction_keep_the_rate() {
+    fn a_constant_rate_is_exact_despite_gaps_of_fractional_nanoseconds() {
         let pattern = Pattern::Constant;
         let mut schedule = Schedule::new(&pattern, 1e9 / 2_593.7, 10_000 * MS, 1_000, HZ, 0);
         for _ in 0..1_000_000 {
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn on_off_sends_only_while_on() {
+    fn an_on_off_pattern_sends_only_during_its_on_periods() {
         let dues = dues("on-off(1ms, 3ms)", 250_000.0, 16 * MS);
         assert_eq!(dues.len(), 4_000);
         assert!(dues.iter().all(|t| t % 4_000_000 < 1_000_000));
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_have_a_rate_each() {
+    fn each_step_of_a_pattern_has_its_configured_rate() {
         let dues = dues("steps(10%, 0%, 100%)", 1e6, 30 * MS);
         let within = |a: u64, b: u64| {
             dues.iter()

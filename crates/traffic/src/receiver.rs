@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_at_an_interruption_are_marked_and_no_others() {
+    fn only_gaps_next_to_an_interruption_are_marked() {
         let mut marks = Marks::default();
         let mut seen = Vec::new();
         let mut look = |late, n| {

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slowest_packet_in_a_thousand_is_stored() {
+    fn the_slowest_thousandth_of_all_packets_is_stored() {
         let mut slowest = Slowest::of(10_000);
         for packet in 0..10_000_u64 {
             // Each latency occurs once, and the latencies are in mixed order.

@@ -34,12 +34,13 @@ pub struct Stream {
     /// Indices of the templates in the order of sending, which repeats.
     order: Arc<[u32]>,
     position: usize,
-    /// Index in `order` of this worker's first packet, and the step to its next packet, at most the length of `order`.
+    /// Index in `order` of this worker's first packet (`first`), and the distance to its next packet (`step`), at most
+    /// the length of `order`.
     first: usize,
     step: usize,
     fields: Vec<FieldWriter>,
     /// Offsets of the checksums that must be written in addition to the stamp's checksum, because they cover varied
-    /// fields.
+    /// fields; none for a checksum that is not written separately.
     ip_checksum: Option<usize>,
     tcp_checksum: Option<usize>,
     ports: PortRange,
@@ -117,7 +118,7 @@ pub enum StreamError {
     /// The addresses or sizes give no valid frame.
     #[error("frames of {size} bytes: {source}")]
     Frame {
-        /// Size of the frame.
+        /// Size of the frame, bytes, frame check sequence included.
         size: usize,
         /// Reason why the frame is invalid.
         source: Error,
@@ -128,7 +129,7 @@ pub enum StreamError {
          {stamp}, the frame check sequence {FRAME_CHECK_SEQUENCE_BYTES}"
     )]
     Size {
-        /// Size of the frame.
+        /// Size of the frame, bytes, frame check sequence included.
         size: usize,
         /// The smallest valid size, bytes.
         least: usize,
@@ -267,7 +268,7 @@ impl Stream {
             .unwrap_or(0)
     }
 
-    /// Returns the longest frame of the stream, as a template.
+    /// Returns the longest template frame of the stream; none if the stream has no frames.
     pub(crate) fn longest_frame(&self) -> Option<&[u8]> {
         let frames = self.templates.iter().map(|t| t.frame.as_slice());
         frames.max_by_key(|frame| frame.len())
@@ -288,12 +289,12 @@ impl Stream {
         self.src_mac
     }
 
-    /// Returns destination and source MAC addresses of the stream's first frame.
+    /// Returns destination and source MAC addresses of the stream's first frame; none if the stream has no frames.
     pub(crate) fn mac_addresses(&self) -> Option<&[u8]> {
         self.templates.first()?.frame.get(..12)
     }
 
-    /// Returns the gateway of the stream's packets.
+    /// Returns the gateway to which the stream's packets are sent; none for a stream without a gateway.
     pub(crate) fn gateway(&self) -> Option<Gateway> {
         self.gateway
     }
@@ -319,6 +320,18 @@ impl Stream {
         for field in &mut self.fields {
             field.share(number as u64, of as u64);
         }
+    }
+
+    /// Returns the frame size of each packet in the order of sending, frame check sequence included. After the last one
+    /// the sizes repeat from the first.
+    pub fn frame_sizes(&self) -> Arc<[u16]> {
+        let places = self.order.len();
+        let size = |number: usize| {
+            let template = self.order[(self.first + number * self.step) % places];
+            let frame = &self.templates[template as usize].frame;
+            (frame.len() + FRAME_CHECK_SEQUENCE_BYTES) as u16
+        };
+        (0..places).map(size).collect()
     }
 
     /// Returns the index of the next packet's template, and the template's length in bytes.
@@ -465,7 +478,7 @@ fn field_writers(plan: &Plan, frame: &[u8]) -> Result<Vec<FieldWriter>, StreamEr
     Ok(fields)
 }
 
-/// Returns the gateway of a stream whose first source address is `asker_ip`.
+/// Returns the gateway of a stream with the first source address `asker_ip`; none if the plan has no gateway.
 fn gateway_of(plan: &Plan, asker_ip: IpAddr) -> Result<Option<Gateway>, StreamError> {
     match plan.gateway {
         Some(ip) if ip.is_ipv4() != asker_ip.is_ipv4() => {
@@ -576,8 +589,14 @@ mod tests {
             workers.iter_mut().for_each(Stream::restart);
             one.restart();
             let len = |stream: &mut Stream| stream.next().1;
+            let last = of - 1;
+            let sizes = workers[last].frame_sizes();
             for n in 0..30 {
-                assert_eq!(len(&mut workers[n % of]), len(&mut one), "{n} of {of}");
+                let sent = len(&mut workers[n % of]);
+                assert_eq!(sent, len(&mut one), "{n} of {of}");
+                if n % of == last {
+                    assert_eq!(sizes[n / of % sizes.len()], sent + 4, "{n} of {of}");
+                }
             }
         }
         let mut first = Stream::of(plan(&[(FieldName::DstPort, "1-60000 random")], "64")).unwrap();
@@ -593,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn all_checksums_are_right_whatever_varies() {
+    fn all_checksums_are_correct_whichever_fields_vary() {
         let v6 = UdpFlow {
             src_ip: "2001:2::1".parse().unwrap(),
             dst_ip: "2001:2::2".parse().unwrap(),
@@ -675,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn tcp_segments_have_right_checksums_and_no_stamp() {
+    fn tcp_segments_have_correct_checksums_and_are_not_measured() {
         let plan = Plan {
             protocol: Protocol::Tcp,
             varied: varied(&[
@@ -706,7 +725,7 @@ mod tests {
     }
 
     #[test]
-    fn increments_walk_their_range() {
+    fn incremented_field_values_wrap_at_the_end_of_their_range() {
         let plan = Plan {
             varied: varied(&[(FieldName::DstPort, "100-102")]),
             ..Plan::default()

@@ -21,9 +21,9 @@ const BLOCK_BYTES: usize = 16 * WINDOW_BYTES;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     path: Arc<str>,
-    /// Times of the packets after the first packet, ns.
+    /// Time from the first packet to each packet, ns, at the captured speed.
     offsets_ns: Arc<[f64]>,
-    /// Frame sizes, check sequence included, at least 64.
+    /// Frame sizes in bytes, check sequence included, at least 64.
     size_bytes: Arc<[u32]>,
     /// Time from the first packet of a replay to the first packet of the next replay, ns.
     period_ns: f64,
@@ -111,7 +111,7 @@ impl Trace {
         &self.size_bytes
     }
 
-    /// Returns the times of the packets after the first packet, ns, at the captured speed.
+    /// Returns the time from the first packet to each packet, ns, at the captured speed.
     pub(crate) fn offsets_ns(&self) -> &Arc<[f64]> {
         &self.offsets_ns
     }
@@ -253,7 +253,8 @@ fn open(path: &str) -> Result<CaptureFile, String> {
     CaptureFile::of(file).map_err(wrong)
 }
 
-/// Returns the packet in an item that the scanner skips, if it is one; `number` is the number of that packet.
+/// Converts an item that the scanner skips into a packet without a frame; none if the item is no packet. `number` is
+/// the packet's number in the file.
 fn passed(path: &str, over: Over, number: usize) -> Result<Option<Captured<'static>>, String> {
     match over {
         Over::NoFrame => Ok(None),
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_repeat_those_of_the_capture_cyclically() {
+    fn send_gaps_repeat_the_gaps_of_the_capture_cyclically() {
         let pattern = ("pattern", "trace(FILE)");
         assert_eq!(dues_us(&[pattern], 4), [0, 100, 200, 3000]);
         // The result is the packets due within the time, not their mean number.

@@ -370,7 +370,8 @@ impl StreamFile {
         Ok(())
     }
 
-    /// Returns the rate of the stream; without a rate and a share, the rate of the pattern's trace, or an equal share.
+    /// Returns the rate of the stream. If neither rate nor share is configured, this is the rate of the pattern's
+    /// trace, or an equal share of the trial's rate.
     fn load(&self, plan: &Plan) -> Result<Load, String> {
         if let Pattern::Trace(trace) = &plan.pattern
             && trace.speed() != 1.0

@@ -93,7 +93,7 @@ pub struct WorstPackets {
     threshold: u64,
     /// Indices of the cases that wait for later frames.
     waiting: Vec<usize>,
-    /// The last frames that arrived, at the index arrival number modulo length.
+    /// The last frames that arrived. The index of a frame is its arrival number modulo the length of this list.
     recent: Vec<Arrived>,
     arrivals: u64,
 }

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_those_of_zipfs_law() {
+    fn draw_frequencies_follow_zipfs_law() {
         for exponent in [0.8, 1.0, 1.3] {
             let zipf = Zipf::new(1_000, exponent);
             let mut random = fastrand::Rng::with_seed(3);

@@ -232,7 +232,7 @@ pub unsafe extern "C" fn taut_deadline_accept(
 /// Frees an endpoint, which may be null.
 ///
 /// # Safety
-/// The endpoint was made here, and is not used again.
+/// The endpoint was made by this library, and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_free(endpoint: *mut TautDeadline) {
     if !endpoint.is_null() {
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn taut_deadline_free(endpoint: *mut TautDeadline) {
 /// header).
 ///
 /// # Safety
-/// The endpoint was made here and is not used elsewhere during the call; the message must be readable.
+/// The endpoint was made by this library and is not used elsewhere during the call; the message must be readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_send(
     endpoint: *mut TautDeadline,
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn taut_deadline_send(
 /// Processes a packet: returns 1, or 0 if it is not of this connection.
 ///
 /// # Safety
-/// The endpoint was made here and is not used elsewhere during the call; the packet must be readable.
+/// The endpoint was made by this library and is not used elsewhere during the call; the packet must be readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_receive(
     endpoint: *mut TautDeadline,
@@ -284,7 +284,8 @@ pub unsafe extern "C" fn taut_deadline_receive(
 /// Writes the next packet, and returns its length; 0 if there is none.
 ///
 /// # Safety
-/// The endpoint was made here and is not used elsewhere during the call; a whole datagram must be writable at `packet`.
+/// The endpoint was made by this library and is not used elsewhere during the call; a whole datagram must be writable
+/// at `packet`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_transmit(
     endpoint: *mut TautDeadline,
@@ -305,7 +306,8 @@ pub unsafe extern "C" fn taut_deadline_transmit(
 /// Writes the next message, truncated to `room` bytes, and returns its full length; -1 if there is none.
 ///
 /// # Safety
-/// The endpoint was made here and is not used elsewhere during the call; `room` bytes must be writable at `message`.
+/// The endpoint was made by this library and is not used elsewhere during the call; `room` bytes must be writable at
+/// `message`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_deliver(
     endpoint: *mut TautDeadline,
@@ -327,7 +329,7 @@ pub unsafe extern "C" fn taut_deadline_deliver(
 /// Returns the time at which the caller must call again if no packet arrives before; `u64::MAX` if nothing will be due.
 ///
 /// # Safety
-/// The endpoint was made here and is not modified during the call.
+/// The endpoint was made by this library and is not modified during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_wake(endpoint: *const TautDeadline, now_ns: u64) -> u64 {
     // SAFETY: the caller guarantees that the endpoint was made here and is not modified during the call.
@@ -338,7 +340,8 @@ pub unsafe extern "C" fn taut_deadline_wake(endpoint: *const TautDeadline, now_n
 /// Writes the next notice; returns 1, or 0 if there is none.
 ///
 /// # Safety
-/// The endpoint was made here and is not used elsewhere during the call; a notice must be writable at `notice`.
+/// The endpoint was made by this library and is not used elsewhere during the call; a notice must be writable at
+/// `notice`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_notice(
     endpoint: *mut TautDeadline,
@@ -370,7 +373,7 @@ pub unsafe extern "C" fn taut_deadline_notice(
 /// Ends the connection; the next call of [`taut_deadline_transmit`] writes a farewell if the connection was open.
 ///
 /// # Safety
-/// The endpoint was made here and is not used elsewhere during the call.
+/// The endpoint was made by this library and is not used elsewhere during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_leave(endpoint: *mut TautDeadline) {
     // SAFETY: the caller guarantees that the endpoint was made here and is not used elsewhere during the call.
@@ -380,7 +383,7 @@ pub unsafe extern "C" fn taut_deadline_leave(endpoint: *mut TautDeadline) {
 /// Returns 1 if the connection has ended, otherwise 0.
 ///
 /// # Safety
-/// The endpoint was made here and is not modified during the call.
+/// The endpoint was made by this library and is not modified during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_has_ended(endpoint: *const TautDeadline) -> c_int {
     // SAFETY: the caller guarantees that the endpoint was made here and is not modified during the call.
@@ -390,7 +393,7 @@ pub unsafe extern "C" fn taut_deadline_has_ended(endpoint: *const TautDeadline) 
 /// Writes the counters.
 ///
 /// # Safety
-/// The endpoint was made here and is not modified during the call; counters must be writable at `counts`.
+/// The endpoint was made by this library and is not modified during the call; counters must be writable at `counts`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_counts(
     endpoint: *const TautDeadline,

@@ -13,7 +13,7 @@ use crate::wire::{
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Interval between hellos, ns: the first one, and the limit to which it grows.
+/// Range of the interval between hellos, ns: the interval grows from the lower to the upper limit.
 const HELLO_NS: std::ops::RangeInclusive<u64> = 20_000_000..=1_000_000_000;
 /// The number of packet numbers, counted down from the highest received one, that are remembered to detect duplicates.
 const REMEMBERED: u64 = 1024;
@@ -137,9 +137,10 @@ struct Heard {
     latest: Option<(u64, u64)>,
     largest: u64,
     packets: u32,
-    /// Bitmap of the received packet numbers up to the highest.
+    /// Bitmap of the packet numbers received among the last `REMEMBERED` numbers up to `largest`.
     seen: [u64; (REMEMBERED / 64) as usize],
-    /// Number of received packets for which feedback is pending, and the arrival time of the first of them, ns.
+    /// Number of received packets for which feedback is pending (`unanswered`), and the arrival time of the first of
+    /// them, ns (`first_ns`).
     unanswered: u32,
     first_ns: u64,
     /// True if feedback must be sent immediately.

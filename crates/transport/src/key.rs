@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_holds_for_its_packet_direction_and_connection() {
+    fn authentication_tags_are_invalid_for_other_packets_directions_and_connections() {
         let master = Master::new(&[7; 32]).unwrap();
         let [opener, answerer] =
             [Side::Opener, Side::Answerer].map(|side| Keys::new(&master, side, &[1; 16], &[2; 16]));

@@ -178,7 +178,7 @@ mod tests {
         /// Checks that no send time of the peer is estimated later than it was, for any delays and any drift within the
         /// bound.
         #[test]
-        fn send_times_are_never_estimated_later_than_they_were(
+        fn the_peers_send_times_are_never_estimated_too_late(
             start in -1_000_000_000_i64..1_000_000_000,
             ppm in -200_i64..200,
             steps in proptest::collection::vec((1_u64..50_000_000, 1_u64..3_000_000, 1_u64..3_000_000), 1..60),

@@ -59,8 +59,8 @@ enum Mode {
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     mode: Mode,
-    /// Highest delivery rate of each of the latest rounds with a queue, bytes per second, and the index of the current
-    /// round.
+    /// Highest delivery rate of each of the latest rounds with a queue, bytes per second (`rates`), and the index of
+    /// the current round in this list (`slot`).
     rates: [f64; RATE_ROUNDS],
     slot: usize,
     round: u64,
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_filled_and_its_queue_stays_short() {
+    fn pacing_uses_the_path_rate_without_a_long_queue() {
         for (rate, rtt_ns, seconds) in [
             (1e6, 10_000_000, 5.0),
             (1e8, 1_000_000, 2.0),

@@ -39,7 +39,7 @@ struct Part<'a> {
     index: u8,
     stream: u32,
     group: u32,
-    /// Length of the message, or the XOR of all lengths.
+    /// Length of the message, bytes; in a parity packet, the XOR of the lengths of the group's messages.
     length: u16,
     bytes: &'a [u8],
 }
@@ -97,7 +97,7 @@ impl Sum {
     }
 }
 
-/// The sending half.
+/// The sender of messages with parity.
 #[derive(Debug)]
 pub struct ParitySender {
     size: GroupSize,
@@ -108,7 +108,7 @@ pub struct ParitySender {
 }
 
 impl ParitySender {
-    /// Makes a sender of the stream with this number, which should be drawn at random.
+    /// Makes a sender for the stream with the number `stream`, which should be random.
     pub fn new(size: GroupSize, stream: u32) -> Self {
         Self {
             size,
@@ -176,11 +176,11 @@ struct Group {
 pub struct Brought<'a> {
     /// The packet's own message; none for a parity packet.
     pub message: Option<&'a [u8]>,
-    /// A lost message that is recovered from this packet and earlier ones; none if no message is.
+    /// A lost message that is recovered from this packet and earlier ones; none if this packet recovers no message.
     pub repaired: Option<&'a [u8]>,
 }
 
-/// The receiving half.
+/// The receiver of messages with parity.
 #[derive(Debug)]
 pub struct ParityReceiver {
     stream: Option<u32>,
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restarted_sender_is_accepted_and_late_packets_are_not() {
+    fn the_receiver_accepts_a_restarted_sender_but_no_late_packets() {
         let all = packets(2, 200);
         let mut receiver = ParityReceiver::default();
         assert_eq!(brought(&mut receiver, all.last().unwrap()).len(), 0);

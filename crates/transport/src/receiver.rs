@@ -56,7 +56,8 @@ pub struct Delivery<'a> {
 struct Slot {
     /// Number of the message in the slot, if one has arrived.
     number: Option<u64>,
-    /// Deadline of the message by the sender's clock, and the latest local time at which the deadline can be, ns.
+    /// Deadline of the message by the sender's clock (`deadline_ns`), and the latest local time at which the deadline
+    /// can be (`latest_ns`), ns.
     deadline_ns: u64,
     latest_ns: u64,
     gap_ns: u32,
@@ -73,7 +74,7 @@ pub(crate) struct Receiver {
     /// Slots of messages that have arrived and are not delivered.
     present: Present,
     bytes: Vec<u8>,
-    /// Number of the next message to deliver, and the highest known message number plus one.
+    /// Number of the next message to deliver (`next`), and the highest known message number plus one (`end`).
     next: u64,
     end: u64,
     /// The sender sends no messages below this number any more.
@@ -240,8 +241,8 @@ impl Receiver {
         true
     }
 
-    /// Gives up all messages before `until`. The loop runs once for each of them that has arrived, however many are
-    /// missing.
+    /// Gives up all messages with numbers below `until`. The cost depends on how many of these messages have arrived,
+    /// and not on how many are missing.
     fn pass_over(&mut self, until: u64) {
         while let Some(number) = self.earliest()
             && number < until
@@ -263,8 +264,8 @@ impl Receiver {
         Some(self.next + (place.wrapping_sub(next) & (self.slots.len() - 1)) as u64)
     }
 
-    /// Returns the first message that has arrived and is not delivered, its deadline by our clock, and the time at
-    /// which it may be delivered.
+    /// Returns the number of the first message that has arrived and is not delivered, its deadline by our clock, and
+    /// the time at which it may be delivered, ns. None if there is no such message, or its deadline is unknown.
     fn first(&self, offset: &Offset, now_ns: u64) -> Option<(u64, u64, u64)> {
         let number = self.earliest()?;
         let slot = &self.slots[self.place(number)];
@@ -281,8 +282,8 @@ impl Receiver {
         Some((number, deadline_ns, due_ns))
     }
 
-    /// Returns the next message that is due for delivery. Messages past their deadline are counted as missed, and
-    /// skipped.
+    /// Returns the next message that is due for delivery; none if no message is due. Messages past their deadline are
+    /// counted as missed, and skipped.
     pub(crate) fn deliver(&mut self, offset: &Offset, now_ns: u64) -> Option<Delivery<'_>> {
         loop {
             let (number, deadline_ns, due_ns) = self.first(offset, now_ns)?;
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_waits_for_earlier_ones_until_their_deadline() {
+    fn a_message_waits_for_missing_predecessors_until_their_deadline() {
         let (mut receiver, offset) = receiver(10 * MS);
         receiver.data(MS, 0, &data(0, 0, 0));
         assert_eq!(numbers(&mut receiver, &offset, MS), [0]);

@@ -46,7 +46,7 @@ pub struct Sent {
     pub data: u64,
     /// Messages that were retransmitted because they counted as lost.
     pub again: u64,
-    /// Messages that were retransmitted because there was no feedback on them.
+    /// Messages that were retransmitted because no feedback reported their outcome.
     pub asked: u64,
     /// Sent repair packets.
     pub repairs: u64,
@@ -106,13 +106,13 @@ pub(crate) struct Sender {
     kept: u64,
     sources: Vec<Source>,
     bytes: Vec<u8>,
-    /// Numbers of the oldest buffered message, of the first message that was never sent, and of the application's next
-    /// message.
+    /// Numbers of the oldest buffered message (`base`), of the first message that was never sent (`fresh`), and of the
+    /// application's next message (`next`).
     base: u64,
     fresh: u64,
     next: u64,
     lost: VecDeque<u64>,
-    /// The first message without feedback that has not been retransmitted.
+    /// Number of the first message without feedback that has not been retransmitted.
     doubted: u64,
     /// The longest recent time from sending a message to its acknowledgement, ns; this maximum decays with each
     /// feedback.
@@ -129,17 +129,18 @@ pub(crate) struct Sender {
     block_ns: Option<u64>,
     in_block: usize,
     records: Vec<Record>,
-    /// The first packet that is neither acknowledged nor followed by an acknowledged packet.
+    /// Number of the first packet that is neither acknowledged nor followed by an acknowledged packet.
     open_packet: u64,
     in_flight: u64,
     last_feedback: Option<Feedback>,
     loss: f64,
     last_deadline_ns: Option<u64>,
-    /// Smoothed interval between the application's messages, ns, and the time at which its latest message was accepted,
-    /// ns.
+    /// Smoothed interval between the application's messages, ns (`interval_ns`), and the time at which the latest
+    /// message was accepted, ns (`pushed_ns`).
     interval_ns: f64,
     pushed_ns: u64,
-    /// Time at which a message was last sent, ns, and the number of feedback requests without a reply since then.
+    /// Time at which a message was last sent, ns (`data_ns`), and the number of feedback requests without a reply since
+    /// then (`unanswered`).
     data_ns: u64,
     unanswered: u32,
     pub pace: Pace,
@@ -282,8 +283,8 @@ impl Sender {
         }
     }
 
-    /// Advances `doubted` past messages that need no retransmission on suspicion: those known to have arrived, those
-    /// already queued as lost, and those already retransmitted.
+    /// Advances `doubted` past messages that are not retransmitted for lack of feedback, because they have arrived, are
+    /// queued as lost, or have been retransmitted.
     fn settle(&mut self) {
         self.doubted = self.doubted.max(self.base);
         while self.doubted < self.fresh {

@@ -56,7 +56,7 @@ pub struct Settings {
     /// Time from accepting a message to its deadline, ns.
     pub target_ns: u64,
     /// Receive window, ns: the receiver delivers a message when this time is left until its deadline. A short window
-    /// equalises delays; one as long as the target delay minimises them.
+    /// equalises the delays of messages; a window as long as the target delay minimises the delays.
     pub window_ns: u64,
     /// Redundancy of sent messages.
     pub coding: Coding,

@@ -36,8 +36,8 @@ pub trait Path {
     fn send(&mut self, now_ns: u64, way: usize, id: u32, bytes: u32);
     /// Returns the time at which the next packet arrives or is dropped; none if no packet is in flight.
     fn next_ns(&self) -> Option<u64>;
-    /// Returns a packet that has arrived or was dropped by now; none if there is none. A packet may arrive more than
-    /// once.
+    /// Returns a packet that has arrived or was dropped by now; none if there is no such packet. A packet may arrive
+    /// more than once.
     fn take(&mut self, now_ns: u64) -> Option<Passed>;
 }
 
@@ -225,7 +225,7 @@ pub struct Simulated {
     pub messages: [Vec<Fated>; 2],
     /// Messages that were delivered after their deadline, by true time; 0 unless a clock drifts more than allowed.
     pub delivered_late: u64,
-    /// Messages that were delivered after a later one, or twice; always 0.
+    /// Messages that were delivered after a later message, or delivered twice; always 0.
     pub delivered_disordered: u64,
     /// Number of wakeups that were requested for the current time or earlier after all due work was done; close to 0.
     pub asked_for_nothing: u64,
@@ -318,9 +318,9 @@ struct Simulation<'a> {
     /// Random bytes of the answerer's connection.
     answerer_random: [u8; 16],
     found: Simulated,
-    /// Packets in flight, by packet number; none for an unused number.
+    /// Packets in flight, by identifier; none for an unused identifier.
     packets: Vec<Option<Packet>>,
-    /// Unused indices of `packets`.
+    /// Unused identifiers of packets: the indices of `packets` that are free.
     free: Vec<u32>,
     /// For each direction, by message number: the times of the first packet that arrived with the message; none before,
     /// and on a path without a medium.

@@ -24,7 +24,7 @@ const MAGIC: u8 = 0xD1;
 pub const HEADER_BYTES: usize = 36;
 /// Length of feedback, bytes.
 pub const FEEDBACK_BYTES: usize = 36;
-/// Length of the fields of a data packet between header or feedback and payload, bytes.
+/// Length of the fields of a data packet that precede the payload, without header and feedback, bytes.
 const DATA_BYTES: usize = 18;
 /// Length of a repair's fields without coefficients and sum, bytes.
 const REPAIR_BYTES: usize = 9;
@@ -123,7 +123,7 @@ pub struct Feedback {
     pub largest: u64,
     /// Number of packets that have arrived.
     pub packets: u32,
-    /// All messages below this number are delivered or given up.
+    /// All messages with numbers below this number have been delivered or given up.
     pub settled: u64,
     /// Bitmap of the arrived messages among the 64 from `settled` on, the first in the lowest bit.
     pub come: u64,
@@ -162,7 +162,7 @@ pub struct Data<'a> {
     pub source: u64,
     /// Time from sending the packet to the message's deadline, ns.
     pub left_ns: u32,
-    /// Time from the previous message's deadline to this one's, ns; all ones for longer times.
+    /// Time from the previous message's deadline to this message's deadline, ns; all ones for longer times.
     pub gap_ns: u32,
     /// Number of messages before this one that may still arrive.
     pub open: u16,
@@ -253,7 +253,7 @@ pub fn connection_of(bytes: &[u8]) -> Option<u32> {
     number.try_into().ok().map(u32::from_be_bytes)
 }
 
-/// Returns true if a packet looks as if it opens a connection, of any version.
+/// Returns true if the header of a packet has the kind of a hello; the version is not checked.
 pub fn is_hello(bytes: &[u8]) -> bool {
     bytes.first() == Some(&MAGIC) && bytes.get(1).is_some_and(|it| it & 15 == 0)
 }
@@ -316,7 +316,7 @@ pub fn parse(bytes: &[u8]) -> Result<(Header, Body<'_>), WireError> {
     Ok((header, body))
 }
 
-/// Parses the body of a packet. A packet of feedback alone must have some.
+/// Parses the body of a packet. A packet of the kind `Feedback` is invalid if it contains no feedback.
 #[inline]
 fn body<'a>(
     reader: &mut Reader<'a>,
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn each_malformed_packet_gives_its_own_error() {
+    fn each_malformed_packet_is_refused_with_the_specific_error() {
         let mut bytes = [0; 200];
         let length = emit(&header(Kind::Farewell), &Body::Farewell, &mut bytes);
         assert_eq!(length, HEADER_BYTES);
@@ -518,7 +518,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_parse_safely_and_parsed_messages_emit_unchanged(
+        fn arbitrary_bytes_parse_without_panics_and_parsed_messages_emit_unchanged(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..8_u8, flags in 0..4_u8,
         ) {
             if bytes.len() > 4 {

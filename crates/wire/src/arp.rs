@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn reply_answers_the_sender() {
+    fn an_arp_reply_is_addressed_to_the_requests_sender() {
         let mut bytes = [0; 28];
         let mut view = request().emit(&mut bytes).unwrap();
         view.make_reply(Mac([2, 0, 0, 0, 0, 2]));

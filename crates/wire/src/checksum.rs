@@ -193,12 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn example_of_rfc_1624_updates_to_zero() {
+    fn incremental_update_of_the_rfc_1624_example_yields_zero() {
         assert_eq!(update_u16(0xdd2f, 0x5555, 0x3285), 0x0000);
     }
 
     #[test]
-    fn largest_frame_of_ones_does_not_lose_a_carry() {
+    fn checksums_of_large_all_ones_frames_lose_no_carry() {
         for length in [1, 2, 7, 8, 9, 9215, 9216, 65_535] {
             let bytes = vec![0xff; length];
             assert_eq!(Sum::of(&bytes).checksum(), naive_checksum(&bytes));
@@ -213,7 +213,7 @@ mod tests {
         }
 
         #[test]
-        fn sums_of_added_words_equal_those_of_their_bytes(a: u16, b: u32, c: u64) {
+        fn checksums_of_integers_equal_those_of_their_big_endian_bytes(a: u16, b: u32, c: u64) {
             let bytes = [&a.to_be_bytes()[..], &b.to_be_bytes(), &c.to_be_bytes()].concat();
             let sum = Sum::ZERO.add_u16(a).add_u32(b).add_u64(c);
             prop_assert_eq!(sum.checksum(), naive_checksum(&bytes));
@@ -243,7 +243,7 @@ mod tests {
         }
 
         #[test]
-        fn pseudo_header_sums_equal_those_of_their_bytes(a: [u8; 16], b: [u8; 16], length: u16, protocol: u8) {
+        fn pseudo_header_checksums_equal_those_of_the_serialized_bytes(a: [u8; 16], b: [u8; 16], length: u16, protocol: u8) {
             let six = [&a[..], &b, &u32::from(length).to_be_bytes(), &[0, 0, 0, protocol]].concat();
             let sum = pseudo_header_v6(a.into(), b.into(), IpProtocol(protocol), length.into());
             prop_assert_eq!(sum.checksum(), naive_checksum(&six));

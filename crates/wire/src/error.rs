@@ -7,7 +7,7 @@ pub enum Error {
     /// There are fewer bytes than the header, or its length field, requires.
     #[error("{what} truncated: {need} bytes needed, {have} available")]
     Truncated {
-        /// Header with the error.
+        /// Name of the header with the error.
         what: &'static str,
         /// Number of bytes needed.
         need: usize,
@@ -17,19 +17,19 @@ pub enum Error {
     /// A length field, or a requested length, is outside the range that the protocol allows.
     #[error("invalid length of {what}: {length}, must be {min} to {max}")]
     BadLength {
-        /// Header with the error.
+        /// Name of the header with the error.
         what: &'static str,
-        /// Length found.
+        /// Length found, bytes.
         length: usize,
-        /// Minimum allowed length.
+        /// Minimum allowed length, bytes.
         min: usize,
-        /// Maximum allowed length.
+        /// Maximum allowed length, bytes.
         max: usize,
     },
     /// The version field has the value of another protocol version.
     #[error("unsupported version of {what}: {version}")]
     BadVersion {
-        /// Header with the error.
+        /// Name of the header with the error.
         what: &'static str,
         /// Version found.
         version: u8,
@@ -37,13 +37,13 @@ pub enum Error {
     /// The checksum does not match the bytes.
     #[error("{what} checksum is wrong")]
     BadChecksum {
-        /// Header with the error.
+        /// Name of the header with the error.
         what: &'static str,
     },
     /// A field has a value that this code does not handle or the protocol does not define.
     #[error("invalid {what}: {value:#x}")]
     BadValue {
-        /// Field with the error.
+        /// Name of the field with the error.
         what: &'static str,
         /// Value found.
         value: u32,

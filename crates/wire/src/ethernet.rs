@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn mac_text_of_another_shape_is_refused() {
+    fn malformed_mac_addresses_are_refused() {
         for text in [
             "",
             "02:00:00:00:00",
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn header_cut_short_is_truncated_at_every_length() {
+    fn ethernet_headers_truncated_at_any_length_are_refused() {
         let mut frame = [0; 22];
         frame[12..14].copy_from_slice(&[0x88, 0xa8]);
         frame[16..18].copy_from_slice(&[0x81, 0x00]);
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn third_tag_stays_in_the_payload() {
+    fn a_third_vlan_tag_is_part_of_the_payload() {
         let mut frame = [0; 26];
         for at in [12, 16, 20] {
             frame[at..at + 2].copy_from_slice(&[0x81, 0x00]);

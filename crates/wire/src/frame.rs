@@ -98,8 +98,8 @@ impl UdpFlow {
         self.frame_as(Protocol::Udp, None, frame_size_bytes)
     }
 
-    /// Returns the length of all headers, from Ethernet to `transport`, of a frame of this flow in bytes, including
-    /// those of `tunnel`.
+    /// Returns the length of all headers of a frame of this flow, bytes: from Ethernet to `transport`, including the
+    /// headers of `tunnel`.
     pub fn header_bytes(&self, transport: Protocol, tunnel: Option<&Tunnel>) -> usize {
         let vlan = self.vlan.map_or(Vlan::Untagged, Vlan::Single);
         let tunnel_len = tunnel.map_or(0, |tunnel| {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn size_64_is_60_bytes_with_18_bytes_of_payload() {
+    fn a_frame_of_size_64_has_60_bytes_without_fcs() {
         let frame = UdpFlow::default().frame(64).unwrap();
         assert_eq!(frame.len(), 60);
         let ethernet = crate::Ethernet::new(&frame[..]).unwrap();
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn etherparse_reads_the_tcp_icmp_and_tunnelled_frames_as_intended() {
+    fn built_tcp_icmp_and_gtpu_frames_have_the_requested_fields() {
         let flow = UdpFlow::default();
         let tcp = flow.frame_as(Protocol::Tcp, None, 64).unwrap();
         let sliced = SlicedPacket::from_ethernet(&tcp).unwrap();
@@ -403,7 +403,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn etherparse_parses_built_udp_frames_as_intended(
+        fn etherparse_finds_the_requested_fields_in_built_udp_frames(
             src_mac: [u8; 6], dst_mac: [u8; 6], ips in any_ips(), src_port: u16, dst_port: u16,
             id in proptest::option::of(0u16..4095), ttl: u8, size in 70usize..=9216,
         ) {

@@ -27,7 +27,7 @@ pub enum Fault {
     Ip,
     /// Fault in an extension header of IPv6.
     Extension,
-    /// Fault before the ports in the header of a protocol that has ports.
+    /// Fault in the header after IP: the frame ends before the ports of a protocol that has ports.
     Ports,
 }
 
@@ -164,8 +164,8 @@ impl Headers {
         }
     }
 
-    /// Adds the layer 4 header at `at`. `fragment` is none for a packet that is no fragment, false for a first
-    /// fragment, and true for a later one.
+    /// Adds the layer 4 header, which begins at offset `at` of the frame. `fragment` is none for a packet that is no
+    /// fragment, false for a first fragment, and true for a later fragment.
     #[inline(always)]
     fn and(
         mut self,
@@ -195,7 +195,7 @@ impl Headers {
         self
     }
 
-    /// Returns the protocol in the frame, after its tags.
+    /// Returns the layer 3 protocol of the frame, which follows the VLAN tags.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -232,7 +232,7 @@ impl Headers {
     }
 
     /// Returns the offset of the layer 4 header, after options and extension headers, or of the payload of a later
-    /// fragment. It is 0 if there is none according to [`Headers::fault`] or [`Headers::layer3`].
+    /// fragment. It is 0 if an earlier header has a fault, or the frame is not IP.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,

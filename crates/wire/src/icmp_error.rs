@@ -98,7 +98,8 @@ pub fn icmp_error(
     Some(length.max(SHORTEST_BYTES))
 }
 
-/// Writes an IPv4 packet with the error; returns its length.
+/// Writes an IPv4 packet with the error. Returns the length of the packet in bytes, without the Ethernet header; None
+/// if no error may be sent.
 fn v4(
     headers: &Headers,
     packet: &[u8],
@@ -146,7 +147,8 @@ fn v4(
     Some(20 + HEADER_BYTES + quoted.len())
 }
 
-/// Writes an IPv6 packet with the error; returns its length.
+/// Writes an IPv6 packet with the error. Returns the length of the packet in bytes, without the Ethernet header; None
+/// if no error may be sent.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "an error is at most as long as the least MTU"
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn an_icmp_error_quotes_as_much_as_every_host_accepts() {
+    fn icmp_errors_contain_a_maximum_of_576_or_1280_bytes() {
         for (v6, size, error) in [false, true].into_iter().flat_map(|v6| {
             let sizes = [80, 600, 1300, 1518];
             sizes

@@ -308,8 +308,8 @@ impl<'a> Ipv4Repr<'a> {
     /// Writes the header with its checksum to the front of `buffer` and views the packet.
     ///
     /// # Errors
-    /// Returns `Truncated` if header and payload do not fit; `BadLength` if the options are over 40 bytes, the packet
-    /// over 65535, or either length or the fragment offset is no multiple of its unit.
+    /// Returns `Truncated` if header and payload do not fit; `BadLength` if the options are over 40 bytes or no
+    /// multiple of 4, the fragment offset is no multiple of 8, or the packet is over 65535 bytes.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a header has at most 60 bytes"
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn lying_lengths_are_refused() {
+    fn wrong_ipv4_header_and_total_lengths_are_refused() {
         let mut bytes = [0; 28];
         repr(&[]).emit(&mut bytes).unwrap();
         for (at, value) in [(0, 0x55), (0, 0x44), (0, 0x48), (3, 19), (3, 29), (2, 1)] {
@@ -416,14 +416,14 @@ mod tests {
     }
 
     #[test]
-    fn padding_after_the_packet_is_left_out() {
+    fn padding_after_an_ipv4_packet_is_not_payload() {
         let mut bytes = [0xaa; 46];
         assert_eq!(repr(&[]).emit(&mut bytes).unwrap().payload().len(), 8);
         assert_eq!(Ipv4::new(&bytes[..]).unwrap().payload().len(), 8);
     }
 
     #[test]
-    fn wrong_header_checksum_is_found() {
+    fn a_wrong_ipv4_header_checksum_is_refused() {
         let mut bytes = [0; 28];
         repr(&[]).emit(&mut bytes).unwrap();
         bytes[15] ^= 1;
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn ttl_stops_at_zero_and_keeps_the_checksum_right() {
+    fn decremented_ttl_stops_at_zero_and_the_checksum_stays_correct() {
         let mut bytes = [0; 28];
         let mut view = Ipv4Repr {
             ttl: 2,
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn unwritable_headers_are_refused() {
+    fn ipv4_headers_that_cannot_be_emitted_are_refused() {
         let mut buffer = vec![0; 70_000];
         for repr in [
             repr(&[0; 44]),

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extension_walk_ends_after_a_later_fragment_header() {
+    fn the_extension_walk_ends_at_the_header_of_later_fragments() {
         // The fragment's data would parse as one more extension header.
         let piece = [60, 0, 0, 8 << 3, 0, 0, 0, 1, 17, 0, 0, 0, 0, 0, 0, 0];
         let bytes = packet(IpProtocol::FRAGMENT, &piece);

@@ -131,7 +131,8 @@ pub fn neighbour_frame(
     Some(header.header_len_bytes() + packet)
 }
 
-/// Returns the sender's address and the neighbour message in a frame, if the message is valid and from this link.
+/// Returns the sender's address and the neighbour message in a frame. Returns None if the message is invalid, or its
+/// hop limit does not prove that it comes from this link.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a message is no longer than the payload length, of 16 bits"

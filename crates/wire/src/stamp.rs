@@ -17,7 +17,7 @@ pub const STAMP_LEN_BYTES: usize = 18;
 /// The modulus of sequence numbers: 48 bits, 32 days at 100 million packets per second.
 pub const SEQUENCE_MODULUS: u64 = 1 << 48;
 
-/// The length of the UDP checksum, which is written together with the stamp that follows it, in bytes.
+/// The length of the UDP checksum in bytes. The checksum precedes the stamp, and both are written together.
 const CHECKSUM_LEN_BYTES: usize = 2;
 const WRITTEN_LEN_BYTES: usize = CHECKSUM_LEN_BYTES + STAMP_LEN_BYTES;
 
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_set_after_the_template_are_covered_by_the_checksum() {
+    fn the_checksum_covers_fields_changed_after_the_template_was_built() {
         let blank = UdpFlow {
             src_port: 0,
             ..v4()
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn stamp_is_read_back_from_every_kind_of_frame() {
+    fn timestamps_written_into_any_supported_frame_are_read_correctly() {
         for (flow, size) in every_kind() {
             let frame = stamped(flow, size, STAMP);
             assert_eq!(
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn stamp_lies_big_endian_at_the_payload_start() {
+    fn timestamps_are_big_endian_at_the_start_of_the_payload() {
         let frame = stamped(v4(), 64, STAMP);
         let expected = [
             0x7a, 0x07, 0, 3, 0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xfe, 0xdc, 0xba, 0x98, 0x76,
@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_frames_are_corrupt_if_they_contain_the_port() {
+    fn truncated_frames_with_a_destination_port_count_as_corrupt() {
         for (flow, size) in every_kind() {
             let frame = stamped(flow, size, STAMP);
             let port_end = StampLayout::new(&frame).unwrap().payload_offset() - 4;
@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_checksums_are_sent_as_ones_and_refused_on_arrival() {
+    fn zero_checksums_are_sent_as_ffff_and_refused_when_received() {
         let mut frame = v4().frame(64).unwrap();
         let layout = StampLayout::new(&frame).unwrap();
         let mut ones_seen = false;
@@ -677,7 +677,7 @@ mod tests {
     }
 
     #[test]
-    fn datagram_that_does_not_fill_its_packet_is_corrupt() {
+    fn datagrams_shorter_than_the_ip_payload_are_corrupt() {
         let mut frame = stamped(v4(), 66, STAMP);
         // The length is lowered by two, and the two bytes after it are raised by two, so the sum stays correct.
         frame[39] -= 2;
@@ -712,7 +712,7 @@ mod tests {
     }
 
     #[test]
-    fn frame_shorter_than_its_template_is_not_written() {
+    fn no_timestamp_is_written_into_frames_shorter_than_the_template() {
         let mut frame = v4().frame(64).unwrap();
         let layout = StampLayout::new(&frame).unwrap();
         let before = frame.clone();

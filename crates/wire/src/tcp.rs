@@ -135,7 +135,7 @@ impl<B: ByteSlice> Tcp<B> {
         self.header.checksum.get()
     }
 
-    /// Returns the end of urgent data, relative to the sequence number.
+    /// Returns the end of urgent data: its distance from the sequence number, in bytes.
     pub fn urgent(&self) -> u16 {
         self.header.urgent.get()
     }
@@ -198,7 +198,7 @@ pub struct TcpRepr<'a> {
     pub flags: TcpFlags,
     /// Receive window, unscaled.
     pub window: u16,
-    /// End of urgent data, relative to the sequence number.
+    /// End of urgent data: its distance from the sequence number, in bytes.
     pub urgent: u16,
     /// Options: 0 to 40 bytes, a multiple of 4.
     pub options: &'a [u8],
@@ -284,7 +284,7 @@ mod tests {
     use crate::{IpProtocol, checksum};
 
     #[test]
-    fn lying_data_offsets_are_refused() {
+    fn wrong_tcp_data_offsets_are_refused() {
         let mut bytes = [0; 24];
         for (words, good) in [
             (0, false),

@@ -199,7 +199,7 @@ mod tests {
     use crate::{IpProtocol, checksum};
 
     #[test]
-    fn lying_lengths_are_refused() {
+    fn wrong_udp_lengths_are_refused() {
         let bytes = [0, 1, 0, 2, 0, 12, 0, 0, 9, 9, 9, 9];
         assert_eq!(Udp::new(&bytes[..]).unwrap().payload(), &[9; 4]);
         for length in 0..12 {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_checksum_passes_and_zero_is_emitted_as_ones() {
+    fn packets_without_checksum_pass_and_zero_is_emitted_as_ffff() {
         let mut bytes = [0; 10];
         let repr = UdpRepr {
             source_port: 1,

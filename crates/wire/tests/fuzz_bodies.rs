@@ -53,7 +53,7 @@ fn frames() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn fuzz_bodies_survive_seeded_noise() {
+fn randomly_damaged_frames_do_not_crash_the_parsers() {
     let mut random = fastrand::Rng::with_seed(SEED);
     let frames = frames();
     let port = UdpFlow::default().dst_port.to_be_bytes();
@@ -107,7 +107,7 @@ fn establishment() -> Vec<u8> {
 }
 
 #[test]
-fn pfcp_survives_seeded_noise() {
+fn randomly_damaged_pfcp_messages_do_not_crash_the_parser() {
     let mut random = fastrand::Rng::with_seed(SEED);
     let good = establishment();
     for _ in 0..60_000 {
@@ -132,8 +132,9 @@ fn the_fuzzing_corpus_replays_without_panics() {
     corpus::replay("wire_stamp", wire::stamp);
 }
 
-/// Tests frames truncated or extended to every length up to 128 bytes. Each byte that is a length, a type or an offset
-/// takes every value, one byte at a time while the others are correct. A reader's bounds depend on nothing else.
+/// Tests frames truncated or extended to every length up to 128 bytes. Each byte that contains a length, a type or an
+/// offset takes every value, one byte at a time, while all other bytes are correct. A parser's bounds depend on no
+/// other bytes.
 #[test]
 fn no_frame_up_to_128_bytes_makes_a_parser_overrun() {
     let all = frames();

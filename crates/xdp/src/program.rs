@@ -138,7 +138,8 @@ fn release() -> String {
     )
 }
 
-/// Returns the reason why the kernel's verifier rejects a program: the last line of its log before the statistics.
+/// Returns the reason why the kernel's verifier rejects a program: the last line of the verifier's log before the
+/// statistics. Returns None if `said`, the messages of libbpf, contains no such log.
 fn verdict(said: &str) -> Option<&str> {
     let (_, log) = said.split_once("BEGIN PROG LOAD LOG")?;
     let (log, _) = log.split_once("\nprocessed ")?;
@@ -379,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_verifiers_reason_is_found_in_its_log() {
+    fn the_reason_for_refusal_is_extracted_from_the_verifier_log() {
         let said = "libbpf: prog 'x': BPF program load failed: Permission denied\n\
                     libbpf: prog 'x': -- BEGIN PROG LOAD LOG --\n\
                     0: R1=ctx() R10=fp0\n1: (85) call bpf_xdp_load_bytes#189\n\

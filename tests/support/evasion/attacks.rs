@@ -59,7 +59,7 @@ pub enum Attack {
     Body,
     /// The forbidden bytes are in the body of a response, in this encoding.
     Response(Encoding),
-    /// The forbidden bytes are in the body of a response that the sender of the attack sends.
+    /// The forbidden bytes are in the body of a response that the attack's sender sends to a client.
     Answer,
 }
 
@@ -95,7 +95,7 @@ pub enum Form {
     Absolute,
     TabAfterMethod,
     TwoSpaces,
-    /// A header line that continues on the next one.
+    /// A header field that continues on the next line.
     Folded,
     /// Ten kilobytes of header lines.
     ManyHeaders,
@@ -185,7 +185,7 @@ pub fn is_handed(attack: Attack, is_benign: bool, got: &[u8], sent: &[u8]) -> bo
     got.windows(wanted.len()).any(|window| window == wanted)
 }
 
-/// Builds a response.
+/// Builds an HTTP response with a body that contains `word` in capitals.
 fn answer(word: &str, forms: &[Form]) -> Vec<u8> {
     let body = format!(
         "{}{}-file-data{0}",

@@ -74,7 +74,8 @@ pub enum Outcome {
 }
 
 impl Oracle {
-    /// Builds the oracle around these functions of a chain. `functions` is called with a folder for their files.
+    /// Builds the oracle around the functions of a chain; `functions` returns them in the syntax of a chain file, and
+    /// its argument is a folder for their files. Returns `None` if a requirement is missing.
     pub fn new(functions: impl FnOnce(&Path) -> String) -> Option<Self> {
         let hosts = Hosts::new(3, &[("ethtool", "ethtool")])?;
         let [sender, router, target] = [0, 1, 2].map(|at| hosts.all[at].0.clone());
@@ -124,7 +125,8 @@ impl Oracle {
         Some(oracle)
     }
 
-    /// Reports whether the server of a case is available.
+    /// Reports whether the server of a case is available, and can identify the requests of the case despite its
+    /// evasions.
     pub fn can(&self, case: &Case) -> bool {
         // An urgent byte that stays in the stream changes the request, and servers identify a request by its number.
         let is_asked_wrongly = matches!(case.attack, Attack::Response(_))
@@ -265,8 +267,8 @@ impl Oracle {
         }
     }
 
-    /// Waits until the receiver gets a packet that was sent after all others. If it never arrives, the path is broken
-    /// and no attack means anything.
+    /// Waits until the receiver gets a packet that was sent after all others. Fails if the packet does not arrive: the
+    /// path is broken then, and outcomes of attacks are meaningless.
     fn wait_for_mark(&mut self) {
         let deadline = Instant::now() + MARK;
         self.marks

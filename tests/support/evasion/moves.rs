@@ -23,7 +23,7 @@ pub enum Broken {
     OldNumber,
     /// The sequence number is far after the receive window.
     FarNumber,
-    /// The sequence number is within the receive window, but not the next one.
+    /// The sequence number is within the receive window, but is not the next expected one.
     NearNumber,
     /// The segment acknowledges bytes that were never sent.
     FarAcknowledgement,
@@ -86,7 +86,8 @@ pub enum Move {
     Repeat {
         which: u8,
     },
-    /// A segment also has bytes of its neighbours: the correct bytes, or others.
+    /// A segment begins earlier or ends later, and thus overlaps its neighbours. The additional bytes are the correct
+    /// ones, or others.
     Overlap {
         which: u8,
         before: u8,
@@ -134,7 +135,7 @@ pub enum Move {
         which: u8,
         ack: bool,
     },
-    /// A SYN with another sequence number, before the connection opens, that the receiver ignores.
+    /// A SYN that the receiver ignores, with another sequence number, before the connection opens.
     DecoySyn {
         broken: Broken,
     },
@@ -142,7 +143,7 @@ pub enum Move {
     OpenedBefore,
     /// The client sends the server's SYN+ACK first.
     SynAckFirst,
-    /// Bytes in the SYN: those of the stream, or others; with or without TCP fast open.
+    /// Bytes in the SYN: the first bytes of the stream, or other bytes; with or without TCP fast open.
     SynData {
         bytes: u8,
         other: bool,
@@ -379,7 +380,8 @@ fn random_lie(rng: &mut Rng, which: u8) -> Move {
     }
 }
 
-/// Draws a way to open or continue a connection.
+/// Draws a move that affects the connection instead of single segments, such as how it is opened, a pause, or its
+/// window.
 fn random_way(rng: &mut Rng, which: u8) -> Move {
     match rng.u8(0..9) {
         0 => Move::SynAgain {

@@ -18,12 +18,12 @@ pub struct Segment {
     pub bytes: Vec<u8>,
     pub flags: u8,
     pub broken: Option<Broken>,
-    /// The urgent pointer: the number of bytes up to the urgent one, which is included.
+    /// The urgent pointer: the number of bytes up to and including the urgent byte.
     pub urgent: u16,
     pub cut: Option<Cut>,
     /// True if the segment has the source address of the peer.
     pub is_of_other: bool,
-    /// True if the segment has the stream's bytes, as far as its creator knows.
+    /// True if the segment is part of the stream; false for a segment that was added.
     pub is_true: bool,
 }
 

@@ -69,7 +69,7 @@ fn is_to_come(error: io::Error) -> bool {
     matches!(error.kind(), NotConnected | WouldBlock)
 }
 
-/// Closes all connections at once, so that the kernel keeps no state of them.
+/// Closes all connections at once by resets, so that the kernel stores no state about them.
 fn close(open: &mut Vec<(u16, TcpStream)>) {
     for (_, stream) in open.drain(..) {
         let _ = set_socket_linger(&stream, Some(Duration::ZERO));
@@ -120,8 +120,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Starts servers in a namespace, which the thread is in as well, with their files in a folder. Missing servers are
-    /// named and skipped.
+    /// Starts servers in `namespace`, which the calling thread is in as well, with their files in `folder`. Prints and
+    /// skips servers that are not installed.
     pub fn start(namespace: &Namespace, folder: &Path) -> Self {
         let mut servers = Vec::new();
         let mut missing = Vec::new();

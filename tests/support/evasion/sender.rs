@@ -325,7 +325,7 @@ impl Connection {
         }
     }
 
-    /// Resets the connection on both sides.
+    /// Sends a reset, upon which the peer discards the connection.
     pub fn reset(&self, wire: &mut Vec<Vec<u8>>) {
         self.emit(
             &Segment::new(self.acknowledged as i64, RST | ACK, &[]),
@@ -407,7 +407,7 @@ fn flags_of(tcp: &Tcp<&[u8]>) -> u8 {
     .sum()
 }
 
-/// Returns the peer's timestamp in TCP options.
+/// Returns the timestamp value (RFC 7323) in the TCP options of a segment from the peer; `None` if they contain none.
 fn stamp_of(options: &[u8]) -> Option<u32> {
     let mut rest = options;
     while let [kind, tail @ ..] = rest {

@@ -28,14 +28,14 @@ const MTU: u16 = 1_472;
 const TAKEN_AT_A_TIME: usize = 64;
 /// The largest number of messages that wait for a connection.
 const MOST_WAITING: usize = 64;
-/// Sleeps shorter than this are replaced by spinning, as with the other transports.
+/// Time below which the program spins instead of sleeping, as with the other transports of `taut probe`.
 const SPIN: Duration = Duration::from_micros(20);
 
 #[derive(Debug)]
 struct Peer {
     connection: Connection,
     address: SocketAddr,
-    /// Messages from before the connection existed.
+    /// Messages that were sent before the connection was established.
     waiting: VecDeque<Bytes>,
     is_over: bool,
 }
@@ -142,7 +142,7 @@ impl QuicMessages {
         );
     }
 
-    /// Runs the timers of all connections and sends what is due.
+    /// Runs the timers of all connections and sends the datagrams that are due.
     fn drive(&mut self) {
         for (handle, peer) in &mut self.peers {
             let mut is_busy = true;

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use taut_sys::spawn_background;
 
-/// Number of finished dumps that are kept in the status.
+/// Maximum number of finished dumps that the status lists.
 const REMEMBERED: usize = 256;
 /// Maximum interval at which buffered bytes are written to a file.
 const FLUSH: Duration = Duration::from_millis(500);

@@ -17,7 +17,8 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use taut_sys::{spawn_background, ticks};
 
-/// One of this many packets is timed. The number differs from all usual batch sizes.
+/// Ratio of all packets to timed packets. It is coprime to usual batch sizes, so that packets at all positions of a
+/// batch are timed.
 const ONE_TIMED_OF: u32 = 31;
 
 /// Starts the thread that reads all packets.
@@ -107,7 +108,8 @@ fn analysed_ns(together: &Together) -> u64 {
     analysed.min().unwrap_or(u64::MAX)
 }
 
-/// Returns the time up to which all packets were read, after `read` packets up to `last_ns`.
+/// Returns the time, ns, up to which all packets were read. The last read call returned `read` packets, the last of
+/// which has the time `last_ns`.
 fn looked_up_to(is_over: bool, read: usize, last_ns: u64, settled_ns: u64) -> u64 {
     match (is_over && read == 0, read < AT_ONCE) {
         (true, _) => u64::MAX,
@@ -116,7 +118,7 @@ fn looked_up_to(is_over: bool, read: usize, last_ns: u64, settled_ns: u64) -> u6
     }
 }
 
-/// The state of the triggers whose conditions concern packets.
+/// The state of the triggers that packets, or their absence, can fire.
 struct Watching<'a> {
     triggers: &'a [Trigger],
     /// Indices of the triggers with a filter, in the order of the filters in `many`.
@@ -162,7 +164,7 @@ impl<'a> Watching<'a> {
         }
     }
 
-    /// Fires the silence triggers whose time without a packet has ended by `settled_ns`.
+    /// Fires the silence triggers for which no packet has arrived for the required time, as of `settled_ns`.
     fn miss(&mut self, settled_ns: u64, firing: &mut Firing<'_>) {
         for at in &self.with_filters {
             if let Some(ns) = self.watches[*at].misses(&self.triggers[*at].when, settled_ns) {
@@ -189,7 +191,7 @@ impl<'a> Firing<'a> {
         }
     }
 
-    /// Fires the triggers that fire when a capture begins.
+    /// Fires the triggers with the condition [`When::Always`], which fire when a capture begins.
     fn fire_always(&mut self) {
         let together = self.together;
         for (at, trigger) in together.triggers.iter().enumerate() {
@@ -222,7 +224,7 @@ impl<'a> Firing<'a> {
         }
     }
 
-    /// Lets a trigger extend its dump, or begin a new one.
+    /// Fires a trigger: extends the trigger's current dump, or begins a new one if the limit per minute allows it.
     fn fire(&mut self, at: usize, now_ns: u64, cause: &str) {
         let (trigger, state) = (&self.together.triggers[at], &self.together.states[at]);
         state.fired.fetch_add(1, Ordering::Relaxed);

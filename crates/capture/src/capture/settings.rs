@@ -51,7 +51,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Creates the ring, with this number of bytes at first.
+    /// Creates the ring, with an initial size of `first_bytes`.
     pub(super) fn ring(&self, first_bytes: u64) -> Result<Arc<Ring>, RingError> {
         let most_bytes = self.most_bytes.max(self.ring_bytes);
         match self.classic {
@@ -67,7 +67,7 @@ pub enum CaptureError {
     /// The ring cannot be created.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// There are more triggers than can be evaluated together.
+    /// The number of triggers, which is the value, exceeds the maximum.
     #[error("{0} triggers: the maximum is {MOST_FILTERS}")]
     TooManyTriggers(usize),
     /// The target of dumps cannot be written to.

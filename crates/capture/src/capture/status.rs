@@ -1,4 +1,4 @@
-//! The status of a capture and of its triggers, and the result of a query, as users get them.
+//! The status of a capture and of its triggers, and the result of a query, in the format for users.
 
 use crate::analyser::AnalyserStatus;
 use crate::delays::LookedAfter;
@@ -35,7 +35,7 @@ pub struct Found {
     pub packets: u64,
     /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// Number of packets that the filter was evaluated on.
+    /// Number of packets on which the query's filter was evaluated.
     pub looked_at: u64,
     /// Number of packets that were overwritten during the query.
     pub missed: u64,
@@ -68,7 +68,7 @@ pub struct Status {
     pub most_bytes: u64,
     /// Packets that were stored in memory.
     pub kept: Count,
-    /// Stored packets that were overwritten since.
+    /// Packets that were stored in memory and have been overwritten.
     pub overwritten: Count,
     /// Packets for which the ring had no free bucket.
     pub lost: Count,
@@ -97,12 +97,12 @@ pub struct Status {
     pub disk: Option<keeper::Status>,
     /// Status of the flow table, with the flows of the highest rates; none if the capture has no flow table.
     pub flows: Option<FlowsStatus>,
-    /// Failures that exist at the moment, one line each.
+    /// Failures that persist at the time of this status, one line each.
     pub trouble: Vec<String>,
 }
 
 impl Status {
-    /// Returns the age of the oldest packet in memory, in seconds.
+    /// Returns the age of the oldest packet in memory, in seconds; 0 if there is no packet.
     pub fn looks_back_seconds(&self) -> f64 {
         let ns = self
             .oldest_ns

@@ -35,7 +35,7 @@ impl Blocks {
         self.words.iter().all(|word| *word == 0)
     }
 
-    /// Adds a block; returns none if there is no such block.
+    /// Adds a block; returns none if the index of the block is not below the number of blocks.
     pub fn add(&mut self, block: usize) -> Option<()> {
         (block < self.len).then(|| self.words[block / 64] |= 1 << (block % 64))
     }

@@ -21,7 +21,7 @@ struct Complete {
     index_bytes: Option<u64>,
 }
 
-/// The sizes of a segment and of its index in bytes; none if the segment contains no packet.
+/// The size of a segment and the size of its index, in bytes; none if the segment contains no packet.
 type Made = Option<(u64, u64)>;
 
 /// An index that is being created.
@@ -47,11 +47,11 @@ pub(super) struct Kept {
     pause: u32,
 }
 
-/// Number of calls of [`Kept::work_off`] before an index is tried again.
+/// Number of calls of [`Kept::work_off`] before another attempt to create an index after a failure.
 const PAUSE: u32 = 60;
 
 impl Kept {
-    /// Reads the content of a folder, and removes useless files.
+    /// Lists the segments and indexes in a folder, and removes incomplete indexes and indexes without a segment.
     pub(super) fn find(folder: Folder, segment_bytes: u64) -> Result<Self, DiskError> {
         let failed = |e| DiskError::folder(folder.path(), e);
         let names = folder.segments().map_err(failed)?;
@@ -110,7 +110,7 @@ impl Kept {
         self.segments.iter().map(bytes).sum()
     }
 
-    /// Adds a segment, with the data of its index.
+    /// Adds a segment; a thread creates the segment's index from the collected data `finished`.
     pub(super) fn add(&mut self, name: Name, bytes: u64, finished: Finished) {
         self.push(name, bytes);
         // An index usually takes less time than a segment takes to fill; otherwise the caller waits here.
@@ -134,7 +134,7 @@ impl Kept {
         });
     }
 
-    /// Removes the oldest segment, if there is one.
+    /// Removes the oldest segment. Returns false if there is no segment.
     pub(super) fn remove_oldest(&mut self, counts: &mut Written) -> io::Result<bool> {
         let Some(name) = self.segments.front().map(|oldest| oldest.name) else {
             return Ok(false);
@@ -162,7 +162,7 @@ impl Kept {
         }
     }
 
-    /// Waits until each segment has an index or the attempt to create its index has failed.
+    /// Waits until each segment has an index, or the attempt to create the index has failed.
     pub(super) fn settle(&mut self) {
         self.end_job(true);
         for _ in 0..self.owed.len() {

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// The counts of a writer since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Written {
-    /// Packets that were accepted, and are in files or on their way there.
+    /// Packets that were accepted: packets in files, and packets that are still to be written.
     pub packets: u64,
     /// Packets that could not be written, or are of an undefined port.
     pub lost: u64,
@@ -13,6 +13,6 @@ pub struct Written {
     pub removed: u64,
     /// Segments that were removed because the disk was full before the ring had reached its limit.
     pub removed_early: u64,
-    /// Segments without an index at the moment: queries read them completely.
+    /// Current number of segments without an index, which queries read completely.
     pub without_index: u64,
 }

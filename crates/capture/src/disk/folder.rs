@@ -54,14 +54,14 @@ impl Name {
         (name.to_string() == text).then_some(name)
     }
 
-    /// Parses the file name of a segment.
+    /// Parses the file name of a segment; none if it is no such name.
     fn of_segment(text: &str) -> Option<Self> {
         let (text, zstd) = without_zstd(text);
         let name = Self::parse(text.strip_suffix(SEGMENT)?)?;
         Some(Self { zstd, ..name })
     }
 
-    /// Parses the file name of an index.
+    /// Parses the file name of an index with the suffix `ending`; none if it is no such name.
     fn of_index(text: &str, ending: &str) -> Option<Self> {
         let (text, zstd) = without_zstd(text.strip_suffix(ending)?);
         Some(Self {
@@ -180,7 +180,7 @@ impl Folder {
         Ok(names)
     }
 
-    /// Returns the names of entries of the folder that `of` recognises.
+    /// Returns the names of those entries of the folder that `of` can parse.
     fn named(&self, of: impl Fn(&str) -> Option<Name>) -> io::Result<Vec<Name>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
@@ -295,7 +295,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn only_file_names_in_the_written_format_are_parsed() {
+    fn only_canonical_names_of_segment_and_index_files_are_parsed() {
         let name = Name {
             number: 12,
             first_ns: 1_700_000_000_000_000_001,

@@ -30,7 +30,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 const PAGE_BYTES: usize = 4096;
-/// Number of bytes of a page that contain keys.
+/// Maximum number of bytes of keys in a page, including their number: all bytes except the checksum.
 const BODY_BYTES: usize = PAGE_BYTES - 4;
 const MAGIC: u64 = u64::from_le_bytes(*b"tautidx2");
 const FIXED_BYTES: usize = 40;
@@ -42,7 +42,7 @@ const FIRST_READ_BYTES: usize = 32 << 10;
 /// Number of slots in the table of fingerprints of a block.
 const SEEN: usize = 1 << 14;
 const SEEN_SHIFT: u32 = 64 - SEEN.trailing_zeros();
-/// Multiplier that spreads the bits of a code over the whole word (2^64 divided by the golden ratio).
+/// Multiplier that spreads the bits of a code over all 64 bits (2^64 divided by the golden ratio).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Maximum number of keys of a block: limits memory (8 bytes each) and the size of the index.
@@ -100,8 +100,8 @@ const NOTHING: BlockFacts = BlockFacts {
 /// has more, the collector drops one kind of keys after the other, and the index records which.
 #[derive(Debug)]
 pub(super) struct Gathered {
-    /// Fingerprints of packets of this block whose keys are in `keys`, and fingerprints of these keys: most packets
-    /// have the keys of an earlier packet.
+    /// Table of fingerprints: of packets of this block whose keys are in `keys`, and of these keys. A packet with a
+    /// known fingerprint adds no keys, as is the case for most packets.
     seen: Box<[u64]>,
     /// Keys of this block, with duplicates.
     keys: Vec<u64>,
@@ -155,7 +155,7 @@ impl Gathered {
     }
 
     /// Returns true if a fingerprint is known to have occurred in this block. Another fingerprint may have replaced it
-    /// in the table, so false does not prove that it did not occur.
+    /// in the table, so the result may be false although the fingerprint has occurred.
     #[inline]
     fn is_seen(&mut self, fingerprint: u64) -> bool {
         let place = &mut self.seen[(fingerprint >> SEEN_SHIFT) as usize];
@@ -163,7 +163,7 @@ impl Gathered {
         std::mem::replace(place, fingerprint) == fingerprint && fingerprint != 0
     }
 
-    /// Ends the block after this number of bytes, with its location in the file.
+    /// Ends the block, which has `bytes` bytes in use and is stored at the location `stored` of the file.
     pub(super) fn end_block(&mut self, bytes: usize, stored: Stored) {
         self.keys.sort_unstable();
         self.keys.dedup();
@@ -370,7 +370,7 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// An index in a file, with its head in memory.
+/// An index in a file; the head of the index is in memory.
 pub(super) struct Index<F> {
     file: F,
     /// Size of the segment in bytes.
@@ -689,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_index_pages_are_detected_and_damaged_heads_are_refused() {
+    fn damaged_index_pages_are_detected_and_damaged_index_heads_refused() {
         let keys: BTreeSet<u64> = (0..3000).map(|i| i * 1000).collect();
         let bytes = finished(&[keys, BTreeSet::new()]).encode(5);
         let mut changed = bytes.clone();
@@ -706,7 +706,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_with_overlapping_or_outlying_blocks_is_refused() {
+    fn overlapping_blocks_and_blocks_outside_the_segment_invalidate_an_index() {
         let open = |places: [(u64, u32); 2], segment_bytes| {
             let mut finished = finished(&[BTreeSet::new(), BTreeSet::new()]);
             for ((facts, _), (at, bytes)) in finished.blocks.iter_mut().zip(places) {

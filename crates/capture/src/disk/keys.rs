@@ -12,21 +12,22 @@ use taut_wire::EtherType;
 /// filter shifts its offsets (`mpls`, `pppoes`, `geneve`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// Address of source or destination of IP, or sender or target of ARP and RARP: `host`.
+    /// Address that the filter `host` matches: source or destination of IP, sender or target of ARP and RARP.
     Address(IpAddr),
-    /// Port of source or destination of TCP, UDP and SCTP: `port`. Later fragments have none.
+    /// Port that the filter `port` matches: source or destination of TCP, UDP and SCTP. Later fragments have none.
     Port {
         /// Protocol number.
         protocol: u8,
         /// Port number.
         port: u16,
     },
-    /// Protocol in an IPv4 header, in an IPv6 header or in an extension header: `ip proto`, `ip6 proto`, `tcp`, `udp`,
-    /// `icmp`.
+    /// Protocol in an IPv4, IPv6 or extension header, which the filters `ip proto`, `ip6 proto`, `tcp`, `udp` and
+    /// `icmp` match.
     Protocol(u8),
-    /// Protocol in an Ethernet header or in one of up to four VLAN tags: `ether proto`, `ip`, `ip6`, `arp`.
+    /// Protocol in an Ethernet header or in one of up to four VLAN tags, which the filters `ether proto`, `ip`, `ip6`
+    /// and `arp` match.
     EtherType(u16),
-    /// VLAN number: `vlan`.
+    /// VLAN identifier, which the filter `vlan` matches.
     Vlan(u16),
     /// Both endpoints, in any order, and the protocol. The ports are 0 if a packet has none.
     Flow {
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_has_the_keys_of_its_headers() {
+    fn a_frame_is_indexed_by_addresses_ports_protocols_and_vlan() {
         let frame = udp();
         for key in [
             Key::Address(address("10.1.2.3")),
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_frame_yields_the_keys_of_its_remaining_bytes() {
+    fn a_truncated_frame_is_indexed_by_its_remaining_bytes() {
         let frame = udp();
         assert_eq!(
             Codes::of(&frame[..42]).as_slice(),

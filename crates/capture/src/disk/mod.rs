@@ -79,7 +79,7 @@ pub enum DiskError {
     /// There are no ports, or too many.
     #[error("cannot capture on {ports} ports at once: use 1 to 256")]
     Ports {
-        /// Configured number.
+        /// Configured number of ports.
         ports: usize,
     },
     /// Packets cannot be written; the writer tries again each second.

@@ -63,8 +63,8 @@ pub struct Query<'a> {
     /// Required keys: a packet has all keys of at least one of these lists. Only blocks that may contain such packets
     /// are read. An empty list, or no lists at all, match every packet.
     pub wanted: Vec<Vec<Key>>,
-    /// Callback for each packet of these blocks between `from_ns` and `to_ns`, in the order of the files; returns true
-    /// if the packet matches.
+    /// Callback for each packet between `from_ns` and `to_ns` in the blocks that are read, in the order of the files;
+    /// returns true if the packet matches.
     pub matches: &'a mut dyn FnMut(&Record<'_>) -> bool,
     /// Flag that ends the query early; `matches` may set it too.
     pub stop: &'a AtomicBool,

@@ -65,8 +65,8 @@ pub(super) struct Segment {
     packets_in_file: u32,
     /// Packets in all earlier blocks.
     packets_before: u64,
-    /// Maximum size of the segment in bytes, and the number of bytes that its last block reserves for the pcapng blocks
-    /// that end the file.
+    /// Maximum size of the segment in bytes; `end_bytes` is the number of bytes that its last block reserves for the
+    /// pcapng blocks that end the file.
     most_bytes: u64,
     end_bytes: usize,
     /// True if the buffered block is the last one.
@@ -78,7 +78,7 @@ pub(super) struct Segment {
 #[derive(Debug)]
 struct Written {
     packer: Packer,
-    /// Number of bytes of all frames, and of the frames before the buffered block.
+    /// Number of bytes of all frames; `before` is the number of bytes of the frames before the buffered block.
     bytes: u64,
     before: u64,
 }
@@ -261,7 +261,8 @@ impl Segment {
         Ok(len)
     }
 
-    /// Truncates the file after its complete part, after a failed write. Returns its length and number of packets.
+    /// Truncates the file after its last complete block or frame, because a write has failed. Returns the new length of
+    /// the file and its number of packets.
     pub(super) fn give_up(&self) -> (u64, u64) {
         let len = match &self.frames {
             None => self.offset + self.in_file as u64,
@@ -522,7 +523,7 @@ fn each_packed_block(
 struct Frames<'a> {
     file: &'a File,
     bytes: Vec<u8>,
-    /// Offset in the file of the first byte, and offset in `bytes` of the next frame.
+    /// Offset in the file of the first byte in `bytes`; `at` is the offset in `bytes` of the next frame.
     start: u64,
     at: usize,
     /// True if the next bytes are no complete frame.

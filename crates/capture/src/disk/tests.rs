@@ -182,7 +182,7 @@ pub(super) fn killed(folder: &Path) -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn a_ring_reads_back_as_it_was_written() {
+fn a_disk_ring_returns_packets_as_they_were_written() {
     let (_parent, folder) = place();
     let packets = traffic(1, 12_000, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
@@ -221,7 +221,7 @@ fn a_ring_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn frames_of_any_length_are_stored_up_to_the_limit() {
+fn frames_are_stored_completely_or_truncated_to_the_maximum_length() {
     let (_parent, folder) = place();
     let mut writer = Writer::open(settings(&folder, 40)).unwrap();
     let mut random = fastrand::Rng::with_seed(7);
@@ -253,7 +253,7 @@ fn frames_of_any_length_are_stored_up_to_the_limit() {
 }
 
 #[test]
-fn a_disk_ring_stores_the_newest_packets_within_its_bytes() {
+fn disk_rings_store_the_newest_packets_within_their_size_limit() {
     let (_parent, folder) = place();
     let settings = settings(&folder, 4);
     let mut writer = Writer::open(settings.clone()).unwrap();
@@ -300,7 +300,7 @@ fn a_killed_writer_loses_only_the_packets_in_memory() {
 }
 
 #[test]
-fn a_file_truncated_anywhere_loses_only_its_last_packet() {
+fn recovery_of_a_truncated_file_preserves_every_complete_packet() {
     let (_parent, folder) = place();
     let packets = traffic(4, 100, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
@@ -394,7 +394,7 @@ fn damage_is_counted_and_hides_only_the_damaged_block() {
 }
 
 #[test]
-fn a_ring_has_one_writer() {
+fn a_disk_ring_refuses_a_second_writer() {
     let (_parent, folder) = place();
     let writer = Writer::open(settings(&folder, 4)).unwrap();
     let said = Writer::open(settings(&folder, 4)).unwrap_err().to_string();
@@ -784,7 +784,7 @@ fn lines_of(program: &str, arguments: &[&str], file: &Path) -> Option<String> {
 }
 
 #[test]
-fn other_programs_read_each_file_at_any_time() {
+fn tshark_reads_each_capture_file_at_any_time_during_writing() {
     let (_parent, folder) = place();
     let packets = traffic(13, 2500, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();

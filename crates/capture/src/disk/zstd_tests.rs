@@ -21,7 +21,7 @@ fn compressed(folder: &Path) -> Settings {
 }
 
 #[test]
-fn a_compressed_ring_reads_back_and_zstd_can_decompress_it() {
+fn a_compressed_ring_is_readable_by_queries_and_by_zstd() {
     let (_parent, folder) = place();
     let packets = traffic(31, 30_000, 1500);
     let mut writer = Writer::open(compressed(&folder)).unwrap();
@@ -85,7 +85,7 @@ fn a_killed_zstd_writer_loses_only_the_packets_in_memory() {
 }
 
 #[test]
-fn a_truncated_compressed_file_loses_only_its_last_frame() {
+fn a_truncated_compressed_file_loses_only_its_last_zstd_frame() {
     let (_parent, folder) = place();
     let packets = traffic(34, 200, 400);
     let mut writer = Writer::open(compressed(&folder)).unwrap();
@@ -204,7 +204,7 @@ fn a_full_disk_leaves_complete_zstd_frames_and_writing_resumes() {
 }
 
 #[test]
-fn compressed_and_plain_segments_use_one_folder_within_its_limit() {
+fn compressed_and_plain_segments_share_their_folders_size_limit() {
     let (_parent, folder) = place();
     let plain = traffic(39, 2000, 1500);
     let mut writer = Writer::open(settings(&folder, 400)).unwrap();

@@ -40,11 +40,11 @@ pub struct FilterError {
     /// The expression.
     pub text: String,
     /// Position of the error: a character of the expression, counted from 1, or the position after its end. `None` if
-    /// the whole expression is wrong.
+    /// the error has no position.
     pub column: Option<usize>,
     /// Description by libpcap.
     pub reason: String,
-    /// True if the cause is that libpcap is not installed.
+    /// True if the error is that libpcap is not installed.
     pub is_missing: bool,
 }
 
@@ -103,7 +103,7 @@ impl Filter {
         }
     }
 
-    /// Creates a filter from a program, independent of the text.
+    /// Creates a filter from a program. The text is only stored, not compiled.
     ///
     /// # Errors
     /// Returns [`ProgramError`] if the program is invalid.

@@ -41,7 +41,7 @@ pub enum Place {
     BehindIpv4 {
         /// Offset of the IPv4 header.
         header: u32,
-        /// Number of bytes after it.
+        /// Number of bytes from the end of the IPv4 header to the position.
         offset: u32,
     },
 }
@@ -57,8 +57,8 @@ pub enum Size {
     Word,
 }
 
-/// The addresses, ports and protocols that all frames of an alternative have; `None` for those that the alternative
-/// leaves open.
+/// The addresses, ports and protocols that an alternative requires of a frame; `None` for each that it does not
+/// require.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Endpoints {
     /// EtherType after the VLAN tags that the filter requires: `0x0800` is IPv4, `0x86dd` IPv6. For ARP (`0x0806`) and
@@ -77,7 +77,7 @@ pub struct Endpoints {
 }
 
 impl Needs {
-    /// Returns needs without any known value.
+    /// Returns needs that every frame satisfies, for programs whose needs are unknown.
     fn unknown() -> Self {
         Self {
             alternatives: vec![Vec::new()],
@@ -88,7 +88,7 @@ impl Needs {
         Walk::new(ops).needs()
     }
 
-    /// Returns the alternatives. None of them requires everything that another one requires.
+    /// Returns the alternatives. No alternative requires all constraints of another one.
     pub fn alternatives(&self) -> &[Vec<Constraint>] {
         &self.alternatives
     }
@@ -120,14 +120,14 @@ impl Constraint {
             .is_some_and(|number| number & self.mask == self.value)
     }
 
-    /// Returns true if frames that satisfy this constraint satisfy the other one as well.
+    /// Returns true if every frame that satisfies this constraint also satisfies `other`.
     fn implies(&self, other: &Self) -> bool {
         (self.place, self.size) == (other.place, other.size)
             && other.mask & !self.mask == 0
             && self.value & other.mask == other.value
     }
 
-    /// Returns true if no frame satisfies both constraints.
+    /// Returns true if no frame can satisfy both this constraint and `other`.
     fn contradicts(&self, other: &Self) -> bool {
         (self.place, self.size) == (other.place, other.size)
             && (self.value ^ other.value) & self.mask & other.mask != 0
@@ -291,7 +291,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Stores an alternative, unless it requires everything that another one requires.
+    /// Stores an alternative, unless it requires all constraints of a stored one.
     fn keep(&mut self, constraints: Vec<Constraint>) {
         let is_implied = |by: &[Constraint], all: &[Constraint]| {
             all.iter().all(|one| by.iter().any(|c| c.implies(one)))

@@ -11,7 +11,7 @@ pub const MOST_INSTRUCTIONS: usize = 4096;
 /// Number of words of scratch memory.
 pub(super) const SCRATCH_WORDS: usize = 16;
 
-/// A verified program: it ends, and it accesses only the frame and its own memory.
+/// A verified program: it always terminates, and accesses only the frame and its scratch memory.
 #[derive(Debug, Clone)]
 pub struct Program {
     ops: Box<[Op]>,
@@ -41,7 +41,7 @@ pub(super) enum Op {
     LoadByte(u32),
     LoadHalf(u32),
     LoadWord(u32),
-    /// Loads the byte at this distance after offset X of the frame into A.
+    /// Loads the byte of the frame at the sum of X and this offset into A.
     LoadByteBehind(u32),
     LoadHalfBehind(u32),
     LoadWordBehind(u32),
@@ -56,7 +56,7 @@ pub(super) enum Op {
     LoadXScratch(u8),
     Store(u8),
     StoreX(u8),
-    /// Applies the operation to A and the number, with the result in A.
+    /// Applies the operation to A and the constant, with the result in A.
     Compute(Operation, u32),
     /// Applies the operation to A and X, with the result in A.
     ComputeX(Operation),
@@ -64,7 +64,7 @@ pub(super) enum Op {
     CopyToX,
     CopyFromX,
     Go(u16),
-    /// Compares A with the number.
+    /// Compares A with the constant `value`.
     Jump {
         test: Test,
         value: u32,
@@ -79,7 +79,7 @@ pub(super) enum Op {
     },
     Return(u32),
     ReturnA,
-    /// Loads the byte at this offset into A, and compares it.
+    /// Loads the byte at offset `at` of the frame into A, and compares A with `value`.
     ByteIs {
         at: u16,
         value: u32,
@@ -104,7 +104,7 @@ pub(super) enum Op {
         yes: u16,
         no: u16,
     },
-    /// Loads the half word at this offset into A, and tests whether it has any of these bits.
+    /// Loads the two bytes at offset `at` of the frame into A, and tests whether A and `value` have a bit in common.
     HalfHasAny {
         at: u16,
         value: u32,
@@ -453,7 +453,7 @@ mod tests {
     const ACCEPT: FilterInstruction = op(0x06, 0, 0, 1);
 
     #[test]
-    fn an_operation_takes_twelve_bytes() {
+    fn a_filter_operation_occupies_twelve_bytes() {
         assert_eq!(size_of::<Op>(), 12);
     }
 
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_into_a_fused_load_and_compare_only_compares() {
+    fn a_jump_into_a_fused_load_and_compare_skips_loading() {
         // A is 7, and a jump reaches the comparison without the load in front of it.
         let program = [
             op(0x00, 0, 0, 7),

@@ -336,7 +336,7 @@ mod tests {
         }
 
         #[test]
-        fn after_nat_only_the_payload_defines_the_identity(
+        fn in_nat_mode_packets_are_identified_only_by_their_payload(
             kind in kinds(), host: u8, port: u16, payload in prop::collection::vec(any::<u8>(), 1..100),
         ) {
             let identify = identify(NAT);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_other_protocols_are_identified_by_their_payload() {
+    fn arp_packets_are_identified_regardless_of_mac_addresses_and_padding() {
         let identify = Identify::default();
         let mut arp = vec![0; 12];
         arp.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);

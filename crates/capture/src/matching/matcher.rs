@@ -16,7 +16,8 @@ pub struct Settings {
     /// True if packets travel in both directions: a packet that is first seen at B comes from B, and may arrive at A
     /// within the same time limit.
     pub both: bool,
-    /// Maximum number of packets that wait at A for B, and of packets that wait at B for A.
+    /// Maximum number of waiting packets at each place: packets that were seen at A and not yet at B, or at B and not
+    /// yet at A.
     pub open: u32,
 }
 
@@ -87,7 +88,7 @@ pub struct Counts {
     pub gave_up: u64,
     /// Matched packets that were reordered.
     pub reordered: u64,
-    /// Matched packets that were seen first at the place that is not their origin.
+    /// Matched packets that were seen at their destination before they were seen at their origin.
     pub early: u64,
 }
 
@@ -223,7 +224,7 @@ impl Matcher {
         self.counts
     }
 
-    /// Returns the number of packets that wait at A for B, and at B for A.
+    /// Returns the number of packets that were seen at A and not yet at B, and the number seen at B and not yet at A.
     pub fn open(&self) -> (u64, u64) {
         (u64::from(self.at_a.len), u64::from(self.at_b.len))
     }
@@ -237,7 +238,7 @@ struct Seen {
 
 enum Put {
     Alone,
-    /// The entry waits behind an older entry with the same identity.
+    /// The entry is in the list of an older entry with the same identity.
     Behind,
     Full,
 }
@@ -254,10 +255,10 @@ struct Entry {
     number: u64,
     /// Next entry of the bucket; in a free entry, the next free entry.
     next: u32,
-    /// Next entry of the same identity, and in the oldest entry also the last entry of that identity.
+    /// Next entry of the same identity. In the oldest entry of an identity, `last` is the newest one.
     same: u32,
     last: u32,
-    /// Entries of any identity seen just before and just after this entry.
+    /// Entry of any identity that was seen just before this one; `newer` is the entry that was seen just after it.
     older: u32,
     newer: u32,
 }
@@ -272,7 +273,7 @@ struct Open {
     buckets: Vec<u32>,
     /// Secret key of the bucket hash: an attacker can compute identities, but not their buckets.
     hash_key: HashKey,
-    /// Free entries, the last one released first, as its memory is in the cache.
+    /// First free entry. The entry that was released last is reused first, because its memory is in the cache.
     free: u32,
     len: u32,
     oldest: u32,
@@ -405,7 +406,8 @@ impl Open {
         })
     }
 
-    /// Removes the oldest entry, if it was seen before `until_ns`. It is also the oldest entry of its identity.
+    /// Removes the oldest entry if it was seen before `until_ns`. The oldest entry of all is also the oldest one of its
+    /// identity, so [`Open::take`] finds it.
     #[inline(always)]
     fn take_before(&mut self, until_ns: u64) -> Option<Seen> {
         if self.oldest == NONE {
@@ -568,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_that_collide_under_one_key_differ_under_another() {
+    fn colliding_identities_do_not_collide_under_another_hash_key() {
         let (one, other) = (Open::new(1 << 10), Open::new(1 << 10));
         let place = |open: &Open, it: u64| open.place_of(Identity([it, 0]));
         let meets = |open: &Open, it: u64| place(open, it) == place(open, 0);
@@ -596,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_reach_b_first_wait_for_the_clock_uncertainty() {
+    fn packets_with_negative_delay_match_within_the_clock_uncertainty() {
         let mut matcher = Matcher::new(Settings::default());
         let sightings = [
             (true, 1, 1_000),

@@ -190,7 +190,7 @@ proptest! {
     }
 
     #[test]
-    fn a_bounded_decoder_never_invents_symbols_and_counts_all(
+    fn a_bounded_decoder_outputs_correct_symbols_and_consistent_counters(
         scheme in scheme(), loss in 0.0_f64..0.5, seed: u64, span in 1_usize..50
     ) {
         let all = sent(scheme, 300, 1.0, seed);
@@ -230,7 +230,7 @@ proptest! {
     }
 
     #[test]
-    fn a_recoder_compensates_for_losses_before_and_after_it(seed: u64) {
+    fn a_recoder_compensates_for_losses_on_both_of_its_links(seed: u64) {
         // A fifth of the packets is lost before the recoder and a fifth after it; the redundancy suffices for both
         // losses.
         let scheme = Scheme::Window { symbols: 16, redundancy: 1.0 };
@@ -258,7 +258,7 @@ proptest! {
 }
 
 #[test]
-fn losses_up_to_the_repair_packets_are_recovered_by_default() {
+fn eight_repair_packets_recover_eight_lost_packets_of_a_block() {
     // Eight packets of a block of 32 with eight repairs are lost; one in 255 random matrices of 8 x 8 is singular.
     let block = Scheme::Block {
         symbols: 32,
@@ -396,7 +396,7 @@ fn one_forged_packet_far_ahead_does_not_prevent_recovery() {
 }
 
 #[test]
-fn any_input_stays_within_the_bound_of_row_operations() {
+fn each_packet_costs_a_bounded_number_of_row_operations() {
     let mut random = fastrand::Rng::with_seed(2);
     for span in [16, 64, 200] {
         let mut decoder = Decoder::new(SIZE, span);

@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_kernel_adds_multiples_of_any_length(size in 0_usize..300, c: u8, seed: u64) {
+        fn every_kernel_adds_multiples_of_symbols_of_any_length(size in 0_usize..300, c: u8, seed: u64) {
             let all = symbols(2, size, seed);
             let expected: Vec<u8> = all[0].iter().zip(&all[1]).map(|(a, b)| a ^ product(c, *b)).collect();
             for kernel in kernels() {

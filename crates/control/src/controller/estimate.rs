@@ -23,7 +23,7 @@ pub enum Filter {
     Kalman,
 }
 
-/// Pitch of the robot while it lies on the ground, at which the integration of NCSbench's controller starts.
+/// Pitch of the robot while it lies on the ground, rad. NCSbench's controller starts its integration at this pitch.
 const LYING_RAD: f64 = -1.0325;
 /// Weight of a new reading in the estimate of the gyroscope's offset, once the robot has been upright (NCSbench).
 const OFFSET_SHARE: f64 = 0.0015;

@@ -111,7 +111,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_published_gains_are_what_our_solver_finds() {
+    fn our_solver_reproduces_the_published_gains() {
         for [period_ms, gains @ ..] in PUBLISHED {
             let model = robot().with_period_ns((period_ms * 1e6) as u64).unwrap();
             let found = gain_of(&model).unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     /// Returns the greatest magnitude of the eigenvalues of a loop that has a delay but uses the gains for no delay.
-    /// The loop has no quantisation, noise or limits, as in SPECS.
+    /// The loop has no quantisation, noise or limits.
     fn radius_with_delay(delay_ns: u64) -> f64 {
         let model = robot();
         let (a, b) = model.with_integral();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_gains_become_unstable_between_80_and_90_ms() {
+    fn fixed_gains_become_unstable_between_80_and_90_ms_delay() {
         assert!((radius_with_delay(0) - 0.985).abs() < 1e-3);
         for ms in [10, 35, 50, 80] {
             let radius = radius_with_delay(ms * 1_000_000);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_uncontrollable_plant_is_refused_by_name() {
+    fn the_error_for_an_uncontrollable_plant_names_the_plant() {
         let mut parts = robot().parts().clone();
         for row in &mut parts.b {
             row.fill(0.0);

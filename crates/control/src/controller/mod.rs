@@ -29,8 +29,8 @@ pub enum Strategy {
     /// The gain is applied to the states predicted for the time at which the inputs take effect.
     #[default]
     Compensated,
-    /// Gains depend on the measured delay. They use the states predicted some whole periods ahead, and the inputs that
-    /// are in force until the new inputs take effect.
+    /// Gains depend on the measured delay. They apply to the states predicted as many whole periods ahead as the delay
+    /// contains, and to the inputs that are in force until the new inputs take effect.
     Scheduled,
     /// A Smith predictor (Smith 1957): the gain is applied to a model of the plant without the delay. It suits plants
     /// that are stable by themselves or only drift.

@@ -109,7 +109,7 @@ pub fn gain(a: &DMatrix<f64>, b: &DMatrix<f64>, cost: &Cost) -> Option<DMatrix<f
     (spectral_radius(&(a - b * &gain)) < 1.0).then_some(gain)
 }
 
-/// Returns the gain for a continuous plant that is sampled with this period.
+/// Returns the gain for a continuous plant that is sampled with the period `period_s`; none if no gain makes it stable.
 pub fn sampled_gain(
     a: &DMatrix<f64>,
     b: &DMatrix<f64>,
@@ -147,7 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_scalar_equation_has_its_closed_solution() {
+    fn the_solver_finds_the_closed_form_solution_of_scalar_equations() {
         // x = a²x - (abx)²/(r + b²x) + q with a = 2, b = q = r = 1: x² - 4x - 1 = 0.
         let one = DMatrix::from_element(1, 1, 1.0);
         let x = riccati(&(&one * 2.0), &one, &one, &one).unwrap();

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn left_alone_the_robot_falls_with_its_time_constant() {
+    fn uncontrolled_robots_fall_at_the_rate_of_their_unstable_pole() {
         let mut plant = LinearPlant::new(&robot(), 1);
         plant.push(10.0);
         let mut last = 0.0;

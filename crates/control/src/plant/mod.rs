@@ -35,11 +35,11 @@ pub trait Plant: Send {
     fn read(&mut self) -> Readings;
     /// Returns the offset of the first sensor, estimated from readings at rest before the start.
     fn offset(&self) -> f64;
-    /// Returns the true value of the balanced state, in the unit of the results.
+    /// Returns the true value of the balanced state, in the unit of the plant's results.
     fn balance(&self) -> f64;
-    /// Returns the distance of the plant from its start, in the unit of the results.
+    /// Returns the distance of the plant from its start, in the unit of the plant's results.
     fn travel(&self) -> f64;
-    /// Changes the rate of the balanced state by `rate`, in the unit of the results per second.
+    /// Changes the rate of the balanced state by `rate`, in the unit of the plant's results per second.
     fn push(&mut self, rate: f64);
     /// Returns true if the plant has fallen and cannot recover.
     fn has_fallen(&self) -> bool {

@@ -21,7 +21,8 @@ pub(super) struct Drain {
     pub segment: usize,
     /// Number of packets that were sent to this segment.
     sent: u64,
-    /// Number of packets that this segment had received, and number that it had sent on, at its last report.
+    /// Number of packets that this segment had received, and number that it had forwarded, when it last reported its
+    /// counters.
     passed: (u64, u64),
     changed: Instant,
     since: Instant,
@@ -99,7 +100,8 @@ fn next(segment: usize, eastward: bool, count: usize) -> Option<usize> {
     (next < count).then_some(next)
 }
 
-/// Returns the ports of a segment on one side; the first port is the west side.
+/// Returns the ports of a segment's east side or west side. The first port is the west side, the other ports are the
+/// east side.
 pub(super) fn side(ports: &[PortCounters], is_east: bool) -> &[PortCounters] {
     let (west, east) = ports.split_at(ports.len().min(1));
     if is_east { east } else { west }

@@ -11,8 +11,8 @@ pub(super) struct Gap {
     pub segment: usize,
     /// Index of the neighbouring segment.
     pub neighbour: usize,
-    /// Number of packets that the neighbour had sent in this direction when the outage was detected; none until the
-    /// neighbour reports it.
+    /// Number of packets that the neighbour had sent towards the dead segment when the outage was detected; none until
+    /// the neighbour reports that number.
     before: Option<u64>,
     /// True when the segment is running again: the next report of the neighbour ends the outage.
     closing: bool,
@@ -45,7 +45,8 @@ impl Gap {
         self.closing.then(|| sent.saturating_sub(before))
     }
 
-    /// Returns the number of packets that the neighbour sent in this direction, or had to drop.
+    /// Returns the number of packets that the neighbour sent towards the dead segment, or dropped because it could not
+    /// send them.
     fn sent(&self, ports: &[PortCounters]) -> u64 {
         let eastward = self.neighbour < self.segment;
         let ports = side(ports, eastward).iter();

@@ -35,7 +35,7 @@ impl Deployment {
         }
     }
 
-    /// Processes an event of a process; returns true if the process has read all of its files.
+    /// Processes an event that a process reports; returns true if the process has read all its capture files.
     fn hear_event(&mut self, process: usize, report: Report) -> bool {
         let Report { event, worker } = report;
         let segments = self.segments.iter_mut();
@@ -83,7 +83,7 @@ impl Deployment {
         false
     }
 
-    /// Processes the end of a process: its segments have ended, or the process is started again later.
+    /// Handles the exit of a process: marks its segments as ended, or schedules a restart of the process.
     fn hear_end(&mut self, process: usize) {
         let kept = &mut self.processes[process];
         let segments = self.segments.iter_mut();

@@ -7,8 +7,10 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use taut_engine::{Chain, Order, Stage};
+use taut_measure::quantity::counted;
 
-/// Timeout for a worker to replace its functions: packets buffered in the old ones may need a second to leave.
+/// Timeout for a worker to replace its functions: packets that the old functions have buffered may take a second to
+/// leave.
 const UPDATE_DEADLINE: Duration = Duration::from_secs(10);
 
 impl Deployment {
@@ -22,9 +24,10 @@ impl Deployment {
         let (count, is) = (split(chain)?.len(), self.segments.len());
         if count != is {
             return Err(DeployError::Chain(format!(
-                "{}: {count} segments instead of {is}: an update keeps their number; take the chain down and up again, or \
+                "{}: {} instead of {is}: an update keeps their number; take the chain down and up again, or \
                  use placement = \"compact\"",
-                file.display()
+                file.display(),
+                counted(count, "segment")
             )));
         }
         let made = segments(chain, &self.laid.wires, &cores(chain)?)?;
@@ -184,7 +187,7 @@ impl Deployment {
         }
     }
 
-    /// Updates the name of a segment, and the chain file from which a restart starts it.
+    /// Updates the name of a segment, and the chain file with which its process is restarted.
     fn rename(&mut self, at: usize, now: &Segment) -> Result<(), DeployError> {
         let running = &mut self.segments[at];
         running.segment.name.clone_from(&now.name);

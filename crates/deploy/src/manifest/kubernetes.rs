@@ -20,11 +20,11 @@ const NAME_LABEL: &str = "app.kubernetes.io/name";
 pub struct KubernetesOptions {
     /// The container image, with `taut` on its search path.
     pub image: String,
-    /// Number of exclusive processors: one for the worker, the others for the other threads.
+    /// Number of exclusive processors of a pod: one for the worker, the rest for all other threads.
     pub cpus: u32,
     /// Memory of a pod, MiB.
     pub memory_mib: u32,
-    /// Huge pages of 2 MiB, MiB; 0 for none.
+    /// Memory of a pod in huge pages of 2 MiB, MiB; 0 for no huge pages.
     pub huge_pages_mib: u32,
 }
 

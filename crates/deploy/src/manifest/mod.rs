@@ -101,7 +101,8 @@ fn files(segment: &Segment) -> Result<Vec<String>, DeployError> {
         .collect()
 }
 
-/// Converts a name into one that both systems accept: lower case, digits, inner hyphens (RFC 1123).
+/// Converts a name into one that Kubernetes and OpenStack accept: lower-case letters, digits, and hyphens between them
+/// (RFC 1123).
 fn label(name: &str) -> String {
     let plain = |c: char| {
         let c = c.to_ascii_lowercase();
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn each_function_is_a_unit_between_two_networks() {
+    fn each_function_becomes_one_pod_or_server_between_two_networks() {
         let all = chain(&["forward", "xor(key=7)"]);
         let units = units(&all, "My Edge!").unwrap();
         assert_eq!(units.chain, "my-edge");

@@ -7,8 +7,8 @@ use super::unit::{CHAIN_FILE, INTERFACES, Unit, Units};
 use crate::DeployError;
 use serde_json::{Map, Value, json};
 
-/// Script that a server runs after booting. It finds interfaces by their addresses, as every image names them
-/// differently.
+/// Script that a server runs after booting. The script finds the interfaces by their addresses, because each image
+/// names interfaces differently.
 const START: &str = r#"#!/bin/sh
 set -eu
 name_interface() {

@@ -7,21 +7,21 @@ pub(super) const CHAIN_FILE: &str = "/etc/taut/chain.toml";
 
 /// The units of a manifest.
 pub(super) struct Units {
-    /// The chain's name in the format of both systems.
+    /// Name of the chain, in a format that Kubernetes and OpenStack accept.
     pub chain: String,
     /// Units, west first.
     pub all: Vec<Unit>,
 }
 
-/// A function in a pod or server of its own.
+/// A unit: one function of the chain, in a separate pod or server.
 pub(super) struct Unit {
-    /// Name that is unique among chains with different names.
+    /// Name of the unit, which contains the name of the chain and is therefore unique among chains.
     pub name: String,
-    /// Indices of the networks to which its west and its east interface are attached.
+    /// Indices of the networks to which the unit's interfaces are attached: west, east.
     pub networks: [usize; 2],
     /// Text of the unit's chain file.
     pub chain: String,
-    /// Absolute paths of other files that the function reads.
+    /// Absolute paths of the files, other than the chain file, that the function reads.
     pub files: Vec<String>,
     /// Environment variables that the function reads.
     pub variables: Vec<String>,

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_in_a_row_are_joined_east_to_west() {
+    fn adjacent_virtual_machines_connect_from_east_nic_to_west_nic() {
         let ends = ["a", "b"].map(|end| SwitchPort::Interface(end.to_string()));
         let row = Cabling::row(ends.clone(), 2, Path::new("/run"));
         let card = |name: &str| SwitchPort::Machine(Path::new("/run").join(name));

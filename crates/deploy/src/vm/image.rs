@@ -20,7 +20,7 @@ pub(super) const ENVIRONMENT: &str = "/etc/taut/environment";
 
 /// Contents of a virtual machine.
 pub(super) struct Contents<'a> {
-    /// Path of this program's file.
+    /// Path on the host of the executable of taut.
     pub(super) program: &'a Path,
     /// Modules in load order.
     pub(super) modules: &'a [Module],
@@ -72,7 +72,7 @@ fn read(path: &Path) -> Result<Vec<u8>, DeployError> {
     fs::read(path).map_err(|e| DeployError::system(format!("cannot read {}", path.display()), e))
 }
 
-/// Returns those variables that are set, as `NAME=VALUE`.
+/// Returns `NAME=VALUE` for each of the environment variables in `names` that is set.
 fn with_values(names: Vec<String>) -> Vec<String> {
     let with_value = |name: String| {
         let value = std::env::var(&name).ok()?;

@@ -20,7 +20,7 @@ pub struct Kernel {
     pub version: String,
     /// The bootable image.
     pub file: PathBuf,
-    /// Folder of its modules.
+    /// Folder of the kernel's modules.
     folder: PathBuf,
 }
 
@@ -202,7 +202,7 @@ fn cache_folder() -> PathBuf {
     folder.unwrap_or_else(|| "/var/cache".into()).join("taut")
 }
 
-/// Returns the reason why there is no kernel for virtual machines.
+/// Returns the error that there is no kernel for virtual machines; `what` is the missing requirement.
 fn missing(what: &str) -> Missing {
     Missing {
         what: format!("virtual machines need a kernel: {what}"),
@@ -255,7 +255,7 @@ fn first_file(folder: &Path, is_it: impl Fn(&str) -> bool) -> Option<PathBuf> {
     found.map(|entry| entry.path())
 }
 
-/// Returns the numbers in a version, so that 6.1.0-52 is after 6.1.0-9.
+/// Returns the numbers in a version as a sort key, by which 6.1.0-52 is newer than 6.1.0-9.
 fn version_key(version: &str) -> Vec<u64> {
     let parts = version.split(|c: char| !c.is_ascii_digit());
     parts.filter_map(|part| part.parse().ok()).collect()
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_kernels_come_after_older_ones() {
+    fn kernel_versions_are_compared_by_number() {
         assert!(version_key("6.1.0-52-cloud-amd64") > version_key("6.1.0-9-cloud-amd64"));
         assert!(version_key("6.12.1") > version_key("6.1.300"));
     }

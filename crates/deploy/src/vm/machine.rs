@@ -49,7 +49,8 @@ impl Accelerator {
         }
     }
 
-    /// Returns why the processor cannot execute the machine's instructions, in a clause; none if it can.
+    /// Returns the reason why this host's processor cannot execute the instructions of a virtual machine, as a clause;
+    /// none if it can.
     pub fn why_not_the_processor() -> Option<String> {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo");
         if !cpuinfo.is_ok_and(|text| virtualizes(&text)) {
@@ -83,13 +84,13 @@ fn virtualizes(cpuinfo: &str) -> bool {
 pub struct MachineSpec<'a> {
     /// Chain of the machine. Its `core` is the core of this host on which the machine runs.
     pub chain: &'a Chain,
-    /// The vhost-user sockets of its NICs, `eth0` first; the machine listens.
+    /// The vhost-user sockets of the machine's NICs, `eth0` first; the machine listens at them.
     pub cards: &'a [PathBuf],
-    /// Arguments of its `taut forward`, after the chain file.
+    /// Arguments of the machine's `taut forward`, after the chain file.
     pub arguments: &'a [String],
     /// Execution engine of the machine.
     pub accelerator: Accelerator,
-    /// Path of this program's file.
+    /// Path of the executable of taut.
     pub program: &'a Path,
 }
 
@@ -264,7 +265,8 @@ impl Control {
     }
 }
 
-/// Converts a line of a machine's console or its emulator to a message of taut, if there is one for that line.
+/// Converts a line of a machine's console or emulator into a message for users. A line without such a message is
+/// returned unchanged.
 fn told(line: &str) -> String {
     let socket = line
         .split_once("waiting for connection on: disconnected:unix:")
@@ -394,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn network_cards_stay_in_order_and_share_the_guest_memory() {
+    fn virtual_nics_stay_in_order_and_share_the_guest_memory() {
         let chain = Chain::parse("ports = [\"null:\"]", "x.toml", FUNCTIONS).unwrap();
         let cards = ["/run/west.sock".into(), "/run/a,b.sock".into()];
         let spec = MachineSpec {

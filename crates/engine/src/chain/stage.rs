@@ -11,10 +11,10 @@ use taut_settings::{SettingsFileError, suggestion};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
-    /// A worker of this program forwards them.
+    /// A worker of this program forwards the packets.
     #[default]
     User,
-    /// XDP programs in the kernel forward them. Such a chain has neither a flush policy nor a worker.
+    /// XDP programs in the kernel forward the packets. Such a chain has neither a flush policy nor a worker.
     Kernel,
 }
 

@@ -5,8 +5,9 @@ use crate::CountersView;
 use taut_port::{Batch, Packet, PoolHandle};
 
 impl Worker {
-    /// Sends a batch whose packets leave through different ports, and copies of them. Packets for one port stay in
-    /// order. If `mtu` is set, longer IPv4 packets that may be fragmented leave in fragments.
+    /// Sends a batch whose packets leave through different ports, together with the copies that functions have
+    /// requested. Packets for one port stay in order. If `mtu` is set, longer IPv4 packets that may be fragmented leave
+    /// in fragments.
     #[inline(never)]
     pub(super) fn send_apart(
         &mut self,
@@ -112,7 +113,8 @@ fn take_apart(
     });
 }
 
-/// Returns a packet with these bytes from `pool`; None if the pool is empty or its slots are too small.
+/// Returns a packet from `pool` that contains `head` and then `payload`; None if the pool is empty or its slots are too
+/// small.
 fn joined(pool: &PoolHandle, head: &[u8], payload: &[u8]) -> Option<Packet> {
     let mut packet = pool.take(u16::try_from(head.len() + payload.len()).ok()?)?;
     let (front, back) = packet.bytes_mut().split_at_mut(head.len());

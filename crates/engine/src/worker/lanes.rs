@@ -130,7 +130,7 @@ impl Worker {
     }
 
     /// Hands frames of the slow path off to the workers that own them, if a function that these frames have not passed
-    /// yet assigns owners. A frame's owner need not be the worker that resolved its neighbour.
+    /// yet assigns owners. The worker whose slow path resolved the next hop need not be the frame's owner.
     fn hand_over_made(
         &mut self,
         made: Made,

@@ -181,7 +181,8 @@ impl Drawing<'_> {
 
     fn series(&self) -> Vec<Series> {
         let label = |group: &Group| {
-            let words: Vec<String> = group.of.iter().map(text_of).collect();
+            let values = self.by.iter().zip(&group.of);
+            let words: Vec<String> = values.map(|(name, value)| named(name, value)).collect();
             if words.is_empty() {
                 "all runs".to_owned()
             } else {
@@ -350,7 +351,7 @@ impl Drawing<'_> {
             })
             .collect();
         let axis = Axis {
-            title: metric,
+            title: &in_words(metric),
             quantity: quantity_of(metric),
             log: self.is_log(LogAxes::X) || self.is_log(LogAxes::Y),
         };
@@ -370,7 +371,7 @@ impl Drawing<'_> {
         ))
     }
 
-    /// Returns CSV with one line per run and these metrics.
+    /// Returns CSV with one line per run, which contains the values of `metrics`.
     fn values_csv(&self, metrics: &[&str]) -> String {
         let mut data = self.csv_head(&[metrics, &["run"]].concat());
         for group in self.groups {
@@ -422,7 +423,8 @@ impl Drawing<'_> {
                     .collect(),
             });
         }
-        let axes = self.axes(x, y);
+        let titles = [in_words(x), in_words(y)];
+        let axes = self.axes([x, y], &titles);
         let svg = curves::chart(&self.chart(), axes.0, axes.1, curves::Extent::Band, all);
         let spread = if few {
             "goes from the smallest to the largest where there are fewer than six runs, too few for 95 %"
@@ -440,15 +442,15 @@ impl Drawing<'_> {
     }
 
     /// Returns the axes of a figure that shows the variable or metric `y` over `x`.
-    fn axes<'b>(&self, x: &'b str, y: &'b str) -> (Axis<'b>, Axis<'b>) {
+    fn axes<'b>(&self, [x, y]: [&str; 2], titles: &'b [String; 2]) -> (Axis<'b>, Axis<'b>) {
         (
             Axis {
-                title: x,
+                title: &titles[0],
                 quantity: quantity_of(x),
                 log: self.is_log(LogAxes::X),
             },
             Axis {
-                title: y,
+                title: &titles[1],
                 quantity: quantity_of(y),
                 log: self.is_log(LogAxes::Y),
             },
@@ -496,7 +498,8 @@ impl Drawing<'_> {
             .zip(&all)
             .map(|(series, points)| scatter::Item { series, points })
             .collect();
-        let axes = self.axes(x, y);
+        let titles = [in_words(x), in_words(y)];
+        let axes = self.axes([x, y], &titles);
         let svg = scatter::chart(&self.chart(), axes.0, axes.1, &items);
         Ok((
             svg,
@@ -538,7 +541,7 @@ impl Drawing<'_> {
             data += &Self::csv_row(&pair, [value, self.runs.ids(&pair).join(" ")]);
         }
         let axis = Axis {
-            title: metric,
+            title: &in_words(metric),
             quantity: quantity_of(metric),
             log: self.figure.log != LogAxes::None,
         };
@@ -611,6 +614,66 @@ impl Drawing<'_> {
     }
 }
 
+/// Returns the value of a variable for a legend, with the variable's name if the value is a number or a word such as
+/// `true` or `on`.
+fn named(name: &str, value: &Value) -> String {
+    let text = text_of(value);
+    let is_number = text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'));
+    match is_number || matches!(&*text, "true" | "false" | "yes" | "no" | "on" | "off") {
+        true => format!("{name} = {text}"),
+        false => text,
+    }
+}
+
+/// Units at the end of metric names, and their form in the title of an axis. The form is empty if the labels along the
+/// axis contain the unit.
+const UNITS: [(&str, &str); 13] = [
+    ("_ns2", "ns²"),
+    ("_ns", ""),
+    ("_us", "µs"),
+    ("_ms", "ms"),
+    ("_seconds", "s"),
+    ("_bit_per_s", "bit/s"),
+    ("_s", "s"),
+    ("_pps", "pkt/s"),
+    ("_bytes", ""),
+    ("_cycles", "cycles"),
+    ("_deg", "degrees"),
+    ("_mhz", "MHz"),
+    ("_km", "km"),
+];
+
+/// Returns the name of a variable or metric in words, with its unit; a formula is returned unchanged.
+fn in_words(metric: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+    if !metric.chars().all(is_plain) {
+        return metric.to_owned();
+    }
+    let mut unit = "";
+    let mut words = Vec::new();
+    for part in metric
+        .split('.')
+        .filter(|part| !matches!(*part, "0" | "ns"))
+    {
+        let of_unit = |(end, text): &(&str, &'static str)| Some((part.strip_suffix(*end)?, *text));
+        let (word, own) = match UNITS.iter().find_map(of_unit) {
+            Some(found) => found,
+            // The unit of an estimate is at the end of the part before.
+            None if matches!(part, "point" | "low" | "high" | "median") => (part, unit),
+            None => (part, ""),
+        };
+        unit = own;
+        words.push(word.replace('_', " "));
+    }
+    if unit.is_empty() && quantity_of(metric) == Quantity::RatePps {
+        unit = "pkt/s";
+    }
+    match unit {
+        "" => words.join(" "),
+        unit => format!("{} ({unit})", words.join(" ")),
+    }
+}
+
 /// Returns the distinguishing part of a metric's name: without the prefix and suffix that all names share, and without
 /// the unit.
 fn part_name(metric: &str, all: &[&str]) -> String {
@@ -644,5 +707,41 @@ mod tests {
             ["sender", "on air"].map(str::to_owned)
         );
         assert_eq!(part_name("a.b", &["a.b"]), "a.b");
+    }
+
+    #[test]
+    fn axis_titles_are_words_with_a_unit_and_formulas_stay() {
+        for (metric, title) in [
+            ("latency_ns.p50_ns", "latency p50"),
+            ("traffic.lost_share", "traffic lost share"),
+            ("received_pps", "received (pkt/s)"),
+            (
+                "rate.sizes.0.throughput.mean_pps.point",
+                "rate sizes throughput mean point (pkt/s)",
+            ),
+            (
+                "s.switches.0.qos.5.p50_ns.median",
+                "s switches qos 5 p50 median",
+            ),
+            ("probe.payload_bit_per_s", "probe payload (bit/s)"),
+            ("squared_error_ns2", "squared error (ns²)"),
+            ("rate", "rate (pkt/s)"),
+            ("size", "size"),
+            ("median('a.b_ns')", "median('a.b_ns')"),
+        ] {
+            assert_eq!(in_words(metric), title, "{metric}");
+        }
+    }
+
+    #[test]
+    fn legends_name_the_variable_of_a_bare_number() {
+        for (value, label) in [
+            (Value::from(64), "size = 64"),
+            (Value::from(true), "size = true"),
+            (Value::from("1.5k"), "size = 1.5k"),
+            (Value::from("imix"), "imix"),
+        ] {
+            assert_eq!(named("size", &value), label);
+        }
     }
 }

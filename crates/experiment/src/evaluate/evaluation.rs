@@ -12,7 +12,8 @@ use crate::folder::{Folder, IndexedRun, State};
 use crate::replicate::Replication;
 use serde::Serialize;
 use taut_lab::report::LEAST_SENT;
-use taut_results::{write_json, write_whole};
+use taut_measure::quantity::share;
+use taut_results::{MOST_TAKEN, write_json, write_whole};
 
 /// The contents of a report.
 #[derive(Debug, Serialize)]
@@ -33,6 +34,9 @@ pub struct Evaluation {
     /// if there are no such runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<String>,
+    /// Warning that other work took too much time of a measured core in some runs; `None` if there are no such runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub busy: Option<String>,
     /// Comparison with the published results that the experiment replicates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replication: Option<Replication>,
@@ -84,6 +88,7 @@ impl Evaluation {
             figures,
             problems,
             behind: behind(&runs),
+            busy: busy(&runs),
             replication: if runs.is_empty() {
                 None
             } else {
@@ -127,6 +132,35 @@ impl Evaluation {
     }
 }
 
+/// Returns the largest fraction of a measured core's time that others took in a run. The metrics of the run show it as
+/// interruptions that the device logged, or as steal time.
+fn taken(run: &IndexedRun) -> f64 {
+    let of = |(name, value): (&String, &f64)| {
+        if name.ends_with("device_interruptions.share") {
+            return Some(*value);
+        }
+        // Such as `activity.cores.0.steal_ms`.
+        let (before, _) = name.strip_suffix(".steal_ms")?.rsplit_once("cores.")?;
+        let duration_ms = run.metrics.get(&format!("{before}duration_ms"))?;
+        (*duration_ms > 0.0).then(|| value / duration_ms)
+    };
+    run.metrics.iter().filter_map(of).fold(0.0, f64::max)
+}
+
+fn busy(runs: &Runs) -> Option<String> {
+    let shares = runs.runs.iter().map(|run| (taken(run), &run.id));
+    let busy: Vec<(f64, &String)> = shares.filter(|(share, _)| *share > MOST_TAKEN).collect();
+    let (most, id) = busy.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some(format!(
+        "In {} of {} runs others took more than {} of a measured core, at most {} (in {id}): means, high percentiles and maxima of \
+         these runs include that. `taut tune noise` names what runs there.",
+        busy.len(),
+        runs.runs.len(),
+        share(MOST_TAKEN),
+        share(*most)
+    ))
+}
+
 fn behind(runs: &Runs) -> Option<String> {
     let is_behind = |run: &&IndexedRun| {
         run.metrics.iter().any(|(name, asked)| {
@@ -144,4 +178,42 @@ fn behind(runs: &Runs) -> Option<String> {
             runs.runs.len()
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stolen_and_interrupted_time_is_found_in_metrics() {
+        let run = |metrics: &[(&str, f64)]| {
+            let metrics = metrics.iter();
+            taken(&IndexedRun {
+                id: "v1-r1".to_owned(),
+                variant: 1,
+                repetition: 1,
+                warm_up: false,
+                seconds: 1.0,
+                variables: crate::variables::Values::default(),
+                metrics: metrics
+                    .map(|(name, value)| ((*name).to_owned(), *value))
+                    .collect(),
+                checksum: String::new(),
+            })
+        };
+        assert_eq!(run(&[("lost", 3.0)]), 0.0);
+        assert_eq!(
+            run(&[
+                ("device_interruptions.share", 0.01),
+                ("x.device_interruptions.share", 0.04)
+            ]),
+            0.04
+        );
+        let stolen = [
+            ("t.activity.duration_ms", 1_000.0),
+            ("t.activity.cores.1.steal_ms", 50.0),
+        ];
+        assert_eq!(run(&stolen), 0.05);
+        assert_eq!(run(&stolen[1..]), 0.0);
+    }
 }

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_formula_is_tried_before_the_first_run() {
+    fn formula_errors_are_found_before_the_first_run() {
         let taken = |formula: &str| Formulas::taken(&planned(), formula);
         let ratio = "median('a', flush='idle') / median('a', flush='full')";
         assert_eq!(taken(ratio), Ok(BTreeSet::from([0, 1, 2, 3])));

@@ -2,6 +2,7 @@
 
 use crate::error::ExperimentError;
 use crate::folder::{Folder, IndexedRun, run_folder};
+use crate::metrics;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -76,7 +77,7 @@ impl Runs {
         }
     }
 
-    /// Removes the runs with these names.
+    /// Removes the runs with the names `ids`.
     pub(crate) fn without(&mut self, ids: &BTreeSet<String>) {
         let kept: Vec<bool> = self.runs.iter().map(|run| !ids.contains(&run.id)).collect();
         let mut of_run = kept.iter();
@@ -89,7 +90,7 @@ impl Runs {
         self.runs.is_empty()
     }
 
-    /// Groups the runs by the values of these variables, in the order of the combinations.
+    /// Groups the runs by the values of the variables `by`, in the order of the combinations.
     pub(crate) fn groups(&self, by: &[String]) -> Vec<Group> {
         self.groups_where(by, |_| true)
     }
@@ -156,7 +157,7 @@ impl Runs {
     }
 }
 
-/// Returns a key for a set of values that is independent of their order.
+/// Returns a key for the values of variables. The key is independent of the order of the variables.
 pub(crate) fn key_of(variables: &crate::variables::Values) -> String {
     let sorted: std::collections::BTreeMap<_, _> = variables.iter().collect();
     serde_json::to_string(&sorted).unwrap_or_default()
@@ -164,9 +165,7 @@ pub(crate) fn key_of(variables: &crate::variables::Values) -> String {
 
 /// Returns the value of a metric, or of a numeric variable, in a run.
 pub(crate) fn number(run: &IndexedRun, name: &str) -> Option<f64> {
-    run.metrics
-        .get(name)
-        .copied()
+    metrics::find(&run.metrics, name)
         .or_else(|| run.variables.get(name).and_then(Value::as_f64))
         .or_else(|| {
             run.variables
@@ -290,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_as_people_write_them_are_numbers() {
+    fn rates_with_suffixes_such_as_100k_are_parsed_as_numbers() {
         assert_eq!(as_number("100k"), Some(100_000.0));
         assert_eq!(as_number("1.5M"), Some(1.5e6));
         assert_eq!(as_number("7"), Some(7.0));

@@ -49,8 +49,8 @@ pub struct Verdict {
     pub condition: String,
     /// The verdict.
     pub verdict: VerdictKind,
-    /// Reason why the result may differ here, from the experiment file; if there is no value or verdict, the reason for
-    /// that.
+    /// Reason from the experiment file why the result may differ from the published one. If there is no value or
+    /// verdict, it is the reason why not.
     pub note: String,
 }
 
@@ -60,7 +60,8 @@ pub struct Verdict {
 pub enum VerdictKind {
     /// The result has the published direction, and its interval overlaps the published figure within the tolerance.
     Same,
-    /// The result has the published direction, but its size disagrees with the published size, or none was published.
+    /// The result has the published direction, but its size disagrees with the published size, or no size was
+    /// published.
     SameDirection,
     /// The result has the opposite direction.
     Opposite,
@@ -412,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_our_own_holds_or_fails() {
+    fn claims_of_our_own_hold_fail_or_are_unclear() {
         let own = "ours = true\nholds = 'value > 1'";
         let three = judged(&[2.0, 4.0, 3.0], own);
         assert_eq!(
@@ -446,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_formula_that_takes_several_repetitions_has_no_interval() {
+    fn a_formula_over_several_repetitions_has_no_confidence_interval() {
         // Such a formula could count runs: one run in each of three repetitions, three in all.
         assert_eq!(spread(&[1.0; 3], 3.0), None);
         assert!(spread(&[1.0; 3], 1.0).is_some());
@@ -457,7 +458,7 @@ mod tests {
     proptest! {
         /// The verdict is independent of which of two quantities is the numerator.
         #[test]
-        fn a_ratio_upside_down_has_the_same_verdict(
+        fn a_ratio_and_its_inverse_get_the_same_verdict(
             published in 0.01_f64..100.0,
             values in prop::collection::vec(0.01_f64..100.0, 1..9),
         ) {
@@ -492,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn only_repetitions_with_all_compared_runs_count() {
+    fn a_repetition_that_lacks_a_compared_run_is_ignored() {
         let run = |variant: usize, repetition| IndexedRun {
             id: format!("v{variant}-r{repetition}"),
             variant,

@@ -12,7 +12,7 @@ use toml::Spanned;
 
 /// A setting of the traffic, with its variables filled in.
 struct Setting<'a> {
-    /// The setting as it stands in the file.
+    /// The setting as written in the file.
     text: &'a Spanned<String>,
     name: String,
     value: String,

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_outside_the_folder() {
+    fn unpacking_writes_no_file_outside_the_target_folder() {
         let outside = tempfile::tempdir().unwrap();
         let folder = outside.path().join("run");
         let stream = |name: &str, kind: EntryType| {

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn features_become_a_constraint() {
+    fn node_features_become_a_slurm_constraint() {
         assert_eq!(constraint(&[None, None]), None);
         assert_eq!(constraint(&[Some("x"), Some("x")]), Some("x".into()));
         assert_eq!(

@@ -108,7 +108,7 @@ pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<PathBuf, ExperimentE
         .ok_or_else(|| wrong("the archive is empty".to_owned()))
 }
 
-/// Returns the conversion of an error in reading an archive.
+/// Returns a function that converts an error in reading an archive to the message that the archive is damaged.
 fn damage(archive: &Path) -> impl Fn(io::Error) -> ExperimentError + Copy {
     move |e| ExperimentError::results(archive, format!("the archive is damaged: {e}"))
 }
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_results_unpack_and_identical_input_gives_identical_bytes() {
+    fn archives_unpack_to_their_input_and_are_reproducible() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("results");
         fs::create_dir_all(folder.join("runs/v1-r1")).unwrap();

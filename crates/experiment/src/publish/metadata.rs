@@ -80,7 +80,7 @@ fn run_entity(run: &IndexedRun) -> Value {
     })
 }
 
-/// Returns references to these entities.
+/// Returns a list of RO-Crate references, one to each of `entities`.
 fn references(entities: &[Value]) -> Vec<Value> {
     entities
         .iter()
@@ -164,7 +164,7 @@ fn replicate(state: &State, name: &str, experiment: &Experiment) -> String {
 
 {title}
 
-1. Get taut {version}; `taut --version` shows the version and the commit of a build.
+1. Get taut {version}{commit}; `taut --version` shows the version and the commit of a build.
 2. See what is missing on your machine:
 
        taut experiment check {name}.tar.gz
@@ -194,10 +194,18 @@ To use other machines, unpack the archive, change `at` in `experiment.toml`, run
 ",
         title = state.title,
         version = state.taut_version,
+        commit = of_commit(state.taut_commit.as_deref()),
         fingerprint = state.fingerprint,
         secrets = secrets.concat(),
         roles = roles.join("\n"),
     )
+}
+
+/// Returns text with the commit, to be appended to a version; empty if the commit is unknown.
+fn of_commit(commit: Option<&str>) -> String {
+    commit.map_or_else(String::new, |commit| {
+        format!(", built from commit {commit}")
+    })
 }
 
 /// Returns a line of Markdown for each role, with the address of its node.
@@ -214,4 +222,15 @@ fn role_lines(experiment: &Experiment) -> Vec<String> {
             format!("- `{role}`: `{at}`")
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_commit_follows_the_version() {
+        assert_eq!(of_commit(Some("0123abcd")), ", built from commit 0123abcd");
+        assert_eq!(of_commit(None), "");
+    }
 }

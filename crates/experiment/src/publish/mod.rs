@@ -112,7 +112,12 @@ pub fn publish(dir: &Path, options: &Options) -> Result<Published, ExperimentErr
             .as_ref()
             .map(Pseudonyms::replaced)
             .unwrap_or_default(),
-        notes: notes(&secrets, &experiment, work.pseudonyms.as_ref()),
+        notes: notes(
+            &secrets,
+            &experiment,
+            work.pseudonyms.as_ref(),
+            options.license.is_some(),
+        ),
         left_out: work.left_out,
     })
 }
@@ -200,6 +205,7 @@ fn notes(
     secrets: &Secrets,
     experiment: &Experiment,
     pseudonyms: Option<&Pseudonyms>,
+    has_license: bool,
 ) -> Vec<String> {
     let mut notes: Vec<String> = secrets
         .unset
@@ -209,6 +215,13 @@ fn notes(
     let kept = pseudonyms.into_iter().flat_map(|p| &p.kept);
     if experiment.definition.about.contains(TEMPLATE_ABOUT) {
         notes.push("`about` is still what a new file says: write there what the experiment is for, and publish again".to_owned());
+    }
+    if !has_license {
+        notes.push(
+            "these results have no licence, so others may not reuse them: name one, such as --license CC-BY-4.0, and \
+             publish again"
+                .to_owned(),
+        );
     }
     notes.extend(kept.map(|name| {
         format!("the name `{name}` is also a word of the experiment: it was not replaced")

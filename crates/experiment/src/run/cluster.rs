@@ -360,7 +360,7 @@ fn describe(states: Option<&BTreeMap<usize, (String, String)>>) -> String {
 }
 
 impl Driver<'_> {
-    /// Makes these runs in Slurm's allocations.
+    /// Makes the runs in `missing` in allocations of Slurm.
     pub(super) fn on_slurm(
         &mut self,
         missing: &[&PlannedRun],
@@ -450,7 +450,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Closes the jobs that have ended. A job without a report counts as dead when it is over for the second time.
+    /// Closes the jobs that have ended. A job without a report counts as dead when a second query lists it as ended,
+    /// because its last writes may be visible late.
     fn close_ended(
         &mut self,
         slurm: &Slurm,

@@ -213,7 +213,7 @@ mod tests {
     use crate::run::fake::{Came, Course, Trial, World};
     use crate::run::time::made_up::passed;
 
-    /// A device in the background, and a measurement.
+    /// Experiment file with a device that runs in the background, and a measurement.
     const DEVICE: &str = r#"
 title = "t"
 [plan]
@@ -229,8 +229,8 @@ name = "measure"
 run = "measure"
 "#;
 
-    /// Makes the only run of the experiment. The fake node lets the commands of device and measurement take the given
-    /// courses.
+    /// Makes the only run of the experiment on a fake node, where the commands of device and measurement behave as
+    /// `device` and `measure` describe.
     fn run(device: Course, measure: Course) -> (Trial, Came) {
         let trial = Trial::new(DEVICE);
         let came = trial.run(World::new(move |asked| match asked.script {
@@ -273,7 +273,7 @@ run = "measure"
     }
 
     #[test]
-    fn a_device_that_is_never_ready_is_given_up() {
+    fn a_device_that_is_never_ready_fails_the_run() {
         let why = failure(Course::goes_on(), Course::ends(10, 0));
         assert_eq!(why, "device on node local did not print `here` within 20 s");
         let early = Course::ends(1, 3).prints(Duration::ZERO, "error: no such port");
@@ -291,7 +291,7 @@ run = "measure"
     }
 
     #[test]
-    fn a_device_that_does_not_end_is_killed() {
+    fn a_device_that_does_not_stop_in_time_is_killed() {
         let deaf = Course {
             deaf: true,
             ..ready()

@@ -4,6 +4,7 @@ use super::{Driver, Failed};
 use crate::compare::words;
 use crate::error::ExperimentError;
 use crate::folder::State;
+use crate::metrics;
 use crate::plan::PlannedRun;
 use std::collections::BTreeSet;
 use std::fs;
@@ -41,7 +42,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Makes these runs one after the other, in this process.
+    /// Makes the runs in `missing` one after the other, in this process.
     fn here(&mut self, missing: &[&PlannedRun], state: &mut State) -> Result<(), ExperimentError> {
         for (index, run) in missing.iter().enumerate() {
             if self.stop.load(Ordering::Relaxed) {
@@ -71,7 +72,7 @@ impl Driver<'_> {
                 .done
                 .iter()
                 .filter(|done| done.variant == run.variant + 1 && !done.warm_up)
-                .filter_map(|done| done.metrics.get(&until.metric).copied())
+                .filter_map(|done| metrics::find(&done.metrics, &until.metric))
                 .collect();
             let rule = StopRule {
                 within: until.within,
@@ -212,7 +213,7 @@ run = "measure {{ load }}"
     }
 
     #[test]
-    fn a_run_that_failed_is_put_aside_and_tried_again() {
+    fn a_failed_run_is_stored_separately_and_repeated() {
         let trial = Trial::new(TWO_LOADS);
         let came = trial.run(World::new(|asked| {
             let fails = asked.run == "v1-r1" && asked.attempt == 1;
@@ -270,7 +271,7 @@ run = "measure {{ load }}"
     }
 
     #[test]
-    fn repetitions_are_added_until_the_metric_is_known() {
+    fn repetitions_are_added_until_the_confidence_interval_is_narrow_enough() {
         let text = TWO_LOADS.replace(
             "attempts = 2",
             "until = { metric = \"rate\", within = 0.1, at_most = 20 }",

@@ -139,8 +139,8 @@ fn build_wiring(experiment: &Experiment, local: &[&str]) -> Result<Wiring, Faile
     Wiring::build(local.len(), &cables).map_err(|e| Failed::Run(e.to_string()))
 }
 
-/// Reads the changing properties of a node. Returns them, the time by which the node's clock is ahead of this
-/// machine's, and the error of that time, ns.
+/// Reads the properties of a node that change over time. Returns these properties, the time by which the node's clock
+/// is ahead of this machine's clock, ns, and the maximum error of that time, ns.
 fn read_moment(
     node: &mut dyn Node,
     folder: &Path,
@@ -284,7 +284,7 @@ run = "measure"
     }
 
     #[test]
-    fn clocks_that_differ_are_noted() {
+    fn a_clock_difference_between_nodes_is_reported_in_a_note() {
         let (trial, came) = run(|world| world.clock_ahead_ns = 7_000_000_000);
         let note =
             "the clock of node local is +7.0 s from this machine's: times in its logs differ";

@@ -18,7 +18,7 @@ impl Experiment {
             .map_err(|reason| Failed::Fatal(self.source.wrong(text.span(), reason)))
     }
 
-    /// Returns true if no core may halt during a run with these values.
+    /// Returns true if no core may halt during a run whose variables have the values `values`.
     pub(crate) fn keeps_awake(&self, values: &Value) -> Result<bool, ExperimentError> {
         let Some(awake) = &self.definition.awake else {
             return Ok(false);

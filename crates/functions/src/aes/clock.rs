@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_rounded_up_to_a_unit() {
+    fn durations_are_rounded_up_to_clock_units() {
         let of = |ns| units(Duration::from_nanos(ns));
         assert_eq!([of(0), of(1), of(15_258), of(15_259)], [0, 1, 1, 2]);
         assert_eq!(of(5_500_000_000), 5 * UNITS_PER_S + UNITS_PER_S / 2);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_is_used_again_until_it_is_stale() {
+    fn a_clock_reading_is_reused_until_it_is_stale() {
         let mut clock = Clock::new(|| Duration::from_secs(7));
         clock.advance(5);
         assert_eq!(clock.now(), 7 * UNITS_PER_S);

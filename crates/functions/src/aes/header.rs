@@ -13,7 +13,8 @@ pub enum Mode {
 /// directions.
 const VERSION: u8 = 2;
 
-/// The first bytes of an encrypted payload. In GCM the tag of 16 bytes follows, then the cipher text.
+/// The header at the beginning of an encrypted payload. In GCM it is followed by the tag of 16 bytes, then by the
+/// cipher text; in CTR by the cipher text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// The mode in which the payload after the header is encrypted.

@@ -66,8 +66,8 @@ impl Master {
         }
     }
 
-    /// Creates the master key for the packets that one endpoint sends; `mode` and `from` separate the keys of different
-    /// uses.
+    /// Creates the master key for the packets that one endpoint sends. Different values of `mode` and `from` result in
+    /// different session keys.
     pub(super) fn new(key: Vec<u8>, mode: &str, from: Option<End>) -> Self {
         let from = match from {
             None => "",

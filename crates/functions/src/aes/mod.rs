@@ -2,8 +2,8 @@
 //! the others.
 //!
 //! No nonce is ever used twice with one key, even across restarts. A sender draws a session identifier of 72 random
-//! bits when it starts, derives a key for it from the shared one, and numbers its packets. After 2^32 packets it
-//! derives the next key. A receiver derives the same from the header that the packet carries. (NIST SP 800-38D section
+//! bits when it starts, derives a key for the session from the shared key, and numbers its packets. After 2^32 packets
+//! it derives the next key. A receiver derives the same keys from the headers of the packets. (NIST SP 800-38D section
 //! 8; RFC 5869.) Among a million starts of senders with one shared key, the probability of two equal identifiers is
 //! below 2^-32.
 
@@ -43,7 +43,7 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("XDP programs have no cipher whose keys they may use"),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[
     (
         "encrypt",

@@ -259,7 +259,7 @@ fn the_longest_idle_sender_is_evicted_from_a_full_table() {
 }
 
 #[test]
-fn a_restarted_receiver_accepts_no_packet_for_the_second_time() {
+fn a_restarted_receiver_accepts_no_packet_twice() {
     let plain = frame(false, 90, 1);
     // Each number is the time, s, by which the sender's clock is ahead of the receiver's clock. The limit is one
     // second, and packets take 10 ms.
@@ -309,7 +309,7 @@ fn a_restarted_receiver_accepts_no_packet_for_the_second_time() {
 }
 
 #[test]
-fn reflected_packets_are_refused_by_all_workers_of_their_end() {
+fn reflected_packets_are_refused_by_all_workers_of_the_sender() {
     let plain = frame(false, 90, 1);
     for mode in ["gcm", "ctr"] {
         let end = |end: &str| made(&format!("encrypt = [1]\nmode = {mode:?}\n{end}"), KEY).unwrap();
@@ -387,7 +387,7 @@ fn forged_sessions_have_bounded_cost_and_evict_no_session() {
 }
 
 #[test]
-fn packets_that_cannot_be_encrypted_or_decrypted_drop_by_cause() {
+fn packets_that_fail_encryption_or_decryption_are_counted_by_cause() {
     let mut aes = made("encrypt = [1]\nmtu = 600", KEY).unwrap();
     let plain = frame(false, 90, 1);
     assert_eq!(through(&mut aes, &IN, &plain, 0), None);
@@ -437,7 +437,7 @@ fn invalid_settings_are_refused_with_a_remedy() {
 }
 
 #[test]
-fn openssl_decrypts_counter_mode() {
+fn openssl_decrypts_packets_encrypted_in_counter_mode() {
     if Command::new("openssl").arg("version").output().is_err() {
         eprintln!("skipped: needs openssl");
         return;

@@ -1,6 +1,7 @@
 //! The window of packets of a session that were received already. (RFC 4303 section 3.4.3.)
 
-/// The highest received packet number and the 63 numbers before it. Older packets count as received.
+/// The highest received packet number, and for this and the 63 numbers before it whether the packet was received. Older
+/// packets count as received.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Window {
     highest: u64,

@@ -1,5 +1,5 @@
 //! The state of a mapping's TCP connection, learned from its packets (RFC 7857 section 2, after RFC 6146 section
-//! 3.5.2), and the check of their validity.
+//! 3.5.2), and the check whether a RST in them is valid.
 //!
 //! From outside, only a RST with the expected sequence number shortens a mapping. RFC 7857 section 2.2 requires such a
 //! check against off-path attackers, because the sender to an outside port need not be the peer. The expected number is
@@ -27,7 +27,7 @@ pub(super) mod state {
     pub const STATIC: u8 = 32;
 }
 
-/// The state of a mapping's TCP connection, or of the latest if there are several.
+/// The state of a mapping's TCP connection. If the mapping has several connections, it is the state of the latest one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Connection {
     pub state: u8,

@@ -21,7 +21,7 @@ pub(super) struct Hosts {
     limit: u32,
 }
 
-/// Returns the number of buckets for hosts with that many mappings in all. A bucket gets at most four hosts on
+/// Returns the number of buckets for hosts with `mappings` mappings in total. A bucket gets at most four hosts on
 /// average, even if each mapping belongs to another host. One bucket in a hundred thousand is then full.
 pub(super) fn buckets(mappings: usize) -> usize {
     mappings.div_ceil(4).next_power_of_two()

@@ -46,7 +46,7 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Frames(in_kernel),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[
     (
         "outside",
@@ -114,7 +114,7 @@ struct Nat {
     counts: [u64; OUTCOMES.len()],
 }
 
-/// Returns the XDP version for frames that leave through that port.
+/// Returns the XDP version for frames that leave through port `port`.
 fn in_kernel(table: toml::Table, port: usize) -> Result<KernelFunction, SettingsError> {
     let checked = settings::<Settings>(table)?.check()?;
     let is_outwards = checked.outside.contains(&port);
@@ -254,7 +254,7 @@ impl Nat {
 }
 
 impl Nat {
-    /// Returns the index of the worker that owns a frame's flow; none if any worker may process the frame.
+    /// Returns the index of the worker that owns a frame's flow; none if every worker may process the frame.
     fn home(&self, seen: &Seen, is_outwards: bool) -> Option<usize> {
         let choice = &self.checked.choice;
         if is_outwards {

@@ -22,7 +22,7 @@ impl Class {
     }
 }
 
-/// The bits of the TCP header's flags.
+/// The bits of flags in the TCP header; this one is FIN.
 pub(super) const FIN: u8 = 1;
 pub(super) const SYN: u8 = 2;
 pub(super) const RST: u8 = 4;
@@ -79,7 +79,7 @@ const PARAMETER_PROBLEM: u8 = 12;
 const QUOTED: usize = 8;
 
 impl Seen {
-    /// Parses a frame.
+    /// Parses a frame, with a fast path for usual frames.
     #[inline(always)]
     pub fn of(frame: &[u8]) -> Self {
         match Headers::usual(frame) {
@@ -88,7 +88,7 @@ impl Seen {
         }
     }
 
-    /// Parses any frame.
+    /// Parses a frame of any form, without the fast path for usual frames.
     #[inline(never)]
     fn any(frame: &[u8]) -> Self {
         Self::read(&Headers::of(frame), frame).unwrap_or_else(Self::Settled)

@@ -12,7 +12,7 @@ pub(super) enum End {
     Destination,
 }
 
-/// Replaces one endpoint of a flow. Returns the difference that this makes to a checksum over the bytes of the
+/// Replaces one endpoint of a flow. Returns the difference between the checksums of the new and the old bytes of the
 /// endpoint.
 #[inline]
 pub(super) fn replace(frame: &mut [u8], flow: &Flow, end: End, to: Endpoint) -> Sum {

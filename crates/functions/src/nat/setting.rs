@@ -46,7 +46,7 @@ enum Addresses {
 #[serde(deny_unknown_fields)]
 struct Forward {
     protocol: ForwardProtocol,
-    /// The outside address of the mapping; by default, the first one.
+    /// The outside address of the mapping; by default, the first outside address of the settings.
     address: Option<Ipv4Addr>,
     port: u16,
     to: SocketAddrV4,

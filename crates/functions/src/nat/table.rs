@@ -14,7 +14,7 @@ pub(super) const TRIES: u64 = 64;
 pub(super) const SWEPT: usize = 64;
 /// The limit on the overdue sweeps that run when a new flow arrives.
 pub(super) const MOST_SWEEPS: u64 = 4;
-/// The time in which sweeps visit every slot once, if enough new flows arrive.
+/// The time in which sweeps visit every slot once, provided that new flows arrive often enough to run each due sweep.
 const REVOLUTION: Duration = Duration::from_secs(4);
 const PORTS: usize = 1 << 16;
 
@@ -25,7 +25,7 @@ pub(super) struct Timeouts {
     pub tcp: u64,
     pub tcp_closing: u64,
     pub icmp: u64,
-    /// The time from one sweep to the next.
+    /// The time from one sweep to the next, in the unit of `now`.
     pub sweep: u64,
 }
 
@@ -44,7 +44,7 @@ impl Mapping {
     }
 }
 
-/// Returns the key of an inside endpoint, which is never 0.
+/// Returns the key of an inside endpoint. A key is never 0.
 pub(super) fn key(class: Class, (address, port): Endpoint) -> u64 {
     (class as u64 + 1) << 48 | u64::from(address) << 16 | u64::from(port)
 }
@@ -75,8 +75,8 @@ impl Choice {
         below(hash, self.member.of as u64) as usize
     }
 
-    /// Returns the index of the worker that owns an outside port, except for static mappings. Pairs of ports belong to
-    /// one worker, so that each worker has even and odd ports.
+    /// Returns the index of the worker that owns an outside port, except for static mappings. An even port and the next
+    /// odd port belong to the same worker, so that each worker has even and odd ports.
     pub fn home_of_port(&self, port: u16) -> usize {
         usize::from(port >> 1) % self.member.of
     }
@@ -128,7 +128,7 @@ impl Choice {
     }
 }
 
-/// Maps a hash to 0 to `count` - 1.
+/// Maps a hash to a number from 0 to `count` - 1.
 fn below(hash: u64, count: u64) -> u64 {
     ((hash >> 32) * count) >> 32
 }
@@ -151,7 +151,7 @@ pub(super) struct Table {
     most: usize,
     /// The slot at which the last sweep ended.
     hand: usize,
-    /// The time up to which sweeps have run.
+    /// The time up to which sweeps have run, in the unit of `now`.
     swept: u64,
 }
 
@@ -285,7 +285,7 @@ impl Table {
     }
 
     /// Ends expired mappings among the next slots, as many as the time since the last sweep requires. The cost thus
-    /// depends on the elapsed time, not on the number of new flows. Returns how many slots it checked.
+    /// depends on the elapsed time, not on the number of new flows. Returns the number of checked slots.
     fn sweep(&mut self, now: u64) -> usize {
         let interval = self.timeouts.sweep.max(1);
         let due = now.saturating_sub(self.swept) / interval;
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn mappings_are_found_until_they_end_despite_other_changes() {
+    fn mappings_are_found_until_removed_despite_changes_to_other_mappings() {
         let mut table = table(500, (1024, 65535));
         let mut random = fastrand::Rng::with_seed(1);
         let mut known: HashMap<u64, u32> = HashMap::new();
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_does_not_make_a_full_table_sweep_faster() {
+    fn a_flood_does_not_accelerate_the_sweep_of_full_tables() {
         let mut table = table(1000, (1024, 65535));
         let second = 1_000_000_000;
         table.timeouts.udp = 300 * second;

@@ -301,7 +301,7 @@ fn inside_servers_are_reached_and_reply_at_their_outside_ports() {
 }
 
 #[test]
-fn equal_ports_of_hosts_in_a_batch_get_different_mappings() {
+fn hosts_with_equal_ports_in_a_batch_get_different_mappings() {
     let mut nat = nat("");
     let pool = taut_port::PoolHandle::new(64, false).unwrap();
     let mut batch = Batch::new();

@@ -143,7 +143,7 @@ impl Analyser for Lua {
     }
 }
 
-/// Reports an error of a script while packets pass.
+/// Reports an error of a script that occurred while packets passed. `is_over` is true if the error ends the script.
 #[cold]
 fn say(why: &str, is_over: bool) {
     let more = match is_over {

@@ -39,7 +39,7 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("it keeps packets"),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[
     (
         "ring",
@@ -122,13 +122,13 @@ struct Record {
     together: Option<Together>,
 }
 
-/// The chain's counts on whose growth triggers fire.
+/// The counts of the chain that triggers observe. A trigger fires when its count has grown.
 #[derive(Default)]
 struct Counted {
     names: Vec<String>,
     /// The index of the trigger and the last value of each count; the value is none before the first reading.
     before: Vec<(usize, Option<u64>)>,
-    /// True if unknown counts have been reported.
+    /// True if the counts that no function of the chain has were reported.
     is_checked: bool,
 }
 
@@ -313,7 +313,7 @@ impl Function for Record {
     }
 }
 
-/// Reports that a trigger will never fire.
+/// Reports that a trigger cannot fire because no function of the chain has the count `name`.
 #[cold]
 fn say_unknown(name: &str) {
     eprintln!(
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_growing_chain_counter_fires_its_trigger() {
+    fn an_increase_of_a_configured_counter_triggers_a_dump() {
         let folder = tempfile::tempdir().unwrap();
         let text = format!(
             "ring = \"64 MB\"\ndump = \"{}\"\n[[trigger]]\nname = \"changed\"\ncounter = \"route_changes\"\n",

@@ -18,7 +18,7 @@ pub enum Request {
     Trigger {
         /// The name of the trigger.
         name: String,
-        /// The reason, for comments in files.
+        /// The reason why the trigger fires, for the comments in capture files.
         #[serde(default)]
         cause: String,
     },

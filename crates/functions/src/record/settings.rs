@@ -160,7 +160,8 @@ fn made(key: &str, text: &str) -> Result<Filter, SettingsError> {
     Filter::new(text).map_err(|e| SettingsError(format!("{key}: {e}")))
 }
 
-/// Checks that buckets of that size are possible, and that there is memory for a ring of them.
+/// Checks that the size of a bucket is in its range, and that the ring has space for two buckets and fits into free
+/// memory.
 fn check_ring(ring_bytes: Option<u64>, bucket_bytes: u64) -> Result<(), SettingsError> {
     if !(SMALLEST_BUCKET..=1 << 30).contains(&bucket_bytes) || !bucket_bytes.is_multiple_of(8) {
         return wrong(format!(
@@ -196,7 +197,7 @@ fn target(dump: Option<PathBuf>, file: Option<PathBuf>) -> Result<Option<Target>
     })
 }
 
-/// Returns the settings of storage on disk, if there is any.
+/// Returns the settings of the packet store on disk; none if packets are not stored on disk.
 fn disk(
     folder: Option<PathBuf>,
     size: Option<Size>,
@@ -213,7 +214,8 @@ fn disk(
     }
 }
 
-/// Checks that the number of flows is possible, and that there is memory for them in addition to the ring.
+/// Checks that the number of flows is within its limit, and that free memory has space for the flows in addition to the
+/// ring.
 fn check_flows(flows: usize, ring_bytes: Option<u64>) -> Result<(), SettingsError> {
     if flows > MOST_FLOWS {
         return wrong(format!("flows = {flows}: expected at most {MOST_FLOWS}"));
@@ -254,7 +256,7 @@ fn check_name(name: &str) -> Result<(), SettingsError> {
     Ok(())
 }
 
-/// Returns the flags of packets with that fate, if one is given.
+/// Returns the packet flags of the verdict `fate`; none if `fate` is none.
 fn flags(fate: Option<&str>) -> Result<Option<u16>, SettingsError> {
     let Some(fate) = fate else {
         return Ok(None);
@@ -267,7 +269,7 @@ fn flags(fate: Option<&str>) -> Result<Option<u16>, SettingsError> {
     }
 }
 
-/// Returns the time for which buckets are withheld from readers, if they are.
+/// Returns the time for which buckets are withheld from readers; none if the setting is absent.
 fn hold(written: Option<String>) -> Result<Option<Duration>, SettingsError> {
     let classic = time("classic", written)?;
     if classic.is_some_and(|it| it.is_zero() || it > LONGEST_HOLD) {
@@ -415,7 +417,7 @@ impl TriggerSettings {
             || self.asked
     }
 
-    /// Checks that the keys select one condition, and that each belongs to it.
+    /// Checks that the keys of a trigger select one condition, and that each key belongs to this condition.
     fn check_combination(&self) -> Result<(), SettingsError> {
         let name = &self.name;
         let kinds = [
@@ -449,8 +451,8 @@ impl TriggerSettings {
 }
 
 impl Checked {
-    /// Returns true if readers get a bucket only after its worker has passed it on, as in the dissertation
-    /// (Gallenmüller 2021).
+    /// Returns true if readers get a bucket only after the worker that filled the bucket has released it, as in the
+    /// dissertation (Gallenmüller 2021).
     pub fn hands_over(&self) -> bool {
         self.classic.is_some()
     }
@@ -498,7 +500,7 @@ impl Checked {
     }
 }
 
-/// Returns the description of timestamps for files.
+/// Returns the text in capture files that describes how packets were timestamped at each interface.
 fn times(stamped: &[bool], interfaces: &[String]) -> String {
     const TICKS: &str = "the processor's ticks, one for each batch";
     let names = stamped.iter().zip(interfaces).filter(|it| *it.0);
@@ -590,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trigger_keeps_the_packets_of_its_condition_by_default() {
+    fn a_trigger_records_only_packets_matching_its_condition_by_default() {
         let checked = check("[[trigger]]\nname = \"a\"\nwhen = \"udp\"\n[[trigger]]\nname = \"b\"\nwhen = \"udp\"\nsilence = \"1s\"").unwrap();
         assert_eq!(checked.triggers[0].keep.text(), "udp");
         assert_eq!(checked.triggers[1].keep.text(), "");

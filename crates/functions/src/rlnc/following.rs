@@ -14,7 +14,7 @@ const PROOF: u64 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct At {
     session: u32,
-    /// The number after that of the last source packet that the packet contains or combines.
+    /// One more than the number of the last source packet that the packet contains or combines.
     end: u64,
 }
 
@@ -100,8 +100,8 @@ impl Following {
         }
     }
 
-    /// Records that a packet of the stream was used up to `end`; none means that it was refused, so that the stream has
-    /// not begun.
+    /// Records `end` as the end of the stream after one of its packets was used. If `end` is none, the packet was
+    /// refused, and the stream has not begun.
     pub(super) fn reached(&mut self, end: Option<u64>) {
         self.present = self.present.and_then(|present| {
             Some(At {
@@ -142,7 +142,7 @@ mod tests {
     const BEGINS: StreamRelation = StreamRelation::Begins { missed: 0 };
 
     #[test]
-    fn only_consecutive_packets_switch_the_decoder_to_another_stream() {
+    fn the_decoder_switches_streams_only_after_several_consecutive_sequence_numbers() {
         let mut following = Following::new(64);
         assert_eq!(see(&mut following, source(1, 1000)), BEGINS);
         for number in [1001, 1005, 1004, 1037, 1069, 1006] {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_returns_after_consecutive_forged_distant_numbers() {
+    fn the_decoder_returns_to_a_stream_after_forged_sequence_numbers() {
         let mut following = Following::new(64);
         see(&mut following, source(1, 10));
         for number in 0..3 {

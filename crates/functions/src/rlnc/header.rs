@@ -37,7 +37,7 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: Kind,
-    /// The session, drawn when the encoder began.
+    /// The session: a random number that the encoder chooses at its start.
     pub(super) session: u32,
     pub(super) number: u64,
 }
@@ -93,7 +93,7 @@ impl Header {
         }
     }
 
-    /// Returns the number after that of the last source packet that this packet contains or combines.
+    /// Returns one more than the number of the last source packet that this packet contains or combines.
     pub(super) fn end(&self) -> u64 {
         self.number
             + match self.kind {
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_parse_as_emitted_and_truncated_ones_are_broken() {
+    fn emitted_rlnc_headers_parse_unchanged_and_truncated_headers_are_invalid() {
         for kind in [Kind::Source, Kind::Repair(3)] {
             let header = Header {
                 kind,

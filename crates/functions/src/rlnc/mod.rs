@@ -47,7 +47,7 @@ pub(crate) const ENTRY: Entry = Entry {
     ),
 };
 
-/// The settings, as `taut functions` and the reference describe them.
+/// The descriptions of the settings, for `taut functions` and the pages of docs/reference.
 const SETTINGS: &[taut_function::Setting] = &[
     (
         "encode",
@@ -128,7 +128,7 @@ struct Rlnc {
     flush_after: Duration,
     seed: u64,
     own: Own,
-    /// The treatment by egress port, created with its first packet.
+    /// The treatment of packets, by egress port; none before the first packet to the port.
     directions: Vec<Option<Box<Direction>>>,
     counts: Counts,
 }

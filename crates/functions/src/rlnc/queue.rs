@@ -17,7 +17,7 @@ pub(super) struct Own {
 }
 
 impl Own {
-    /// Queues a packet. Returns false if there are too many already.
+    /// Queues a packet. Returns false if the queue of the port has reached its limit.
     pub fn put(&mut self, port: usize, packet: Packet) -> bool {
         let waiting = &mut self.waiting[port];
         let fits = waiting.len() < MOST_WAITING;

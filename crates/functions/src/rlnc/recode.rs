@@ -14,7 +14,7 @@ use taut_port::Packet;
 pub(super) struct Recode {
     recoder: Recoder,
     following: Following,
-    /// The number after the newest stored source packet.
+    /// One more than the number of the newest stored source packet.
     newest: u64,
     most_payload_bytes: usize,
     redundancy: f64,

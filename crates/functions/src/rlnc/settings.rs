@@ -10,7 +10,7 @@ use taut_settings::duration;
 /// The shortest history of a decoder.
 const LEAST_SPAN: usize = 64;
 
-/// The limit on egress ports; each is a direction of its own.
+/// The limit on egress ports. Each egress port has its own encoder, decoder or recoder.
 pub(super) const DIRECTIONS: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

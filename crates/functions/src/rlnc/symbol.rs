@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use taut_function::datagram::Datagram;
 use taut_wire::{IpProtocol, Ipv4Repr, Ipv6Repr, Udp, UdpRepr};
 
-/// The maximum of bytes before the payload.
+/// The maximum number of bytes of a symbol before the payload.
 pub(super) const HEAD_BYTES: usize = 7 + 32;
 
 /// The time to live of a recovered packet; the value of the lost packet is unknown.

@@ -10,7 +10,7 @@ fn function(text: &str) -> Box<dyn Function> {
     build("rlnc", text.parse().unwrap()).unwrap()
 }
 
-/// Returns a packet of a flow; packets have different sizes and right checksums.
+/// Returns a packet of a flow; packets have different sizes and correct checksums.
 fn frame(number: usize) -> Vec<u8> {
     let flow = number % 3;
     let v6 = flow == 2;
@@ -147,7 +147,7 @@ fn all_packets_arrive_when_losses_stay_within_the_redundancy() {
 }
 
 #[test]
-fn without_loss_packets_leave_unchanged_and_in_order() {
+fn packets_are_decoded_unchanged_and_in_order_without_loss() {
     let mut encoder = function("encode = [1]");
     let mut decoder = function("encode = [0]");
     let sent: Vec<Vec<u8>> = (0..100).map(frame).collect();
@@ -183,7 +183,7 @@ fn a_recoding_hop_compensates_losses_before_and_after_it() {
 }
 
 #[test]
-fn a_restarted_encoder_is_followed_and_forged_sessions_are_not() {
+fn lost_packets_are_recovered_despite_encoder_restarts_and_forged_sessions() {
     let mut decoder = function("encode = [0]");
     let sent: Vec<Vec<u8>> = (0..40).map(frame).collect();
     for _ in 0..2 {
@@ -206,7 +206,7 @@ fn a_restarted_encoder_is_followed_and_forged_sessions_are_not() {
 }
 
 #[test]
-fn broken_headers_are_dropped_and_forged_packets_break_nothing() {
+fn invalid_headers_are_dropped_and_every_corrupted_packet_is_counted() {
     let mut decoder = function("encode = [0]\nsymbols = 4");
     let plain = frame(1);
     assert_eq!(
@@ -334,7 +334,7 @@ fn in_order_delivery_works_despite_loss_and_reordering() {
 }
 
 #[test]
-fn in_order_delivery_waits_no_longer_for_loss_than_configured() {
+fn in_order_delivery_waits_for_missing_packets_until_the_timeout() {
     let sent: Vec<Vec<u8>> = (0..40).map(frame).collect();
     let mut encoder = function("encode = [1]\nredundancy = 0.001");
     let mut coded = pass(&mut *encoder, &sent, 1, 32);
@@ -423,7 +423,7 @@ fn a_forged_sequence_number_causes_no_loss_in_a_stream() {
 }
 
 #[test]
-fn decoding_recovers_after_a_first_packet_with_a_huge_number() {
+fn decoding_recovers_after_an_initial_huge_sequence_number() {
     let mut encoder = function("encode = [1]");
     let sent: Vec<Vec<u8>> = (0..40).map(frame).collect();
     let coded = pass(&mut *encoder, &sent, 1, 32);

@@ -60,7 +60,7 @@ fn with_options(frame: &[u8]) -> Vec<u8> {
     longer
 }
 
-/// Returns every kind of frame.
+/// Returns frames of every kind, complete and undamaged.
 fn whole(random: &mut fastrand::Rng) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for number in 0..40 {

@@ -3,7 +3,7 @@
 use super::refusal::Refusal;
 use taut_wire::pfcp::{Element, ElementType};
 
-/// Returns the first element of a type in a group, if there is one.
+/// Returns the first element of a type in a group; none if the group has no such element.
 pub(super) fn look<'a>(
     group: &Element<'a>,
     element_type: ElementType,
@@ -17,7 +17,7 @@ pub(super) fn look<'a>(
     Ok(None)
 }
 
-/// Returns the first element of a type in a group, which is mandatory.
+/// Returns the first element of a type in a group; fails if the group has no such element.
 pub(super) fn find<'a>(
     group: &Element<'a>,
     element_type: ElementType,

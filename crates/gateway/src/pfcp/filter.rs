@@ -23,7 +23,7 @@ pub(super) enum Said {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Filters {
     pub said: Vec<Said>,
-    /// True if the rule is for an application; applications are not detected here.
+    /// True if the rule is for an application. The gateway does not detect applications.
     pub has_application: bool,
 }
 
@@ -57,7 +57,8 @@ impl Filters {
         })
     }
 
-    /// Returns the rule's filters, including those that it refers to; none if one of them is unknown.
+    /// Returns the rule's own filters and the filters that the rule refers to; none if a reference is to an unknown
+    /// filter.
     pub fn resolved(&self, known: &BTreeMap<u32, &FlowFilter>) -> Option<Vec<FlowFilter>> {
         let filters = self.said.iter().map(|said| match said {
             Said::Filter(filter, _) => Some(filter.clone()),

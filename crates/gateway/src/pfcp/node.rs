@@ -76,7 +76,7 @@ pub(in super::super) struct Node {
 struct Timers(BTreeSet<(Instant, u64, u32)>);
 
 impl Timers {
-    /// Replaces the time of a rule.
+    /// Replaces the time of a rule's next check: removes the time `before` and adds the time `after`.
     fn replace(
         &mut self,
         before: Option<Instant>,
@@ -155,7 +155,7 @@ impl Node {
     }
 
     /// Checks that the table has the bearers of all sessions with their rate limits, and returns the TEID or user
-    /// address of each.
+    /// address of each bearer.
     ///
     /// # Errors
     /// Returns the first bearer that is missing from the table, or differs in it.
@@ -313,7 +313,7 @@ impl Node {
 /// Removes a session's bearers from the table; some of them may already have been removed through the control socket.
 ///
 /// # Errors
-/// Fails if the worker accepts no changes; some bearers may then be left.
+/// Fails if the worker accepts no changes; some bearers may then remain in the table.
 fn clear(session: &Session, control: &mut Control) -> Result<(), Refused> {
     let mut wishes: Vec<_> = session
         .followed

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The limit on waiting requests to one peer: a number per session, and a minimum. Further reports are lost.
+/// The limit on waiting requests to one peer: this number per session, and at least the next constant. Further reports
+/// are lost.
 const MOST_OF_SESSION: usize = 2;
 const MOST: usize = 4096;
 /// The window of requests to one peer. A default socket buffer has space for twice this number.
@@ -38,7 +39,7 @@ impl Requests {
         }
     }
 
-    /// Queues a request; returns false if there are too many already.
+    /// Queues a request; returns false if the limit on waiting requests is reached.
     pub fn add(&mut self, sequence: u32, message: Vec<u8>) -> bool {
         let has_room = self.new.len() + self.sent.len() < self.most;
         if has_room {
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn one_window_of_requests_is_outstanding_and_replies_advance_it() {
+    fn no_more_than_one_window_of_requests_awaits_replies() {
         let (mut requests, mut given_up) = (Requests::new(0), 0);
         let now = Instant::now();
         for sequence in 0..MOST as u32 {

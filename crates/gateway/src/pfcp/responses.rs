@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// capacity.
 const BYTES_BESIDE: usize = 256;
 
-/// The key of a request, which its retransmission shares: port and sequence number.
+/// The key of a request: source port and sequence number. A retransmission has the same key.
 type Key = (u16, u32);
 
 struct Kept {
@@ -121,7 +121,7 @@ mod tests {
     const TIME: Duration = Duration::from_secs(12);
 
     #[test]
-    fn responses_are_stored_for_their_time_regardless_of_later_ones() {
+    fn responses_are_stored_until_their_timeout_despite_later_responses() {
         let mut responses = Responses::new(TIME, 1 << 24);
         let begun = Instant::now();
         for sequence in 0..10_000 {

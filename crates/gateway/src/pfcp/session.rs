@@ -483,7 +483,7 @@ impl Session {
     }
 }
 
-/// Returns the numbers in the elements of that type.
+/// Returns the numbers in those elements of the group `rule` that have the type `kind`.
 fn numbers(rule: &Element<'_>, kind: ElementType) -> Result<BTreeSet<u32>, Refusal> {
     let mut numbers = BTreeSet::new();
     for element in rule.group() {

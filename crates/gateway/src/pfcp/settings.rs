@@ -83,7 +83,7 @@ fn usual_heartbeat() -> String {
     "60s".to_string()
 }
 
-/// The treatment of rules for applications, which are not detected here.
+/// The treatment of rules for applications, which the gateway does not detect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Applications {
@@ -146,7 +146,8 @@ pub(in super::super) struct Terms {
     pub sessions: usize,
     /// The limit on the sessions of one peer, so that none exhausts the total.
     pub peer_sessions: usize,
-    /// The limit on the bearers of one peer's sessions: its fraction of the table.
+    /// The limit on the number of bearers in all sessions of one peer: all bearers times `peer_sessions` / `sessions`,
+    /// rounded up.
     pub peer_bearers: usize,
     /// The limit on the rules of a session, of all kinds.
     pub rules: usize,
@@ -172,7 +173,7 @@ impl Terms {
         self.response_time * (self.repeats + 1)
     }
 
-    /// Returns the addresses that are the gateway's own because of PFCP.
+    /// Returns the gateway's own addresses for PFCP: the listening address and the node identifier, unless unspecified.
     pub fn own(&self) -> impl Iterator<Item = IpAddr> + use<> {
         let own = [self.socket.ip(), self.node_id];
         own.into_iter().filter(|address| !address.is_unspecified())
@@ -297,7 +298,7 @@ impl Settings {
         let peer_sessions = self.peer_sessions.unwrap_or(share);
         if !(1..=sessions).contains(&peer_sessions) {
             return Err(format!(
-                "pfcp: peer_sessions = {peer_sessions}: expected 1 to {sessions}, as many as there are in all"
+                "pfcp: peer_sessions = {peer_sessions}: expected 1 to {sessions}, the total number of sessions"
             ));
         }
         Ok((sessions, peer_sessions))

@@ -73,7 +73,7 @@ impl Response {
         Seid::parse(self.get(E::F_SEID)).unwrap().seid
     }
 
-    /// Returns the chosen identifiers, by detection rule.
+    /// Returns the tunnel identifiers that the gateway chose, each with the number of its detection rule.
     fn created(&self) -> Vec<(u16, u32)> {
         let of = |value: &[u8]| {
             let group = taut_wire::pfcp::Elements(value);
@@ -171,7 +171,8 @@ fn far(id: u32, action: u8, to: u8, tunnel: Option<(u32, [u8; 4])>) -> Writer {
     outer
 }
 
-/// Sets or moves the downlink's tunnel, as Open5GS does: with an end marker.
+/// Returns an update of forwarding rule `id` that sends the downlink through `tunnel`, as Open5GS writes it.
+/// `end_marker` requests an end marker for the earlier tunnel.
 fn move_far(id: u32, tunnel: (u32, [u8; 4]), end_marker: bool) -> Writer {
     let mut parameters = group(&[(E::OUTER_HEADER_CREATION, &creation(tunnel.0, tunnel.1))]);
     if end_marker {
@@ -278,7 +279,8 @@ impl Core {
         Self::with(room, "")
     }
 
-    /// Creates a test setup with space for `room` bearers, and with `settings` in addition to the address and the peers.
+    /// Creates a test setup with space for `room` bearers, and with `settings` in addition to the address and the
+    /// peers.
     fn with(room: usize, settings: &str) -> Self {
         let (mut sender, receiver) = changes(None).unwrap();
         sender.ring.patience = Duration::ZERO;
@@ -401,7 +403,7 @@ impl Core {
         self.ask(M::SESSION_MODIFICATION_REQUEST, Some(seid), parts)
     }
 
-    /// Returns the bearer for packets of a match that no filter matches.
+    /// Returns the match of the last rule in the classifier of `matched`, or `matched` itself if it has no classifier.
     fn last(&self, matched: Match) -> Match {
         match self.control.get(matched).map(|bearer| bearer.action) {
             Some(Action::Classify { number }) => {
@@ -458,7 +460,8 @@ impl Core {
     }
 }
 
-/// Returns the bytes of an unfinished group: wrapped into a message and unwrapped again.
+/// Returns the bytes of an unfinished group. The group is finished as part of a message, from which its bytes are
+/// copied.
 fn part_bytes(part: &Writer) -> Vec<u8> {
     let mut writer = Writer::message(M(0), None, 0);
     writer.grouped(E(1), part);
@@ -575,7 +578,7 @@ fn an_old_tunnel_gets_one_end_marker_even_without_traffic() {
 }
 
 #[test]
-fn maximum_bit_rates_hold_per_direction_until_their_rule_ends() {
+fn maximum_bit_rates_apply_per_direction_until_qer_removal() {
     let mut core = Core::associated(100);
     let mut rules = open5gs_session();
     rules.pop();
@@ -642,7 +645,7 @@ fn maximum_bit_rates_hold_per_direction_until_their_rule_ends() {
 }
 
 #[test]
-fn session_and_flow_rates_hold_together_and_a_third_fails() {
+fn flows_obey_two_rate_limits_and_three_limits_are_refused() {
     let mut core = Core::associated(100);
     let up = Detects {
         source: 0,
@@ -683,7 +686,7 @@ fn session_and_flow_rates_hold_together_and_a_third_fails() {
 }
 
 #[test]
-fn a_free5gc_session_is_installed_with_its_given_tunnels() {
+fn a_free5gc_session_uses_the_tunnels_chosen_by_the_smf() {
     let mut core = Core::associated(100);
     let given = FTeid::Chosen {
         teid: 0x10,
@@ -731,7 +734,7 @@ fn a_free5gc_session_is_installed_with_its_given_tunnels() {
 }
 
 #[test]
-fn rules_added_for_single_flows_need_neither_tunnel_nor_user() {
+fn rules_for_single_flows_need_no_tunnel_or_user_address() {
     let mut core = Core::associated(100);
     let seid = core.establish(open5gs_session()).up_seid();
     core.modify(seid, &[move_far(1, (0x20, GNB), false)])
@@ -1083,7 +1086,7 @@ fn unknown_peers_are_ignored_and_sessions_belong_to_their_peer() {
 }
 
 #[test]
-fn unsupported_versions_get_a_version_response_and_noise_is_ignored() {
+fn unsupported_pfcp_versions_are_answered_and_invalid_messages_ignored() {
     let mut core = Core::associated(100);
     let mut bytes = core.message(M::HEARTBEAT_REQUEST, None, &[]);
     bytes[0] = 0x40;
@@ -1196,7 +1199,7 @@ fn small_session(teid: u32) -> Vec<Writer> {
 }
 
 #[test]
-fn a_peer_cannot_use_the_sessions_or_bearers_of_another() {
+fn each_peer_has_reserved_sessions_and_bearers() {
     const OTHER: &str = "2001:db8::100";
     let mut core = Core::with(10, "sessions = 4\n");
     core.associate(1).cause(Cause::ACCEPTED);
@@ -1276,7 +1279,7 @@ fn sessions_and_rules_beyond_their_limits_are_refused() {
 }
 
 #[test]
-fn a_retransmission_is_identified_for_its_time_despite_later_requests() {
+fn a_late_retransmission_gets_the_original_response_until_the_timeout() {
     let mut core = Core::with(100, "response_time = \"1s\"\nrepeats = 3\n");
     core.associate(1).cause(Cause::ACCEPTED);
     let seid = core.establish(small_session(1)).up_seid();

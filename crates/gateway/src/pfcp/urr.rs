@@ -99,7 +99,7 @@ impl Urr {
         }
     }
 
-    /// Returns the rule with the changes in `rule`.
+    /// Returns this rule, changed as the element `rule` requests.
     pub fn with(mut self, rule: &Element<'_>, moment: &Moment) -> Result<Self, Refusal> {
         let seconds = |kind| -> Result<Option<Duration>, Refusal> {
             let element = look(rule, kind)?.map(|e| e.u32()).transpose()?;

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_are_forwarded() {
+    fn click_forwards_packets_in_both_directions() {
         let place = CommandValues {
             ends: ["dut0", "dut1"].map(str::to_owned),
             cpu: 1,

@@ -15,7 +15,7 @@ const SOURCES: &str = "/usr/share/dpdk/examples";
 /// before the check, so the generator's first packets would be lost.
 const SOONER: &str = "s/^#define CHECK_INTERVAL 100/#define CHECK_INTERVAL 1/;s/^#define MAX_CHECK_TIME 90/#define MAX_CHECK_TIME 9000/";
 
-/// Returns the DPDK version with which examples are built here, or the missing requirement.
+/// Returns the DPDK version with which examples are built on this machine, or the missing requirement.
 pub(super) fn probe() -> Result<String, Missing> {
     let missing = |what: &str| {
         Missing {

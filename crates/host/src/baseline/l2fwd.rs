@@ -1,5 +1,5 @@
-//! DPDK's own example `l2fwd`, over memif: as shipped, with a buffer of 32 packets and a drain timer, and with a buffer
-//! of one packet by its own constant. (Stylianopoulos et al., DEBS 2020, section 3.1.)
+//! DPDK's own example `l2fwd`, over memif: as shipped, with a buffer of 32 packets and a drain timer, and compiled with
+//! a buffer of one packet. (Stylianopoulos et al., DEBS 2020, section 3.1.)
 
 use super::dpdk_example::{build, line, probe};
 use super::step::{Owner, Ready};
@@ -49,7 +49,7 @@ mod tests {
     use crate::baseline::step::text;
 
     #[test]
-    fn l2fwd_is_built_unchanged_or_with_a_burst_of_one() {
+    fn l2fwd_is_built_with_the_default_burst_or_one_packet() {
         let place = CommandValues {
             ends: ["/scratch/w", "/scratch/e"].map(str::to_owned),
             cpu: 3,

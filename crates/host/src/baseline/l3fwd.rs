@@ -77,7 +77,7 @@ mod tests {
     use crate::baseline::step::text;
 
     #[test]
-    fn each_port_has_a_route_to_the_host_behind_it() {
+    fn each_l3fwd_port_has_a_route_to_its_host_network() {
         for (line, host) in ROUTES.lines().zip(crate::baseline::linux_routing::HOSTS) {
             let [a, b, ..] = host.octets();
             assert!(

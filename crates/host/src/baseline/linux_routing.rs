@@ -1,4 +1,4 @@
-//! The kernel's IPv4 forwarding between the two interfaces, with neighbours that need no ARP.
+//! The kernel's IPv4 forwarding between the device's two interfaces, with static neighbour entries instead of ARP.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -68,7 +68,7 @@ mod tests {
     use crate::baseline::step::text;
 
     #[test]
-    fn each_interface_gets_a_network_and_the_host_in_it() {
+    fn each_interface_gets_an_ip_network_and_a_static_neighbour() {
         let place = CommandValues {
             ends: ["dut0", "dut1"].map(str::to_owned),
             cpu: 1,

@@ -64,7 +64,7 @@ pub enum Reach {
 /// The frames to send through a baseline so that the generator can identify them when they return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frames {
-    /// Frames addressed to the generator's other interface.
+    /// Frames addressed to the generator interface that receives them after the baseline has forwarded them.
     Through,
     /// Frames addressed to the MAC address of that device interface to which the generator sends, between the IP
     /// addresses [`linux_routing::HOSTS`].

@@ -142,7 +142,8 @@ pub fn start_cabled(cables: usize, cpu: usize, folder: &Path) -> Result<Running,
     start(cabled(cables, cpu, folder), None, cpu, folder)
 }
 
-/// Returns the controller socket of a switch with its files in this folder.
+/// Returns the path of the socket through which a controller changes the rules of the switch that has its files in
+/// `folder`.
 #[must_use]
 pub fn management_socket(folder: &Path) -> PathBuf {
     folder.join(format!("{BRIDGE}.mgmt"))
@@ -465,12 +466,13 @@ pub(crate) fn version(daemon: &str) -> String {
     )
 }
 
-/// Returns the version in `ovs-vswitchd (Open vSwitch) 3.1.0` and the text that follows.
+/// Returns the end of the first line of a daemon's version text, `ovs-vswitchd (Open vSwitch) 3.1.0`: the version.
+/// Returns `None` for text of another form.
 fn version_in(said: &str) -> Option<&str> {
     said.lines().next()?.split("(Open vSwitch) ").nth(1)
 }
 
-/// Returns the path of a daemon whose version text names DPDK.
+/// Returns the path of an installed daemon whose version text names DPDK; `None` if there is none.
 pub(crate) fn daemon_with_dpdk() -> Option<&'static str> {
     let candidates = [DAEMON_WITH_DPDK, DAEMON];
     candidates.into_iter().find(|daemon| {
@@ -520,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn the_database_comes_before_the_daemon_and_ports_before_flows() {
+    fn ovs_starts_database_before_daemon_and_adds_ports_before_flows() {
         let lines = lines(&VETH, ["dut0", "dut1"]);
         let order: Vec<usize> = [
             "ovsdb-tool create /scratch/ovs.db",

@@ -20,7 +20,7 @@ pub(crate) type Line = Vec<String>;
 /// A step in starting a baseline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Writes a file with content that is part of taut.
+    /// Writes a file; its content is compiled into taut.
     Write(PathBuf, &'static str),
     /// Runs a command that must exit with success.
     Run(Line),
@@ -81,7 +81,7 @@ pub enum BaselineError {
     NoSocket {
         /// The name of the program that does not listen.
         name: &'static str,
-        /// The path of the socket on which it should listen.
+        /// The path of the socket on which the program should listen.
         path: PathBuf,
         /// The timeout.
         waited: Duration,
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_step_stops_the_programs_started_before() {
+    fn a_failing_step_stops_all_programs_started_earlier() {
         let pid = tempfile::NamedTempFile::new().unwrap();
         let script = format!(
             "echo $$ > {}; echo up; exec sleep 1000",
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn command_lines_can_be_given_to_a_shell() {
+    fn printed_command_lines_are_quoted_for_a_shell() {
         let step = Step::Keep {
             name: "click",
             line: words(&["click", "-e", "A -> B('x');", "", "--lcores=0@1"]),

@@ -103,7 +103,7 @@ mod tests {
     use crate::baseline::step::text;
 
     #[test]
-    fn suricata_copies_each_interface_to_the_other_interface() {
+    fn suricata_forwards_packets_of_each_interface_to_the_other_interface() {
         let place = CommandValues {
             ends: ["dut0", "dut1"].map(str::to_owned),
             cpu: 1,

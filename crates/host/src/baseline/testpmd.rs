@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn testpmd_is_memif_server_on_both_sockets_with_one_cpu() {
+    fn testpmd_serves_both_memif_sockets_and_uses_one_cpu() {
         let steps = memif(&place(["/scratch/w", "/scratch/e"]), "macswap");
         let line = text(&steps[0]);
         for part in [
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_are_given_to_the_driver_in_their_order() {
+    fn testpmd_devices_have_the_order_of_the_interfaces() {
         let line = text(&(AF_PACKET.steps)(&place(["dut0", "dut1"]))[0]);
         assert!(
             line.contains("--vdev=net_af_packet0,iface=dut0,framecnt=2048 --vdev=net_af_packet1,iface=dut1,framecnt=2048"),

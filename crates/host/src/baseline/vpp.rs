@@ -117,7 +117,7 @@ mod tests {
     use crate::baseline::step::text;
 
     #[test]
-    fn each_link_gets_an_interface_with_a_network_and_host() {
+    fn each_vpp_interface_gets_a_network_and_a_static_neighbour() {
         let place = CommandValues {
             ends: ["/scratch/w", "/scratch/e"].map(str::to_owned),
             cpu: 1,

@@ -88,8 +88,8 @@ impl Namespace {
         NamespaceGuard::enter(&self.0)
     }
 
-    /// Returns a command that runs `program` in the namespace. The program runs under the process number of the command
-    /// that is started.
+    /// Returns a command that runs `program` in the namespace. The started process becomes the program, so that its
+    /// process number is that of the program.
     #[must_use]
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");

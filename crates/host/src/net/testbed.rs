@@ -38,9 +38,9 @@ const BRIDGE: &str = "br0";
 
 /// The CPU and the mechanism with which the kernel processes frames that arrive at the device's interfaces.
 ///
-/// The receiving end of a veth pair works inside the sender's system call, on the sender's CPU. A kernel bridge then
-/// uses the generator's time, and the whole path runs on one CPU. Both other choices move that work to the device's
-/// CPU, as with two machines.
+/// By default ([`Steering::Sender`]), frames are received inside the sender's system call, on the sender's CPU. A
+/// kernel bridge then uses the generator's time, and the whole path runs on one CPU. The other variants move that work
+/// to the device's CPU, as with two machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Steering {
@@ -232,8 +232,8 @@ impl Testbed {
         Ok(far)
     }
 
-    /// Returns a command that runs `program` in the device's namespace. The program runs under the process number of
-    /// the command that is started.
+    /// Returns a command that runs `program` in the device's namespace. The started process becomes the program, so
+    /// that its process number is that of the program.
     #[must_use]
     pub fn command_in_device(&self, program: impl AsRef<OsStr>) -> Command {
         self.device.command(program)

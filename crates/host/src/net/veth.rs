@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Timeout for a carrier. The kernel announces it within milliseconds; the rest is for a machine under heavy load.
+/// Timeout for a carrier. The kernel announces the carrier within milliseconds. The timeout is longer for machines
+/// under heavy load.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
 
 /// One end of a veth link.
@@ -111,8 +112,8 @@ impl WireEnd {
     }
 }
 
-/// Returns the line of shell that disables IPv6 for an interface, for `all`, or with `default` for those created later.
-/// A kernel without IPv6 has no such file.
+/// Returns the line of shell that disables IPv6 for an interface, for `all`, or with `default` for interfaces created
+/// later. The line has no effect on a kernel without IPv6.
 pub(super) fn ipv6_off(interface: &str) -> String {
     let file = quote_if_needed(&format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6"));
     format!("[ ! -e {file} ] || echo 1 > {file}")

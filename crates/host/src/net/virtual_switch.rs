@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_cable_is_two_ports_with_a_flow_each_way() {
+    fn each_cable_has_two_ports_and_a_flow_per_direction() {
         let cables = [
             [
                 SwitchPort::Interface("west".to_owned()),

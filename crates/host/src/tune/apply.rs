@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn irqbalance_stands_still_until_it_is_reverted() {
+    fn irqbalance_is_paused_until_the_tuning_is_reverted() {
         let stat = "77 (irqbalance) S 1 77 77 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 0\n";
         let mut machine = MACHINE.to_vec();
         machine.extend([("/proc/77/comm", "irqbalance\n"), ("/proc/77/stat", stat)]);
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn applying_twice_changes_nothing_more_and_reverting_restores_every_byte() {
+    fn a_repeated_tuning_changes_nothing_and_revert_restores_every_byte() {
         let (folder, root) = tree(MACHINE);
         let before = files(folder.path());
         let applied = apply(&root, &cpus(), Profile::Latency).unwrap();

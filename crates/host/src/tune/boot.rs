@@ -11,7 +11,8 @@ pub struct BootLine {
     pub arguments: Vec<String>,
 }
 
-/// The instructions for each boot loader: its name, the file for the line, and the command to run afterwards.
+/// The instructions for each boot loader: its name, the file to which the arguments are added, and the command to run
+/// afterwards.
 pub const LOADERS: [(&str, &str, &str); 2] = [
     (
         "GRUB",
@@ -38,7 +39,7 @@ impl BootLine {
         Self { arguments }
     }
 
-    /// Returns the line of arguments, and the instructions where to put it.
+    /// Returns the arguments in one line, and instructions on how to add them for each boot loader.
     #[must_use]
     pub fn text(&self) -> String {
         if self.arguments.is_empty() {

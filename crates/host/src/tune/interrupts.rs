@@ -1,4 +1,4 @@
-//! Interrupts and the kernel's own work on the CPUs.
+//! Settings that keep interrupts and the kernel's own work off the isolated CPUs.
 
 use super::setting::{Group, LATENCY, Looked, QUIET, Setting, View};
 use super::step::{Format, Step, pause, tally};

@@ -1,11 +1,11 @@
-//! Settings that keep other tasks off the CPUs.
+//! Settings that keep other tasks off the isolated CPUs.
 
 use super::setting::{Group, LATENCY, Looked, Setting, View};
 use super::step::{Format, Step};
 
-/// The control group of the isolated CPUs, below the hierarchy's folder.
+/// The control group of the isolated CPUs: the name of its folder in the folder of the hierarchy.
 pub(super) const ISOLATED: &str = "taut";
-/// The control group of all other tasks, in version 1 of control groups.
+/// The control group of the tasks that must not run on isolated CPUs, in version 1 of control groups.
 const SYSTEM: &str = "taut-system";
 /// The folder of cpusets in version 1 of control groups.
 pub(super) const V1: &str = "/sys/fs/cgroup/cpuset";
@@ -116,7 +116,8 @@ fn isolated(view: &View) -> Looked {
     }
 }
 
-/// Returns the steps that create a partition of cpusets, with the version of control groups that has cpusets here.
+/// Returns the steps that create a partition of cpusets, in the version of control groups that has cpusets on this
+/// machine; `None` if neither version has them.
 fn partition(view: &View) -> Option<Vec<Step>> {
     let root = view.root;
     if root.exists(&format!("{V1}/cpuset.sched_load_balance")) {

@@ -130,6 +130,19 @@ impl Audit {
         let bad = |finding: &&Finding| finding.state == State::Bad;
         self.findings.iter().filter(bad).count()
     }
+
+    /// Returns the findings by state, bad ones first, and within a state by their effect on latency, largest first.
+    #[must_use]
+    pub fn by_effect(&self) -> Vec<&Finding> {
+        let states = [State::Bad, State::Unknown, State::Ok, State::NotHere];
+        let mut findings: Vec<_> = self.findings.iter().collect();
+        // The sort is stable, so settings of one rank keep their order.
+        findings.sort_by_key(|it| {
+            let state = states.iter().position(|state| *state == it.state);
+            (state, it.rank())
+        });
+        findings
+    }
 }
 
 /// Returns every known setting, grouped by family.
@@ -317,6 +330,28 @@ mod tests {
     }
 
     #[test]
+    fn bad_settings_with_the_largest_effect_on_latency_come_first() {
+        for name in setting::BY_EFFECT {
+            assert!(settings().any(|it| it.name == *name), "{name}");
+        }
+        let (_folder, root) = tree(&[ONLINE]);
+        let mut audit = audit(&root, &BTreeSet::from([2]), Profile::Latency).unwrap();
+        for finding in &mut audit.findings {
+            finding.state = match finding.name.as_str() {
+                "ipv6-chatter" | "swappiness" | "governor" | "tickless" => State::Bad,
+                "isolated-cpus" => State::Unknown,
+                _ => State::Ok,
+            };
+        }
+        let sorted = audit.by_effect();
+        let first: Vec<_> = sorted.iter().take(5).map(|it| it.name.as_str()).collect();
+        let bad = ["governor", "tickless", "swappiness", "ipv6-chatter"];
+        assert_eq!(first[..4], bad);
+        assert_eq!(first[4], "isolated-cpus");
+        assert_eq!(sorted.len(), audit.findings.len());
+    }
+
+    #[test]
     fn setting_names_are_unique_and_every_setting_has_a_source() {
         let names: BTreeSet<_> = settings().map(|setting| setting.name).collect();
         assert_eq!(names.len(), settings().count());
@@ -454,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_of_control_groups_have_a_partition() {
+    fn cpu_isolation_commands_exist_for_both_versions_of_control_groups() {
         let (_folder, root) = tree(&[
             ONLINE,
             ("/sys/fs/cgroup/cgroup.controllers", "cpu cpuset io\n"),
@@ -477,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn steal_time_and_a_running_tuned_are_detected() {
+    fn steal_time_and_a_running_tuned_daemon_are_detected() {
         let own = format!("/proc/{}/comm", std::process::id());
         let (_folder, root) = tree(&[
             ONLINE,
@@ -523,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_audited() {
+    fn the_audit_of_this_machine_survives_a_json_round_trip() {
         let root = Root::machine();
         let cpus = default_cpus(&root).unwrap();
         for profile in [Profile::Latency, Profile::Throughput, Profile::Shared] {

@@ -32,24 +32,25 @@ pub(super) const FULL_SPEED: &[Profile] = &[Profile::Latency, Profile::Throughpu
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {
-    /// Other tasks on the CPUs.
+    /// Settings that keep other tasks off the isolated CPUs.
     Isolation,
-    /// Interrupts and the kernel's own work on the CPUs.
+    /// Settings that keep interrupts and the kernel's own work off the isolated CPUs.
     Interrupts,
-    /// Clock frequency and idle states.
+    /// Settings of clock frequency and idle states.
     Power,
-    /// Pages and caches.
+    /// Settings of pages and caches.
     Memory,
-    /// Priorities, preemption, clocks.
+    /// Settings of priorities, preemption and clocks.
     Scheduler,
-    /// Network interfaces and sockets.
+    /// Settings of network interfaces and sockets.
     Network,
-    /// Settings below the operating system, and other programs that tune.
+    /// Settings below the operating system, and of other programs that tune the machine.
     Platform,
 }
 
 impl Group {
-    /// All groups, in the order in which they are applied. Tasks are moved first, because some settings move with them.
+    /// All groups, in the order in which they are applied. Tasks are moved first, because some settings move with the
+    /// tasks.
     pub const ALL: [Self; 7] = [
         Self::Isolation,
         Self::Interrupts,
@@ -93,15 +94,47 @@ impl Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Ok => "ok",
-            Self::Bad => "BAD",
+            Self::Bad => "improve",
             Self::Unknown => "unknown",
             Self::NotHere => "not here",
         })
     }
 }
 
-/// A setting that matters: its constant description, and how to check it. Its page in the documentation is generated
-/// from this.
+/// Settings by their effect on latency, largest first: those that delay packets longest and most often. Other settings
+/// follow in the order of the audit.
+pub(super) const BY_EFFECT: &[&str] = &[
+    // Up to milliseconds, or at each pause of the traffic.
+    "governor",
+    "idle-states",
+    "isolated-cpus",
+    "real-time-throttling",
+    "virtual-machine",
+    "steal-time",
+    "system-management-interrupts",
+    // Microseconds to tens of microseconds, many times a second.
+    "irq-affinity",
+    "irqbalance",
+    "tickless",
+    "hardware-threads",
+    "transparent-huge-pages",
+    "rcu-callbacks",
+    "rcu-threads",
+    "workqueues",
+    "receive-steering",
+    "automatic-numa-balancing",
+    "hard-lockup-watchdog",
+    "soft-lockup-watchdog",
+    "interrupt-coalescing",
+    // Less, or seldom.
+    "turbo",
+    "preemption",
+    "memory-compaction",
+    "swappiness",
+];
+
+/// A setting that affects latency or throughput: its constant description, and how to check it. The description becomes
+/// a section of the documentation.
 pub struct Setting {
     /// A short name, which is also a heading of the documentation.
     pub name: &'static str,
@@ -201,6 +234,13 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Returns the place of the setting among all settings by their effect on latency: 0 has the largest effect, and
+    /// settings with an unknown effect share the last place.
+    pub fn rank(&self) -> usize {
+        let place = BY_EFFECT.iter().position(|name| *name == self.name);
+        place.unwrap_or(BY_EFFECT.len())
+    }
+
     /// Returns the shell commands that change the setting as `taut tune apply` does.
     pub fn commands(&self) -> impl Iterator<Item = String> {
         self.steps.iter().map(Step::command)
@@ -238,12 +278,13 @@ impl View<'_> {
         self.cpus.iter().map(folder).collect()
     }
 
-    /// Returns the list of CPUs in a file; an empty set for an empty file.
+    /// Returns the list of CPUs in a file: an empty set for an empty file, and `None` if the file has no such list.
     pub fn cpus_in(&self, path: &str) -> Option<BTreeSet<usize>> {
         parse_cpu_list(&self.root.text(path)?)
     }
 
-    /// Returns the value of an argument on the kernel's command line; empty if the argument has no value.
+    /// Returns the value of an argument on the kernel's command line: empty if the argument has no value, and `None` if
+    /// there is no such argument.
     pub fn argument(&self, name: &str) -> Option<String> {
         let line = self.machine.kernel_command_line.as_ref()?;
         // Arguments after ` -- ` belong to the first process.

@@ -93,9 +93,9 @@ impl Step {
         }
     }
 
-    /// Returns the present value: the text of a file, the value that the NIC's driver reports, or the state of a process
-    /// (`gone` if it has exited). For a control group it is `true` if the group exists, else `false`. For tasks it is
-    /// empty.
+    /// Returns the present value: the text of a file, the value that the NIC's driver reports, or the state of a
+    /// process (`gone` if it has exited). For a control group it is `true` if the group exists, else `false`. For tasks
+    /// it is empty.
     pub(crate) fn now(&self, root: &Root) -> io::Result<String> {
         match self {
             Self::Write { path, .. } => root.raw(path),
@@ -401,8 +401,8 @@ pub(crate) fn chosen(text: &str) -> &str {
         .unwrap_or(text)
 }
 
-/// Moves the tasks that the kernel allows to move, including those created during this in the old group. Kernel tasks
-/// that belong to a CPU stay.
+/// Moves the tasks that the kernel allows to move, including tasks that are created in the old group during the move.
+/// Kernel tasks that belong to a CPU stay.
 fn move_tasks(root: &Root, from: &str, to: &str) -> io::Result<()> {
     const MOST_PASSES: usize = 100;
     let mut any_moved = false;
@@ -431,7 +431,8 @@ fn move_tasks(root: &Root, from: &str, to: &str) -> io::Result<()> {
 const ESRCH: i32 = 3;
 const EINVAL: i32 = 22;
 
-/// Moves every task, including those that are created during this. Tasks that exit cannot be moved, and disappear soon.
+/// Moves every task, including tasks that are created during the move. A task that is about to exit cannot be moved,
+/// and disappears soon.
 fn move_all(root: &Root, from: &str, to: &str) -> io::Result<()> {
     const PATIENCE: Duration = Duration::from_secs(10);
     if !root.is_machine() {
@@ -561,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_equal_fields_counts() {
+    fn the_last_of_several_equally_named_ethtool_fields_is_read() {
         let text = "Ring parameters for eth0:\nPre-set maximums:\nRX:\t\t4096\nCurrent hardware settings:\nRX:\t\t256\nTX:\t\tn/a\n";
         assert_eq!(field(text, "RX"), Some("256"));
         assert_eq!(field(text, "TX"), Some("n/a"));
@@ -571,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_card_step_fails_outside_the_running_machine() {
+    fn network_card_settings_cannot_be_applied_to_a_simulated_machine() {
         let (_folder, root) = tree(&[]);
         let step = Step::Card {
             interface: "eth0".into(),
@@ -585,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_an_error() {
+    fn writing_a_setting_to_a_missing_file_fails() {
         let (_folder, root) = tree(&[("/proc/a", "3\n")]);
         assert!(Step::write("/proc/b", "1").make(&root).is_err());
     }

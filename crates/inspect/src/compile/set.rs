@@ -14,11 +14,11 @@ use crate::search::{Matcher, Search};
 pub struct RuleSet {
     pub(super) rules: Vec<Rule>,
     names: Names,
-    /// Groups by protocol ([`slot`]) and direction, to the server first.
+    /// Groups by protocol ([`slot`]) and direction (to the server, then to the client).
     pub(super) packets: [[ByPorts; 2]; 4],
-    /// Groups of the rules about messages, by buffer and direction, to the server first.
+    /// Groups of the rules about messages, by buffer and direction (to the server, then to the client).
     pub(super) messages: Vec<[Group; 2]>,
-    /// Groups of the rules that need a complete body, by buffer and direction, to the server first.
+    /// Groups of the rules that need a complete body, by buffer and direction (to the server, then to the client).
     pub(super) whole: Vec<[Group; 2]>,
     /// Buffers of messages that any rule tests.
     asked: BufferSet,

@@ -1,5 +1,5 @@
-//! Calculations of tests with the bytes of a buffer: reading numbers, arithmetic, entropy, Base64, and the search for a
-//! content.
+//! Calculations on the bytes of a buffer for the tests in a rule: reading numbers, arithmetic, entropy, Base64, and the
+//! search for a content.
 
 use crate::rule::{Comparison, Content};
 use crate::transform::{Decoder, Letter};

@@ -49,7 +49,7 @@ pub struct Packet<'a> {
     /// Version of the TLS records in this packet, 0 if there are none.
     pub tls_version: u16,
     /// Number of bytes of the TCP stream up to and including this packet, plus one for a SYN, by direction: to the
-    /// server first.
+    /// server, then to the client.
     pub stream_bytes: [u32; 2],
     /// Header of IP, with its options or extension headers.
     pub ip_header: &'a [u8],
@@ -57,9 +57,10 @@ pub struct Packet<'a> {
     pub transport_header: &'a [u8],
     /// Identifier of the packet's flow.
     pub flow: u64,
-    /// Number of packets of the flow up to and including this packet, by direction: to the server first.
+    /// Number of packets of the flow up to and including this packet, by direction: to the server, then to the client.
     pub flow_packets: [u32; 2],
-    /// Number of bytes of the flow's packets up to and including this packet, by direction: to the server first.
+    /// Number of bytes of the flow's packets up to and including this packet, by direction: to the server, then to the
+    /// client.
     pub flow_bytes: [u64; 2],
     /// VLAN tags of the packet's frame.
     pub vlans: Vlans,

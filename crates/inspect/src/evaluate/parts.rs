@@ -34,7 +34,8 @@ pub struct BodyPart {
     pub new_from: usize,
     /// True if the body is complete. Only then are rules evaluated that test for the absence of a content.
     pub is_whole: bool,
-    /// True if rules see only the bytes before the new ones, which shows whether a rule has matched before.
+    /// True if rules are evaluated only on the bytes before the new bytes, to find out whether a rule matched before
+    /// the new bytes arrived.
     pub is_before: bool,
 }
 

@@ -98,7 +98,8 @@ pub struct FragmentCounters {
     pub made_room: u64,
     /// Datagrams that were replaced as the oldest of a source that had reached its limit.
     pub made_room_of_source: u64,
-    /// Datagrams that were given up because of a fragment.
+    /// Datagrams that were given up because one of their fragments had a fault that
+    /// [ends](FragmentFault::ends_datagram) the datagram.
     pub given_up: u64,
     /// Datagrams that timed out.
     pub timed_out: u64,
@@ -118,7 +119,7 @@ pub struct Fragments {
     memory: Memory,
     /// One datagram for each entry of the table; the content of a free entry is meaningless.
     datagrams: Box<[Datagram]>,
-    /// Entries by [`FREE`], [`GIVEN_UP`] and [`WAITING`], the oldest first.
+    /// The lists [`FREE`], [`GIVEN_UP`] and [`WAITING`] of entries, each with the oldest entry first.
     by_age: Lists,
     /// Entries in use, in lists by the hash of their key. There are twice as many lists as entries.
     by_key: Lists,

@@ -90,7 +90,7 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn outcomes_are_those_of_a_simple_model(
+    fn fragment_reassembly_agrees_with_a_simple_model(
         sent in prop::collection::vec((0..3u16, 0..12usize, 1..5usize, 0..40u8, any::<bool>()), 1..60),
         scale in 1..12usize,
         is_v6: bool,

@@ -197,7 +197,7 @@ fn the_first_fragment_header_counts_towards_the_length_limit() {
 }
 
 #[test]
-fn a_single_fragment_packet_is_complete_and_affects_no_other() {
+fn an_atomic_fragment_is_complete_and_affects_no_other_datagram() {
     let mut kept = fragments();
     let atomic = fragment(V6, 1, UDP, 0, false, b"12345678");
     assert_eq!(whole(kept.push(0, 0, &atomic)), b"12345678");
@@ -278,8 +278,8 @@ fn overlapping_fragments_with_different_bytes_drop_the_datagram() {
     }
 }
 
-/// Returns lists of fragments. The last fragment of each list contradicts the earlier ones, but not in their common
-/// bytes.
+/// Returns lists of fragments. The last fragment of each list contradicts the earlier ones in the end of the datagram
+/// or in the protocol, but not in overlapping bytes.
 fn contradictions() -> Vec<Vec<Vec<u8>>> {
     let piece = |at, more, len| fragment(V6, 1, UDP, at, more, &[b'a'; 48][..len]);
     vec![
@@ -352,7 +352,7 @@ fn the_first_overlap_policy_keeps_the_earlier_bytes() {
 }
 
 #[test]
-fn duplicate_fragment_bytes_do_no_harm() {
+fn duplicate_fragment_bytes_do_not_prevent_reassembly() {
     let payload: Vec<u8> = (0..1500).map(|it| (it / 3) as u8).collect();
     let pieces = cut(V4, 1, &payload, &[70]);
     let mut kept = fragments();
@@ -411,7 +411,7 @@ fn each_invalid_fragment_has_a_named_fault() {
 }
 
 #[test]
-fn padding_behind_a_fragment_is_left_out() {
+fn padding_after_a_fragment_is_excluded_from_the_datagram() {
     let mut kept = fragments();
     let mut last = fragment(V4, 1, UDP, 8, false, b"end");
     last.extend([0xee; 20]);
@@ -445,7 +445,7 @@ fn a_datagram_expires_a_fixed_time_after_its_first_fragment() {
 }
 
 #[test]
-fn a_given_up_datagram_is_remembered_for_its_full_timeout() {
+fn fragments_of_a_dropped_datagram_are_dropped_until_its_timeout() {
     let limits = FragmentLimits {
         timeout_ns: 10,
         ..FragmentLimits::default()
@@ -479,7 +479,7 @@ fn fragments_per_datagram_are_limited_and_small_ones_share_chunks() {
 }
 
 #[test]
-fn the_oldest_datagram_is_evicted_if_nothing_is_free() {
+fn a_full_table_or_memory_evicts_the_oldest_datagram() {
     let limits = FragmentLimits {
         bytes: 4 * CHUNK_BYTES,
         datagrams: 2,
@@ -640,7 +640,7 @@ fn a_flood_of_many_sources_leaves_concurrent_datagrams_complete() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn datagrams_come_whole_or_not_at_all(
+    fn datagrams_are_delivered_only_if_all_fragments_arrive(
         lens in prop::collection::vec(9..600usize, 1..5),
         units in prop::collection::vec(1..9usize, 1..5),
         seed: u64,
@@ -713,7 +713,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_neither_panics_nor_keeps_memory(
+    fn random_fragments_neither_panic_nor_leak_memory(
         packets in prop::collection::vec((0..3u32, prop::collection::vec(any::<u8>(), 0..80), 0..4u8), 0..60),
         bytes in 0..6000usize,
         places in 0..5usize,

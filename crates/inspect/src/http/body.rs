@@ -131,7 +131,8 @@ impl Side {
         (taken, Then::Stop)
     }
 
-    /// Stores bytes of a body or a chunk of which `left` bytes are missing.
+    /// Stores bytes of a body or a chunk of which `left` bytes have not arrived yet. Returns the number of bytes
+    /// stored.
     #[inline]
     fn counted_bytes(
         &mut self,
@@ -152,7 +153,8 @@ impl Side {
         taken
     }
 
-    /// Decides which kind of body follows. Stores the bytes if they are too few to decide.
+    /// Decides which kind of body follows. Stores the bytes if they are too few to decide. Returns the number of bytes
+    /// stored.
     fn look_ahead(
         &mut self,
         ahead: Ahead,
@@ -208,7 +210,7 @@ impl Side {
         1
     }
 
-    /// Handles an invalid chunk: all later bytes are reported unchanged.
+    /// Handles an invalid chunk: all later bytes are reported unchanged. Returns 0, the number of bytes used.
     fn chunk_is_none(&mut self, pushed: &mut Pushed) -> usize {
         self.state = State::UntilClose;
         pushed.fault = pushed.fault.or(Some(HttpFault::Chunk));

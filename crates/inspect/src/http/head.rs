@@ -9,7 +9,7 @@ use super::values::VALUES;
 use crate::buffer::{Buffer, BufferSet};
 use std::ops::Range;
 
-/// Number of bytes after a line of white space from which the parser decides whether the head continues.
+/// Number of bytes that the parser examines after a line of white space, to decide whether the head continues.
 pub(super) const AHEAD_BYTES: usize = 64;
 /// Number of bytes of a header line that are searched for a hidden header.
 const HIDDEN_BYTES: usize = 256;
@@ -53,8 +53,8 @@ pub(super) struct Side {
     /// True if bytes of the message were not stored or are missing, so that the message may have a body of unknown
     /// framing.
     pub is_cut: bool,
-    /// First line with its line end, once it has arrived. `line` is the line without its end, `parts` are its three
-    /// parts.
+    /// First line with its line end; none until the line has arrived. The next two fields are that line without its
+    /// end, and its three parts.
     first: Option<Part>,
     pub line: Part,
     pub parts: [Part; 3],
@@ -81,7 +81,7 @@ impl Side {
     }
 }
 
-/// Bytes that are buffered until their meaning is known.
+/// Bytes that are buffered until later bytes decide whether they belong to a head, to a body or to another message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
     pub bytes: [u8; AHEAD_BYTES],
@@ -437,7 +437,8 @@ impl Side {
         Some(framing)
     }
 
-    /// Splits the first line into method, target and version, or version, status and reason.
+    /// Splits the first line into method, target and version, or version, status and reason; returns none if the line
+    /// is invalid.
     fn split_first_line(&mut self, is_request: bool) -> Option<()> {
         let Range { start: begin, end } = self.line.range();
         let line = &self.head[..end];

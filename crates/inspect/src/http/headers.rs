@@ -189,7 +189,8 @@ impl Side {
         Part::new(from, self.made.len())
     }
 
-    /// Appends all cookies from the line at `at` on, joined by `, `, to the normalised bytes.
+    /// Appends all cookies in the header lines from offset `at` to offset `end`, joined by `, `, to the normalised
+    /// bytes.
     fn make_cookies(&mut self, mut at: usize, end: usize, name: &[u8]) {
         let from = self.made.len();
         let mut is_first = true;
@@ -212,7 +213,7 @@ impl Side {
         self.has.insert(Buffer::HttpRawCookie);
     }
 
-    /// Appends the names of all header lines from the one at `at` on to the normalised bytes.
+    /// Appends the names of all header lines from offset `at` to offset `end` to the normalised bytes.
     fn make_names(&mut self, mut at: usize, end: usize) {
         let from = self.made.len();
         self.made.push(b"\r\n");
@@ -262,13 +263,13 @@ impl Side {
         self.made.push(&self.head[begin..end]);
     }
 
-    /// Appends a header line that has no name.
+    /// Appends a header line without a name to the normalised bytes.
     fn make_line(&mut self, begin: usize, end: usize) {
         self.make_from_head(begin, end);
         self.made.push(b"\r\n");
     }
 
-    /// Appends a header line as `Name: value`; a continued value becomes one line.
+    /// Appends a header line to the normalised bytes as `Name: value`; a continued value becomes one line.
     fn make_line_of(&mut self, begin: usize, name_end: usize, value: usize, end: usize) {
         self.make_from_head(begin, name_end);
         self.made.push(b": ");

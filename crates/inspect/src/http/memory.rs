@@ -31,7 +31,7 @@ impl Memory {
         taken
     }
 
-    /// Appends a copy of the range `part` of the bytes themselves.
+    /// Appends a copy of the written bytes in the range `part`, as far as the copy fits.
     pub fn push_own(&mut self, part: Range<usize>) {
         let len = part.len().min(self.room());
         self.bytes

@@ -49,8 +49,8 @@ pub struct Http {
     /// True if there were more pending requests than can be stored, so that responses cannot be matched with requests
     /// any more.
     is_lost: bool,
-    /// Index of the transaction of the current response. The transaction of the current request is that of the last of
-    /// the `asked` requests.
+    /// Index of the transaction of the current response. The current request is the last of the `asked` requests, and
+    /// belongs to the transaction of that request.
     answering: usize,
     /// Halves of rules that have matched, by transaction. In addition to the pending requests there are two entries.
     /// One is for a response that is still arriving while all other requests wait; the other is for all transactions of
@@ -348,7 +348,7 @@ impl Http {
         }
     }
 
-    /// Returns a buffer of a direction's current message.
+    /// Returns a buffer of a direction's current message; none if the message does not have that buffer.
     pub fn buffer_of(&self, to_server: bool, buffer: Buffer) -> Option<&[u8]> {
         let side = if to_server {
             &self.request

@@ -15,9 +15,9 @@ pub struct Pushed {
     pub body_from: usize,
     /// True if the body is complete.
     pub body_is_whole: bool,
-    /// Fault of the message.
+    /// Fault of the message; none if this call found no fault.
     pub fault: Option<HttpFault>,
-    /// Limit that was reached; each is reported once per message.
+    /// Limit that the message has reached in this call, if any. A limit is reported once per message.
     pub limit: Option<HttpLimit>,
     /// Number of bytes that belong to a tunnel and not to a message.
     pub unread: usize,

@@ -14,7 +14,8 @@ pub(super) enum State {
     Body(u64),
     /// In a body that ends with the connection, or in bytes that are not a message.
     UntilClose,
-    /// In the line with the length of a chunk: the length read so far, and the position relative to its digits.
+    /// In the line with the length of a chunk: the length read so far, and the position relative to the digits of that
+    /// length.
     ChunkLine(u64, Digits),
     /// In a chunk with this number of remaining bytes.
     Chunk(u64),

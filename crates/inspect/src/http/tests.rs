@@ -200,7 +200,7 @@ fn header_names_and_the_request_start_are_unmodified() {
 }
 
 #[test]
-fn headers_that_come_again_are_joined() {
+fn values_of_repeated_headers_are_joined() {
     let request = b"GET / HTTP/1.1\r\nHost: A:80\r\nUser-Agent: one\r\nAccept: x\r\nReferer: r\r\nX-Host: n\r\nContent-Type: t\r\n\
         HOST: b\r\nuser-agent : two\r\n more\r\nAccept:\r\nAccept: y\r\nReferer: q\r\nContent-Type: u\r\n\r\n";
     let (all, faults) = messages(&mut Http::default(), true, &[request]);
@@ -252,7 +252,7 @@ fn the_host_in_the_target_overrides_the_host_header() {
 }
 
 #[test]
-fn all_cookies_are_kept() {
+fn all_cookie_headers_are_in_the_cookie_buffer() {
     let request = [
         &b"GET / HTTP/1.1\r\n"[..],
         &b"Cookie: a=1\r\nX: y\r\n".repeat(20),
@@ -303,7 +303,7 @@ fn http_parsing_ends_when_the_server_accepts_a_tunnel() {
 }
 
 #[test]
-fn all_responses_have_bodies_beyond_the_limit_of_pending_requests() {
+fn responses_beyond_the_limit_of_pending_requests_have_bodies() {
     let mut http = Http::default();
     messages(&mut http, true, &[&b"HEAD / HTTP/1.1\r\n\r\n".repeat(16)]);
     messages(&mut http, true, &[&b"GET / HTTP/1.1\r\n\r\n".repeat(4)]);
@@ -317,7 +317,7 @@ fn all_responses_have_bodies_beyond_the_limit_of_pending_requests() {
 }
 
 #[test]
-fn paths_are_folded_as_servers_do() {
+fn paths_are_normalised_in_the_manner_of_servers() {
     let table = [
         ("/a/..", "/"),
         ("/a/.?b/..", "/a/?b/.."),
@@ -430,7 +430,7 @@ fn a_response_head_is_parsed_when_the_connection_closes() {
 }
 
 #[test]
-fn packed_bodies_are_unpacked() {
+fn compressed_bodies_are_decompressed() {
     const BROTLI: &[u8] = b"\x1b\x3e\x00\xf8\x9d\x07\x76\x2c\x98\x8c\x1e\xf1\x14\x73\x53\x83\x04\x25\xd1\xa9\x22\xb3\x1a\x92\x6a\x16\xb4\x37\x3c\x3d\xc8\
         \x24\xaa\xd4\x23\x49\xd8\xa6\x23\x77\x81\xe8\x9a\x37\x2c\x31";
     let twice = deflated(&gzipped(TEXT));
@@ -472,7 +472,7 @@ fn packed_bodies_are_unpacked() {
 
 proptest! {
     #[test]
-    fn packed_bodies_are_the_same_however_bytes_are_cut(cuts in prop::collection::vec(0usize..600, 0..12)) {
+    fn compressed_bodies_are_decompressed_equally_at_any_split(cuts in prop::collection::vec(0usize..600, 0..12)) {
         let packed = gzipped(TEXT);
         let first = format!("HTTP/1.1 200 ok\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n", packed.len());
         let second = format!("HTTP/1.1 200 ok\r\nContent-Encoding: gzip, deflate\r\n{CHUNKED}\r\n \r\n{:x}\r\n", deflated(&packed).len());

@@ -13,8 +13,8 @@ pub const MOST_RATIO: usize = 256;
 const RATIO_FROM_BYTES: usize = 16 * 1024;
 /// Number of decoded bytes that are passed on together.
 const PIECE_BYTES: usize = 2048;
-/// Number of encoded bytes that are buffered until the first decoded byte. If they turn out not to be encoded, they are
-/// passed on unchanged.
+/// Capacity of the buffer for the encoded bytes before the first decoded byte. If these bytes turn out not to be
+/// encoded, they are passed on unchanged.
 const HELD_BYTES: usize = 16;
 
 /// A coding of a body.
@@ -147,7 +147,8 @@ impl Unpacker {
     }
 }
 
-/// Decodes the outermost coding of `layers`, and passes the output to the next one.
+/// Decodes the outermost coding of `layers`, and passes the output to the decoder of the next coding, or to `into`
+/// after the last one.
 fn push(layers: &mut [Layer], mut data: &[u8], into: &mut Memory) -> Result<(), Stopped> {
     let Some((layer, inner)) = layers.split_first_mut() else {
         into.push(data);

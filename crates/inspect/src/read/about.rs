@@ -113,7 +113,7 @@ impl Reader<'_> {
             return wrong("expected the name of a bit");
         }
         if names.split(['|', '&']).any(|name| name.trim().is_empty()) {
-            return wrong("a bit without a name");
+            return wrong("expected a bit name on both sides of each | or &");
         }
         let any = names.contains('|');
         let numbers = names
@@ -165,7 +165,7 @@ impl Reader<'_> {
             return wrong("expected the operation, the name of a bit, and its owner");
         };
         if name.is_empty() {
-            return wrong("a bit without a name");
+            return wrong("expected the name of the host bit after its operation");
         }
         let (mut track, mut seconds) = (None, HOST_BIT_SECONDS);
         for part in more {

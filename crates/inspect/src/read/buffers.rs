@@ -83,7 +83,7 @@ fn http_header(value: &str) -> Read<Buffer> {
 }
 
 /// Returns the packet header that an option selects as buffer, and the tests that limit the rule to packets with that
-/// header.
+/// header; none for other options.
 pub(super) fn header_of(name: &str) -> Option<(Buffer, Vec<HeaderTest>)> {
     let version = |version| vec![HeaderTest::IpVersion(version)];
     let protocol = |number| vec![is_protocol(number)];

@@ -33,7 +33,7 @@ impl Reader<'_> {
             "content" | "uricontent" => self.content(option.name, value, rule)?,
             name if MODIFIERS_OF_CONTENT.contains(&name) => {
                 let Some(content) = last_content(rule) else {
-                    return wrong("no content before it");
+                    return wrong("expected a content option before this modifier");
                 };
                 modify(content, option.name, value, &self.variable_names)?;
             }
@@ -89,7 +89,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Adds a test for the absence of the selected buffer.
+    /// Reads `absent`: adds a test for the absence of the selected buffer.
     fn absent(&self, value: &str, rule: &mut Rule) -> Read<()> {
         if self.dialect != Dialect::Suricata {
             return Err(Refusal::NotUnderstood);

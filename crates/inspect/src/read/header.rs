@@ -121,7 +121,8 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the layer-4 protocol and the protocols above layer 4 for a protocol name in a header.
+/// Returns the layer-4 protocol and the protocols above layer 4 for a protocol name in a header; none for an unknown
+/// name.
 fn protocol_of(name: &str) -> Option<(Protocol, Vec<Application>)> {
     Some(match name {
         "ip" | "ipv4" | "ip4" | "ipv6" | "ip6" => (Protocol::Ip, Vec::new()),
@@ -134,7 +135,8 @@ fn protocol_of(name: &str) -> Option<(Protocol, Vec<Application>)> {
     })
 }
 
-/// Returns the protocols of taut for the name of a protocol above layer 4.
+/// Returns the protocols for the name of a protocol above layer 4 in a rule; none for an unknown name. `http` stands
+/// for HTTP/1 and HTTP/2.
 fn applications_of(name: &str) -> Option<Vec<Application>> {
     Some(match name {
         "http" => vec![Application::Http, Application::Http2],
@@ -165,7 +167,8 @@ fn hook_of(of: &[Application], name: &str) -> Option<bool> {
     HOOKS.iter().find(is).map(|it| it.2)
 }
 
-/// Reads `app-layer-protocol`. In taut a flow has the same protocol in both directions and from its first bytes on.
+/// Reads `app-layer-protocol`. Its direction has no effect, because in taut a flow has the same protocol in both
+/// directions and from its first bytes on.
 pub(super) fn application(value: &str, rule: &mut Rule) -> Read<()> {
     let (not, value) = negated(value);
     let (name, mode) = value.split_once(',').unwrap_or((value, "either"));

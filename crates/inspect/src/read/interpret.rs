@@ -116,7 +116,8 @@ impl Reader<'_> {
     }
 }
 
-/// Reads the message that a buffer belongs to in a rule with `=>`; returns true for the request.
+/// Reads the message that a buffer belongs to in a rule with `=>`: true for the request, false for the response, none
+/// for an invalid value.
 fn side_of(value: &str) -> Option<bool> {
     match value.trim() {
         "to_server" => Some(true),

@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
         if is_modifier {
             let is_content = |step: &Step| matches!(step.test, Test::Content(_));
             let Some(last) = rule.steps.iter().rposition(is_content) else {
-                return wrong("no content before it");
+                return wrong("expected a content option before this modifier");
             };
             // Tests that depend on that content, and follow it, move to the same buffer.
             let before = std::mem::replace(&mut rule.steps[last].buffer, buffer);
@@ -150,7 +150,8 @@ impl<'a> Reader<'a> {
         });
     }
 
-    /// Returns the transforms that apply to `buffer`: those of the selection if it is the selected buffer.
+    /// Returns the transforms that apply to `buffer`: the selected transforms if `buffer` is the selected buffer,
+    /// otherwise none.
     pub(super) fn transforms_of(&self, buffer: Buffer) -> Vec<Transform> {
         match buffer == self.buffer {
             true => self.transforms.clone(),
@@ -158,7 +159,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the instance number for `buffer`: that of the selection if it is the selected buffer.
+    /// Returns the instance number for `buffer`: the selected number if `buffer` is the selected buffer, otherwise 0.
     pub(super) fn instance_of(&self, buffer: Buffer) -> u8 {
         match buffer == self.buffer {
             true => self.instance,

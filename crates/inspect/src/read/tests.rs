@@ -127,7 +127,7 @@ fn file_data_is_the_body_of_a_request_or_response() {
 }
 
 #[test]
-fn a_relative_test_uses_the_buffer_of_its_modified_content() {
+fn a_relative_test_reads_the_buffer_of_its_preceding_content() {
     let options = [
         "content:\"/a\"; http_uri; isdataat:2,relative;",
         "content:\"/a\"; http_uri; isdataat:9,relative;",
@@ -144,7 +144,7 @@ fn a_relative_test_uses_the_buffer_of_its_modified_content() {
 }
 
 #[test]
-fn decoded_base64_is_available_to_all_its_tests() {
+fn all_tests_after_base64_data_examine_the_decoded_bytes() {
     let options = [
         "base64_decode; base64_data; content:\"att\"; content:\"ack\"; distance:0;",
         "base64_decode; base64_data; content:\"att\"; content:!\"x\"; bsize:6;",
@@ -377,7 +377,7 @@ fn rules_can_match_an_absent_buffer() {
 }
 
 #[test]
-fn only_one_dns_keyword_matches_names_in_responses() {
+fn dns_queries_rrname_also_matches_responses_unlike_dns_query() {
     let options = [
         "dns.query; content:\"name\";",
         "dns.queries.rrname; content:\"name\";",
@@ -445,7 +445,7 @@ fn rules_may_exclude_an_application_protocol() {
 }
 
 #[test]
-fn rules_about_events_and_checksums_see_malformed_packets() {
+fn event_and_checksum_rules_match_malformed_packets() {
     let options = [
         "stream-event:reassembly_overlap_different_data;",
         "stream-event:pkt_invalid_ack;",
@@ -478,7 +478,7 @@ fn rules_about_events_and_checksums_see_malformed_packets() {
 }
 
 #[test]
-fn entropy_rules_match_the_entropy_of_the_bytes() {
+fn entropy_rules_compare_the_entropy_of_the_selected_bytes() {
     let options = [
         "entropy: value = 2;",
         "entropy: value > 1.9, bytes 4;",

@@ -164,7 +164,7 @@ impl Connection {
         }
     }
 
-    /// Returns the anomaly of a SYN or a SYN+ACK.
+    /// Returns the anomaly of a SYN or a SYN+ACK, if it has one.
     fn of_opening(&self, stage: Stage, from: usize, head: &SegmentHead) -> Option<Anomaly> {
         let is_client = from == 0;
         let [client, server] = &self.ends;
@@ -213,7 +213,7 @@ impl Connection {
         }
     }
 
-    /// Returns the anomaly of a segment after the answer to a SYN.
+    /// Returns the anomaly, if any, of a segment after the answer to a SYN.
     fn of_handshake(&self, from: usize, head: &SegmentHead, in_line: bool) -> Option<Anomaly> {
         let [client, server] = &self.ends;
         // The server may respond to the data that arrived with the SYN.
@@ -241,7 +241,7 @@ impl Connection {
 }
 
 impl Asked {
-    /// Returns the anomaly of a segment in a connection with at least one FIN.
+    /// Returns the anomaly, if any, of a segment in a connection with at least one FIN.
     fn in_end(&self, stage: Stage) -> Option<Anomaly> {
         let Self {
             is_fin,

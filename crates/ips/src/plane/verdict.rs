@@ -40,7 +40,8 @@ pub(super) struct Conclusion {
 }
 
 impl Conclusion {
-    /// Returns the findings of the rules, the receiver's reason, and the policies that decide between them.
+    /// Combines the findings of the rules, the receiver's reason to refuse the packet, and the policies that decide
+    /// between both.
     #[inline]
     pub(super) fn new(ask: &Ask<'_, '_>, refused: Option<Refused>, policies: &Policies) -> Self {
         Self {

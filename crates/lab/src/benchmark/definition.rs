@@ -1,4 +1,4 @@
-//! The trait that each benchmark implements, and the results folder that is read back.
+//! The trait that each benchmark implements, and the type for a results folder that was read from disk.
 
 use super::error::BenchmarkError;
 use super::plan::Plan;
@@ -134,7 +134,7 @@ impl<F> Head<F> {
     }
 }
 
-/// A results folder that was read back.
+/// The contents of a results folder, read from disk.
 #[derive(Debug)]
 pub struct Results<B: Benchmark> {
     /// The manifest.

@@ -16,7 +16,7 @@ use taut_results::has;
 /// A kind of results folder.
 #[derive(Debug)]
 pub struct Kind {
-    /// The command that writes such folders, without `taut`.
+    /// The subcommand of `taut` that writes folders of this kind, such as `bench io`.
     pub command: &'static str,
     known_by: KnownBy,
     show: fn(&Path, Option<usize>) -> Result<Shown, ReportError>,

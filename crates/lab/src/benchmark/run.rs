@@ -168,8 +168,8 @@ struct Attempts<'a, B: Benchmark> {
 }
 
 impl<B: Benchmark> Attempts<'_, B> {
-    /// Measures `units`. `done` is the estimated duration of the earlier units; the result also includes that of
-    /// `units`.
+    /// Measures `units`. `done` is the estimated duration of the earlier units. Returns the estimated duration of the
+    /// earlier units and of `units`.
     fn make(
         &mut self,
         units: Vec<Unit<B::Part>>,
@@ -268,7 +268,7 @@ pub(crate) fn choose<S>(
     Ok((found, Vec::new()))
 }
 
-/// Shortens a message to its first line and, if there are more, the last one, in which a program usually names its
+/// Shortens a message of several lines to the first and the last line. In the last line a program usually names its
 /// error.
 pub(crate) fn in_short(message: &str) -> String {
     let lines: Vec<&str> = message.trim().lines().map(str::trim).collect();
@@ -292,7 +292,7 @@ mod tests {
     use taut_results::{Completion, Mode};
 
     #[test]
-    fn a_long_message_keeps_its_beginning_and_its_end() {
+    fn a_message_is_shortened_to_its_beginning_and_last_line() {
         assert_eq!(in_short("one\n"), "one");
         assert_eq!(
             in_short("exited; last output:\na\nb\n c"),
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_and_repeated_attempt_is_reported() {
+    fn a_failed_attempt_is_repeated_and_reported() {
         let made_up = MadeUp {
             fails_at: vec![1],
             ..MadeUp::default()
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn subjects_are_chosen_by_id() {
+    fn benchmark_subjects_are_selected_by_id_and_unknown_ids_refused() {
         let found = || (vec!["a".to_string(), "b".to_string()], Vec::new());
         let known = ["a", "b", "c"].map(str::to_string);
         let choose = |only: &[&str]| {

@@ -34,8 +34,8 @@ pub(crate) struct Shell<'a> {
 }
 
 impl<'a> Shell<'a> {
-    /// Makes the shell of the page for a folder with a manifest. `outcomes` is the plural noun for the folder's
-    /// contents, such as `trials`.
+    /// Makes the shell of the page for a folder with a manifest. `outcomes` is the plural noun for the outcomes in the
+    /// folder, such as `trials`.
     pub(crate) fn of(
         manifest: &'a Manifest,
         mode: Mode,
@@ -50,10 +50,9 @@ impl<'a> Shell<'a> {
             (Completion::Running, _) => {
                 Some("This experiment did not come to its end.".to_string())
             }
-            (Completion::Finished, Mode::Quick) if problems.is_empty() => Some(
-                "Shortened run, to see that it works: short trials and few repetitions."
-                    .to_string(),
-            ),
+            (Completion::Finished, Mode::Quick) if problems.is_empty() => {
+                Some("Quick run, for a first look: short trials and few repetitions.".to_string())
+            }
             (Completion::Finished, _) if !problems.is_empty() => {
                 Some("Some of the data is missing; the list is below.".to_string())
             }

@@ -50,7 +50,8 @@ impl Surroundings {
         })
     }
 
-    /// Writes into the manifest the activity since the snapshot, and whether the measurement is complete.
+    /// Writes two facts into the manifest: the activity of other tasks since the snapshot, and whether the measurement
+    /// was interrupted (`stop` is set).
     pub(crate) fn look_again(self, manifest: &mut Manifest, stop: &AtomicBool) {
         let cores = [self.cores.generator, self.cores.device];
         let activity = Snapshot::difference(&self.before, &Snapshot::take(), &cores);

@@ -50,9 +50,9 @@ impl Whole {
     }
 }
 
-/// Summarises the manifests of the runs, each given with its id, in the comparison's manifest. It stores the clock with
-/// the largest error, and the median round trip of a cache line. It also stores the noise on both cores, before each
-/// run and during it.
+/// Writes into the comparison's manifest a summary of the manifests in `heads`, which are given with the ids of their
+/// runs. The summary has the clock with the largest error, the median round trip of a cache line, and the noise on both
+/// cores, before and during the runs.
 pub fn sum_up(head: &mut Experiment, heads: &[(String, Experiment)], runs: &[Run]) {
     let clocks = heads.iter().map(|(_, of_run)| &of_run.clock);
     if let Some(worst) = clocks.max_by(|a, b| a.error_ppm.total_cmp(&b.error_ppm)) {

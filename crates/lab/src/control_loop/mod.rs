@@ -59,7 +59,7 @@ pub struct ControlReport {
     pub plant_datagrams: Datagrams,
     /// Counts of the datagrams that the controller's socket received, if known.
     pub controller_datagrams: Option<Datagrams>,
-    /// The error in the first invalid datagram, on either side; none if all datagrams were valid.
+    /// The error in the first invalid datagram that plant or controller received; none if all datagrams were valid.
     pub complaint: Option<String>,
     /// The key performance indicators of the loop.
     pub kpis: Kpis,

@@ -55,7 +55,7 @@ pub fn write_report(dir: &Path) -> Result<PathBuf, ReportError> {
 }
 
 fn page<'a>(report: &'a ControlReport, figures: &'a [Drawn], problems: &'a [String]) -> Page<'a> {
-    let (head, rows) = rows(report);
+    let (head, rows) = rows(report, true);
     let kpis = &report.kpis;
     let time = if report.is_virtual { "virtual" } else { "real" };
     let mut facts = vec![(
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outside_of_a_folder_is_read_made_or_replaced() {
+    fn reports_never_read_or_write_files_outside_the_results_folder() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("out");
         folder("robot", &dir);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn every_plant_gets_a_page_and_only_wheeled_bodies_move() {
+    fn every_plant_has_a_page_and_only_wheeled_plants_move() {
         for (name, moves) in [("robot", true), ("pendulum", true), ("conveyor", false)] {
             let dir = tempfile::tempdir().unwrap();
             let dir = dir.path().join("out");

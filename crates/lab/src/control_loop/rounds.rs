@@ -114,7 +114,7 @@ mod tests {
     use taut_control::{Scenario, plant, simulate};
 
     #[test]
-    fn rounds_are_read_as_they_were_written() {
+    fn written_rounds_are_parsed_unchanged_and_damaged_lines_are_reported() {
         let mut scenario = Scenario::new(plant::model("robot").unwrap());
         scenario.station.periods = 50;
         scenario.link.loss = 0.2;

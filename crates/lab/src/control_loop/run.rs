@@ -234,7 +234,8 @@ fn add_summary(report: &mut ControlReport, controller_words: &str) {
     }
 }
 
-/// Adds the times at which the controller received reports and sent commands, which NCSbench's messages do not contain.
+/// Adds to `records` the times at which the controller received reports and sent commands. They are from the
+/// controller's own log (`heard`), because NCSbench's messages do not contain them.
 fn merge(records: &mut [Record], heard: &str) {
     let rows = heard.lines().skip(1).filter_map(|line| {
         let mut fields = line.split(',').map(|field| field.parse::<u64>().ok());

@@ -41,11 +41,23 @@ pub fn is_published(report: &ControlReport) -> bool {
     report.plant == "robot"
 }
 
-/// Returns the column headings and the rows of the table of results: delays in ms, and sums.
-pub fn rows(report: &ControlReport) -> (Vec<&'static str>, Vec<Vec<String>>) {
+/// Returns the names of the sums with their units. The unit of inputs is known for the robot only.
+fn sum_names(report: &ControlReport) -> [String; 3] {
+    let [balance, travel] = &report.units;
+    let inputs = if is_published(report) { " (V)" } else { "" };
+    [
+        format!("sum balance ({balance})"),
+        format!("sum travel ({travel})"),
+        format!("sum inputs{inputs}"),
+    ]
+}
+
+/// Returns the column headings and the rows of the table of results: delays in ms, and sums. With `published`, the
+/// table has the columns of published results if there are any for this plant.
+pub fn rows(report: &ControlReport, published: bool) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let kpis = &report.kpis;
     let mut head = vec!["ms", "median", "q25", "q75", "p99", "max"];
-    if is_published(report) {
+    if published && is_published(report) {
         head.extend(Column::ALL.map(Column::name));
     }
     let medians = |of: fn(&Table63) -> [f64; 4]| TABLE_6_3.map(|column| of(&column)[0]);
@@ -85,17 +97,45 @@ pub fn rows(report: &ControlReport) -> (Vec<&'static str>, Vec<Vec<String>>) {
         add(name, own, published.map(text));
     }
     let sums = [
-        (
-            "sum balance",
-            kpis.sum_balance,
-            TABLE_6_4.map(|it| it.pitch),
-        ),
-        ("sum travel", kpis.sum_travel, TABLE_6_4.map(|it| it.wheels)),
-        ("sum inputs", kpis.sum_inputs, TABLE_6_4.map(|it| it.volts)),
+        (kpis.sum_balance, TABLE_6_4.map(|it| it.pitch)),
+        (kpis.sum_travel, TABLE_6_4.map(|it| it.wheels)),
+        (kpis.sum_inputs, TABLE_6_4.map(|it| it.volts)),
     ];
-    for (name, sum, published) in sums {
+    for (name, (sum, published)) in sum_names(report).iter().zip(sums) {
         let text = |value: f64| format!("{value:.1}");
         add(name, vec![text(sum)], published.map(text));
     }
     (head, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_control::plant;
+
+    fn table(name: &str, published: bool) -> (usize, Vec<String>) {
+        let report = ControlReport::new(String::new(), &plant::model(name).unwrap());
+        let (head, rows) = rows(&report, published);
+        assert!(rows.iter().all(|cells| cells.len() == head.len()));
+        let names = rows.iter().map(|cells| cells[0].clone());
+        (head.len(), names.collect())
+    }
+
+    #[test]
+    fn sums_have_units_and_published_columns_are_optional() {
+        let (columns, names) = table("robot", false);
+        assert_eq!(columns, 6);
+        let sums = [
+            "sum balance (degrees)",
+            "sum travel (degrees)",
+            "sum inputs (V)",
+        ];
+        assert_eq!(names, sums);
+        assert_eq!(table("robot", true), (10, names));
+        let (columns, names) = table("conveyor", true);
+        assert_eq!(columns, 6);
+        let sums = ["sum balance (m)", "sum travel (m/s)", "sum inputs"];
+        assert_eq!(names, sums);
+    }
 }

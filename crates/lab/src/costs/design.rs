@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn both_halves_have_small_and_large_loads() {
+    fn fitted_and_held_out_halves_contain_small_and_large_loads() {
         let points = draw(40, 1, 0);
         for half in [true, false] {
             let loads = || {

@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fit_recovers_the_terms_and_predicts_the_other_half() {
+    fn the_fit_recovers_the_terms_and_predicts_held_out_runs() {
         let results = made_up::results();
         let ports = Evaluation::of(&results).ports;
         let value = |port: &PortModel, name: &str| {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pair_model_has_large_errors_without_line_cycles() {
+    fn the_pair_model_has_large_errors_without_cache_line_cycles() {
         let mut results = made_up::results();
         for trial in &mut results.outcomes {
             trial.line_cycles.clear();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_runs_yield_no_model_but_a_reason() {
+    fn too_few_runs_yield_an_explanation_instead_of_a_model() {
         let mut results = made_up::results();
         results.outcomes.retain(|trial| trial.number < 4);
         let ports = Evaluation::of(&results).ports;

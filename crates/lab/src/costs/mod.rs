@@ -38,7 +38,7 @@ use taut_results::{LeftOut, Mode};
 /// The minimum number of points for a model with only the load: in each half, three more points than terms.
 pub const FEWEST_POINTS: usize = 10;
 
-/// A results folder that was read back.
+/// The contents of a results folder, read from disk.
 pub type Results = definition::Results<Costs>;
 
 /// The fields of the manifest that only this benchmark has.

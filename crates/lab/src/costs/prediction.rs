@@ -17,7 +17,8 @@ use taut_model::resource::{Machine, Packets, Resource};
 /// The term with a function's own cycles; all other terms are input and output.
 const TASK: &str = "load_cycles";
 
-/// The highest number of cores on one slider, and the link rates on another slider, bit/s.
+/// The highest number of cores on the slider of cores. The next constant has the link rates on the slider of links,
+/// bit/s.
 const MOST_CORES: u32 = 16;
 const LINKS_BIT_S: [f64; 6] = [1e9, 10e9, 25e9, 40e9, 100e9, 200e9];
 
@@ -64,9 +65,9 @@ pub struct Asking {
     pub terms: Vec<AskedTerm>,
     /// Covariance of the coefficients.
     pub covariance: Vec<Vec<f64>>,
-    /// Half the width of a prediction's interval, in standard errors.
+    /// Half the width of a prediction's interval, divided by the standard error of the prediction.
     pub reach: f64,
-    /// Standard deviation of the residuals; as a fraction of the prediction if `relative`.
+    /// Standard deviation of the residuals: in cycles, or as a fraction of the prediction if `relative`.
     pub residual_std: f64,
     /// True if residuals grow with the prediction.
     pub relative: bool,

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outside_of_a_folder_is_read_made_or_replaced() {
+    fn reports_never_read_or_write_files_outside_the_results_folder() {
         let folder = tempfile::tempdir().unwrap();
         made_up::write(folder.path());
         crate::strangers::check(folder.path());

@@ -10,7 +10,7 @@ use taut_engine::CountersView;
 use taut_sys::Clock;
 use taut_traffic::ping_pong;
 
-/// Minimum fraction of the time in iterations with packets at which the worker counts as the bottleneck.
+/// The worker counts as the bottleneck if it spends at least this fraction of the time in iterations with packets.
 const SATURATED: f64 = 0.95;
 
 /// Maximum number of attempts at a run. A run is repeated if the distance between the cores changed during it.
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_with_a_moved_core_has_no_line_cycles() {
+    fn runs_with_a_moved_core_have_no_cache_line_cycles() {
         let of = |line_cycles: &[f64]| Trial {
             line_cycles: line_cycles.to_vec(),
             ..of_slices("pair".to_owned(), (0, POINT), &[slice(8, 80)], 1e6).unwrap()
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_workers_yield_no_trial_and_waiting_workers_no_bottleneck() {
+    fn the_generator_is_the_bottleneck_when_workers_wait_for_packets() {
         let slices = [slice(800, 60_000), slice(0, 0)];
         let trial = of_slices("pair".to_owned(), (0, POINT), &slices, 1e6).unwrap();
         assert_eq!((trial.cycles, trial.busy), (75.0, 0.3));

@@ -128,7 +128,7 @@ impl Device {
         words.map(|word| format!(" {word}")).collect()
     }
 
-    /// Returns the transport and the name.
+    /// Returns the name of the transport, followed by the name of the device in tables.
     pub fn full_name(&self) -> String {
         format!("{} {}", self.transport().name(), self.label)
     }
@@ -222,7 +222,8 @@ impl Device {
         }
     }
 
-    /// Returns the command that sets the device up, with placeholders for its ends and its folder.
+    /// Returns the command that sets the device up, with placeholders for its two sockets or interfaces and for its
+    /// folder.
     fn shown_command(&self) -> Vec<String> {
         match self.kind {
             DeviceKind::Bridge => one_after_the_other(&bridge_commands()),
@@ -431,6 +432,11 @@ fn all() -> Vec<Device> {
     devices
 }
 
+/// Returns the ids of all devices, whether or not this machine supports them.
+pub fn ids() -> Vec<String> {
+    all().into_iter().map(|device| device.id).collect()
+}
+
 /// Returns all devices, and whether this machine supports them.
 pub fn offers() -> Vec<Offer> {
     all()
@@ -533,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_a_transport_are_adjacent_with_its_loop_last() {
+    fn devices_are_grouped_by_transport_with_the_loop_device_last() {
         let transports: Vec<_> = all().iter().map(Device::transport).collect();
         assert!(transports.is_sorted(), "{transports:?}");
         for (id, transport) in [
@@ -567,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_not_there_is_named() {
+    fn the_error_for_an_unknown_device_names_the_device() {
         let unknown = Choice::parse("memif-idle,vpp").unwrap_err();
         assert!(unknown.contains("unknown device `vpp`"), "{unknown}");
         assert!(unknown.contains("--list-devices"), "{unknown}");

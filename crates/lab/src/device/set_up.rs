@@ -47,7 +47,8 @@ impl Site<'_> {
         Ok(taut_host::pin_current_thread(core)?)
     }
 
-    /// Returns the spec of a generator's port, with the option that lets a wiretap observe sent frames if needed.
+    /// Returns the spec of a generator's port. If a wiretap must observe sent frames, the spec of an AF_PACKET port
+    /// gets the option for that.
     fn port(&self, spec: String) -> String {
         if self.tapped && spec.starts_with("af_packet:") {
             return spec + ",qdisc=yes";

@@ -67,7 +67,8 @@ fn named(name: &str, list: &[Device]) -> Result<Device, String> {
     })
 }
 
-/// Returns the device that `words` describe: its name, then its options. `list` contains the devices with an id.
+/// Returns the device that `words` describe: the name of a device, then options. `list` contains all devices with an
+/// id. The error is a message for the user.
 pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String> {
     let Some((name, options)) = words.split_first() else {
         return Err("no device named".to_string());
@@ -121,7 +122,8 @@ fn id_of(words: &[String]) -> String {
     plain.map(|c| if c == '/' { '_' } else { c }).collect()
 }
 
-/// Joins the words, with the absolute path of a chain file.
+/// Joins the words with commas. The path of a chain file becomes absolute, so that the result is valid in every working
+/// directory.
 fn spec_of(words: &[String]) -> String {
     let anywhere = |word: &String| {
         let file = word.strip_prefix("chain=").map(str::trim);

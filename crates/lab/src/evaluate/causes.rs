@@ -121,7 +121,8 @@ impl RunCauses {
         }
     }
 
-    /// Returns the cause of the next packet's latency; none for a packet below or at the median.
+    /// Returns the cause of the next packet's latency; none for a packet with at most the median latency, and for a
+    /// lost packet.
     pub(super) fn of_next(&mut self, sample: &Sample) -> Option<Cause> {
         let due_ns = sample.intended_send_ns as f64;
         let sent_ns = due_ns + f64::from(sample.send_delay_ns);
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn one_run_without_device_interruptions_leaves_the_device_unknown() {
+    fn device_causes_are_unknown_if_one_run_lacks_device_interruptions() {
         let without = MeasuredInterruptions {
             generator: ticking(),
             device: None,

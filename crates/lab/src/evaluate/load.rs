@@ -88,11 +88,12 @@ mod tests {
             cbr: None,
             sweep,
             interruptions: None,
+            taken: None,
         }
     }
 
     #[test]
-    fn trials_of_equal_rate_are_merged_and_late_generators_skipped() {
+    fn equal_rate_trials_are_merged_and_late_trials_are_skipped() {
         let first = run(1, vec![trial(1e6, 300, false), trial(1e5, 100, false)]);
         let second = run(2, vec![trial(1.001e5, 120, false), trial(4e6, 9, true)]);
         let points = points(&[&first, &second]);

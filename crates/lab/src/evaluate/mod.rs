@@ -2,6 +2,7 @@
 //! their spread and the ratios between devices.
 
 mod causes;
+mod disturbance;
 mod load;
 mod ratio;
 mod slowest;
@@ -19,10 +20,11 @@ use taut_measure::{
 use taut_results::{CbrResult, DeviceInfo, Results, Run};
 
 pub use causes::{Aliasing, Causes};
+pub use disturbance::Disturbance;
 pub use load::LoadPoint;
-pub use ratio::{Ratio, policy, ratios};
+pub use ratio::{MEDIAN, Ratio, policy, ratios};
 pub use slowest::{SlowestPackets, SlowestSummary};
-pub use table::{Row, busy, render_text_table, rows};
+pub use table::{Row, disturbed_rows, render_text_table, rows};
 pub(crate) use timeline::Collector;
 pub use timeline::Timeline;
 
@@ -46,10 +48,14 @@ pub struct Device {
     pub info: DeviceInfo,
     /// Index of the device in the experiment, which decides its colour in figures.
     pub index: usize,
-    /// Repetitions planned.
+    /// Number of planned repetitions.
     pub planned: u32,
     /// Constant-rate results by repetition.
     pub cbr: BTreeMap<u32, CbrResult>,
+    /// Disturbance of the measurement at the constant rate, by repetition.
+    pub disturbances: BTreeMap<u32, Disturbance>,
+    /// Latency of each repetition, from the send timestamp.
+    pub latencies: BTreeMap<u32, LatencyHistogram>,
     /// Latency of all repetitions, from the send timestamp.
     pub latency: LatencyHistogram,
     /// Latency of all repetitions, from the intended send time.
@@ -64,7 +70,7 @@ pub struct Device {
     pub load: Vec<LoadPoint>,
     /// Highest loss-free rate by repetition.
     pub loss_free_pps: BTreeMap<u32, f64>,
-    /// The reasons that ended the searches, each reason once.
+    /// The reasons that ended the searches for the highest loss-free rate, each reason once.
     pub limited_by: Vec<Limit>,
 }
 
@@ -146,6 +152,8 @@ impl Device {
             index,
             planned,
             cbr: BTreeMap::new(),
+            disturbances: BTreeMap::new(),
+            latencies: BTreeMap::new(),
             latency: LatencyHistogram::new(),
             latency_from_intended: LatencyHistogram::new(),
             jitter: LatencyHistogram::new(),
@@ -157,6 +165,8 @@ impl Device {
         };
         for run in runs {
             if let Some(cbr) = &run.cbr {
+                let disturbance = Disturbance::of(run, cbr);
+                device.disturbances.insert(run.repetition, disturbance);
                 device.cbr.insert(run.repetition, cbr.clone());
             } else {
                 problems.push(format!(
@@ -206,11 +216,13 @@ impl Device {
         let mut readers = Vec::new();
         for run in runs {
             let causes = causes::RunCauses::of(run);
-            readers.extend(run.samples()?.map(|reader| (reader, causes)));
+            let reader = run.samples()?;
+            readers.extend(reader.map(|reader| (run.repetition, reader, causes)));
         }
-        let total = readers.iter().map(|(reader, _)| reader.rows()).sum();
+        let total = readers.iter().map(|(_, reader, _)| reader.rows()).sum();
         let mut timeline = Collector::new(total);
-        for (mut reader, mut causes) in readers {
+        for (repetition, mut reader, mut causes) in readers {
+            let latency = self.latencies.entry(repetition).or_default();
             let mut jitter = JitterRecorder::new();
             timeline.begin_repetition();
             while let Some(block) = reader.next_block()? {
@@ -219,6 +231,7 @@ impl Device {
                     timeline.record(&sample, cause);
                     if let Some(latency_ns) = sample.latency_ns.map(u64::from) {
                         self.latency.record(latency_ns);
+                        latency.record(latency_ns);
                         self.latency_from_intended
                             .record(latency_ns.saturating_add(sample.send_delay_ns.into()));
                         jitter.record(sample.sequence, latency_ns);
@@ -316,6 +329,8 @@ fn pool(summaries: &[&Summary]) -> Summary {
             .unwrap_or(0),
         avg_ns,
         p50_ns: None,
+        p90_ns: None,
+        p95_ns: None,
         p99_ns: None,
         p99_9_ns: None,
         p99_99_ns: None,
@@ -352,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn spread_ignores_what_is_not_a_number() {
+    fn a_spread_ignores_nan_values() {
         let spread = Spread::of([3.0, f64::NAN, 1.0]).unwrap();
         assert_eq!(
             (spread.min, spread.median, spread.max, spread.count),

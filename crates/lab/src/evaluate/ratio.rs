@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
-use taut_measure::{Interval, IntervalMethod, Summary, ratio_interval};
+use taut_measure::{
+    Bounded, Interval, IntervalMethod, LatencyHistogram, Summary, bounded_ratio_interval,
+};
 
 use taut_results::Kind;
 
+use super::disturbance::withheld;
 use super::{CONFIDENCE, Device};
 
 /// The ratio of a value between two devices.
@@ -19,11 +22,14 @@ pub struct Ratio {
     pub over: String,
     /// Id of the device in the denominator.
     pub under: String,
-    /// Median of the ratios of the repetitions in which both devices were measured, with its confidence interval.
+    /// Median of the ratios of the repetitions in which both devices were measured, with its confidence interval. The
+    /// interval of a quantile is wide enough to include the possible influence of other programs.
     #[serde(flatten, serialize_with = "written")]
     pub found: Interval,
     /// The ratio in the reference, on other hardware; none if the reference does not report it.
     pub published: Option<f64>,
+    /// The reason why the ratio is not stated; none if it is.
+    pub withheld: Option<String>,
 }
 
 /// The median ratio as written to files.
@@ -53,8 +59,18 @@ fn written<S: Serializer>(found: &Interval, serializer: S) -> Result<S::Ok, S::E
 }
 
 impl std::fmt::Display for Ratio {
-    /// Formats one line: `average latency, memif-full over memif-each: 97.1 (96 % 96.0 to 98.2, n = 6; published 9.8)`.
+    /// Formats one line: `average latency, memif-full over memif-each: 97.1 (96 % 96.0 to 98.2, n = 6; published 9.8)`,
+    /// or `average latency, memif-full over memif-each: not stated, as 2.2 % of a core went to other programs`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(reason) = &self.withheld {
+            let Self {
+                figure,
+                over,
+                under,
+                ..
+            } = self;
+            return write!(f, "{figure}, {over} over {under}: not stated, as {reason}");
+        }
         write!(
             f,
             "{}, {} over {}: {:.3} ({}",
@@ -70,6 +86,11 @@ impl std::fmt::Display for Ratio {
         f.write_str(")")
     }
 }
+
+/// Name of the ratio of medians.
+pub const MEDIAN: &str = "median latency";
+const P90: &str = "90th percentile";
+const P99: &str = "99th percentile";
 
 /// Returns all ratios between the measured devices, in a fixed order.
 pub fn ratios(devices: &[Device]) -> Vec<Ratio> {
@@ -116,6 +137,8 @@ pub fn ratios(devices: &[Device]) -> Vec<Ratio> {
 /// Returns the ratios between a device with the policy `full` and one with `each`.
 fn of_full(full: &Device, each: &Device) -> Vec<Ratio> {
     let ratios = [
+        ratio(MEDIAN, full, each, Values::Quantile(0.5), None),
+        ratio(P90, full, each, Values::Quantile(0.9), None),
         ratio(
             "average latency",
             full,
@@ -147,20 +170,8 @@ fn of_full(full: &Device, each: &Device) -> Vec<Ratio> {
 /// that of `base`.
 fn of_idle(idle: &Device, each: &Device, base: &Device) -> Vec<Ratio> {
     let ratios = [
-        ratio(
-            "median latency",
-            idle,
-            each,
-            Values::Latency(|latency| Some(latency.p50_ns? as f64)),
-            None,
-        ),
-        ratio(
-            "99th percentile",
-            idle,
-            each,
-            Values::Latency(|latency| Some(latency.p99_ns? as f64)),
-            None,
-        ),
+        ratio(MEDIAN, idle, each, Values::Quantile(0.5), None),
+        ratio(P99, idle, each, Values::Quantile(0.99), None),
         ratio("highest loss-free rate", idle, base, Values::LossFree, None),
     ];
     ratios.into_iter().flatten().collect()
@@ -176,14 +187,8 @@ fn against_the_first(forwarders: &[&Device]) -> Vec<Ratio> {
             "average latency",
             Values::Latency(|latency| Some(latency.avg_ns)),
         ),
-        (
-            "median latency",
-            Values::Latency(|latency| Some(latency.p50_ns? as f64)),
-        ),
-        (
-            "99th percentile",
-            Values::Latency(|latency| Some(latency.p99_ns? as f64)),
-        ),
+        (MEDIAN, Values::Quantile(0.5)),
+        (P99, Values::Quantile(0.99)),
         ("highest loss-free rate", Values::LossFree),
     ];
     let of_pair = |other: &&Device| {
@@ -202,6 +207,8 @@ pub fn policy(device: &Device) -> Option<&str> {
 
 #[derive(Clone, Copy)]
 enum Values {
+    /// A quantile of the latency, 0..1.
+    Quantile(f64),
     Latency(fn(&Summary) -> Option<f64>),
     AverageJitter,
     MaximumJitter,
@@ -209,18 +216,39 @@ enum Values {
 }
 
 impl Values {
-    fn of(self, device: &Device) -> BTreeMap<u32, f64> {
+    fn of(self, device: &Device) -> BTreeMap<u32, Bounded> {
+        let exact = |values: BTreeMap<u32, f64>| {
+            let values = values.into_iter();
+            values
+                .map(|(repetition, value)| (repetition, Bounded::exact(value)))
+                .collect()
+        };
         let jitter = |figure: fn(&taut_measure::JitterSummary) -> f64| {
             let cbr = device.cbr.iter();
             cbr.filter_map(|(repetition, cbr)| Some((*repetition, figure(cbr.jitter.as_ref()?))))
                 .collect()
         };
         match self {
-            Values::Latency(figure) => device.per_repetition(figure),
-            Values::AverageJitter => jitter(|jitter| jitter.avg_ns),
-            Values::MaximumJitter => jitter(|jitter| jitter.max_ns as f64),
-            Values::LossFree => device.loss_free_pps.clone(),
+            Values::Quantile(q) => device.quantiles(q),
+            Values::Latency(figure) => exact(device.per_repetition(figure)),
+            Values::AverageJitter => exact(jitter(|jitter| jitter.avg_ns)),
+            Values::MaximumJitter => exact(jitter(|jitter| jitter.max_ns as f64)),
+            Values::LossFree => exact(device.loss_free_pps.clone()),
         }
+    }
+}
+
+impl Device {
+    /// Returns a quantile of the latency in each repetition, ns, with bounds for its value without the disturbance by
+    /// other programs. Repetitions with fewer than ten packets beyond the quantile are skipped.
+    fn quantiles(&self, q: f64) -> BTreeMap<u32, Bounded> {
+        let of = |(repetition, latency): (&u32, &LatencyHistogram)| {
+            let disturbance = self.disturbances.get(repetition)?;
+            let is_enough = latency.count() as f64 * (1.0 - q) >= 10.0;
+            let value = Bounded::quantile(latency, q, disturbance.disturbed())?;
+            is_enough.then_some((*repetition, value))
+        };
+        self.latencies.iter().filter_map(of).collect()
     }
 }
 
@@ -232,17 +260,17 @@ fn ratio(
     published: Option<f64>,
 ) -> Option<Ratio> {
     let (above, below) = (values.of(over), values.of(under));
-    let pairs: Vec<(f64, f64)> = above
+    let pairs = above
         .iter()
-        .filter_map(|(repetition, above)| Some((*above, *below.get(repetition)?)))
-        .filter(|(above, below)| *above > 0.0 && *below > 0.0)
-        .collect();
-    let (above, below): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+        .filter_map(|(repetition, above)| above.over(*below.get(repetition)?));
+    let found = bounded_ratio_interval(&pairs.collect::<Vec<_>>(), CONFIDENCE)?;
+    let is_robust = matches!(values, Values::Quantile(_));
     Some(Ratio {
         figure: figure.to_owned(),
         over: over.info.id.clone(),
         under: under.info.id.clone(),
-        found: ratio_interval(&above, &below, CONFIDENCE)?.median,
+        withheld: withheld(&found, is_robust, over, under),
+        found,
         published,
     })
 }

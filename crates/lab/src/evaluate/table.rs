@@ -6,7 +6,7 @@ use taut_measure::{Interval, JitterSummary, Limit, Summary};
 
 use taut_figure::table;
 use taut_measure::quantity;
-use taut_results::{Experiment, Kind, Transport};
+use taut_results::{Kind, Transport};
 
 use super::causes::Causes;
 use super::{Device, Spread};
@@ -16,7 +16,7 @@ use super::{Device, Spread};
 pub struct Row {
     /// The device's id.
     pub device_id: String,
-    /// Transport of the device's frames.
+    /// Transport of frames to and from the device.
     pub transport: Transport,
     /// The device's name in tables.
     pub label: String,
@@ -24,7 +24,7 @@ pub struct Row {
     pub kind: Kind,
     /// Number of repetitions at the constant rate.
     pub repetitions: u32,
-    /// Repetitions planned.
+    /// Number of planned repetitions.
     pub planned: u32,
     /// Requested rate, mean over the repetitions, packets per second; none without data at the constant rate.
     pub offered_pps: Option<f64>,
@@ -53,12 +53,15 @@ pub struct Row {
     pub limited_by: String,
     /// Power at the constant rate, mean over the repetitions; none without a counter.
     pub watts: Option<f64>,
-    /// Processor time of the device's processes per second, mean over the repetitions; none without a counter.
+    /// Processor time of the device's processes, in seconds per second, mean over the repetitions; none without a
+    /// counter.
     pub device_cpu_share: Option<f64>,
     /// Fraction of the time in which the device's core was not idle, mean over the repetitions; none without a counter.
     pub device_core_busy_share: Option<f64>,
     /// The causes of the packets above the 99.9th percentile; none without runs that logged interruptions.
     pub causes: Option<Causes>,
+    /// The reason why means, maxima and rates of this row are not comparable; none if they are.
+    pub disturbance: Option<String>,
 }
 
 impl Row {
@@ -109,6 +112,7 @@ fn row(device: &Device) -> Row {
         device_cpu_share: device.mean_energy(|used| used.device_cpu_share),
         device_core_busy_share: device.mean_energy(|used| used.device_core_busy_share),
         causes: device.causes.clone(),
+        disturbance: device.disturbance(),
     }
 }
 
@@ -120,68 +124,118 @@ fn limit_name(limit: &Limit) -> &'static str {
     }
 }
 
-/// Minimum fraction of the scheduled packets that must come back for a fair comparison.
-const LEAST_RECEIVED: f64 = 0.97;
-
-/// Returns the warning that ratios have no meaning, because the machine was busy or devices received less than was
-/// offered; none if neither is the case.
-pub fn busy(experiment: &Experiment, rows: &[Row]) -> Option<String> {
-    taut_results::busy(&experiment.manifest.noise).or_else(|| {
-        let short = |row: &&Row| {
-            let received = row.received_pps.zip(row.offered_pps);
-            received.is_some_and(|(received, offered)| received < LEAST_RECEIVED * offered)
-        };
-        let row = rows.iter().find(short)?;
-        let lost = row.loss.unwrap_or_default();
+/// Returns one line for each device whose measurement was disturbed, with the reason; the table marks these devices
+/// with a star.
+pub fn disturbed_rows(rows: &[Row]) -> Vec<String> {
+    let lines = rows.iter().filter_map(|row| {
+        let reason = row.disturbance.as_ref()?;
         Some(format!(
-            "{} received {} of {} offered ({} lost on the way, the rest was never sent in time): what it took is not comparable. Stop what \
-             else runs, or offer less (--rate).",
-            row.label,
-            quantity::rate(row.received_pps.unwrap_or_default()),
-            quantity::rate(row.offered_pps.unwrap_or_default()),
-            quantity::share(lost),
+            "* {} {}: {reason}",
+            row.transport.name(),
+            row.label
         ))
-    })
+    });
+    lines.collect()
 }
 
-/// Columns of the table in the order in which a narrow terminal omits them. A new column shifts the indices here and in
-/// `render_text_table`.
-const LEAST_IMPORTANT: [(usize, &str); 10] = [
-    (12, "std"),
-    (14, "maximum jitter"),
-    (10, "p99.99"),
-    (13, "average jitter"),
-    (9, "p99.9"),
-    (2, "offered"),
-    (0, "transport"),
-    (5, "min"),
-    (7, "p50"),
-    (3, "received"),
+/// A column of the table.
+struct Column {
+    /// Name of the column in the note about omitted columns.
+    name: &'static str,
+    /// Heading of the column. That of a group of columns is on a column that is never omitted.
+    heading: &'static str,
+    /// Position in the order in which a narrow terminal omits columns, from 1; 0 for a column that stays.
+    omitted: u8,
+    /// Function that returns the text of the cell in a row.
+    cell: fn(&Row) -> String,
+}
+
+/// The columns, from left to right, after that of the transport.
+const COLUMNS: [Column; 15] = [
+    column("device", "device", 0, |row| {
+        let star = if row.disturbance.is_some() { " *" } else { "" };
+        format!("{}{star}", row.label)
+    }),
+    column("offered", "offered\npkt/s", 6, |row| {
+        short_rate(row.offered_pps)
+    }),
+    column("received", "received\npkt/s", 10, |row| {
+        short_rate(row.received_pps)
+    }),
+    column("loss", "loss", 0, |row| {
+        row.loss.map_or_else(missing, quantity::share)
+    }),
+    column("min", "\nmin", 8, |row| {
+        of_latency(row, |it| quantity::time(it.min_ns as f64))
+    }),
+    column("avg", "latency\navg", 0, |row| {
+        of_latency(row, |it| quantity::time(it.avg_ns))
+    }),
+    column("p50", "\np50", 9, |row| {
+        of_latency(row, |it| percentile(it.p50_ns))
+    }),
+    column("p99", "\np99", 0, |row| {
+        of_latency(row, |it| percentile(it.p99_ns))
+    }),
+    column("p99.9", "\np99.9", 5, |row| {
+        of_latency(row, |it| percentile(it.p99_9_ns))
+    }),
+    column("p99.99", "\np99.99", 3, |row| {
+        of_latency(row, |it| percentile(it.p99_99_ns))
+    }),
+    column("max", "\nmax", 0, |row| {
+        of_latency(row, |it| quantity::time(it.max_ns as f64))
+    }),
+    column("std", "\nstd", 1, |row| {
+        of_latency(row, |it| quantity::time(it.std_ns))
+    }),
+    column("average jitter", "jitter\navg", 4, |row| {
+        let jitter = row.jitter.as_ref();
+        jitter.map_or_else(missing, |it| quantity::time(it.avg_ns))
+    }),
+    column("maximum jitter", "\nmax", 2, |row| {
+        let jitter = row.jitter.as_ref();
+        jitter.map_or_else(missing, |it| quantity::time(it.max_ns as f64))
+    }),
+    column("loss-free", "loss-free\npkt/s", 0, loss_free),
 ];
+
+const fn column(
+    name: &'static str,
+    heading: &'static str,
+    omitted: u8,
+    cell: fn(&Row) -> String,
+) -> Column {
+    Column {
+        name,
+        heading,
+        omitted,
+        cell,
+    }
+}
+
+/// Name of the column of the transport, and its position in the order of omission.
+const TRANSPORT: (&str, u8) = ("transport", 7);
+
+/// Returns index and name of the columns that a narrow terminal may omit, in the order of omission.
+fn least_important() -> Vec<(usize, &'static str)> {
+    let others = COLUMNS.iter().enumerate();
+    let others = others.map(|(index, column)| (column.omitted, index + 1, column.name));
+    let mut all: Vec<_> = others
+        .chain([(TRANSPORT.1, 0, TRANSPORT.0)])
+        .filter(|(omitted, ..)| *omitted > 0)
+        .collect();
+    all.sort_unstable();
+    all.into_iter()
+        .map(|(_, index, name)| (index, name))
+        .collect()
+}
 
 /// Returns the table for a terminal of `width` columns, by default about 150. It shows `-` if there is no data, and
 /// `n/a` if there are too few samples for a percentile.
 pub fn render_text_table(rows: &[Row], width: Option<usize>) -> String {
     let mut table = table::plain();
-    table.set_header([
-        "",
-        "device",
-        "offered\npkt/s",
-        "received\npkt/s",
-        "loss",
-        "\nmin",
-        // The heading of the group is on a column that is never omitted.
-        "latency\navg",
-        "\np50",
-        "\np99",
-        "\np99.9",
-        "\np99.99",
-        "\nmax",
-        "\nstd",
-        "jitter\navg",
-        "\nmax",
-        "loss-free\npkt/s",
-    ]);
+    table.set_header(std::iter::once("").chain(COLUMNS.iter().map(|column| column.heading)));
     let mut transport = None;
     for row in rows {
         let named = if transport == Some(row.transport) {
@@ -190,30 +244,17 @@ pub fn render_text_table(rows: &[Row], width: Option<usize>) -> String {
             row.transport.name()
         };
         transport = Some(row.transport);
-        let mut cells = vec![named.to_owned(), row.label.clone()];
-        cells.extend([row.offered_pps, row.received_pps].map(short_rate));
-        cells.push(row.loss.map_or_else(missing, quantity::share));
-        cells.extend(latency_cells(row.latency.as_ref()));
-        cells.push(
-            row.jitter
-                .as_ref()
-                .map_or_else(missing, |jitter| quantity::time(jitter.avg_ns)),
-        );
-        cells.push(
-            row.jitter
-                .as_ref()
-                .map_or_else(missing, |jitter| quantity::time(jitter.max_ns as f64)),
-        );
-        cells.push(loss_free(row));
-        table.add_row(cells);
+        let cells = COLUMNS.iter().map(|column| (column.cell)(row));
+        table.add_row(std::iter::once(named.to_owned()).chain(cells));
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 1));
-        if (2..=15).contains(&column.index) {
+        // Transport and device are text, the others are numbers.
+        if column.index >= 2 {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    table::text(table, &LEAST_IMPORTANT, width)
+    table::text(table, &least_important(), width)
 }
 
 /// Returns the highest loss-free rate, with `>=` if something other than the device limited it.
@@ -226,22 +267,12 @@ fn loss_free(row: &Row) -> String {
     }
 }
 
-fn latency_cells(latency: Option<&Summary>) -> [String; 8] {
-    let Some(latency) = latency else {
-        return std::array::from_fn(|_| missing());
-    };
-    let percentile =
-        |value: Option<u64>| value.map_or_else(|| "n/a".to_owned(), |ns| quantity::time(ns as f64));
-    [
-        quantity::time(latency.min_ns as f64),
-        quantity::time(latency.avg_ns),
-        percentile(latency.p50_ns),
-        percentile(latency.p99_ns),
-        percentile(latency.p99_9_ns),
-        percentile(latency.p99_99_ns),
-        quantity::time(latency.max_ns as f64),
-        quantity::time(latency.std_ns),
-    ]
+fn of_latency(row: &Row, show: fn(&Summary) -> String) -> String {
+    row.latency.as_ref().map_or_else(missing, show)
+}
+
+fn percentile(value: Option<u64>) -> String {
+    value.map_or_else(|| "n/a".to_owned(), |ns| quantity::time(ns as f64))
 }
 
 fn short_rate(pps: Option<f64>) -> String {
@@ -278,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deviation_of_the_latency_is_under_its_heading() {
+    fn the_standard_deviation_of_latency_is_printed_in_its_column() {
         let rows = made_up();
         let text = render_text_table(&rows, None);
         let lines: Vec<String> = text.lines().map(words).collect();
@@ -292,7 +323,25 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_terminal_omits_the_deviation_first_and_says_so() {
+    fn disturbed_devices_have_a_star_and_a_reason() {
+        let mut rows = made_up();
+        assert!(disturbed_rows(&rows).is_empty());
+        rows[0].disturbance = Some("2.2 % of a core went to other programs".to_owned());
+        let text = render_text_table(&rows, None);
+        assert_eq!(
+            text.matches(&format!("{} *", rows[0].label)).count(),
+            1,
+            "{text}"
+        );
+        let lines = disturbed_rows(&rows);
+        assert!(
+            lines.len() == 1 && lines[0].ends_with("went to other programs"),
+            "{lines:?}"
+        );
+    }
+
+    #[test]
+    fn narrow_tables_omit_the_deviation_column_and_report_the_omission() {
         let rows = made_up();
         let wide = render_text_table(&rows, None);
         let widest = wide.lines().map(|line| line.chars().count()).max().unwrap();

@@ -13,7 +13,7 @@ use taut_results::Sample;
 const WORST: usize = 5_000;
 /// Maximum number of other packets per device.
 const BACKGROUND: u64 = 2_000;
-/// The slowest packets of a measurement are one in this number of packets.
+/// Ratio of all packets of a measurement to those that count as the slowest ones.
 const SLOWEST_OF: u64 = 1_000;
 
 /// Packets over time. The repetitions follow one another without gaps.
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn few_packets_are_all_kept() {
+    fn timelines_of_few_packets_contain_every_received_packet() {
         let timeline = timeline(1, 10);
         assert_eq!((timeline.worst.len(), timeline.background.len()), (8, 8));
         assert_eq!(Collector::new(0).finish(), Timeline::default());

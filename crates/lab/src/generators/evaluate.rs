@@ -24,13 +24,14 @@ pub struct Row {
     pub label: String,
     /// The program.
     pub program: Program,
-    /// The transport of its frames.
+    /// The transport of the generator's frames.
     pub transport: Transport,
     /// Highest rate of 64-byte frames without pacing, packets per second; none without a trial.
     pub unpaced_pps: Option<Estimate>,
     /// Highest rate of 64-byte frames with pacing, packets per second; none without a trial.
     pub paced_pps: Option<Estimate>,
-    /// Measured frame size in trials that request 64 bytes, check sequence included.
+    /// Measured frame size in bytes, check sequence included, in trials that request 64 bytes; none without such a
+    /// trial.
     pub frame_size_bytes: Option<f64>,
     /// Accuracy and precision at each rate.
     pub rates: Vec<RateRow>,
@@ -51,15 +52,15 @@ pub struct RateRow {
     pub rate_error: Estimate,
     /// Mean squared error of the inter-departure times outside of the receiver's interruptions, ns².
     pub mean_squared_error_ns2: Estimate,
-    /// Mean squared error without the 0.1 % of the times with the largest errors, ns².
+    /// Mean squared error of the inter-departure times, without the 0.1 % of them with the largest errors, ns².
     pub trimmed_squared_error_ns2: Estimate,
     /// Mean squared error of all inter-departure times, ns².
     pub all_mean_squared_error_ns2: Estimate,
     /// Median absolute error of the inter-departure times outside of interruptions, ns.
     pub median_absolute_error_ns: Estimate,
-    /// 99th percentile of the absolute error, ns.
+    /// 99th percentile of the absolute error of the inter-departure times, ns.
     pub p99_absolute_error_ns: Estimate,
-    /// Fraction of the inter-departure times below half of the requested inter-departure time.
+    /// Fraction of the inter-departure times that are less than half as long as requested.
     pub bunched_share: Estimate,
     /// Number of inter-departure times outside of the receiver's interruptions, in all repetitions.
     pub gaps: u64,
@@ -93,7 +94,7 @@ pub struct Comparison {
 pub struct Evaluation<'a> {
     /// The results folder.
     pub results: &'a Results,
-    /// One row per generator, in the folder's order.
+    /// One row per generator, in the order in which the results list the generators.
     pub rows: Vec<Row>,
     /// The comparisons of taut with the others.
     pub comparisons: Vec<Comparison>,
@@ -498,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_error_has_a_sign() {
+    fn rate_errors_are_printed_with_their_sign() {
         assert_eq!(signed(0.0), "0 %");
         assert_eq!(signed(-0.05), "-5.00 %");
         assert_eq!(signed(0.05), "+5.00 %");

@@ -6,7 +6,7 @@ use crate::benchmark::definition;
 use crate::io_cost::Transport;
 use serde::{Deserialize, Serialize};
 
-/// A results folder that was read back.
+/// The contents of a results folder, read from disk.
 pub type Results = definition::Results<Generators>;
 
 /// The fields of the manifest that only this benchmark has.

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_follow_the_slowest_paced_generator_of_a_transport() {
+    fn rates_stay_below_the_slowest_paced_generator_of_each_transport() {
         let contender = |id: &str, program, transport| Contender {
             id: id.to_string(),
             label: id.to_string(),

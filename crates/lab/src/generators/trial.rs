@@ -53,8 +53,8 @@ impl Part {
         }
     }
 
-    /// Returns the frame size, check sequence included; both sizes are those of the reference, for bandwidth and for
-    /// precision.
+    /// Returns the frame size in bytes, check sequence included: one size for the highest rate and one for precision,
+    /// both as in the reference.
     pub fn frame_size_bytes(self) -> usize {
         match self {
             Self::Unpaced | Self::Paced => 64,
@@ -361,7 +361,7 @@ mod tests {
     use taut_traffic::Gap;
 
     #[test]
-    fn interrupted_gaps_are_counted_apart_and_not_hidden() {
+    fn interrupted_gaps_are_counted_separately_but_included_in_total_error() {
         let clock = Clock::calibrate(Duration::from_millis(2));
         let ticks = |ns: f64| clock.to_ticks(ns) as u64;
         let mut gaps = vec![Gap::new(ticks(1_000.0), false); 98];
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn the_capture_reads_back_as_copies_of_the_frame() {
+    fn the_written_capture_contains_only_copies_of_the_frame() {
         let folder = tempfile::tempdir().unwrap();
         write_frames(folder.path(), 128).unwrap();
         let path = folder.path().join("frames.pcap");

@@ -69,21 +69,21 @@ pub struct Row {
     pub label: String,
     /// The forwarding program.
     pub program: Program,
-    /// The transport of its frames.
+    /// The transport of frames to the framework's forwarder.
     pub transport: Transport,
     /// Number of repetitions with data.
     pub repetitions: usize,
-    /// Repetitions planned.
+    /// Number of planned repetitions.
     pub planned: u32,
     /// Offered rate during the increase of the load, packets per second; none without a generator.
     pub offered_pps: Option<f64>,
-    /// Throughput without load, packets per second.
+    /// Median throughput without load, packets per second; none without a trial.
     pub throughput_pps: Option<f64>,
     /// Load at which the throughput begins to decline, cycles per packet. It is 0 for a device that creates its own
     /// frames, and none for a program without load or if no load lowered the throughput.
     pub knee_cycles: Option<Estimate>,
     /// Cycles of input and output per packet just above the knee: f/n - c_task, with clock frequency f, throughput n
-    /// and load c_task. For a device that creates its own frames, the value is f/n without load.
+    /// and load c_task; none without a knee. For a device that creates its own frames, the value is f/n without load.
     pub io_cycles: Option<Estimate>,
     /// Idle cycles per packet without load at the offered rate (f/n - c_io); none without a generator.
     pub busy_wait_cycles: Option<Estimate>,
@@ -96,7 +96,7 @@ pub struct Row {
     /// Busy cycles per packet at saturation with the default burst, as the forwarder itself counts them; none if it
     /// does not count them.
     pub own_saturated_cycles: Option<Estimate>,
-    /// Throughput at saturation, packets per second.
+    /// Throughput at saturation, packets per second; none without a trial.
     pub saturated_pps: Option<Estimate>,
     /// Mean latency at 95 % of the throughput at saturation, ns; none without a generator.
     pub latency_avg_ns: Option<Estimate>,
@@ -492,7 +492,7 @@ pub(super) mod tests {
     use crate::benchmark::definition::{Benchmark, Head};
 
     #[test]
-    fn medians_and_their_intervals_stay_within_the_values() {
+    fn estimates_contain_the_median_and_range_of_the_measured_values() {
         let estimate = Estimate::of(&[90.0, 100.0, 95.0, 102.0, 91.0]).unwrap();
         assert_eq!((estimate.point, estimate.count), (95.0, 5));
         assert_eq!((estimate.low, estimate.high), (90.0, 102.0));
@@ -657,7 +657,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn access_cycles_equal_the_increase_between_steps() {
+    fn cycles_per_access_equal_the_cost_increase_per_walk_step() {
         let results = made_up();
         let access = Evaluation::of(&results).access_cycles("null");
         assert_eq!(access.len(), 2);
@@ -665,7 +665,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_slope_takes_three_points() {
+    fn a_slope_needs_three_points_and_different_x_values() {
         let line: Vec<(f64, f64)> = (0..5)
             .map(|i| (f64::from(i), 100.0 + 1.5 * f64::from(i)))
             .collect();

@@ -8,7 +8,7 @@ use taut_functions::burn::BurnError;
 use taut_host::machine::Cache;
 use taut_sys::{Event, EventCounters};
 
-/// A results folder that was read back.
+/// The contents of a results folder, read from disk.
 pub type Results = definition::Results<IoCost>;
 
 /// The fields of the manifest that only this benchmark has.

@@ -52,7 +52,7 @@ pub struct Framework {
     pub label: String,
     /// The forwarding program.
     pub program: Program,
-    /// The transport of its frames.
+    /// The transport of frames to the forwarder.
     pub transport: Transport,
     /// The device's two ports: port specs of taut, or devices of testpmd. `{0}` and `{1}` are replaced by the sockets
     /// or interfaces, `{burst}` by the packets per call, and `{size}` by the frame length.
@@ -137,7 +137,8 @@ impl Listed {
 
 /// Frameworks of taut that need the same backend.
 struct OfBackend {
-    /// The backend, and the entry that is skipped without it; none for a backend that every machine supports.
+    /// The name of the backend, and the name under which the frameworks are reported as skipped if the backend is
+    /// unsupported; none for a backend that every machine supports.
     backend: Option<[&'static str; 2]>,
     frameworks: &'static [Listed],
 }
@@ -309,7 +310,7 @@ fn add_of_taut(list: &[OfBackend], found: &mut Vec<Framework>, left_out: &mut Ve
 }
 
 /// Returns true if this build has the backend `backend` and the backend works on this machine. A backend of this build
-/// that does not work is added to `left_out` under the name `what`. One that this build lacks is not added.
+/// that does not work is added to `left_out` under the name `what`. A backend that this build lacks is not added.
 fn works(backend: &str, what: &str, left_out: &mut Vec<LeftOut>) -> bool {
     match backends()
         .iter()
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn port_specs_contain_socket_path_burst_and_size() {
+    fn placeholders_in_port_specs_are_replaced_by_the_trial_settings() {
         let framework = Framework::new(
             "x",
             "x",

@@ -89,11 +89,13 @@ pub struct Own {
     pub busy_cycles: Option<f64>,
     /// Packets per received burst; none if the forwarder does not report them.
     pub average_batch: Option<f64>,
-    /// Sent packets per second over the forwarder's complete run time: the throughput without a generator.
+    /// Sent packets per second: over the complete run time of `taut forward`, but over the busy time of testpmd; none
+    /// if unknown. Without a generator, this rate is the throughput.
     pub pps: Option<f64>,
 }
 
-/// A framework that is set up. Fields are dropped in order: ports before the namespaces that contain them.
+/// A framework that is set up for trials. The fields are dropped in their order, so ports are dropped before the
+/// namespaces that contain them.
 pub(crate) struct Session<'a> {
     rig: Rig<'a>,
     framework: &'a Framework,
@@ -169,8 +171,8 @@ impl<'a> Session<'a> {
         self.framework
     }
 
-    /// Returns a callback that notes a failed attempt at a trial, in which no packet came through. The next attempt
-    /// takes twice as long.
+    /// Returns a callback that notes an attempt at a trial in which no packet came through; its argument is the number
+    /// of the attempt. The next attempt takes twice as long.
     pub(crate) fn repeats(&self) -> impl Fn(u32) + use<'a> {
         let (repeats, framework) = (self.rig.repeats, self.framework);
         move |attempt| {
@@ -490,7 +492,7 @@ fn taut_arguments(command: &mut Command, ports: &[String; 2], work: &Work, core:
     command.args(["--json", "--quiet", "--until-stdin-closes"]);
 }
 
-/// Parses the last line of `taut forward --json`.
+/// Parses the summary that `taut forward --json` prints; none if the output contains no complete summary.
 fn taut_says(output: &str) -> Option<Own> {
     let line = output
         .lines()
@@ -548,7 +550,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tauts_own_figures_are_read_from_its_summary() {
+    fn cycles_and_batch_sizes_are_read_from_the_taut_summary() {
         let text = "{\"event\":\"started\"}\n{\"event\":\"summary\",\"average_batch\":31.5,\"busy_ticks_per_packet\":80.5,\
             \"counters\":{\"tx_packets\":1000,\"total_ticks\":260000},\"tsc_hz\":2.6e9}\n";
         let own = taut_says(text).unwrap();
@@ -561,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn testpmds_own_figures_are_read_from_its_last_statistics() {
+    fn cycles_and_rates_are_read_from_the_last_testpmd_statistics() {
         let text = "RX-packets: 1 TX-packets: 1\n\
             +++ Accumulated forward statistics for all ports+++\n\
             RX-packets: 3000           RX-dropped: 0\n  TX-packets: 2000           TX-dropped: 0\n\

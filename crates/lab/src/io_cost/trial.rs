@@ -32,7 +32,7 @@ pub struct Trial {
     pub events: Events,
     /// Latency of every packet, if it was measured.
     pub latency: Option<Summary>,
-    /// True if the generator could not offer the rate.
+    /// True if the generator could not send at the requested rate.
     pub generator_behind: bool,
 }
 
@@ -339,7 +339,7 @@ mod tests {
     use taut_sys::Event;
 
     #[test]
-    fn event_counts_are_divided_by_packets_and_empty_without_packets() {
+    fn event_counts_are_per_packet_and_absent_without_packets() {
         let counted = EventCounts {
             seconds: 0.5,
             counts: vec![(Event::Cycles, 5_000.0), (Event::LlcMisses, 250.0)],

@@ -1,6 +1,7 @@
 //! Computes the summary of a measurement from its outcome, and fills the folder that stores it.
 
 use super::run::{Measurement, Outcome};
+use super::streams::Streams;
 use super::summary::{
     DeviceWork, Kept, KernelStamps, StreamSummary, TakenAway, TrafficSummary, Versions,
 };
@@ -10,6 +11,7 @@ use crate::probe_results::Budget;
 use crate::report::error::ReportError;
 use crate::report::recording::write_recording;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use taut_measure::{LatencyHistogram, Summary};
 use taut_results::{
@@ -28,7 +30,8 @@ pub struct Recorded {
 
 impl Recorded {
     /// Creates the folder if `dir` is given. If `format` is given too, starts a thread for each stream, which writes
-    /// the stream's samples. The returned samplers, one per thread, are for the generator's loop.
+    /// the stream's samples. `names` and `sizes` have the name and the repeating frame sizes of each stream. The
+    /// returned samplers, one per thread, are for the generator's loop.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be created, or already contains results.
@@ -36,15 +39,16 @@ impl Recorded {
         dir: Option<&Path>,
         format: Option<PacketFormat>,
         names: &[String],
+        sizes: &[Arc<[u16]>],
         clock: &Clock,
     ) -> Result<(Self, Vec<Sampler>), ResultsError> {
         let mut recorded = Self::default();
         let mut samplers = Vec::new();
         if let Some(dir) = dir {
             let folder = recorded.folder.insert(Recording::create(dir, names)?);
-            for (stream, _) in names.iter().enumerate() {
+            for (stream, sizes) in sizes.iter().enumerate() {
                 let Some(format) = format else { break };
-                let (sampler, thread) = folder.sample(stream, format, clock)?;
+                let (sampler, thread) = folder.sample(stream, format, clock, Arc::clone(sizes))?;
                 samplers.push(sampler);
                 recorded.threads.push(thread);
             }
@@ -113,7 +117,6 @@ impl Account {
         let seconds = measurement.trial.duration.as_secs_f64();
         let summary = TrafficSummary {
             event: "summary".to_string(),
-            first: streams[0].clone(),
             started: instant(begun),
             command_line,
             seed: Some(outcome.seed),
@@ -138,6 +141,7 @@ impl Account {
                 if let Ok(found) = &found {
                     folder.write_interruptions(found)?;
                 }
+                folder.write_machine()?;
                 // The summary is written last, so a folder that has it is complete.
                 folder.write_summary(&summary)
             };
@@ -252,25 +256,25 @@ fn stream_summaries(
     outcome: &Outcome,
     samples: &[Kept],
     slowest: &[Option<SlowestPackets>],
-) -> Vec<StreamSummary> {
-    let mut streams = Vec::new();
-    for (index, (tally, record)) in outcome.tallies.iter().zip(&outcome.records).enumerate() {
-        streams.push(StreamSummary {
-            samples: samples.get(index).copied(),
-            slowest: slowest[index]
-                .as_ref()
-                .map(|slowest| slowest.summary.clone()),
-            ..stream_summary(
-                measurement,
-                index,
-                asked_pps[index],
-                tally,
-                record,
-                outcome.stamp_error_ns,
-            )
-        });
+) -> Streams {
+    let of = |index: usize| StreamSummary {
+        samples: samples.get(index).copied(),
+        slowest: slowest[index]
+            .as_ref()
+            .map(|slowest| slowest.summary.clone()),
+        ..stream_summary(
+            measurement,
+            index,
+            asked_pps[index],
+            &outcome.tallies[index],
+            &outcome.records[index],
+            outcome.stamp_error_ns,
+        )
+    };
+    Streams {
+        first: of(0),
+        others: (1..outcome.tallies.len()).map(of).collect(),
     }
-    streams
 }
 
 fn stream_summary(
@@ -348,7 +352,8 @@ fn slowest(
     SlowestPackets::of(found, seconds * 1e9, usual_ns as f64, &in_ns)
 }
 
-/// Lets the threads write the remaining samples. Returns the counts of each stream's samples, and the first error.
+/// Waits until the threads have written the remaining samples. Returns the counts of each stream's samples, and the
+/// first error, if any.
 fn finish_samples(
     records: &mut [Observed],
     threads: Vec<SampleThread>,

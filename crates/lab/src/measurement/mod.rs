@@ -8,6 +8,7 @@
 mod account;
 mod observations;
 mod run;
+mod streams;
 mod summary;
 mod text;
 mod together;
@@ -16,6 +17,7 @@ mod verdict;
 pub use account::{Account, Recorded};
 pub use observations::{Meanwhile, Watched, measured};
 pub use run::{Measurement, Outcome, Setup, measure_flood};
+pub use streams::Streams;
 pub use summary::{
     Kept, KernelStamps, MeasuredDevice, StreamSummary, TakenAway, TrafficSummary, Versions,
 };

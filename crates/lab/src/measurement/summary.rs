@@ -1,5 +1,6 @@
 //! The summary of a measurement of `taut generate`: its JSON line, `summary.json`, and the input of the report.
 
+use super::streams::Streams;
 use crate::evaluate::{Causes, SlowestSummary};
 use crate::probe_results::Budget;
 use serde::{Deserialize, Serialize};
@@ -17,9 +18,6 @@ use taut_traffic::{SamplerAccount, Tally};
 pub struct TrafficSummary {
     /// The constant `summary`, which distinguishes this line from other lines of `taut generate --json`.
     pub event: String,
-    /// Summary of the first stream, at the top level because most traffic has only one.
-    #[serde(flatten)]
-    pub first: StreamSummary,
     /// Time at which the measurement began, RFC 3339.
     pub started: String,
     /// The command that repeats the measurement.
@@ -27,7 +25,7 @@ pub struct TrafficSummary {
     /// Seed for the arrivals of random patterns; none in results that do not contain it.
     #[serde(default)]
     pub seed: Option<u64>,
-    /// Counters of the generator's ports, in their order.
+    /// Counters of the generator's ports, in the order of the ports.
     #[serde(default)]
     pub ports: Vec<PortCounters>,
     /// The device, if taut set it up for the measurement.
@@ -38,8 +36,8 @@ pub struct TrafficSummary {
     /// Interruptions of the device's core during the measurement; none for a device that does not log them.
     #[serde(default)]
     pub device_interruptions: Option<TakenAway>,
-    /// Work of the device's worker during the measurement; none if the device does not log it, or if the time was too
-    /// short.
+    /// Work of the device's worker during the measurement; none if the device does not log its work, or if the log
+    /// shows no packet, as after a very short measurement.
     #[serde(default)]
     pub device_work: Option<DeviceWork>,
     /// Activity of the machine during the measurement; none in results that do not contain it.
@@ -47,8 +45,10 @@ pub struct TrafficSummary {
     /// Energy and processor time of the measurement; none in results that do not contain them.
     pub energy: Option<EnergyUse>,
     /// Summary of each stream.
-    pub streams: Vec<StreamSummary>,
-    /// Latency of the device alone, for the same packets, as a wiretap observed it; none without a wiretap.
+    #[serde(flatten)]
+    pub streams: Streams,
+    /// Latency of the device alone, for the packets of this measurement, as a wiretap on the device's links observed
+    /// it; none without a wiretap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Inside>,
 }
@@ -132,19 +132,24 @@ impl TakenAway {
 }
 
 impl TrafficSummary {
-    /// Returns a summary with every field set. The names of all metrics are derived from this example.
+    /// Returns the summary of the first stream.
+    pub fn first(&self) -> &StreamSummary {
+        &self.streams.first
+    }
+
+    /// Returns a summary of two streams with every field set. The names of all metrics are derived from this example.
     fn example() -> serde_json::Result<Self> {
         let mut example: Self = serde_json::from_str(include_str!("example.json"))?;
         example.ports = vec![PortCounters::default()];
         let by_cause = Cause::ALL.into_iter().map(|cause| (cause, 1)).collect();
-        example.first.slowest = Some(SlowestSummary {
+        example.streams.first.slowest = Some(SlowestSummary {
             above_ns: 1.0,
             causes: Causes {
                 by_cause,
                 ..Causes::default()
             },
         });
-        example.streams = vec![example.first.clone()];
+        example.streams.others = vec![example.first().clone()];
         Ok(example)
     }
 
@@ -166,38 +171,39 @@ pub struct StreamSummary {
     pub asked_pps: f64,
     /// Sent packets per second; none if the measurement ended before the first packet.
     pub sent_pps: Option<f64>,
-    /// True if packets carry timestamps and are identified.
+    /// True if the stream's packets carry a timestamp and a sequence number, so that latency and loss can be measured.
     #[serde(default = "yes")]
     pub measured: bool,
-    /// Fraction of the offered packets that were lost or refused; none if it cannot be known.
+    /// Fraction of the offered packets that were lost or refused; none if no packet was offered, or if the packets
+    /// carry no sequence number.
     pub lost_share: Option<f64>,
     /// Distinct packets per second that came back; none if the measurement ended before the first packet.
     pub received_pps: Option<f64>,
-    /// Counts of the trial.
+    /// Counts of the stream's packets in the trial.
     pub tally: Tally,
-    /// Packets that never came back; none if this cannot be known.
+    /// Packets that never came back; none if the packets carry no sequence number.
     pub lost: Option<u64>,
     /// Latency from the send timestamp, ns; none if no latency was measured.
     pub latency_ns: Option<Summary>,
     /// Latency from the intended send time, ns; none if no latency was measured.
     pub latency_from_intended_ns: Option<Summary>,
-    /// Latency by the receiving port's own timestamps; none if it has none.
+    /// Latency by the receiving port's own timestamps; none if the port takes no timestamps.
     pub kernel_stamps: Option<KernelStamps>,
     /// Fraction of the packets that came back within the budget; none without a budget or timestamps.
     #[serde(default)]
     pub budget: Option<Budget>,
-    /// Jitter (RFC 4689), ns.
+    /// Jitter (RFC 4689), ns; none without two successive packets.
     pub jitter_ns: Option<JitterSummary>,
-    /// Send delay: time from the intended to the actual sending of a packet, ns. Folders of 0.1 have it only as
-    /// [`StreamSummary::send_slip_ns`].
+    /// Send delay: time from the intended to the actual sending of a packet, ns; none if no delay was recorded. Folders
+    /// of version 0.1 contain the send delay only as [`StreamSummary::send_slip_ns`].
     pub send_delay_ns: Option<Summary>,
-    /// Copy of [`StreamSummary::send_delay_ns`] under its old name, kept until 0.3.
+    /// Copy of [`StreamSummary::send_delay_ns`] under its old name, present until version 0.3; none in later results.
     pub send_slip_ns: Option<Summary>,
     /// Statistics of the sequence numbers (RFC 4737); none in folders of versions that did not store them.
     pub sequence: Option<SequenceReport>,
-    /// All inter-departure times, ns.
+    /// All inter-departure times, ns; none if fewer than two packets were sent.
     pub send_gap_ns: Option<GapSummary>,
-    /// Inter-departure times during interruptions of the generator's core, ns.
+    /// Inter-departure times during interruptions of the generator's core, ns; none without such times.
     pub interrupted_send_gap_ns: Option<GapSummary>,
     /// Counts of the samples in the folder; none if no samples are stored.
     pub samples: Option<Kept>,
@@ -206,7 +212,8 @@ pub struct StreamSummary {
 }
 
 impl StreamSummary {
-    /// Returns the send delay from whichever of the two fields is present.
+    /// Returns the send delay, from [`StreamSummary::send_slip_ns`] in folders that have it only under its old name;
+    /// none if neither field is present.
     pub fn send_delay(&self) -> Option<&Summary> {
         self.send_delay_ns.as_ref().or(self.send_slip_ns.as_ref())
     }
@@ -219,9 +226,9 @@ fn yes() -> bool {
 /// Latency by arrival timestamps of the kernel or the device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KernelStamps {
-    /// Bound on the offset between the clocks, ns.
+    /// Maximum error of the arrival timestamps relative to the send timestamps, ns.
     pub error_ns: f64,
-    /// Latency up to the arrival timestamp, ns; none if no packet had one.
+    /// Latency up to the arrival timestamp, ns; none if no packet had an arrival timestamp.
     pub latency_ns: Option<Summary>,
 }
 
@@ -230,7 +237,7 @@ pub struct KernelStamps {
 pub struct Kept {
     /// Number of packets in the sample file.
     pub kept: u64,
-    /// Packets and arrivals that are not in the sample file.
+    /// Counts of the packets and arrivals that are not in the sample file.
     #[serde(flatten)]
     pub account: SamplerAccount,
 }
@@ -326,17 +333,28 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_survives_a_round_trip_and_old_ones_parse() {
+    fn old_summaries_parse_and_survive_a_round_trip_through_json() {
         let summary: TrafficSummary = serde_json::from_str(OLD).unwrap();
-        assert!(summary.first.measured && summary.first.sequence.is_none());
-        assert_eq!(summary.first.send_delay().unwrap().max_ns, 3);
+        assert!(summary.first().measured && summary.first().sequence.is_none());
+        assert_eq!(summary.first().send_delay().unwrap().max_ns, 3);
         let text = serde_json::to_string(&summary).unwrap();
         let again: TrafficSummary = serde_json::from_str(&text).unwrap();
         assert_eq!(again, summary);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["event"], "summary");
         // Unknown values are null, not omitted.
-        assert!(value["latency_ns"].is_null() && value.get("latency_ns").is_some());
+        let first = &value["streams"][0];
+        assert!(first["latency_ns"].is_null() && first.get("latency_ns").is_some());
+        // The first stream's fields are nowhere else.
+        assert!(value.get("latency_ns").is_none() && value.get("tally").is_none());
         assert!(value.get("inside").is_none());
+    }
+
+    #[test]
+    fn a_summary_without_streams_is_an_error() {
+        let mut value = TrafficSummary::example_json();
+        value["streams"] = serde_json::json!([]);
+        let error = serde_json::from_value::<TrafficSummary>(value).unwrap_err();
+        assert!(error.to_string().contains("one stream or more"), "{error}");
     }
 }

@@ -15,8 +15,8 @@ impl Account {
     pub fn lines(&self) -> Vec<String> {
         let summary = &self.summary;
         let mut lines = Vec::new();
-        for stream in &summary.streams {
-            if summary.streams.len() > 1 {
+        for stream in summary.streams.iter() {
+            if !summary.streams.others.is_empty() {
                 lines.push(format!(
                     "{}: asked for {}",
                     stream.name,
@@ -77,7 +77,7 @@ fn measured(stream: &StreamSummary, unknown_stamps: bool, lines: &mut Vec<String
     }
     if let Some(Kept { kept, account }) = stream.samples {
         lines.push(format!(
-            "samples    {kept} packets written, {} not (the disk was too slow or did not take them), {} came back too late for theirs",
+            "samples    {kept} packets written, {} not (the disk was too slow or did not take them), {} arrived after their row was written",
             account.not_kept, account.too_late
         ));
     }
@@ -91,8 +91,13 @@ fn packets(stream: &StreamSummary, lines: &mut Vec<String>) {
         .as_ref()
         .map_or((0, 0), |account| (account.duplicate, account.reordered));
     lines.push(format!("{}, received {}", sent(tally), tally.received));
+    let explained = match tally.foreign {
+        0 => "",
+        _ => " (not the generator's, such as neighbour discovery)",
+    };
     lines.push(format!(
-        "lost {}, refused by a full ring {}, never sent {}, duplicate {duplicate}, reordered {reordered}, corrupt {}, foreign {}",
+        "lost {}, refused by a full ring {}, never sent {}, duplicate {duplicate}, reordered {reordered}, corrupt {}, foreign \
+         {}{explained}",
         stream.lost.unwrap_or(0),
         tally.refused,
         tally.unsent,
@@ -144,7 +149,7 @@ fn times(stream: &StreamSummary, lines: &mut Vec<String>) {
     }
 }
 
-/// Returns the line with the latency by the kernel's timestamps; none without them.
+/// Returns the line with the latency by the kernel's timestamps; none for a stream without such timestamps.
 fn stamps_line(stream: &StreamSummary) -> Option<String> {
     let stamps = stream.kernel_stamps.as_ref()?;
     Some(format!(
@@ -157,17 +162,17 @@ fn stamps_line(stream: &StreamSummary) -> Option<String> {
     ))
 }
 
-/// Returns the line with the inter-departure times; none without them.
+/// Returns the line with the inter-departure times; none for a stream without such times.
 fn gaps_line(stream: &StreamSummary) -> Option<String> {
     let gaps = stream.send_gap_ns.as_ref()?;
     let interrupted = stream.interrupted_send_gap_ns.as_ref();
     let interrupted = interrupted.map_or(0, |gaps| gaps.count);
     Some(format!(
-        "send gap   asked {}  mean {}  median error {}  mean squared error {:.0} ns\u{b2}  (n = {}; the machine had the core in {interrupted} of them, {:.1} %)",
+        "send gap   asked {}  mean {}  median error {}  RMS error {}  (n = {}; {interrupted} during preemption, {:.1} %)",
         time(gaps.asked_gap_ns),
         time(gaps.mean_gap_ns),
         time(gaps.median_absolute_error_ns as f64),
-        gaps.mean_squared_error_ns2,
+        time(gaps.mean_squared_error_ns2.sqrt()),
         gaps.count,
         100.0 * interrupted as f64 / gaps.count.max(1) as f64
     ))
@@ -235,7 +240,8 @@ fn work_line(work: &DeviceWork) -> String {
     )
 }
 
-/// Returns the packets that were lost inside of ports, not on their links.
+/// Returns a text for each count of packets that a port lost, such as packets received while its ring was full. Losses
+/// on links are not included.
 pub fn port_losses<'a>(
     ports: impl Iterator<Item = (&'a String, &'a PortCounters)>,
 ) -> impl Iterator<Item = String> {
@@ -304,7 +310,7 @@ impl FloodSummary {
         }
     }
 
-    /// Returns the line for a terminal.
+    /// Returns the counts and rates of the flood as one line for a terminal.
     pub fn line(&self) -> String {
         let flow = &self.flow;
         let workers = match self.workers {
@@ -345,6 +351,38 @@ impl FloodSummary {
                 starved: false,
             }),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::summary::TrafficSummary;
+    use super::*;
+
+    #[test]
+    fn send_gaps_and_foreign_packets_are_explained() {
+        let example = TrafficSummary::example_json();
+        let mut stream = serde_json::from_value::<TrafficSummary>(example)
+            .unwrap()
+            .streams
+            .first;
+        stream.send_gap_ns.as_mut().unwrap().mean_squared_error_ns2 = 9e6;
+        let line = gaps_line(&stream).unwrap();
+        assert!(line.contains("RMS error 3.00 µs  (n = "), "{line}");
+        assert!(line.contains(" during preemption, "), "{line}");
+        for (foreign, end) in [
+            (0, "foreign 0"),
+            (
+                6,
+                "foreign 6 (not the generator's, such as neighbour discovery)",
+            ),
+        ] {
+            stream.tally.foreign = foreign;
+            let mut lines = Vec::new();
+            packets(&stream, &mut lines);
+            assert!(lines[1].ends_with(end), "{lines:?}");
         }
     }
 }

@@ -10,7 +10,7 @@ use taut_port::{Part, PortSpec};
 use taut_sys::ticks;
 use taut_traffic::{Flood, Flow, Gateways, Instrument, Share};
 
-/// Time between the start command to the workers and the first packet, in which all of them wake up.
+/// Time from the start command until the first packet; in this time, all workers wake up.
 const AWAKE: Duration = Duration::from_millis(2);
 
 /// Sends as [`super::measure_flood`] does, with a worker on each of `cores`, and returns the counts of each. Ports stay
@@ -90,8 +90,8 @@ fn all_go(ways: &[Way]) {
     }
 }
 
-/// Lets the workers wait for their links and then send, and waits until they have received all packets. If a worker has
-/// no links, none of them sends.
+/// Lets the workers wait for their links and then send, and waits until the workers have received all packets. If the
+/// links of a worker do not come up, no worker sends.
 fn send_together(ways: &[Way], setup: &Setup, begin_ticks: &AtomicU64) {
     all_go(ways);
     let well = ways.iter().all(|way| way.told.recv().is_ok());
@@ -116,7 +116,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Sends traffic and returns its counts; none if another worker could not start.
+    /// Sends this worker's part of the traffic, and returns its counts; none if another worker could not start.
     fn run(
         self,
         parts: Vec<Part>,
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_that_cannot_begin_say_why() {
+    fn workers_that_fail_to_start_report_the_reason() {
         let of = |ports: &[&str], settings: &[(&str, &str)]| {
             send(ports, settings, None).unwrap_err().to_string()
         };

@@ -1,13 +1,15 @@
 //! Checks whether the traffic of a measurement was sent as requested, and came back.
 
+use super::streams::Streams;
 use super::summary::StreamSummary;
 use crate::report::recording::LEAST_SENT;
 use taut_measure::quantity;
 
-/// Maximum ratio of the actual to the requested duration: at this ratio, [`LEAST_SENT`] of the rate was sent. A trial
-/// may also last [`LATE_AT_LEAST_SECONDS`] longer, which is the length of a typical interruption on a busy machine.
-/// Such a delay says nothing about the rate.
+/// Maximum ratio of the actual to the requested duration of a trial. At this ratio, packets were sent at the fraction
+/// [`LEAST_SENT`] of the requested rate.
 const MOST_LATE: f64 = 1.0 / LEAST_SENT;
+/// Time that a trial may last beyond the duration that [`MOST_LATE`] allows, s: the length of a typical interruption on
+/// a busy machine. Such a delay says nothing about the rate.
 const LATE_AT_LEAST_SECONDS: f64 = 0.25;
 
 /// A limit that a measurement missed.
@@ -75,7 +77,7 @@ pub(super) fn lost_share(lost: u64, refused: u64, sent: u64) -> Option<f64> {
 /// `max_loss`. Without `max_loss`, it is enough that a packet came back; it must be unchanged if packets carry
 /// timestamps.
 pub(super) fn verdict(
-    streams: &[StreamSummary],
+    streams: &Streams,
     seconds: f64,
     max_loss: Option<f64>,
 ) -> Result<(), LimitMissed> {
@@ -161,15 +163,18 @@ mod tests {
     }
 
     #[test]
-    fn loss_is_a_share_of_what_was_offered() {
+    fn the_loss_ratio_is_relative_to_the_offered_packets() {
         assert_eq!(lost_share(10, 30, 70), Some(0.4));
         assert_eq!(lost_share(0, 5, 0), Some(1.0));
         assert_eq!(lost_share(0, 0, 0), None);
     }
 
     #[test]
-    fn unsent_and_lost_packets_each_miss_their_own_limit() {
-        let of = |stream: StreamSummary, max_loss| verdict(&[stream], 1.0, max_loss);
+    fn unsent_packets_and_lost_packets_violate_separate_limits() {
+        let of = |first: StreamSummary, max_loss| {
+            let others = Vec::new();
+            verdict(&Streams { first, others }, 1.0, max_loss)
+        };
         assert_eq!(of(stream(1000, 1000, 1.0), None), Ok(()));
         assert_eq!(of(stream(1000, 900, 1.0), None), Ok(()));
         let lossy = of(stream(1000, 900, 1.0), Some(0.05));

@@ -15,7 +15,7 @@ use taut_measure::LatencyHistogram;
 use taut_results::{PacketFormat, PacketSample, PacketWriter, Recording, ResultsError};
 use taut_traffic::probe::TrainResult;
 
-/// A folder in progress.
+/// A results folder to which a running measurement adds its samples.
 pub struct ProbeFolder {
     recording: Recording,
     writer: Option<PacketWriter>,
@@ -25,7 +25,7 @@ pub struct ProbeFolder {
 }
 
 impl ProbeFolder {
-    /// Creates the folder, unless it already contains such results. Samples are stored only if a format is given.
+    /// Creates the folder, unless it already contains results. Samples are stored only if a format is given.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be created, or contains results.
@@ -67,6 +67,7 @@ impl ProbeFolder {
                 reordered: probe.reordered,
                 refused: probe.refused,
                 corrupt: false,
+                frame_bytes: None,
             });
             self.written += 1;
             self.problem = pushed.err();
@@ -114,7 +115,7 @@ mod tests {
     use taut_results::Origin;
 
     #[test]
-    fn a_folder_has_a_row_per_probe_and_a_summary() {
+    fn probe_folders_contain_one_row_per_probe_and_a_summary() {
         let dir = tempfile::tempdir().unwrap();
         let mut folder = ProbeFolder::create(dir.path(), Some(PacketFormat::Csv)).unwrap();
         let mut account = ProbeAccount::new(None);
@@ -132,8 +133,8 @@ mod tests {
         let text = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
         let rows: Vec<String> = text("samples.csv").lines().map(String::from).collect();
         assert_eq!(rows.len(), 5);
-        assert_eq!(rows[1], "0,0,10000,100000,1,false,false,false");
-        assert_eq!(rows[2], "1,5000000,10000,,0,false,false,false");
+        assert_eq!(rows[1], "0,0,10000,100000,1,false,false,false,");
+        assert_eq!(rows[2], "1,5000000,10000,,0,false,false,false,");
         assert_eq!(report.samples, Some(4));
         let read: ProbeReport = serde_json::from_str(&text("summary.json")).unwrap();
         assert_eq!((read.probes, read.samples), (report.probes, Some(4)));

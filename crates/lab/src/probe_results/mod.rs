@@ -16,7 +16,7 @@ use taut_traffic::messages::Transport;
 use taut_traffic::probe::{Train, TrainResult};
 use taut_transport::Counts;
 
-/// Confidence of the interval of the median, which is possible with six repetitions or more.
+/// Confidence of the interval of the median; it needs six repetitions or more.
 const CONFIDENCE: f64 = 0.95;
 
 /// The results of all probes. Times are round trips at the client.
@@ -50,10 +50,10 @@ pub struct ProbeReport {
     /// requested.
     #[serde(default)]
     pub stages: Option<ProbeStages>,
-    /// Send delay: time from the intended to the actual sending of a probe. Folders of 0.1 have it only as
-    /// [`ProbeReport::send_slip_ns`].
+    /// Send delay: time from the intended to the actual sending of a probe; none if no delay was recorded. Folders of
+    /// version 0.1 contain the send delay only as [`ProbeReport::send_slip_ns`].
     pub send_delay_ns: Option<Summary>,
-    /// Copy of [`ProbeReport::send_delay_ns`] under its old name, kept until 0.3.
+    /// Copy of [`ProbeReport::send_delay_ns`] under its old name, present until version 0.3; none in later results.
     pub send_slip_ns: Option<Summary>,
     /// Mean of the repetitions' means, with the confidence interval of the median of these means; none without replies.
     pub rtt_mean_ns: Option<Interval>,
@@ -61,10 +61,11 @@ pub struct ProbeReport {
     pub budget: Option<Budget>,
     /// Results of each repetition.
     pub repetitions: Vec<RepetitionReport>,
-    /// Use of the processors of the client's machine during the measurement.
+    /// Use of the processors of the client's machine during the measurement; none if the kernel's counters could not be
+    /// read.
     pub cpu: Option<CpuShares>,
-    /// CPU time of the client per sent probe, including its part in the kernel, ns. Each probe is one sent and one
-    /// received packet.
+    /// CPU time of the client per sent probe, including the time in the kernel, ns; none if the CPU time is not known.
+    /// Each probe is one sent and one received packet.
     #[serde(default)]
     pub cpu_per_probe_ns: Option<f64>,
     /// Probes in the sample file; none without a folder.
@@ -75,7 +76,8 @@ pub struct ProbeReport {
 }
 
 impl ProbeReport {
-    /// Returns the send delay from whichever of the two fields is present.
+    /// Returns the send delay, from [`ProbeReport::send_slip_ns`] in folders that have it only under its old name; none
+    /// if neither field is present.
     pub fn send_delay(&self) -> Option<&Summary> {
         self.send_delay_ns.as_ref().or(self.send_slip_ns.as_ref())
     }
@@ -99,13 +101,13 @@ pub struct ProbeStages {
 pub struct ProbeCounts {
     /// Probes that the kernel accepted.
     pub sent: u64,
-    /// Probes with a reply in time.
+    /// Probes whose reply arrived before the end of their repetition.
     pub received: u64,
-    /// Probes without a reply, or with a late one.
+    /// Probes without a reply, or whose reply arrived after the end of their repetition.
     pub lost: u64,
     /// Replies after the first one.
     pub duplicate: u64,
-    /// Probes whose reply came after that of a later probe.
+    /// Probes whose reply came after the reply of a later probe.
     pub reordered: u64,
     /// Replies after the end of their repetition. Their probes count as lost.
     pub late: u64,
@@ -206,7 +208,7 @@ impl ProbeAccount {
         });
     }
 
-    /// Returns the round-trip times from sending.
+    /// Returns the round-trip times, measured from the sending of each probe.
     pub fn rtt(&self) -> &LatencyHistogram {
         &self.rtt
     }
@@ -324,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn means_are_of_repetitions_and_lost_probes_miss_the_budget() {
+    fn means_average_repetitions_and_lost_probes_count_as_over_budget() {
         let mut account = ProbeAccount::new(Some(Duration::from_micros(200)));
         account.add(&train(&[Some(100), Some(200), None]));
         account.add(&train(&[Some(300), Some(100), Some(350)]));

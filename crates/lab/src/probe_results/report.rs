@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outside_of_a_folder_is_read_made_or_replaced() {
+    fn reports_never_read_or_write_files_outside_the_results_folder() {
         for format in [PacketFormat::Parquet, PacketFormat::Csv] {
             let dir = tempfile::tempdir().unwrap();
             filled(dir.path(), Some(format), Some(200));
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_folder_yields_the_same_page_twice() {
+    fn the_report_page_of_a_probe_folder_is_reproducible() {
         for format in [PacketFormat::Parquet, PacketFormat::Csv] {
             let dir = tempfile::tempdir().unwrap();
             assert!(!is_probed(dir.path()));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_without_samples_or_budget_reports_their_absence() {
+    fn pages_without_samples_report_their_absence_and_omit_the_timeline() {
         let dir = tempfile::tempdir().unwrap();
         let page = std::fs::read_to_string(filled(dir.path(), None, None)).unwrap();
         assert!(page.contains("no samples were kept") && !page.contains("within the budget"));
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_or_damaged_files_are_named_and_the_rest_displayed() {
+    fn a_page_is_written_that_names_missing_or_damaged_files() {
         let dir = tempfile::tempdir().unwrap();
         filled(dir.path(), Some(PacketFormat::Csv), None);
         std::fs::remove_file(dir.path().join(RECORDED_LATENCIES)).unwrap();

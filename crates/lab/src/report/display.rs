@@ -23,7 +23,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Returns the display of a page that needs no text.
+    /// Returns the content for a page without text on the terminal.
     pub(crate) fn page(page: PathBuf) -> Self {
         Self {
             page,

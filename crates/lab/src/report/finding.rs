@@ -1,96 +1,107 @@
-//! The finding: one paragraph computed from the data. Every number in it is measured, or marked as published.
+//! The finding: a few sentences computed from the data, which the terminal and the page show alike. Every number in
+//! these sentences is measured, or marked as published.
 
-use crate::evaluate::{Evaluation, Ratio, Spread};
+use crate::evaluate::{Device, Evaluation, MEDIAN, Ratio, policy};
 use taut_measure::quantity::{ratio, three_digits, time};
 use taut_results::{Completion, Results};
 
-/// Returns the result of the experiment.
-pub fn paragraph(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -> String {
-    let mut sentences = Vec::new();
+/// Returns sentences about the results of the experiment, the most important one first. A ratio with a reason in
+/// [`Ratio::withheld`] is not in a sentence.
+pub fn sentences(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -> Vec<String> {
     let find = |figure: &str, over: &str, under: &str| {
         ratios.iter().find(|ratio| {
             ratio.figure == figure
+                && ratio.withheld.is_none()
                 && has(evaluation, &ratio.over, over)
                 && has(evaluation, &ratio.under, under)
         })
     };
-    // The median of the repetitions' means is used, because the ratio next to it is the median of the repetitions'
-    // ratios. Otherwise one disturbed repetition could make the two contradict each other.
-    let average = |id: &str| {
-        let device = evaluation
-            .devices
-            .iter()
-            .find(|device| device.info.id == id)?;
-        let averages = device.per_repetition(|latency| Some(latency.avg_ns));
-        Some(time(Spread::of(averages.into_values())?.median))
-    };
-    if let Some(found) = find("average latency", "full", "each") {
-        let (Some(full), Some(each)) = (average(&found.over), average(&found.under)) else {
-            return nothing(results);
-        };
-        sentences.push(format!(
-            "At {} kpkt/s, forwarding each packet at once had a {} lower average latency than waiting for a full buffer or its drain timer: \
-             {each} against {full}, medians of the repetitions (published: 9.8×, 5.7 µs against 56.1 µs, on other hardware).",
-            three_digits(results.experiment.settings.rate_pps / 1e3),
-            ratio(found.found.point),
-        ));
+    let mut sentences = Vec::new();
+    if let Some(found) = find(MEDIAN, "full", "each") {
+        let rate = three_digits(results.experiment.settings.rate_pps / 1e3);
+        sentences.extend(full_buffers(evaluation, found, &rate));
     }
     if let Some(found) = find("highest loss-free rate", "each", "full") {
         sentences.push(if found.found.point < 0.995 {
-            format!("It gave up {} % of the highest loss-free rate for it (published: 57 %).", three_digits((1.0 - found.found.point) * 100.0))
+            format!(
+                "Sending each packet at once costs {} % of the highest loss-free rate ({}; published: 57 %, on other hardware).",
+                three_digits((1.0 - found.found.point) * 100.0),
+                found.found.words(ratio)
+            )
         } else {
-            format!("It gave up no throughput for it here ({} of the buffered loss-free rate; published: 0.43×).", ratio(found.found.point))
+            format!(
+                "Sending each packet at once costs no throughput here: {} the loss-free rate ({}; published: 0.43×, on other hardware).",
+                ratio(found.found.point),
+                found.found.words(ratio)
+            )
         });
     }
-    if let (Some(p50), Some(p99)) = (
-        find("median latency", "idle", "each"),
-        find("99th percentile", "idle", "each"),
-    ) {
+    if let Some(found) = find(MEDIAN, "idle", "each") {
         let rate = find("highest loss-free rate", "idle", "full");
-        sentences.push(about_idle(p50, p99, rate));
+        sentences.push(about_idle(found, rate));
     }
     if sentences.is_empty() {
         sentences.extend(against_the_first(evaluation, ratios));
     }
     if sentences.is_empty() {
-        nothing(results)
-    } else {
-        sentences.join(" ")
+        sentences.push(nothing(results, ratios));
     }
+    sentences
 }
 
-/// Compares the policy `idle` with `each` by two latencies, and with `full` by the loss-free rate if it is known.
-fn about_idle(p50: &Ratio, p99: &Ratio, rate: Option<&Ratio>) -> String {
+/// Compares the policies `full` and `each` by their median latencies; none if a median is unknown.
+fn full_buffers(evaluation: &Evaluation, found: &Ratio, rate_kpps: &str) -> Option<String> {
+    let [full, each] = [&found.over, &found.under].map(|id| {
+        let mut devices = evaluation.devices.iter();
+        let device = devices.find(|device| device.info.id == **id)?;
+        Some(time(median_ns(device)?))
+    });
+    let (full, each) = (full?, each?);
+    Some(format!(
+        "At {rate_kpps} kpkt/s, packets that wait for a full buffer or its drain timer take {} as long at the median as packets that are \
+         sent at once: {full} against {each} ({}).",
+        ratio(found.found.point),
+        found.found.words(ratio)
+    ))
+}
+
+/// Returns the median, over the repetitions, of the median latency, ns; none if no repetition has a median.
+fn median_ns(device: &Device) -> Option<f64> {
+    let medians = device.per_repetition(|latency| Some(latency.p50_ns? as f64));
+    taut_measure::median(&medians.into_values().collect::<Vec<_>>())
+}
+
+/// Compares the policy `idle` with `each` by the median latency, and with `full` by the loss-free rate if `rate` is
+/// given.
+fn about_idle(p50: &Ratio, rate: Option<&Ratio>) -> String {
     let mut sentence = format!(
-        "Flushing when the receive queue runs dry (idle) had {} the median and {} the 99th percentile of sending each at once",
+        "Packets that are sent when the receive queue runs dry (idle) take {} as long at the median as packets that are sent at once ({})",
         ratio(p50.found.point),
-        ratio(p99.found.point)
+        p50.found.words(ratio)
     );
     if let Some(rate) = rate {
         sentence.push_str(&format!(
-            ", and {} the loss-free rate of the full buffer",
+            ", at {} the loss-free rate of the full buffer",
             ratio(rate.found.point)
         ));
     }
     sentence + "."
 }
 
-/// Compares devices that are not in the reference with the first one named.
+/// Compares the median latencies of devices that are not in the reference: each device with the first named one.
 fn against_the_first(evaluation: &Evaluation, ratios: &[Ratio]) -> Vec<String> {
     let label = |id: &str| {
-        let device = evaluation
-            .devices
-            .iter()
-            .find(|device| device.info.id == id);
+        let mut devices = evaluation.devices.iter();
+        let device = devices.find(|device| device.info.id == id);
         device.map_or(id.to_owned(), |device| device.info.label.clone())
     };
-    let averages = ratios
+    let medians = ratios
         .iter()
-        .filter(|ratio| ratio.figure == "average latency");
-    averages
+        .filter(|ratio| ratio.figure == MEDIAN && ratio.withheld.is_none());
+    medians
         .map(|found| {
             format!(
-                "{} had {} the average latency of {} ({}).",
+                "{} has {} the median latency of {} ({}).",
                 label(&found.over),
                 ratio(found.found.point),
                 label(&found.under),
@@ -100,18 +111,20 @@ fn against_the_first(evaluation: &Evaluation, ratios: &[Ratio]) -> Vec<String> {
         .collect()
 }
 
-fn nothing(results: &Results) -> String {
-    let why = match results.experiment.manifest.completion {
-        Completion::Finished => "no two devices were measured",
+fn nothing(results: &Results, ratios: &[Ratio]) -> String {
+    let withheld = ratios.iter().find_map(|ratio| ratio.withheld.as_ref());
+    let why = match (results.experiment.manifest.completion, withheld) {
+        (_, Some(reason)) => reason.as_str(),
+        (Completion::Finished, None) => "no two devices were measured twice",
         _ => "the experiment did not come far enough",
     };
     format!("No comparison can be stated: {why}.")
 }
 
-fn has(evaluation: &Evaluation, id: &str, policy: &str) -> bool {
+fn has(evaluation: &Evaluation, id: &str, wanted: &str) -> bool {
     let device = evaluation
         .devices
         .iter()
         .find(|device| device.info.id == id);
-    device.and_then(crate::evaluate::policy) == Some(policy)
+    device.and_then(policy) == Some(wanted)
 }

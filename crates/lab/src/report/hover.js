@@ -52,7 +52,7 @@
     if (known.has(group)) return known.get(group);
     const series = [...group.querySelectorAll("path[data-label]")].map((path) => ({
       label: path.dataset.label,
-      colour: path.getAttribute("stroke"),
+      colour: getComputedStyle(path).stroke,
       points: [...path.getAttribute("d").matchAll(/[ML](-?[\d.]+),(-?[\d.]+)/g)].map((m) => [Number(m[1]), Number(m[2])]),
     }));
     const marks = [...group.querySelectorAll("[data-tip]")].map((mark) => {

@@ -31,7 +31,7 @@ use serde::Serialize;
 
 use self::display::Shown;
 use crate::benchmark::shell::publish;
-use crate::evaluate::{Evaluation, Ratio, Row, busy, ratios, render_text_table, rows};
+use crate::evaluate::{Evaluation, Ratio, Row, disturbed_rows, ratios, render_text_table, rows};
 use taut_results::Results;
 
 /// The contents of `summary.json`: the table and the ratios.
@@ -70,13 +70,14 @@ pub fn show_comparison(results: &Results, width: Option<usize>) -> Result<Shown,
     let page = page::render(results, &evaluation, &rows, &ratios, &figures)?;
     let page = publish(&results.dir, &summary, &figures, &page)?;
     let mut text = render_text_table(&rows, width);
-    match busy(&results.experiment, &rows) {
-        Some(busy) => text += &format!("no ratios: {busy}\n"),
-        None => {
-            for ratio in ratios {
-                text += &format!("{ratio}\n");
-            }
-        }
+    for line in disturbed_rows(&rows) {
+        text += &format!("{line}\n");
+    }
+    for sentence in finding::sentences(results, &evaluation, &ratios) {
+        text += &format!("{sentence}\n");
+    }
+    for ratio in ratios {
+        text += &format!("{ratio}\n");
     }
     text += "as an experiment, to change and to publish: taut experiment run demo\n";
     Ok(Shown {
@@ -123,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outside_of_a_folder_is_read_made_or_replaced() {
+    fn reports_never_read_or_write_files_outside_the_results_folder() {
         let (_parent, dir) = made_up();
         crate::strangers::check(&dir);
     }
 
     #[test]
-    fn the_same_folder_gives_the_same_bytes() {
+    fn the_report_of_a_folder_is_reproducible_byte_for_byte() {
         let (_parent, dir) = made_up();
         write(&dir).unwrap();
         let first = written(&dir);
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn untrusted_folders_with_outside_paths_or_endless_work_are_refused() {
+    fn folders_with_outside_paths_or_excessive_run_counts_are_refused() {
         for (word, with, part) in [
             ("\"id\": \"", "\"id\": \"../../", "device id"),
             (
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_loads_nothing_and_is_small_enough_to_send() {
+    fn the_page_is_self_contained_and_smaller_than_five_megabytes() {
         let (_parent, dir) = made_up();
         let page = fs::read_to_string(write(&dir).unwrap()).unwrap();
         assert!(page.len() < 5_000_000, "{} bytes", page.len());
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_is_well_formed_and_says_what_it_shows() {
+    fn every_svg_figure_is_complete_with_title_and_description() {
         let (_parent, dir) = made_up();
         write(&dir).unwrap();
         for (path, bytes) in written(&dir) {
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_files_are_named() {
+    fn damaged_result_files_are_named_in_problems_and_errors() {
         let (_parent, dir) = made_up();
         let id = synthetic::experiment(&SMALL).devices[0].id.clone();
         let run = dir.join("runs").join(id).join("1");

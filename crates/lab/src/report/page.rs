@@ -5,7 +5,7 @@ use taut_host::EnergyUse;
 use taut_measure::Summary;
 
 use crate::benchmark::shell::Shell;
-use crate::evaluate::{Device, Evaluation, Ratio, Row, busy};
+use crate::evaluate::{Device, Evaluation, Ratio, Row, disturbed_rows};
 use taut_figure::Style;
 use taut_measure::quantity::{count, rate, ratio, share, three_digits, time};
 use taut_results::{Experiment, Kind, Mode, Results};
@@ -51,6 +51,7 @@ struct RatioRow {
     interval: String,
     pairs: u64,
     published: String,
+    withheld: Option<String>,
 }
 
 struct PublishedRow {
@@ -91,15 +92,12 @@ pub fn render(
             .map(|(row, device)| result_row(row, device))
             .collect()
     };
-    let busy = busy(experiment, rows);
+    let disturbed = disturbed_rows(rows);
     let page = Page {
         experiment,
         shell: Shell {
-            finding: match &busy {
-            Some(_) => "No ratio is stated, as the machine was busy: the tables below have what was measured.".to_owned(),
-                None => finding::paragraph(results, evaluation, ratios),
-            },
-            busy,
+            finding: finding::sentences(results, evaluation, ratios).join(" "),
+            busy: (!disturbed.is_empty()).then(|| disturbed.join("; ")),
             subtitle: subtitle(experiment),
             ..Shell::of(
                 &experiment.manifest,
@@ -252,6 +250,7 @@ fn ratio_row(found: &Ratio, evaluation: &Evaluation) -> RatioRow {
         interval: found.found.short(ratio),
         pairs: found.found.count,
         published: cell(found.published.map(ratio)),
+        withheld: found.withheld.clone(),
     }
 }
 
@@ -266,8 +265,8 @@ fn full_name(evaluation: &Evaluation, id: &str) -> String {
     )
 }
 
-/// Returns the published latencies of the reference's forwarders next to those of the most similar devices here: mean,
-/// minimum, maximum, deviation.
+/// Returns the published latencies of the reference's forwarders next to those of the most similar devices in this
+/// experiment: mean, minimum, maximum, deviation.
 fn published(evaluation: &Evaluation) -> Vec<PublishedRow> {
     let kin = |found: &dyn Fn(&Device) -> bool| {
         evaluation

@@ -30,6 +30,9 @@ pub fn files(results: &Results) -> Vec<Files> {
     out
 }
 
+/// The text of an empty list or object.
+pub(crate) const NONE: &str = "none";
+
 /// Returns a JSON value as pairs of name and text. Nested names are joined by `: `.
 pub fn flatten(value: &Value) -> Vec<(String, String)> {
     let mut rows = Vec::new();
@@ -46,7 +49,8 @@ fn collect(name: &str, value: &Value, rows: &mut Vec<(String, String)>) {
         }
     };
     match value {
-        Value::Object(fields) if fields.is_empty() => rows.push((name.to_owned(), String::new())),
+        Value::Object(fields) if fields.is_empty() => rows.push((name.to_owned(), NONE.to_owned())),
+        Value::Array(values) if values.is_empty() => rows.push((name.to_owned(), NONE.to_owned())),
         Value::Object(fields) => fields
             .iter()
             .for_each(|(part, value)| collect(&below(part), value, rows)),
@@ -84,7 +88,8 @@ mod tests {
 
     #[test]
     fn nested_json_is_flattened_into_rows() {
-        let value = serde_json::json!({"cpu": {"model_name": "x", "cores": [0, 1]}, "smt": false, "caches": [{"kB": 32}], "gone": null, "cards": {}});
+        let value = serde_json::json!({"cpu": {"model_name": "x", "cores": [0, 1]}, "smt": false, "caches": [{"kB": 32}],
+            "gone": null, "cards": {}, "isolated": []});
         let rows = flatten(&value);
         let text: Vec<String> = rows
             .iter()
@@ -94,10 +99,11 @@ mod tests {
             text,
             [
                 "caches: 1: kB=32",
-                "cards=",
+                "cards=none",
                 "cpu: cores=0, 1",
                 "cpu: model name=x",
                 "gone=unknown",
+                "isolated=none",
                 "smt=no"
             ]
         );

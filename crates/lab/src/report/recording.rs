@@ -10,14 +10,15 @@ use taut_model::Cause;
 use super::causes;
 use super::drawn::Drawn;
 use super::error::ReportError;
-use super::rawdata::flatten;
+use super::rawdata::{NONE, flatten};
 use crate::benchmark::shell::{Shell, ended_early, write_page};
 use crate::evaluate::SlowestPackets;
-use crate::measurement::{StreamSummary, TrafficSummary};
+use crate::measurement::{StreamSummary, TrafficSummary, Versions};
 use taut_figure::{Column, Distribution, Item, Series, Style, percentiles, timeline};
 use taut_measure::quantity::{count, rate, share, time};
 use taut_results::{
-    RECORDED_LATENCIES, RECORDED_SLOWEST, ResultsError, has, read_json, stream_names,
+    RECORDED_LATENCIES, RECORDED_MACHINE, RECORDED_SLOWEST, ResultsError, has, read_json,
+    stream_names,
 };
 
 #[derive(Template)]
@@ -57,8 +58,9 @@ pub fn write_recording(dir: &Path) -> Result<PathBuf, ReportError> {
     let summary: TrafficSummary = read_json(dir, "summary.json")?;
     let mut problems = Vec::new();
     let streams = streams(dir, &summary, &mut problems);
+    let machine = machine(dir, &summary.versions, &mut problems);
     let figures = draw(&streams);
-    let page = page(&summary, &streams, &figures, &problems).render()?;
+    let page = page(&summary, machine, &streams, &figures, &problems).render()?;
     write_page(dir, &figures, &page)
 }
 
@@ -105,6 +107,7 @@ pub(crate) fn histogram(dir: &Path, name: &str) -> Result<LatencyHistogram, Stri
 
 fn page<'a>(
     summary: &'a TrafficSummary,
+    machine: Vec<(String, String)>,
     streams: &[Stream<'_>],
     figures: &'a [Drawn],
     problems: &'a [String],
@@ -125,14 +128,34 @@ fn page<'a>(
             left_out: &[],
             failed_attempts: &[],
             problems,
-            machine: facts(&summary.versions),
+            machine,
             command_line: &summary.command_line,
         },
         counts: streams.iter().map(count_cells).collect(),
         cause_names: Cause::ALL.map(Cause::name).to_vec(),
         causes: streams.iter().filter_map(cause_cells).collect(),
-        activity: facts(&summary.activity),
+        activity: activity(summary),
     }
+}
+
+/// Returns the activity of the machine as rows of name and value. An empty list has no row, such as the list of cores
+/// if no core was observed.
+fn activity(summary: &TrafficSummary) -> Vec<(String, String)> {
+    let mut rows = facts(&summary.activity);
+    rows.retain(|(_, text)| text != NONE);
+    rows
+}
+
+/// Returns the software versions, and the facts about the machine if the folder has them.
+fn machine(dir: &Path, versions: &Versions, problems: &mut Vec<String>) -> Vec<(String, String)> {
+    let mut rows = facts(versions);
+    if has(dir, RECORDED_MACHINE) {
+        match read_json::<Value>(dir, RECORDED_MACHINE) {
+            Ok(found) => rows.extend(flatten(&found)),
+            Err(e) => problems.push(e.to_string()),
+        }
+    }
+    rows
 }
 
 /// Returns facts as pairs of name and value.
@@ -225,23 +248,39 @@ fn series(index: usize, stream: &Stream<'_>) -> Series {
 }
 
 fn draw(streams: &[Stream<'_>]) -> Vec<Drawn> {
-    let mut figures = vec![Drawn {
+    let mut figures = draw_latencies(streams);
+    figures.extend(draw_slowest(streams));
+    figures
+}
+
+fn draw_latencies(streams: &[Stream<'_>]) -> Vec<Drawn> {
+    let items = streams.iter().enumerate().map(|(index, stream)| Item {
+        series: series(index, stream),
+        values: Distribution::Latency(&stream.latency),
+    });
+    let columns = [Column {
+        heading: "streams".to_owned(),
+        items: items.collect(),
+    }];
+    let of_latency = Drawn {
+        name: "histogram",
+        title: "Latency histogram",
+        caption: "Share of all packets per bin of the round trip from the stamp to the arrival; a triangle marks the largest.".to_owned(),
+        svg: taut_figure::histogram::draw(&columns),
+        data: None,
+    };
+    let by_percentile = Drawn {
         name: "percentiles",
         title: "Latency by percentile",
         caption: "Round trip from the stamp to the arrival of every packet. Each nine has equal room; lines are dotted where fewer than ten packets lie beyond.".to_owned(),
-        svg: percentiles::draw(&[Column {
-            heading: "streams".to_owned(),
-            items: streams
-                .iter()
-                .enumerate()
-                .map(|(index, stream)| Item {
-                    series: series(index, stream),
-                    values: Distribution::Latency(&stream.latency),
-                })
-                .collect(),
-        }]),
+        svg: percentiles::draw(&columns),
         data: None,
-    }];
+    };
+    vec![of_latency, by_percentile]
+}
+
+/// Draws the slowest packets; none if no cause is known.
+fn draw_slowest(streams: &[Stream<'_>]) -> Option<Drawn> {
     let of = |stream: &Stream<'_>| -> Vec<((f64, f64), Option<Cause>)> {
         let each = stream.slowest.iter().flat_map(|slowest| &slowest.each);
         each.map(|(sent, latency, cause)| ((*sent, *latency), Some(*cause)))
@@ -250,12 +289,12 @@ fn draw(streams: &[Stream<'_>]) -> Vec<Drawn> {
     let worst: Vec<_> = streams.iter().map(of).collect();
     let keys = causes::keys(worst.iter().flatten().map(|packet| packet.1));
     if keys.is_empty() {
-        return figures;
+        return None;
     }
     let seconds = |stream: &Stream<'_>| [stream.summary.tally.seconds];
     let ends: Vec<[f64; 1]> = streams.iter().map(seconds).collect();
     let items = streams.iter().zip(&worst).zip(&ends).enumerate();
-    figures.push(Drawn {
+    Some(Drawn {
         name: "slowest",
         title: "The slowest packets, by what they waited for",
         caption: "One packet in a thousand, 4096 at most: those that took longest, over the time at which they were sent.".to_owned(),
@@ -275,8 +314,7 @@ fn draw(streams: &[Stream<'_>]) -> Vec<Drawn> {
             &keys.iter().collect::<Vec<_>>(),
         ),
         data: None,
-    });
-    figures
+    })
 }
 
 #[cfg(test)]
@@ -295,7 +333,7 @@ mod tests {
             "seconds": 2.0, "stopped": false});
         let stream = json!({"name": "traffic", "asked_pps": 1e4, "sent_pps": 1e4, "lost_share": 0.5, "lost": 3,
             "tally": tally, "latency_ns": latency});
-        let mut summary = stream.clone();
+        let mut summary = json!({});
         for (key, value) in [
             ("event", json!("summary")),
             ("started", json!("2026-11-21T08:15:00Z")),
@@ -333,17 +371,19 @@ mod tests {
             ],
         };
         write_json(&dir.join(RECORDED_SLOWEST), &slowest).unwrap();
+        let machine = json!({"cpu_model": {"value": "Example 9000"}, "isolated_cpus": []});
+        write_json(&dir.join(RECORDED_MACHINE), &machine).unwrap();
     }
 
     #[test]
-    fn nothing_outside_of_a_folder_is_read_made_or_replaced() {
+    fn reports_never_read_or_write_files_outside_the_results_folder() {
         let dir = tempfile::tempdir().unwrap();
         recording(dir.path());
         crate::strangers::check(dir.path());
     }
 
     #[test]
-    fn a_recording_gets_a_page_that_colours_its_slowest_packets() {
+    fn a_recording_page_displays_the_causes_of_the_slowest_packets() {
         let dir = tempfile::tempdir().unwrap();
         assert!(!is_recording(dir.path()));
         recording(dir.path());
@@ -355,17 +395,26 @@ mod tests {
             "device&#39;s core: timer tick",
             "50.0 %",
             "context switches",
+            "Example 9000",
+            ">isolated cpus<",
+            "Latency histogram",
         ] {
             assert!(page.contains(part), "{part}");
         }
+        assert!(page.contains(taut_figure::DARK));
+        assert!(
+            !page.contains(">cores<"),
+            "an empty list of activity is no row"
+        );
         let figure = std::fs::read_to_string(dir.path().join("figures/slowest.svg")).unwrap();
         assert!(figure.contains("timer tick") && figure.contains("unexplained"));
+        assert!(!figure.contains("prefers-color-scheme"));
         let again = std::fs::read(write_recording(dir.path()).unwrap()).unwrap();
         assert!(first == again);
     }
 
     #[test]
-    fn missing_or_damaged_files_are_named_and_the_rest_displayed() {
+    fn a_page_is_written_that_names_missing_or_damaged_files() {
         let dir = tempfile::tempdir().unwrap();
         recording(dir.path());
         std::fs::remove_file(dir.path().join(RECORDED_LATENCIES)).unwrap();

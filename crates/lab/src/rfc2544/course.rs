@@ -7,7 +7,7 @@ use crate::device::RunError;
 
 impl Session<'_, '_> {
     /// Measures one part after another. Every repetition of a part measures all frame sizes, so that a slow change of
-    /// the machine affects all of them.
+    /// the machine affects all sizes.
     pub(super) fn all(mut self) -> Result<(), RunError> {
         for part in self.settings.parts.clone() {
             if part == Part::Soak {

@@ -1,4 +1,4 @@
-//! The lengths and repetitions of each part, by mode.
+//! The frame sizes, durations and repetitions of a benchmark's parts, by mode.
 
 use std::time::Duration;
 use taut_results::Mode;
@@ -7,7 +7,7 @@ use taut_traffic::Sizes;
 /// Frame sizes of RFC 2544 section 9.1 for Ethernet.
 const RFC_SIZES: [usize; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 
-/// The lengths of one mode.
+/// The frame sizes, durations and repetitions of one mode.
 #[derive(Debug, Clone)]
 pub struct Lengths {
     /// Frame sizes.

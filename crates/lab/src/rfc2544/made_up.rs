@@ -7,7 +7,9 @@ use super::results::{
 };
 use crate::evaluate::{Causes, SlowestPackets, SlowestSummary};
 use std::path::PathBuf;
-use taut_measure::{LatencyHistogram, Method, ThroughputSearch, ThroughputSettings, TrialOutcome};
+use taut_measure::{
+    EXCEED_RATIO, LatencyHistogram, Method, ThroughputSearch, ThroughputSettings, TrialOutcome,
+};
 use taut_model::Cause;
 use taut_results::Manifest;
 use taut_results::{Completion, Mode};
@@ -35,6 +37,7 @@ fn head(completion: Completion) -> Head {
             loss_tolerance: 0.0,
             trial_seconds: 1.0,
             votes: 3,
+            goals: Vec::new(),
             repetitions: 2,
             max_rate_pps: None,
             shares: vec![0.1, 0.9],
@@ -91,7 +94,8 @@ pub(super) fn load(share: f64, packets: u64) -> LoadLatency {
     }
 }
 
-/// Returns slow packets with two causes: a tick on the device's core, and none that is known.
+/// Returns two slow packets: one that a tick on the device's core delayed, and one without a known cause. Returns none
+/// if `packets` is 0.
 fn slowest(packets: u64) -> Option<SlowestPackets> {
     let summary = SlowestSummary {
         above_ns: 1_590.0,
@@ -118,6 +122,7 @@ pub(super) fn throughput() -> Measured {
         loss_tolerance: 0.0,
         trial_seconds: 1.0,
         votes: 3,
+        exceed_ratio: EXCEED_RATIO,
     })
     .unwrap();
     while let Some(wanted) = search.next() {

@@ -53,8 +53,8 @@ pub struct Plan {
     pub core: Option<usize>,
     /// Timeout until the peers of the ports are connected.
     pub patience: Duration,
-    /// File in which the `taut forward` behind ports logs the interruptions of its core; none unless the user named the
-    /// file.
+    /// File in which a `taut forward` that is connected to the ports logs the interruptions of its core; none unless
+    /// the user named the file.
     pub device_log: Option<PathBuf>,
 }
 
@@ -76,7 +76,7 @@ pub enum BenchError {
 }
 
 /// Measures all parts, and reports every packet to `live` if there is a live view. Setting `stop` ends the run early:
-/// complete parts are kept, and the folder is marked as interrupted.
+/// complete parts remain in the folder, which is marked as interrupted.
 ///
 /// # Errors
 /// Returns an error if results cannot be written, or nothing could be measured.
@@ -148,7 +148,7 @@ fn traffics(plan: &Plan) -> Result<Vec<Traffic>, BenchError> {
         .map_err(BenchError::Input)
 }
 
-/// Returns the interfaces that a wiretap observes; none without one.
+/// Returns the interfaces that a wiretap observes; the list is empty without a wiretap.
 fn tapped_interfaces(plan: &Plan) -> Result<Vec<String>, BenchError> {
     if plan.settings.tap {
         plan.device.wires().map_err(BenchError::Input)

@@ -1,7 +1,7 @@
 //! The report of the benchmarks: a self-contained page, an SVG file per figure, and the summary in JSON. All are made
 //! from the folder.
 
-use super::evaluate::{Evaluation, Missed, SizeRow, Warning};
+use super::evaluate::{Evaluation, Missed, SizeRow, Warning, named_size};
 use super::results::{Part, Results, Soak, SoakInterval};
 use super::tables::{self, DEVICE_ONLY, gigabits};
 use crate::benchmark::shell::{Shell, publish};
@@ -15,8 +15,8 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_figure::curves::{self, Curve, Extent, Figure, Part as PanelPart, Point};
 use taut_figure::{Chart, Column, Distribution, Item, Scale, Series, Style, percentiles, timeline};
-use taut_measure::Method;
 use taut_measure::quantity::{Quantity, count, rate, share, three_digits, time};
+use taut_measure::{Limit, Method};
 use taut_results::Completion;
 
 /// Maximum number of frame sizes with a figure of latency.
@@ -132,9 +132,18 @@ fn finding(evaluation: &Evaluation<'_>) -> String {
         .iter()
         .filter(|row| row.throughput.as_ref().is_some_and(|t| t.mean_pps > 0.0))
         .collect();
+    let is_busy = taut_results::busy(&evaluation.results.head.manifest.noise).is_some();
     let throughput = |row: &SizeRow| {
-        let pps = row.throughput.as_ref().map_or(0.0, |t| t.mean_pps);
-        format!("{} with frames of {} bytes", rate(pps), row.size)
+        let found = row.throughput.as_ref();
+        let pps = found.map_or(0.0, |t| t.mean_pps);
+        // What another program or the generator limited says how much the device carries at least.
+        let is_least = is_busy || found.is_some_and(|t| t.limited_by != Limit::Device);
+        let least = if is_least { "at least " } else { "" };
+        let frames = match row.size.as_str() {
+            "imix" => "IMIX frames".to_owned(),
+            size => format!("frames of {size} bytes"),
+        };
+        format!("{least}{} with {frames}", rate(pps))
     };
     let tolerance = evaluation.results.head.settings.loss_tolerance;
     let without = if tolerance > 0.0 {
@@ -182,7 +191,7 @@ fn method(evaluation: &Evaluation<'_>) -> String {
         Method::Binary => "bisection in which one trial decides (RFC 2544 section 26.1)".to_string(),
         Method::Tst009 => "bisection in which a trial that fails is verified by another one (ETSI GS NFV-TST 009 clause 12.3.3)".to_string(),
         Method::Mlr => format!(
-            "short trials that find where to look, then up to {} full trials per rate that vote (MLRsearch, draft-ietf-bmwg-mlrsearch-15)",
+            "short trials that find where to look, then up to {} full trials per rate that vote (MLRsearch, RFC 9971)",
             s.votes
         ),
     };
@@ -242,8 +251,8 @@ fn draw_throughput(evaluation: &Evaluation<'_>) -> Drawn {
                 x: row.average_bytes,
                 y: [t.min_pps, t.mean_pps, t.max_pps],
                 tip: format!(
-                    "{} bytes|{}|{} of frames",
-                    row.size,
+                    "{}|{}|{} of frames",
+                    named_size(&row.size),
                     rate(t.mean_pps),
                     gigabits(t.layer2_bits)
                 ),
@@ -296,7 +305,7 @@ fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
     let columns: Vec<Column<Item<'_>>> = drawn_sizes(rows.len())
         .into_iter()
         .map(|index| Column {
-            heading: format!("{} bytes", rows[index].size),
+            heading: named_size(&rows[index].size),
             items: rows[index]
                 .latency
                 .iter()
@@ -340,7 +349,7 @@ fn draw_slowest(evaluation: &Evaluation<'_>) -> Option<Drawn> {
     let columns: Vec<Column<timeline::Item<'_>>> = drawn
         .iter()
         .map(|index| Column {
-            heading: format!("{} bytes", rows[*index].size),
+            heading: named_size(&rows[*index].size),
             items: rows[*index]
                 .latency
                 .iter()
@@ -370,7 +379,7 @@ fn draw_loss(evaluation: &Evaluation<'_>) -> Drawn {
         .iter()
         .enumerate()
         .map(|(index, row)| Curve {
-            series: series(index, format!("{} bytes", row.size)),
+            series: series(index, named_size(&row.size)),
             points: row
                 .loss
                 .iter()
@@ -532,14 +541,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outside_of_a_folder_is_read_made_or_replaced() {
+    fn reports_never_read_or_write_files_outside_the_results_folder() {
         // The folder has few packets, because the check reads many copies of it.
         let (_parent, dir) = made_up::folder_of(Completion::Finished, 1_000);
         crate::strangers::check(&dir);
     }
 
     #[test]
-    fn damaged_files_are_named_and_the_rest_is_shown() {
+    fn damaged_files_are_named_and_undamaged_results_are_displayed() {
         let (_parent, dir) = made_up::folder(Completion::Finished);
         fs::write(dir.join("trials/64/loss-1.json"), "{\"size\": ").unwrap();
         let lines = dir.join("soak/intervals.jsonl");

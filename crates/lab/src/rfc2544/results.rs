@@ -15,7 +15,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use taut_measure::{LatencyHistogram, Method, Summary, ThroughputResult};
+use taut_measure::{Goal, LatencyHistogram, Method, Summary, ThroughputResult};
 use taut_results::{
     Manifest, Mode, ResultsError, histogram, read, read_each, read_head, read_json, refuse_results,
     write_json, write_whole,
@@ -32,9 +32,9 @@ pub enum Part {
     Latency,
     /// Loss over the offered rate.
     Loss,
-    /// The longest burst.
+    /// The longest burst that the device forwards without loss.
     BackToBack,
-    /// A constant rate for a long time.
+    /// Latency and loss at a constant rate for a long time.
     Soak,
 }
 
@@ -79,9 +79,12 @@ pub struct Settings {
     pub trial_seconds: f64,
     /// Number of full trials that vote on a rate (MLRsearch).
     pub votes: u32,
+    /// Goals of MLRsearch in addition to the first goal, which follows from the other settings.
+    #[serde(default)]
+    pub goals: Vec<Goal>,
     /// Number of searches, latency trials and loss curves per frame size.
     pub repetitions: u32,
-    /// Maximum offered rate, packets per second; none for no limit other than the generator's.
+    /// Maximum offered rate, packets per second; none if only the generator limits the rate.
     pub max_rate_pps: Option<f64>,
     /// Fractions of the throughput at which latency is measured.
     pub shares: Vec<f64>,
@@ -92,7 +95,7 @@ pub struct Settings {
     pub latency_seconds: f64,
     /// Number of searches for the longest burst per frame size.
     pub bursts: u32,
-    /// The longest burst, s.
+    /// Length of the longest burst to try, s.
     pub longest_burst_seconds: f64,
     /// Length of the soak, s.
     pub soak_seconds: f64,
@@ -192,8 +195,8 @@ pub struct LoadLatency {
     /// a wiretap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Inside>,
-    /// The slowest packets with their causes; none if no packet came back, or in results of versions that did not store
-    /// them.
+    /// The slowest packets with their causes. None if too few packets came back for a median, if the device's log cannot
+    /// be read, or in results of versions that did not store them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowest: Option<SlowestPackets>,
 }
@@ -306,7 +309,7 @@ pub struct Soak {
 /// The name of the file that identifies these folders.
 pub(crate) const HEAD: &str = "bench.json";
 
-/// A results folder in progress.
+/// A results folder to which a running benchmark writes.
 pub(super) struct Folder {
     dir: PathBuf,
     /// Number of measurement files that were written.

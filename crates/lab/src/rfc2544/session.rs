@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use taut_measure::quantity::{count, rate};
 use taut_measure::{
-    BurstSearch, SequenceReport, SequenceTracker, Summary, ThroughputSearch, ThroughputSettings,
-    TrialOutcome,
+    BurstSearch, EXCEED_RATIO, SequenceReport, SequenceTracker, Summary, ThroughputSearch,
+    ThroughputSettings, TrialOutcome,
 };
 use taut_results::{MeasuredInterruptions, buckets};
 use taut_tap::TrialTap;
@@ -21,19 +21,23 @@ use taut_traffic::{
 /// Length of the warm-up before a trial, at the same rate, as a fraction of the trial's length. The warm-up brings
 /// caches and queues into their steady state, and wakes up components that sleep without traffic.
 const RAMP: f64 = 0.05;
+/// Minimum length of the warm-up before a trial, s.
 const SHORTEST_RAMP: f64 = 0.002;
+/// Maximum length of the warm-up before a trial, s.
 const LONGEST_RAMP: f64 = 0.5;
 
 /// A rate that no port can reach, so that the generator sends at its highest rate.
 const BEYOND_PPS: f64 = 1e9;
 
-/// Length in seconds of a test for the generator's highest rate, and the number of tests.
+/// Length of a test for the generator's highest rate, s.
 const SPRINT_SECONDS: f64 = 0.01;
+/// Number of tests for the generator's highest rate.
 const SPRINTS: usize = 3;
 
-/// The minimum rate of a search. It is raised until a short trial has at least ten packets, because a trial with one
-/// packet says nothing about a rate.
+/// The minimum rate of a search, packets per second. It is raised until a full trial has [`FEWEST_PACKETS`] packets.
 const LOWEST_PPS: f64 = 10.0;
+/// Minimum number of packets of a full trial. A short trial then has at least ten packets; a trial with one packet
+/// would say nothing about a rate.
 const FEWEST_PACKETS: f64 = 40.0;
 
 /// Number of trials without a returned packet after which a search tries the lowest rate.
@@ -122,6 +126,7 @@ pub(super) fn estimate(settings: &Settings, part: Part) -> f64 {
             let seconds = search_settings(settings, 1e6)
                 .ok()
                 .and_then(|s| ThroughputSearch::new(s).ok())
+                .and_then(|search| search.with_goals(&settings.goals).ok())
                 .map_or(0.0, |search| search.estimate_seconds());
             seconds * (1.0 + RAMP) + 25.0 * BETWEEN_SECONDS
         }
@@ -150,6 +155,7 @@ fn search_settings(settings: &Settings, max_pps: f64) -> Result<ThroughputSettin
         loss_tolerance: settings.loss_tolerance,
         trial_seconds: settings.trial_seconds,
         votes: settings.votes,
+        exceed_ratio: EXCEED_RATIO,
     })
 }
 
@@ -182,11 +188,11 @@ pub(super) struct Session<'a, 'b> {
     pub(super) live: Option<Live>,
     /// The interfaces that a wiretap observes.
     pub(super) tapped: &'a [String],
-    /// File in which the device logs the interruptions of its core, if it does.
+    /// File in which the device logs the interruptions of its core; none if the device does not log them.
     pub(super) device_log: Option<&'a Path>,
-    /// The generator's highest rate by size, once it is known.
+    /// The generator's highest rate for each frame size, packets per second; none until it is measured.
     pub(super) fastest_pps: Vec<Option<f64>>,
-    /// The throughput found in each repetition, by size.
+    /// For each frame size, the throughput found in each repetition, packets per second.
     pub(super) found_pps: Vec<Vec<f64>>,
 }
 
@@ -278,7 +284,7 @@ impl Session<'_, '_> {
         let least = self.bare_trial(settings.min_pps, settings.trial_seconds)?;
         if least.received == 0 {
             return Err(RunError::Device(format!(
-                "no packet came back at {} or {}, with frames of {} bytes: check that the device forwards \
+                "no packet came back at {} or {}, with frame size {}: check that the device forwards \
                 from the first port to the last",
                 rate(max_pps),
                 rate(settings.min_pps),
@@ -296,8 +302,9 @@ impl Session<'_, '_> {
     ) -> Result<Measured, RunError> {
         let max_pps = self.fastest(size)?;
         let settings = search_settings(self.settings, max_pps)?;
-        let mut search =
-            ThroughputSearch::new(settings).map_err(|e| RunError::Device(e.to_string()))?;
+        let mut search = ThroughputSearch::new(settings)
+            .and_then(|search| search.with_goals(&self.settings.goals))
+            .map_err(|e| RunError::Device(e.to_string()))?;
         let mut anything = false;
         let mut silent = 0;
         while let Some(wanted) = search.next() {
@@ -334,7 +341,7 @@ impl Session<'_, '_> {
         let result = search.result();
         if !anything {
             return Err(RunError::Device(format!(
-                "no packet came back at any rate, with frames of {} bytes: check that the device forwards from the \
+                "no packet came back at any rate, with frame size {}: check that the device forwards from the \
                 first port to the last",
                 self.sizes[size]
             )));
@@ -343,13 +350,15 @@ impl Session<'_, '_> {
         Ok(Measured::Throughput { result })
     }
 
-    /// Returns the mean throughput of the repetitions that found a loss-free rate; none if no repetition found one.
+    /// Returns the mean throughput of the repetitions that found a loss-free rate, packets per second; none if no
+    /// repetition found one.
     pub(super) fn found(&self, size: usize) -> Option<f64> {
         let found = &self.found_pps[size];
         (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
     }
 
-    /// Returns the loads for the latency trials: fractions of the throughput, or the configured rate.
+    /// Returns the loads for the latency trials: fractions of the throughput with their rates (packets per second), or
+    /// only the configured rate.
     fn loads(&self, size: usize) -> Vec<(Option<f64>, f64)> {
         match (self.settings.rate_pps, self.found(size)) {
             (Some(rate_pps), _) => vec![(None, rate_pps)],
@@ -492,7 +501,7 @@ fn said_bounds(bounds: (Option<f64>, Option<f64>)) -> String {
     }
 }
 
-/// Yields 1, 0.9 ... 0.1, 0.05, 0.025 ...
+/// Yields the fractions of the highest rate for a loss curve: 1, 0.9 ... 0.1, 0.05, 0.025 ...
 fn loss_shares() -> impl Iterator<Item = f64> {
     let tenths = (1..=10).rev().map(|tenth| f64::from(tenth) / 10.0);
     let halves = (1..).map(|n| 0.1 * 0.5_f64.powi(n));
@@ -504,7 +513,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loss_curve_descends_by_tenths_and_then_by_halves() {
+    fn loss_curve_rates_decrease_by_tenths_and_then_by_halves() {
         let shares: Vec<f64> = loss_shares().collect();
         assert_eq!(shares.len(), MOST_POINTS);
         assert_eq!((shares[0], shares[9]), (1.0, 0.1));
@@ -512,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn unsent_packets_are_not_lost_but_refused_packets_are() {
+    fn refused_packets_count_as_lost_but_unsent_packets_do_not() {
         let tally = Tally {
             owed: 100,
             sent: 80,
@@ -531,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_that_was_not_sent_whole_has_not_passed() {
+    fn a_burst_with_unsent_packets_does_not_pass() {
         let whole = Counts {
             sent: 100_000,
             received: 100_000,

@@ -41,12 +41,12 @@ fn interval(rate_pps: f64, asked_seconds: f64) -> (u64, f64) {
 struct Writer<'a, 'b> {
     file: &'a mut IntervalFile,
     progress: &'a mut Progress<'b>,
-    /// The soak, for the progress.
+    /// Description of the soak in the progress display.
     what: &'a str,
     interval_seconds: f64,
-    /// Set by the user.
+    /// Flag that the user sets to stop the soak.
     stop: &'a AtomicBool,
-    /// Set by the writer to end the soak.
+    /// Flag that the writer sets to end the soak.
     halt: &'a AtomicBool,
 }
 
@@ -105,7 +105,7 @@ fn write_last(
     Ok(())
 }
 
-/// Runs a soak at `rate_pps`. If the soak is stopped, all complete intervals are kept.
+/// Runs a soak at `rate_pps`. If the soak is stopped, all complete intervals remain in the folder.
 pub(super) fn run(session: &mut Session<'_, '_>, rate_pps: f64) -> Result<(), RunError> {
     let (per_interval, interval_seconds) =
         interval(rate_pps, session.settings.soak_interval_seconds);

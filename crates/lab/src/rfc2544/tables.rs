@@ -1,6 +1,9 @@
 //! The tables of the benchmarks for the page and the terminal, and the lines below them on the terminal.
 
-use super::evaluate::{Evaluation, InsideRow, LatencyRow, LossRow, QUANTILES, SizeRow, percentile};
+use super::evaluate::{
+    BurstRow, Evaluation, GoalRow, InsideRow, LatencyRow, LossRow, QUANTILES, SizeRow,
+    ThroughputRow, named_size, percentile,
+};
 use super::results::Soak;
 use crate::benchmark::tables::{self, Cell, Table, plain};
 use crate::report::causes;
@@ -12,11 +15,19 @@ use taut_model::Cause;
 pub(super) const DEVICE_ONLY: &str = "Device only: between the wires on both sides of the device, as a tap saw it. \
     The rest of the latency is the generator's: handing frames to the kernel, being woken, its receive ring.";
 
+/// The explanation of the throughput's columns.
+const RATES: &str = "Less loss: the throughput without the loss that was tolerated. L2 rate: bits of the frames. L1 rate: with the \
+    20 bytes of preamble and gap that Ethernet adds to each frame.";
+/// The explanation of the rates at which loss was measured.
+const LOSS_RATES: &str =
+    "Loss at: percentages of the highest rate that the generator can offer; a line may carry more.";
+
 /// Returns all tables for the page.
 pub(super) fn all(evaluation: &Evaluation<'_>) -> Vec<Table> {
-    let [throughput, latency, loss, bursts, soak] = of_figures(evaluation);
+    let [throughput, goals, latency, loss, bursts, soak] = of_figures(evaluation);
     vec![
         throughput,
+        goals,
         latency,
         causes(&evaluation.rows),
         loss,
@@ -35,6 +46,7 @@ pub(super) fn text(evaluation: &Evaluation<'_>, width: Option<usize>) -> String 
     if loads().any(|(_, load)| load.inside.is_some()) {
         out.push(DEVICE_ONLY.to_string());
     }
+    out.extend(explanations(&evaluation.rows).map(str::to_string));
     for (size, load) in loads() {
         out.extend(load.slowest.as_ref().map(|slowest| {
             let rate = rate(load.rate_pps);
@@ -47,11 +59,20 @@ pub(super) fn text(evaluation: &Evaluation<'_>, width: Option<usize>) -> String 
         .join("\n\n")
 }
 
-fn of_figures(evaluation: &Evaluation<'_>) -> [Table; 5] {
+/// Returns the explanations of the tables of throughput and loss, of those that have rows.
+fn explanations(rows: &[SizeRow]) -> impl Iterator<Item = &'static str> {
+    let throughput = rows.iter().any(|row| row.throughput.is_some());
+    let loss = rows.iter().any(|row| !row.loss.is_empty());
+    let throughput = throughput.then_some(RATES);
+    throughput.into_iter().chain(loss.then_some(LOSS_RATES))
+}
+
+fn of_figures(evaluation: &Evaluation<'_>) -> [Table; 6] {
     let rows = &evaluation.rows;
     let soak = evaluation.results.soak.as_ref();
     [
         throughput(evaluation),
+        goals(rows),
         latency(rows),
         loss(rows),
         bursts(evaluation),
@@ -104,12 +125,52 @@ fn throughput(evaluation: &Evaluation<'_>) -> Table {
         title: "Throughput".to_string(),
         caption: format!(
             "Mean over the repetitions, those in which no rate held as 0. Small: the interval of the median repetition, and \
-             how often such an interval covers it{few}. Conditional: less the loss that was tolerated. On a wire: with the 20 \
-             bytes of preamble and gap that Ethernet adds to each frame."
+             how often such an interval covers it{few}. {RATES}"
         ),
-        head: words("frame|throughput|lowest|highest|conditional|frames|on a wire|limited by"),
+        head: words("frame|throughput|lowest|highest|less loss|L2 rate|L1 rate|limited by"),
         rows: evaluation.rows.iter().filter_map(cells).collect(),
         least_important: vec![4, 6, 5, 2, 3],
+        ..Table::default()
+    }
+}
+
+/// Returns the table of the goals of MLRsearch, if there are several.
+fn goals(rows: &[SizeRow]) -> Table {
+    let several = rows.iter().filter_map(|row| {
+        let found = row.throughput.as_ref()?;
+        (found.goals.len() > 1).then_some((&row.size, found))
+    });
+    let cells = |(size, found): (&String, &ThroughputRow)| {
+        let size = size.clone();
+        let load = |load: Option<f64>| plain(load.map_or_else(|| "–".to_owned(), rate));
+        let of_goal = move |row: &GoalRow| {
+            let goal = &row.goal;
+            vec![
+                plain(&size),
+                plain(share(goal.loss_ratio)),
+                plain(share(goal.exceed_ratio)),
+                plain(time(goal.final_trial_duration * 1e9)),
+                plain(time(goal.duration_sum * 1e9)),
+                plain(share(goal.width)),
+                load(row.relevant_lower_bound),
+                load(row.relevant_upper_bound),
+                load(row.conditional_throughput),
+                plain(format!("{} of {}", row.regular, found.repetitions)),
+            ]
+        };
+        found.goals.iter().map(of_goal).collect::<Vec<_>>()
+    };
+    Table {
+        title: "Goals".to_string(),
+        caption: "Medians over the repetitions, by the names of RFC 9971. A result is regular if both bounds are known and at most \
+             the width apart."
+            .to_string(),
+        head: words(
+            "frame|loss ratio|exceed ratio|final trial|duration sum|width|relevant lower bound|relevant upper bound|conditional \
+             throughput|regular",
+        ),
+        rows: several.flat_map(cells).collect(),
+        least_important: vec![4, 3, 5, 2, 8],
         ..Table::default()
     }
 }
@@ -231,7 +292,7 @@ fn loss(rows: &[SizeRow]) -> Table {
         cells.resize(longest.len() + 1, plain(""));
         cells
     };
-    let mut head = words("loss of frame at");
+    let mut head = words("frame, loss at");
     head.extend(longest.iter().map(step));
     Table {
         title: "Loss".to_string(),
@@ -251,26 +312,18 @@ fn bursts(evaluation: &Evaluation<'_>) -> Table {
     let settings = &evaluation.results.head.settings;
     let cells = |row: &SizeRow| {
         let b = row.back_to_back.as_ref()?;
-        let buffer = match b.buffer {
-            Some(buffer) => [
-                time(buffer.implied_seconds * 1e9),
-                time(buffer.corrected_seconds * 1e9),
-                count(buffer.corrected_packets.round() as u64),
-            ],
-            None => ["never filled", "–", "–"].map(str::to_owned),
-        };
         let mut cells = vec![
             plain(&row.size),
             [
                 count(b.mean.round() as u64),
-                interval(b.interval.as_ref(), three_digits),
+                interval(b.interval.as_ref(), |packets| count(packets.round() as u64)),
             ],
             plain(count(b.min)),
             plain(count(b.max)),
             plain(three_digits(b.deviation)),
             plain(rate(b.burst_pps)),
         ];
-        cells.extend(buffer.map(plain));
+        cells.extend(buffer(b, row.throughput.is_some()).map(plain));
         Some(cells)
     };
     Table {
@@ -291,6 +344,20 @@ fn bursts(evaluation: &Evaluation<'_>) -> Table {
         rows: evaluation.rows.iter().filter_map(cells).collect(),
         least_important: vec![4, 2, 3, 6, 5],
         ..Table::default()
+    }
+}
+
+/// Returns the cells of the derived buffer: its two times and its packets. They are unknown without a throughput.
+fn buffer(bursts: &BurstRow, has_throughput: bool) -> [String; 3] {
+    match bursts.buffer {
+        Some(buffer) => [
+            time(buffer.implied_seconds * 1e9),
+            time(buffer.corrected_seconds * 1e9),
+            count(buffer.corrected_packets.round() as u64),
+        ],
+        None if bursts.unlimited > 0 => ["longest burst reached", "–", "–"].map(str::to_owned),
+        None if has_throughput => ["never filled", "–", "–"].map(str::to_owned),
+        None => ["–"; 3].map(str::to_owned),
     }
 }
 
@@ -324,7 +391,7 @@ fn of_soak(soak: &Soak) -> Table {
     ];
     Table {
         title: "Soak".to_string(),
-        head: vec!["soak".to_string(), format!("{} bytes", soak.size)],
+        head: vec!["soak".to_string(), named_size(&soak.size)],
         rows: rows
             .map(|(name, value)| vec![plain(name), plain(value)])
             .to_vec(),
@@ -349,7 +416,7 @@ mod tests {
             .into_iter()
             .map(|table| table.title)
             .collect();
-        assert_eq!(titles.len(), 6);
+        assert_eq!(titles.len(), 7);
         let wide = text(&evaluation, None);
         for part in [
             "no data",
@@ -360,10 +427,25 @@ mod tests {
         ] {
             assert!(wide.contains(part), "{part} in {wide}");
         }
+        assert!(wide.contains(RATES) && wide.contains(LOSS_RATES), "{wide}");
         let narrow = text(&evaluation, Some(60));
         assert!(
-            narrow.contains("left out for want of width: conditional"),
+            narrow.contains("left out for want of width: less loss"),
             "{narrow}"
         );
+    }
+
+    #[test]
+    fn the_buffer_is_unknown_if_no_burst_overflowed_it() {
+        let (_parent, dir) = made_up::folder(Completion::Finished);
+        let results = Results::load(&dir).unwrap();
+        let evaluation = Evaluation::of(&results);
+        let mut bursts = evaluation.rows[0].back_to_back.clone().unwrap();
+        assert_eq!(buffer(&bursts, true)[0], "1.00 ms");
+        bursts.buffer = None;
+        assert_eq!(buffer(&bursts, false)[0], "–");
+        assert_eq!(buffer(&bursts, true)[0], "never filled");
+        bursts.unlimited = 1;
+        assert_eq!(buffer(&bursts, true)[0], "longest burst reached");
     }
 }

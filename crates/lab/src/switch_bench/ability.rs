@@ -4,7 +4,7 @@ use super::device::Switch;
 use super::part::{Does, Matching, Part};
 use super::topology::Wires;
 
-/// Maximum number of rules that a person must enter.
+/// Maximum number of rules that a person is asked to enter.
 const MOST_BY_HAND: u32 = 10;
 const MOST_IN_KERNEL: u32 = 63;
 /// Maximum number of cables for AF_XDP. Each port needs buffers of its own, which the kernel locks in memory.

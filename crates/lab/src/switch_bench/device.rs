@@ -59,7 +59,7 @@ impl Switch {
         }
     }
 
-    /// Returns the name for tables.
+    /// Returns the name of the switch in tables.
     pub fn label(&self) -> String {
         match self {
             Self::Taut => "taut".to_string(),
@@ -72,13 +72,13 @@ impl Switch {
         }
     }
 
-    /// Returns the name for a part of a file name.
+    /// Returns the name of the switch as part of a file name.
     pub(super) fn file_name(&self) -> String {
         let name = self.to_string();
         name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-")
     }
 
-    /// Returns true if this machine sets the switch up, and removes it.
+    /// Returns true if this machine sets up and removes the switch; false for a switch that runs elsewhere.
     pub(super) fn is_set_up(&self) -> bool {
         !matches!(self, Self::OpenFlow(_) | Self::ByHand)
     }
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn switches_have_names_that_are_read_back() {
+    fn switch_names_are_parsed_and_printed_unchanged() {
         for text in [
             "taut",
             "taut-af-xdp",

@@ -18,7 +18,7 @@ const CONFIDENCE: f64 = 0.95;
 #[derive(Debug, Serialize)]
 pub(super) struct Evaluation<'a> {
     pub tsc_hz: f64,
-    /// The switch that multiplied traffic, if this was not the measured switch.
+    /// The second switch, which multiplied traffic; none if the measured switch did so itself.
     pub amplifier: Option<&'a Switch>,
     pub switches: Vec<Row>,
     /// Comparisons of the first switch with each other switch.
@@ -73,8 +73,8 @@ pub(super) struct RuleRow {
     pub matching: Matching,
     pub rules: u32,
     pub pps: Option<Estimate>,
-    /// Rate divided by that of plain forwarding in the same repetition: median over the repetitions that measured both,
-    /// and none without such a repetition.
+    /// Rate divided by the rate of plain forwarding in the same repetition: median over the repetitions that measured
+    /// both. It is none without such a repetition.
     pub of_plain: Option<f64>,
     pub p50_ns: Option<Estimate>,
     pub p99_ns: Option<Estimate>,
@@ -96,28 +96,42 @@ pub(super) struct QosRow {
 #[derive(Debug, Serialize)]
 pub(super) struct InsertionRow {
     pub order: Order,
-    /// Number of rules in all repetitions.
+    /// Number of rules that were added, in all repetitions together.
     pub rules: usize,
-    /// Median and p99 of the time from adding a rule to the reply to the barrier after it.
+    /// Median time from adding a rule to the reply to the barrier after the rule; none if no rule was added.
     pub barrier_p50_ns: Option<Estimate>,
+    /// 99th percentile of the time from adding a rule to the reply to the barrier after the rule; none if too few rules
+    /// were added.
     pub barrier_p99_ns: Option<Estimate>,
-    /// Median times from adding a rule to the barrier reply, for the first and for the last tenth of the rules.
+    /// Median time from adding a rule to the barrier reply, for the first tenth of the rules; none if no rule was
+    /// added.
     pub first_tenth_ns: Option<Estimate>,
+    /// Median time from adding a rule to the barrier reply, for the last tenth of the rules; none if no rule was added.
     pub last_tenth_ns: Option<Estimate>,
-    /// Median times from modifying the actions of a rule, and from deleting a rule, to the barrier reply.
+    /// Median time from modifying the actions of a rule to the barrier reply; none if no rule was modified.
     pub modified_barrier_p50_ns: Option<Estimate>,
+    /// Median time from deleting a rule to the barrier reply; none if no rule was deleted.
     pub deleted_barrier_p50_ns: Option<Estimate>,
-    /// Times from the message to the first packet that obeys an added or modified rule, and to the last packet that
-    /// obeys a deleted one.
+    /// Median time from the message that adds a rule to the first packet that obeys the rule; none if no such packet
+    /// was observed.
     pub appeared_ns: Option<Estimate>,
+    /// Median time from the message that modifies a rule to the first packet that obeys the modified rule; none if no
+    /// such packet was observed.
     pub modified_ns: Option<Estimate>,
+    /// Median time from the message that deletes a rule to the last packet that obeys the rule; none if no such packet
+    /// was observed.
     pub vanished_ns: Option<Estimate>,
-    /// For the same changes, the times from the message to the barrier reply.
+    /// Median time from the message to the barrier reply, for the changes that `appeared_ns` includes; none if
+    /// `appeared_ns` is none.
     pub appeared_barrier_ns: Option<Estimate>,
+    /// Median time from the message to the barrier reply, for the changes that `modified_ns` includes; none if
+    /// `modified_ns` is none.
     pub modified_barrier_ns: Option<Estimate>,
+    /// Median time from the message to the barrier reply, for the changes that `vanished_ns` includes; none if
+    /// `vanished_ns` is none.
     pub vanished_barrier_ns: Option<Estimate>,
-    /// Number of changes whose effect on packets was not observed before the next change; they are in none of the times
-    /// until packets obey.
+    /// Number of changes whose effect on packets was not observed before the next change. They are not included in
+    /// `appeared_ns`, `modified_ns` and `vanished_ns`.
     pub unseen: u32,
 }
 
@@ -128,9 +142,11 @@ pub(super) struct AmplifyRow {
     pub fold: Option<Estimate>,
     /// Loss ratio at the cable end with the highest loss, at the low rate.
     pub most_lost: f64,
-    /// Packets per second that the switch sent through all ports, at the highest input rate.
+    /// Packets per second that the switch sent through all ports, at the highest input rate; none without a
+    /// measurement.
     pub most_out_pps: Option<Estimate>,
-    /// Packets per second that the switch received from the generator, at the highest input rate.
+    /// Packets per second that the switch received from the generator, at the highest input rate; none without a
+    /// measurement.
     pub most_in_pps: Option<Estimate>,
     /// Loss ratio at the cable end with the highest loss, at the highest rate.
     pub most_lost_at_most: f64,
@@ -140,8 +156,8 @@ pub(super) struct AmplifyRow {
 pub(super) struct ActionRow {
     pub does: Does,
     pub pps: Option<Estimate>,
-    /// Time that the action adds to plain forwarding, per packet, ns: median over the repetitions that measured both
-    /// rates, and none without such a repetition.
+    /// Time per packet that the action adds to plain forwarding, ns: median over the repetitions that measured both
+    /// rates. It is none without such a repetition.
     pub costs_ns: Option<f64>,
     pub p50_ns: Option<Estimate>,
     pub p99_ns: Option<Estimate>,
@@ -292,7 +308,7 @@ impl<'a> Trials<'a> {
         (rows, line)
     }
 
-    /// Returns the rates of a point by repetition.
+    /// Returns the rates of a point, packets per second, each with its repetition.
     fn rates(&self, of: Part) -> Vec<(u32, f64)> {
         let trials = self.all.iter().filter(|trial| trial.part == of);
         let rates = trials.filter_map(|trial| Some((trial.repetition, rate_of(trial)?)));
@@ -604,7 +620,8 @@ fn compared_values(part: Part) -> Vec<ComparedValue> {
     }
 }
 
-/// Returns the median time until the barrier reply to a change: adding (0), modifying (1) or deleting (2) a rule.
+/// Returns the median time, ns, until the barrier reply to a change: adding (0), modifying (1) or deleting (2) a rule.
+/// Returns none for another measurement, or without such changes.
 fn barrier_of(trial: &Trial, change: usize) -> Option<f64> {
     match &trial.seen {
         Seen::Insertion { barrier_ns, .. } => median(&barrier_ns[change]),
@@ -612,7 +629,8 @@ fn barrier_of(trial: &Trial, change: usize) -> Option<f64> {
     }
 }
 
-/// Compares a value of the first of `both` switches with that of the second, at one point.
+/// Compares a value of the first of `both` switches with that of the second, at one point; none if no repetition
+/// measured the value of both.
 fn compare(both: &[Trials<'_>; 2], part: Part, value: &ComparedValue) -> Option<Compared> {
     let [ours, theirs] = both.each_ref().map(|trials| -> Vec<(u32, f64)> {
         let those = trials.all.iter().filter(|trial| trial.part == part);

@@ -60,7 +60,7 @@ fn measured_hops(evaluation: &Evaluation<'_>) -> Vec<Points> {
     all
 }
 
-/// Returns the published medians up to the largest number of cables among the measured ones.
+/// Returns the published medians up to the largest number of cables that was measured.
 fn published_hops(measured: &[Points]) -> Points {
     let most = measured
         .iter()

@@ -81,7 +81,7 @@ pub(super) fn measure(
     })
 }
 
-/// Returns the observed rule, which sends packets that enter through one port out of the other.
+/// Returns the observed rule. It forwards packets that enter through port `from` to port `to`.
 fn observed_rule(priority: u16, cookie: u64, [from, to]: [u32; 2]) -> Rule {
     Rule {
         priority,
@@ -106,20 +106,20 @@ fn priority(order: Order, number: u32, most: u32) -> u16 {
     priority as u16
 }
 
-/// The changes of the observed rule, in this order.
+/// The changes of the observed rule, in the order in which they are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// The rule is added, and forwards the packets.
     Made,
-    /// The rule is modified to drop them.
+    /// The rule is modified to drop the packets.
     Silenced,
-    /// The rule is modified to forward them again.
+    /// The rule is modified to forward the packets again.
     Modified,
     /// The rule is deleted.
     Deleted,
 }
 
-/// A change, with the times of its message and of the reply to its barrier.
+/// A change, with the times of its message and of the reply to its barrier, in clock cycles.
 #[derive(Debug, Clone, Copy)]
 struct Changed {
     kind: Kind,
@@ -175,7 +175,7 @@ fn activation_times(watched: &Watched, clock: Clock) -> ([OnWire; 3], u32) {
 /// The observations of a rule that was changed many times.
 struct Watched {
     changes: Vec<Changed>,
-    /// Start and end of each period in which packets arrived.
+    /// Start and end of each period in which packets arrived, in clock cycles.
     stretches: Vec<(u64, u64)>,
 }
 
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_priorities_increase_decrease_or_stay_equal_as_ordered() {
+    fn rule_priorities_increase_decrease_or_stay_equal_as_configured() {
         let of = |order| [0, 1, 2].map(|number| priority(order, number, 2));
         assert_eq!(of(Order::Increasing), [1, 2, 3]);
         assert_eq!(of(Order::Decreasing), [3, 2, 1]);

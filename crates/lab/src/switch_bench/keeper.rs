@@ -1,4 +1,4 @@
-//! The sources of a switch's rules: an OpenFlow controller, a person who enters them, a chain file, or commands that
+//! The sources of a switch's rules: an OpenFlow controller, a person who enters rules, a chain file, or commands that
 //! configure a bridge equivalently.
 
 use super::openflow::{Action, Asked, Controller, GroupKind, Rule, in_text};
@@ -33,7 +33,7 @@ pub(super) struct RuleFile {
     /// The `taut` program.
     pub program: PathBuf,
     pub core: usize,
-    /// Folder that contains the file.
+    /// Folder that contains the chain file.
     pub folder: PathBuf,
     /// The part of the chain file that stays the same when the rules change.
     pub chain: String,
@@ -41,7 +41,7 @@ pub(super) struct RuleFile {
     pub running: Option<DeviceProcess>,
 }
 
-/// Ports of bridges of the kernel: interfaces of a namespace by port number.
+/// The ports of kernel bridges: the interfaces of a namespace, by port number.
 pub(super) struct Ports {
     pub namespace: String,
     pub interfaces: BTreeMap<u32, String>,
@@ -221,7 +221,7 @@ impl Ports {
     }
 }
 
-/// An ingress port, the ports to which it forwards, and the rule that says so.
+/// An ingress port, the egress ports of the packets that enter through it, and the rule that forwards these packets.
 type Sending = (u32, BTreeSet<u32>, Rule);
 
 /// Groups the ports into bridges: ports that forward to each other are in one bridge.
@@ -273,7 +273,7 @@ fn shell(namespace: &str, script: &str) -> Result<String, Failed> {
 }
 
 impl RuleFile {
-    /// Starts the switch with these rules, or without any function if there are none.
+    /// Starts the switch with these rules; without rules, the switch has no function.
     pub fn rules(&mut self, rules: impl IntoIterator<Item = Rule>) -> Result<(), Failed> {
         // The XDP programs of the earlier switch must be removed from the interfaces first.
         if let Some(before) = self.running.take() {
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_exchange_no_packets_are_isolated_in_their_bridge() {
+    fn ports_of_a_bridge_that_exchange_no_packets_are_isolated() {
         let ports = ports();
         let hops = [sending(1, &[2]), sending(3, &[4]), sending(5, &[6])];
         let hops = ports.bridges(hops).unwrap();

@@ -47,7 +47,7 @@ pub type Results = definition::Results<Switched>;
 pub struct Facts {
     /// Switches and their versions, in the order of the report.
     pub switches: Vec<(Switch, String)>,
-    /// The switch that multiplied traffic, if this was not the measured switch.
+    /// The second switch, which multiplied traffic; none if the measured switch did so itself.
     pub amplifier: Option<Switch>,
 }
 

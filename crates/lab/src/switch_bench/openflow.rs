@@ -19,7 +19,7 @@ const HEADER_BYTES: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Maximum number of received messages that wait to be read.
 const MOST_HEARD: usize = 64;
-/// Approximate number of bytes that one write of messages sends.
+/// Number of bytes of queued messages above which the messages are sent.
 const PIECE_BYTES: usize = 60_000;
 
 mod kind {
@@ -788,7 +788,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_read_by_cookie_and_ports_are_counted() {
+    fn the_controller_reads_counters_by_cookie_and_lists_the_ports() {
         // The switch at the other end is taut's own, without packets.
         let (line, mut peer) = UnixStream::pair().unwrap();
         let switch = std::thread::spawn(move || {

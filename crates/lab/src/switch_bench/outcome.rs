@@ -1,4 +1,4 @@
-//! The results of the combinations that were measured.
+//! The results of the measurements: one for each combination of switch, point and repetition.
 
 use super::device::Switch;
 use super::part::Part;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use taut_measure::Summary;
 use taut_traffic::{Summaries, Tally};
 
-/// The result of a point.
+/// The result of one switch at one point of a measurement, in one repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// The measured switch.
@@ -26,7 +26,7 @@ pub struct Trial {
 pub enum Seen {
     /// Only latency.
     Latency(Latency),
-    /// The highest rate, and latency at a lower one.
+    /// The highest rate, and latency at a lower rate.
     Rate {
         /// Received packets per second at the highest offered rate.
         pps: f64,
@@ -46,16 +46,16 @@ pub enum Seen {
     Insertion {
         /// Times from the message to the reply to its barrier, by rule: added, modified and deleted rules.
         barrier_ns: [Vec<f64>; 3],
-        /// Times from adding a rule to the first packet that obeys it.
+        /// Times from adding a rule to the first packet that obeys the rule.
         made: OnWire,
-        /// Times from modifying a rule to the first packet that obeys it.
+        /// Times from modifying a rule to the first packet that obeys the modified rule.
         modified: OnWire,
-        /// Times from deleting a rule to the last packet that obeys it.
+        /// Times from deleting a rule to the last packet that obeys the rule.
         deleted: OnWire,
         /// Number of changes whose effect on packets was not observed before the next change.
         unseen: u32,
     },
-    /// The results of one stream through all ports, at a low rate and at the highest.
+    /// The results of one stream through all ports, at a low rate and at the highest rate.
     Amplified {
         /// Number of copies that the rule makes of a packet.
         copies: u32,
@@ -66,7 +66,7 @@ pub enum Seen {
     },
 }
 
-/// Times from messages to the moments at which the switch applies them, ns: one for each change.
+/// Times from the messages that change a rule until the changes take effect, ns: one for each change.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OnWire {
     /// For each change, the time from the message until packets show the effect.

@@ -1,4 +1,4 @@
-//! The measurements of a switch: their points, and the lengths and repetitions.
+//! The measurements of a switch: their points, and the lengths and repetitions of their trials.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use taut_results::Mode;
 /// Names of the measurements, as used by `--only`.
 pub const MEASUREMENTS: [&str; 6] = ["hops", "rules", "qos", "insertion", "amplify", "actions"];
 
-/// The match of the rules.
+/// The kind of match that all rules of a point have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Matching {
@@ -23,9 +23,9 @@ pub enum Matching {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Each priority is higher than the one before.
+    /// Each rule has a higher priority than the rule added before.
     Increasing,
-    /// Each priority is lower than the one before.
+    /// Each rule has a lower priority than the rule added before.
     Decreasing,
     /// All priorities are equal.
     Equal,
@@ -45,11 +45,11 @@ pub enum Does {
     SetAddress,
     /// A VLAN tag is pushed and popped.
     Tag,
-    /// A group with one bucket sends them.
+    /// A group with one bucket sends the packets.
     GroupAll,
     /// A group selects one of two buckets by flow.
     GroupSelect,
-    /// A group selects the first of two buckets whose port is up.
+    /// A group of two buckets selects the first bucket that has a port whose link is up.
     GroupFailover,
 }
 
@@ -78,7 +78,7 @@ pub enum Part {
     },
     /// Rate and latency with a number of rules.
     Rules {
-        /// The match of the rules.
+        /// The kind of match that the rules have.
         matching: Matching,
         /// Number of rules.
         rules: u32,
@@ -152,7 +152,7 @@ impl Part {
 pub struct Lengths {
     /// Number of interleaved repetitions.
     pub repetitions: u32,
-    /// Counted time of a trial.
+    /// Length of a trial, without its warm-up.
     pub trial: Duration,
     loops: Vec<u32>,
     rules: Vec<u32>,

@@ -22,7 +22,8 @@ use taut_traffic::{Instrument, Traffic};
 
 /// Timeout until the links of a switch are up.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Ring size of an AF_XDP port at the end of a cable. It is small because each port needs packet memory.
+/// Number of slots in the ring of an AF_XDP port at the end of a cable. The number is small because each port needs
+/// packet memory.
 const CABLE_RING: u32 = 256;
 /// A port without a link, for unused port numbers.
 const NOWHERE: &str = "null:";
@@ -33,7 +34,7 @@ impl From<BaselineError> for Failed {
     }
 }
 
-/// A switch to set up, with its rig and its wires.
+/// A switch to set up, with the shared resources of the benchmark and the wiring.
 #[derive(Clone, Copy)]
 pub(super) struct Site<'a> {
     pub rig: &'a Rig<'a>,
@@ -41,7 +42,7 @@ pub(super) struct Site<'a> {
     pub wires: &'a Wires,
 }
 
-/// Queues of every port of a switch.
+/// Queues of every port of a switch: the size of a queue in packets, and the number of priorities.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Queues {
     pub packets: usize,
@@ -300,7 +301,7 @@ fn stand(
 }
 
 /// Sets a switch up, calls `measure`, and removes the switch. The calling thread is pinned to the generator's core. The
-/// switch has no rules at first; existing rules of a switch that stays are deleted.
+/// switch has no rules at first; existing rules of a switch on the network are deleted.
 pub(super) fn with_switch<T>(
     site: Site<'_>,
     layout: &Layout,
@@ -686,7 +687,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_a_file_keep_their_numbers() {
+    fn chain_files_use_the_port_numbers_of_the_topology_file() {
         let wiring = Wiring {
             first: 4,
             last: 1,
@@ -713,7 +714,7 @@ mod tests {
     }
 
     #[test]
-    fn an_amplifier_is_joined_with_the_switch_behind_it() {
+    fn every_amplifier_link_connects_to_a_port_of_the_switch() {
         let layout = Layout::of(Wiring::built_in(0, 3));
         let folder = Path::new("/tmp");
         let amplifier = layout.amplifier_chain(folder, 6653, true).unwrap();

@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_results_folder_yields_tables_figures_and_correct_numbers() {
+    fn the_report_contains_the_expected_tables_and_summary_numbers() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path());
         let shown = show::<Switched>(folder.path(), None).unwrap();
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outside_of_a_folder_is_read_made_or_replaced() {
+    fn reports_never_read_or_write_files_outside_the_results_folder() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path());
         crate::strangers::check(folder.path());

@@ -8,8 +8,10 @@ use taut_traffic::Traffic;
 /// The first destination address of the rules.
 const FIRST: u32 = u32::from_be_bytes([10, 0, 0, 0]);
 
-/// Number of networks that together cover 512 addresses without a gap: 256, 128, and so on down to 1, and another of 1.
+/// Number of networks that together cover [`ADDRESSES`] addresses without a gap: networks of 256, 128, and so on down
+/// to 1 address, and a second network of 1 address.
 const NETWORKS: u32 = 10;
+/// Number of addresses that the [`NETWORKS`] networks cover together.
 const ADDRESSES: u32 = 512;
 
 /// Returns the network that rule `number` matches: its first address, counted from [`FIRST`], and the prefix length.

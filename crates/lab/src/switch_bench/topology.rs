@@ -26,7 +26,7 @@ pub struct Topology {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Generator {
-    /// The generator's two ports, for a switch that this machine does not set up; not needed for other switches.
+    /// The generator's two ports, for a switch that this machine does not set up; none for other switches.
     pub ports: Option<[String; 2]>,
     /// The switch's port to the generator's first port; none if an amplifier is in between.
     first: Option<u32>,
@@ -49,7 +49,7 @@ pub(super) struct Amplifier {
     links: Vec<[u32; 2]>,
 }
 
-/// The wiring of a point, as port numbers of the switch.
+/// The wiring of a measurement point, as port numbers of the switch.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Wiring {
     /// Ingress port of the packets: from the generator's first port, or over the first link of the amplifier.
@@ -74,9 +74,9 @@ pub(super) struct Before {
 pub(super) enum Leads {
     ToFirst,
     ToLast,
-    /// The other end of the cable with this number.
+    /// The other end of the cable with this index.
     Along(usize),
-    /// The amplifier, over the link with this number.
+    /// The amplifier, over the link with this index.
     ToAmplifier(usize),
     Nowhere,
 }
@@ -204,8 +204,9 @@ fn each_once(whose: &str, ports: &[(&str, u32)]) -> Result<(), String> {
 }
 
 impl Wiring {
-    /// Returns the built-in wiring. Port 1 leads to the generator, or the first ports to the amplifier. Pairs of later
-    /// ports are connected, and the last port leads to the generator.
+    /// Returns the built-in wiring. The first `links` ports lead to the amplifier; without links, port 1 leads to the
+    /// generator. Pairs of the following ports are connected by `cables` cables, and the last port leads to the
+    /// generator.
     pub fn built_in(cables: u32, links: u32) -> Self {
         let entries = links.max(1);
         let cable = |number: u32| [entries + 1 + 2 * number, entries + 2 + 2 * number];
@@ -235,7 +236,7 @@ impl Wiring {
         }
     }
 
-    /// Returns the ports with a link, in order.
+    /// Returns the ports with a link, in ascending order.
     pub fn ports(&self) -> Vec<u32> {
         let all = 1..=LARGEST_PORT;
         all.filter(|port| self.leads(*port) != Leads::Nowhere)
@@ -243,8 +244,8 @@ impl Wiring {
     }
 
     /// Returns the ports through which background packets enter on their way to the generator's second port. Without an
-    /// amplifier these are the port to the generator's first port and the far ends of cables. With an amplifier, they
-    /// are the ports of the links to the amplifier.
+    /// amplifier these are the port to the generator's first port and the second port of each cable. With an amplifier,
+    /// they are the ports of the links to the amplifier.
     pub fn feeds(&self) -> Vec<u32> {
         match &self.before {
             Some(before) => before.links.iter().map(|[_, port]| *port).collect(),
@@ -261,7 +262,7 @@ impl Wiring {
 pub struct Wires {
     /// The wiring from a file; none for the built-in wiring.
     pub topology: Option<Topology>,
-    /// The switch that multiplies traffic, if this is not the measured switch.
+    /// The second switch, which multiplies traffic; none if the measured switch does so itself.
     pub amplifier: Option<Switch>,
 }
 
@@ -438,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn an_incompatible_topology_amplifier_or_switch_is_reported() {
+    fn incompatible_combinations_of_topology_amplifier_and_switch_are_reported() {
         let network = Switch::OpenFlow("192.0.2.1:6653".to_string());
         let generator = "[generator]\nports = [\"null:\", \"tap:t\"]\n";
         let one = || topology(&format!("{generator}first = 1\nsecond = 4\n"));

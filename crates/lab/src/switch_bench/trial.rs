@@ -27,17 +27,21 @@ const HOPS_PPS: f64 = 20e3;
 /// Rate for the latency that is measured in addition to the highest rate.
 const LATENCY_PPS: f64 = 100e3;
 
-/// Packets per second that an overloaded return port carries, and the number of slots of its ring. Last, the number of
-/// these slots whose buffers the generator keeps, so that the switch can use only the remaining slots.
+/// Packets per second that an overloaded return port carries.
 const RETURN_PPS: f64 = 500e3;
+/// Number of slots in the ring of an overloaded return port.
 const RETURN_RING: u32 = 32;
+/// Number of the [`RETURN_RING`] slots whose buffers the generator keeps, so that the switch can use only the remaining
+/// slots.
 const RETURN_KEPT: usize = 30;
 /// Size of a queue of the switch, packets.
 const QUEUED: usize = 8_192;
 const REAL_TIME_PPS: f64 = 20e3;
-/// UDP ports of both classes, and size of background frames, as in the publication.
+/// UDP port of real-time packets, as in the publication.
 const REAL_TIME_PORT: u16 = 42;
+/// UDP port of background packets, as in the publication.
 const BACKGROUND_PORT: u16 = 43;
+/// Size of background frames, bytes, as in the publication.
 const BACKGROUND_BYTES: usize = 864;
 const URGENT: u32 = 7;
 /// Minimum length of a trial with background traffic, because the queues need a part of the trial to fill.
@@ -302,8 +306,8 @@ impl At<'_> {
         })
     }
 
-    /// Reads the counters of the switches, while they receive no packets, until the counters do not change; none if
-    /// there are no counters.
+    /// Reads the counters of the switches until the counters no longer change, at most eleven times, while no packets
+    /// are sent. Returns none if the switches have no counters.
     fn counters(&self, plant: &mut Plant) -> Result<Option<Counted>, Failed> {
         let pause = self.site.switch.counts_every();
         let mut read = || -> Result<Option<Counted>, Failed> {
@@ -328,7 +332,7 @@ impl At<'_> {
         Ok(last)
     }
 
-    /// Measures the highest rate, and the latency at a lower one.
+    /// Measures the highest rate, and the latency at a lower rate.
     fn rate(
         &self,
         instrument: &mut Instrument,
@@ -454,16 +458,16 @@ fn classes(background_pps: f64) -> Result<Traffic, String> {
     Traffic::of(streams.map_err(|e| e.to_string())?)
 }
 
-/// The rules of both classes.
+/// The rules for real-time and background packets.
 struct ClassRules {
     switch: Vec<Rule>,
     /// The rules of the amplifier, if there is one.
     amplifier: Vec<Rule>,
 }
 
-/// Returns the rules of both classes. Real-time packets go directly to the return port. Without an amplifier, one copy
-/// of each background packet also does, and the other copies return over cables. With an amplifier, all copies return
-/// over the amplifier's links.
+/// Returns the rules for real-time and background packets. Real-time packets go directly to the return port. Without an
+/// amplifier, one copy of each background packet also does, and the other copies return over cables. With an amplifier,
+/// all copies return over the amplifier's links.
 fn class_rules(wiring: &Wiring, has_queues: bool) -> ClassRules {
     let last = Action::Output(wiring.last);
     let class = |in_port: u32, udp_dst, actions| Rule {
@@ -556,7 +560,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_leaves_each_loop_and_enters_the_next() {
+    fn path_rules_forward_packets_from_each_loop_to_the_next() {
         let wiring = Wiring::built_in(3, 0);
         let hops = |loops| -> Vec<(u32, Action)> {
             let rules = path(&wiring, loops).into_iter();
@@ -581,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn background_traffic_returns_once_per_copy() {
+    fn the_switch_copies_background_traffic_if_there_is_no_amplifier() {
         let wiring = Wiring::built_in(COPIES - 1, 0);
         let rules = class_rules(&wiring, true);
         assert!(rules.amplifier.is_empty());
@@ -600,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn an_amplifier_before_the_switch_makes_the_copies() {
+    fn an_amplifier_before_the_switch_copies_the_background_traffic() {
         let wiring = Wiring::built_in(0, COPIES);
         let rules = class_rules(&wiring, false);
         assert_eq!(outputs(&rules.amplifier[0]), 1);

@@ -5,8 +5,9 @@ use crate::http::{EndpointError, Reply, Server, is_no_name};
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-/// Media type of OpenMetrics, and the full type of its version 1.0.
+/// Media type of OpenMetrics, without a version.
 const OPENMETRICS: &str = "application/openmetrics-text";
+/// Media type of OpenMetrics 1.0, with its parameters.
 const OPENMETRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Type of the text format of Prometheus.
 const PLAIN_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -208,14 +208,14 @@ mod tests {
     }
 
     #[test]
-    fn label_values_are_converted_to_one_word() {
+    fn spaces_and_punctuation_in_label_values_become_underscores() {
         for (name, word) in [
             ("tx full", "tx_full"),
             (
                 "dropped: from or to an address",
                 "dropped_from_or_to_an_address",
             ),
-            ("unknown TEID, untold", "unknown_teid_untold"),
+            ("told, untold", "told_untold"),
             ("dropped_by_rule", "dropped_by_rule"),
             (" ", ""),
         ] {

@@ -4,7 +4,7 @@ use super::exposition::one_word;
 use super::{Exposition, Kind};
 use taut_engine::{Count, CountKind};
 
-/// Labels that name the owner of the counters, such as a segment, and the counters.
+/// The labels that name the owner of counters, such as a segment, and the owner's counters.
 type Labelled<'a> = (&'a [(&'a str, &'a str)], &'a [Count]);
 
 /// Appends a family for each kind of counter, with names that begin with `prefix`. `each` contains the counters of
@@ -53,8 +53,9 @@ pub(super) fn function_metrics(text: &mut Exposition, prefix: &str, each: &[Labe
     }
 }
 
-/// Returns the counters of these kinds, each as function, name in one word, description and count. Counters whose names
-/// become equal in one word are summed, because no two samples may have the same labels.
+/// Returns the counters whose kind is in `kinds`, each as function, name, description and count. The words of a name
+/// are joined to one word. Counters whose names thus become equal are summed, because no two samples may have the same
+/// labels.
 fn in_one_word<'a>(
     counts: &'a [Count],
     kinds: &[CountKind],
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn each_count_kind_is_a_metric_family_of_its_own() {
+    fn each_count_kind_has_a_separate_metric_family() {
         let counts = [
             count(CountKind::Outcome, "passed", ""),
             count(CountKind::Drop, "slow path: no route", ""),

@@ -23,7 +23,7 @@ pub enum Refused {
     TooManyBlocks(usize),
 }
 
-/// The side of a table that adds and deletes routes.
+/// A table of routes, whose owner adds and deletes routes. Other threads look up addresses in its [`Fib`].
 #[derive(Debug)]
 pub struct Table {
     pub(super) rib: Rib<u32>,
@@ -53,12 +53,12 @@ impl Table {
         })
     }
 
-    /// Returns the side of the table for look-ups.
+    /// Returns the part of the table in which threads look up addresses. Only `self` changes it.
     pub fn fib(&self) -> &Arc<Fib> {
         &self.fib
     }
 
-    /// Returns the routes.
+    /// Returns the routes of the table.
     pub fn rib(&self) -> &Rib<u32> {
         &self.rib
     }
@@ -93,7 +93,7 @@ impl Table {
         Ok(())
     }
 
-    /// Adds a route, or replaces the next hop of the route for the same prefix. Returns the replaced next hop.
+    /// Adds a route, or replaces the next hop of the route for the same prefix. Returns the replaced next hop, if any.
     ///
     /// # Errors
     /// Returns [`Refused::Full`] if a block is needed and none is free; the table is unchanged.
@@ -105,7 +105,7 @@ impl Table {
         Ok(before)
     }
 
-    /// Deletes the route for exactly this prefix. Returns its next hop.
+    /// Deletes the route for exactly this prefix. Returns its next hop; `None` if there is no such route.
     pub fn remove(&mut self, prefix: PrefixV4) -> Option<NextHop> {
         let before = self.rib.remove(prefix)?;
         let covering = self.rib.covering(prefix);

@@ -37,7 +37,7 @@ fn agrees(table: &Table) {
 }
 
 #[test]
-fn memory_is_32_mib_and_512_bytes_per_block() {
+fn a_table_uses_32_mib_plus_512_bytes_per_block() {
     let table = Table::new(4).unwrap();
     assert_eq!(table.fib.memory_bytes(), (32 << 20) + 4 * 512);
 }
@@ -76,7 +76,7 @@ fn a_block_is_reused_only_after_the_grace_period() {
 }
 
 #[test]
-fn random_routes_and_changes_agree_with_the_rib() {
+fn large_tables_agree_with_the_rib_after_random_changes() {
     let mut table = Table::new(MOST_BLOCKS).unwrap();
     let mut changes = Changes::new(4);
     let rib: Rib<u32> = std::iter::repeat_with(|| changes.route_v4())

@@ -56,7 +56,7 @@ pub struct Fib {
     pub(super) nodes: AlignedTable<AtomicU32>,
     /// The lines. Each has two halves, each a cache line: the starts of eight ranges, then their entries. The first
     /// range always starts at 0, so the slot for its start holds the start of the second half's first range instead.
-    /// Unused ranges start at the last value and have the entry of the last range in use.
+    /// Unused ranges start at 2^32 - 1 and have the entry of the last range in use.
     pub(super) lines: AlignedTable<AtomicU32>,
     #[cfg(target_arch = "x86_64")]
     pub(super) wide: Option<taut_sys::lanes::Wide>,
@@ -87,13 +87,13 @@ impl Fib {
         &self.lines[from..from + LINE_ENTRIES]
     }
 
-    /// Returns the entry of range number `place` of a line.
+    /// Returns the entry of a line's range with index `place`.
     pub(super) fn range(&self, line: u32, place: usize) -> &AtomicU32 {
         let half = place / HALF_RANGES * HALF_ENTRIES;
         &self.line(line)[half + HALF_RANGES + place % HALF_RANGES]
     }
 
-    /// Returns the start of range number `place` of a line; `None` for the first range, which starts at 0.
+    /// Returns the start of a line's range with index `place`; `None` for the first range, which starts at 0.
     pub(super) fn start(&self, line: u32, place: usize) -> Option<&AtomicU32> {
         let half = place / HALF_RANGES * HALF_ENTRIES;
         let place = match place {
@@ -104,7 +104,7 @@ impl Fib {
         Some(&self.line(line)[place])
     }
 
-    /// Returns the number of the range of a line that contains `key`.
+    /// Returns the index of the line's range that contains `key`.
     pub(super) fn place(&self, line: u32, key: u32) -> usize {
         let entry = entry_of(self.line(line), key);
         entry / (HALF_ENTRIES) * HALF_RANGES + entry % HALF_RANGES

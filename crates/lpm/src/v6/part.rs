@@ -25,7 +25,8 @@ impl Part {
         Prefix::of(self.address, self.depth)
     }
 
-    /// Returns the part of `self` whose next address byte has the value `byte`; its entry is in node number `node`.
+    /// Returns the part of `self` whose next address byte has the value `byte`. Its entry is in the node with index
+    /// `node`.
     pub fn of_node(self, node: u32, byte: usize) -> Self {
         let shift = 128 - u32::from(self.depth + NODE_BITS);
         Self {
@@ -35,8 +36,8 @@ impl Part {
         }
     }
 
-    /// Returns the part of `self` whose next 32 bits have the value `start`. Its entry is that of range number `place`
-    /// of the line, which must consist of this value alone.
+    /// Returns the part of `self` whose next 32 bits have the value `start`. Its entry belongs to the line's range with
+    /// index `place`; this range must consist of `start` alone.
     pub fn of_line(self, line: u32, place: usize, start: u32) -> Self {
         let shift = 128 - u32::from(self.depth + LINE_BITS);
         Self {

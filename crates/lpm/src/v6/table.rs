@@ -49,7 +49,7 @@ pub struct Full {
     pub needed: Capacity,
 }
 
-/// The side of a table that adds and deletes routes.
+/// A table of routes, whose owner adds and deletes routes. Other threads look up addresses in its [`Fib`].
 #[derive(Debug)]
 pub struct Table {
     pub(super) rib: Rib<u128>,
@@ -82,7 +82,7 @@ impl Table {
         &self.fib
     }
 
-    /// Returns the routes.
+    /// Returns the routes of the table.
     pub fn rib(&self) -> &Rib<u128> {
         &self.rib
     }
@@ -120,7 +120,7 @@ impl Table {
         Ok(())
     }
 
-    /// Adds a route, or replaces the next hop of the route for the same prefix. Returns the replaced next hop.
+    /// Adds a route, or replaces the next hop of the route for the same prefix. Returns the replaced next hop, if any.
     ///
     /// # Errors
     /// Returns [`Full`] if the route does not fit; the table is unchanged.
@@ -139,7 +139,7 @@ impl Table {
         Ok(before)
     }
 
-    /// Deletes the route for exactly this prefix. Returns its next hop.
+    /// Deletes the route for exactly this prefix. Returns its next hop; `None` if there is no such route.
     ///
     /// # Errors
     /// Returns [`Full`] if the replacement of the route does not fit; the table is unchanged.

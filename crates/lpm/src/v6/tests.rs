@@ -89,7 +89,7 @@ fn nothing_is_lost(table: &Table) {
 }
 
 #[test]
-fn an_empty_table_matches_nothing_and_a_default_route_everything() {
+fn empty_tables_match_no_address_and_default_routes_match_all() {
     let mut table = Table::new(Capacity::default());
     agrees_at(&table, &[0, 1, u128::MAX, 0x2001 << 112]);
     table.insert(PrefixV6::ALL, hop(3)).unwrap();
@@ -134,7 +134,7 @@ fn a_default_route_changes_in_place() {
 }
 
 #[test]
-fn random_routes_and_changes_agree_with_the_rib() {
+fn large_tables_agree_with_the_rib_after_random_changes() {
     let mut changes = Changes::new(6);
     let rib: Rib<u128> = std::iter::repeat_with(|| changes.route_v6())
         .take(150_000)

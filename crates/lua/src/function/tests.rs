@@ -43,7 +43,7 @@ pub(crate) fn datagrams(pool: &PoolHandle, n: u16) -> Batch {
 }
 
 #[test]
-fn a_script_changes_counts_drops_punts_and_sends() {
+fn a_script_can_modify_count_drop_punt_and_forward_packets() {
     let pool = PoolHandle::new(64, false).unwrap();
     let mut batch = datagrams(&pool, 4);
     let frame = batch.packets()[0].bytes().to_vec();

@@ -218,7 +218,7 @@ impl Hierarchy {
 
     /// Returns the cycles of a random access to each of several structures that share the caches. Structures with more
     /// accesses per byte get more cache space. (Che, Tung and Wang's approximation of an LRU cache, 2002; for a single
-    /// structure it equals the model above.)
+    /// structure it equals [`Hierarchy::cycles`].)
     ///
     /// # Errors
     /// [`WrongValue`] for sizes that are not above 0 and accesses that are negative.

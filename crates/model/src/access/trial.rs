@@ -15,17 +15,19 @@ use nalgebra::{DMatrix, DVector};
 const SHARES: (f64, f64) = (0.02, 1.3);
 /// Range of the steepness in the search; 1 is for independent accesses.
 const STEEPNESS: (f64, f64) = (1.0, 16.0);
-/// Number of points at which a search evaluates its range, and number of finer searches around the best of them.
+/// Number of equal steps, on a logarithmic scale, into which the search of a parameter divides the parameter's range.
 const PLACES: usize = 22;
+/// Number of passes of a search. Each later pass covers only the range around the best value of the pass before.
 const REFINEMENTS: usize = 3;
-/// Maximum number of search rounds; a round searches each parameter once. Another round runs only if the last one
-/// reduced the sum of squares by more than the fraction `NEAR`.
+/// Maximum number of search rounds; a round searches each parameter once.
 const ROUNDS: usize = 8;
+/// Fraction by which a round must reduce the sum of squares for another round to run.
 const NEAR: f64 = 1e-3;
-/// Settings of the Gauss-Newton method: maximum number of steps and smallest fraction of a step that is tried. The
-/// method ends when a step reduces the sum of squares by less than the fraction `SETTLED`.
+/// Maximum number of steps of the Gauss-Newton method.
 const STEPS: usize = 40;
+/// Smallest fraction of a Gauss-Newton step that is tried.
 const SHORTEST: f64 = 1.0 / 64.0;
+/// Fraction of the sum of squares: the Gauss-Newton method ends when a step reduces the sum by less.
 const SETTLED: f64 = 1e-9;
 /// Relative change of a parameter for the numeric derivative of the model.
 const STEP: f64 = 1e-3;

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_with_holes_are_refused() {
+    fn tables_with_missing_or_invalid_values_are_refused() {
         let rows = [vec![1.0, 2.0], vec![1.0]];
         let error = Design::new(&["a", "b"], &rows, &[1.0, 2.0], Spread::Absolute).unwrap_err();
         assert_eq!(error.to_string(), "terms in a run: 1 given, 2 needed");

@@ -24,9 +24,9 @@ pub struct Coefficient {
     pub name: String,
     /// Estimate of the coefficient.
     pub value: f64,
-    /// Lower end of the interval.
+    /// Lower end of the coefficient's interval.
     pub low: f64,
-    /// Upper end of the interval.
+    /// Upper end of the coefficient's interval.
     pub high: f64,
     /// Standard error of the coefficient.
     pub standard_error: f64,

@@ -52,7 +52,7 @@ pub enum FitError {
         /// Names of the terms.
         terms: String,
     },
-    /// The length of a row is not the number of terms, or the number of rows is not that of the responses.
+    /// The length of a row is not the number of terms, or the number of rows is not the number of responses.
     #[error("{what}: {found} given, {needed} needed")]
     WrongShape {
         /// Name of the list with the wrong length.

@@ -112,7 +112,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_stack_loss_fit_agrees_with_published_coefficients() {
+    fn the_stackloss_data_fit_agrees_with_published_coefficients() {
         // The expected values are those of Venables and Ripley, Modern Applied Statistics with S, 2002, section 6.5
         // (Huber's weights).
         let rows: Vec<Vec<f64>> = STACK_LOSS

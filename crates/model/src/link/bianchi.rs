@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fixed_point_satisfies_both_equations() {
+    fn the_fixed_point_satisfies_both_equations_of_bianchi() {
         for (stations, window, stages) in [
             (2, 32, 3),
             (10, 32, 3),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn no_stations_and_no_times_are_refused() {
+    fn zero_stations_and_invalid_slot_times_are_refused() {
         assert!(Contention::new(0, 32, 3).is_err());
         assert!(Contention::new(1, 0, 3).is_err());
         for bad in [-1.0, f64::NAN, f64::INFINITY] {

@@ -1,5 +1,5 @@
 //! A latency budget: an end-to-end target divided into terms, and the unused remainder. CALVIN (Xiang et al., IEEE JSAC
-//! 2019), figure 2, divides 1 ms this way.
+//! 2019), figure 2, divides 1 ms into such terms.
 
 use super::LinkError;
 use crate::estimate::{not_negative, positive};

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_rates_are_the_published_ones() {
+    fn ethernet_line_rates_equal_the_published_rates() {
         // Gallenmüller's dissertation, table 4.1: Mpkt/s at 64 bytes.
         for (gbit, wanted) in [(10.0, 14.88), (40.0, 59.52), (100.0, 148.81)] {
             let rate = Ethernet::new(gbit).unwrap().line_rate_pps(64).unwrap() / 1e6;
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn short_frames_are_padded_and_long_ones_refused() {
+    fn short_frames_are_padded_and_oversized_frames_are_refused() {
         let link = Ethernet::new(10.0).unwrap();
         assert_eq!(link.occupied_ns(1), link.occupied_ns(64));
         assert!((link.occupied_ns(64).unwrap() - 67.2).abs() < 1e-9);

@@ -80,7 +80,7 @@ impl SharedMedium {
     /// Makes an idle medium.
     ///
     /// # Errors
-    /// A value is invalid, or not exactly one way of sharing is configured.
+    /// A value is invalid, or the settings contain no way of sharing, or several.
     pub fn new(settings: &MediumSettings) -> Result<Self, MediumError> {
         if !(1..=MOST_QUEUED).contains(&settings.queue) {
             let queue = settings.queue;
@@ -141,6 +141,7 @@ impl SharedMedium {
 
     /// Offers the medium a frame of `bytes`, with its Ethernet header, in direction `way`; `id` identifies it. Returns
     /// false if the queue is full: the packet is then lost and counted. Times of successive calls must not decrease.
+    ///
     /// # Panics
     /// If `way` is neither 0 nor 1.
     pub fn offer(&mut self, now_ns: u64, way: usize, id: u32, bytes: u32) -> bool {
@@ -172,9 +173,9 @@ impl SharedMedium {
         true
     }
 
-    /// Returns the time of the next event, ns, unless a packet is offered before: a packet's outcome is known, or a
-    /// transmission ends. The caller has to call [`SharedMedium::take`] at this time, so that the next transmission can
-    /// begin. `None` if nothing is pending.
+    /// Returns the time of the next event, ns: a packet's outcome becomes known, or a transmission ends. The time may
+    /// change when a packet is offered. The caller has to call [`SharedMedium::take`] at this time, so that the next
+    /// transmission can begin. `None` if nothing is pending.
     pub fn next_ns(&self) -> Option<u64> {
         let current = match &self.access {
             Access::Contention(contention) => contention.current.map(|it| it.end_ns),
@@ -264,7 +265,8 @@ impl SharedMedium {
         drawn < share || traced < loss.traced(at_ns)
     }
 
-    /// Simulates the transmissions of other stations that end by `now_ns`, because a packet's wait depends on them.
+    /// Simulates the transmissions of other stations that end by `now_ns`, because a packet's waiting time depends on
+    /// these transmissions.
     fn make_up(&mut self, now_ns: u64) {
         while let Access::Contention(contention) = &mut self.access
             && let Some(was) = contention.current
@@ -423,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn two_directions_are_fair_and_collide_at_the_published_rate() {
+    fn two_senders_share_the_medium_fairly_and_collide_as_published() {
         let mut medium = medium("[wlan]");
         let [one, other] = saturated(&mut medium, &[0, 1], 500, 20_000 * MS);
         let (one, other) = (one as f64, other as f64);
@@ -438,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn other_stations_take_their_share_of_the_air() {
+    fn three_other_stations_reduce_throughput_to_about_a_quarter() {
         let mut alone = medium("[wlan]");
         let mut among = medium("[wlan]\nstations = 3\nstation_bytes = 500");
         let [one, _] = saturated(&mut alone, &[0], 500, 10_000 * MS);
@@ -489,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn late_and_prompt_polling_return_the_same_frame_ends() {
+    fn late_polling_returns_the_same_frame_outcomes_as_prompt_polling() {
         let settings = "seed = 3\n[wlan]";
         let [mut prompt, mut late] = [medium(settings), medium(settings)];
         for medium in [&mut prompt, &mut late] {
@@ -531,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_use_their_directions_slots_and_lost_frames_are_retransmitted() {
+    fn frames_use_slots_of_their_direction_and_losses_are_retransmitted() {
         let slots = "[slots]\npattern = \"DDSU\"\nslot_us = 500\nslot_bytes = 2000\n";
         let mut medium = medium(slots);
         // The first packet misses the slot that has already begun; its slot is the second of the cycle.

@@ -9,8 +9,9 @@ const HEADER_BYTES: u32 = 24 + 4 + 8;
 const QOS_HEADER_BYTES: u32 = HEADER_BYTES + 2;
 /// Length of an acknowledgement with its check sequence, bits.
 const ACK_BITS: f64 = 14.0 * 8.0;
-/// Length of the SERVICE field, bits. The next constant is the length of the tail of a convolutional code, bits.
+/// Length of the SERVICE field, bits.
 const SERVICE_BITS: f64 = 16.0;
+/// Length of the tail of a convolutional code, bits.
 const TAIL_BITS: f64 = 6.0;
 /// Preamble (16) and SIGNAL field (4) of 802.11a and g, with which frames of all later generations begin, us.
 const LEGACY_PREAMBLE_US: f64 = 20.0;
@@ -197,7 +198,7 @@ impl Phy {
         })
     }
 
-    /// Returns the data rate within symbols, Mbit/s.
+    /// Returns the data rate while symbols are sent, Mbit/s; preambles and gaps do not lower it.
     pub fn mbit_per_s(&self) -> f64 {
         self.bits_per_symbol / self.symbol_us
     }
@@ -263,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_those_of_the_standards_tables() {
+    fn wlan_phy_rates_agree_with_the_standard_tables() {
         for (generation, mcs, mhz, streams, wanted) in [
             (Generation::N, 7, 20, 1, 65.0),
             (Generation::N, 7, 40, 4, 540.0),

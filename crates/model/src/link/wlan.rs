@@ -68,7 +68,7 @@ impl Line {
     }
 }
 
-/// The parts of a station's time per packet, us, in order of time.
+/// The parts of a station's time per packet, us, in the order in which they occur.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exchange {
     /// Silence before the backoff (DIFS).
@@ -139,7 +139,7 @@ mod tests {
     use crate::link::phy::Generation;
 
     #[test]
-    fn the_published_line_gives_the_published_rates() {
+    fn the_published_frame_time_line_yields_the_published_rates() {
         // The expected values are the equations of Gallenmüller's dissertation, section 6.4, evaluated for six sizes:
         // without and with 120 us of implementation time.
         let real = Line::PUBLISHED.with_implementation(120.0).unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn first_principles_yield_the_published_line() {
+    fn phy_timing_reproduces_the_published_frame_time_line() {
         let found = line_of(&Phy::g_without_extension(54.0).unwrap());
         assert!((found.us_per_byte / 0.15 - 1.0).abs() < 0.02, "{found:?}");
         assert!(
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn later_generations_are_faster_only_per_byte() {
+    fn later_wlan_generations_reduce_only_the_time_per_byte() {
         let old = line_of(&Phy::b(11.0, false).unwrap());
         let g = line_of(&Phy::g(54.0).unwrap());
         let n = line_of(&Phy::streams(Generation::N, 7, 40, 2).unwrap());

@@ -108,9 +108,9 @@ fn loads() -> Result<Vec<Check>, CheckError> {
     ])
 }
 
-/// Interruptions in Table 5.6, as name, rate (Hz) and duration (µs). The first list is that of the host, the second
-/// that of the host with its virtual machine.
+/// Interruptions of the host in Table 5.6, as name, rate (Hz) and duration (µs).
 const BARE: [(&str, f64, f64); 2] = [("timer", 166.7, 10.9), ("irq work", 83.3, 13.6)];
+/// Interruptions of the host with its virtual machine in Table 5.6, as name, rate (Hz) and duration (µs).
 const VIRTUAL: [(&str, f64, f64); 3] = [
     ("timer", 166.7, 17.5),
     ("irq work", 83.3, 19.2),

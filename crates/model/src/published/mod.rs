@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_published_figures_hold_except_for_one_known_miss() {
+    fn the_model_reproduces_all_published_figures_except_one_known_case() {
         let checks = checks().unwrap();
         let misses: Vec<&Check> = checks
             .iter()

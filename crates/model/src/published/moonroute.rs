@@ -15,8 +15,9 @@ const LINE_BIT_S: f64 = 10e9;
 const SMALLEST_BYTES: f64 = 64.0;
 /// Number of ports of the machine on which cores and packet sizes were measured.
 const PORTS: f64 = 2.0;
-/// Last-level cache of the machine on which frequencies and tables were measured, and the size of a table entry, bytes.
+/// Size of the last-level cache of the machine on which frequencies and tables were measured, bytes.
 const LLC_BYTES: f64 = 8.0 * 1024.0 * 1024.0;
+/// Size of a table entry, bytes.
 const ENTRY_BYTES: f64 = 2.0;
 
 const FREQUENCY: Group = Group {

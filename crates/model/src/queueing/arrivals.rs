@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pattern_has_its_average_rate_and_ascending_times() {
+    fn every_arrival_pattern_has_the_configured_rate_and_ascending_times() {
         for arrivals in [
             Arrivals::constant(1e6).unwrap(),
             Arrivals::poisson(1e6).unwrap(),

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_and_sizes_that_make_no_sense_are_refused() {
+    fn invalid_loads_and_batch_sizes_are_refused() {
         assert!(latency_by_batches(&moonroute(), &[(1, 8)], 1.0, EFFORT).is_err());
         assert!(latency_by_batches(&moonroute(), &[(1, 8)], f64::NAN, EFFORT).is_err());
         assert!(latency_by_batches(&moonroute(), &[(0, 8)], 0.9, EFFORT).is_err());

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn interruptions_and_losses_bound_the_rate_too() {
+    fn interruptions_and_loss_limits_lower_the_highest_rate() {
         let bound = LatencyBound::new(0.99, 1_500.0).unwrap();
         let free = highest_rate(&exponential(), &bound, 0.01, Effort::default()).unwrap();
         let away = Vacations::none().with_periodic(10_000.0, 1_000.0).unwrap();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_below_the_service_time_is_out_of_reach() {
+    fn a_latency_bound_below_the_service_time_is_unreachable() {
         let bound = LatencyBound::new(0.99, 90.0).unwrap();
         let found = highest_rate(&exponential(), &bound, 0.01, Effort::default());
         assert!(

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn erlangs_formula_is_the_sum_that_it_stands_for() {
+    fn the_waiting_probability_agrees_with_erlangs_formula() {
         // The expected value for ten erlang and 14 servers is computed by the sum of Erlang's formula.
         let terms = (0..14).scan(1.0, |term, n| {
             let now = *term;
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn kingmans_bound_lies_above_what_is_exact() {
+    fn kingmans_bound_is_at_least_the_exact_mean_wait() {
         let bound = kingman_bound_ns(125.0, 125.0 * 125.0, &exponential(100.0)).unwrap();
         assert!(bound >= mean_wait_ns(8e6, &exponential(100.0)).unwrap());
         assert_eq!(kingman_bound_ns(125.0, 0.0, &constant(100.0)), Ok(0.0));

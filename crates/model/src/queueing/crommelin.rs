@@ -218,7 +218,8 @@ mod tests {
     use crate::queueing::ServiceTime;
     use crate::queueing::closed_form::{mean_wait_ns, second_moment_of_wait_ns2};
 
-    /// Returns the classic alternating series (Erlang 1909), which is accurate while it is short.
+    /// Returns the probability that a packet waits at most `services` service times, by the classic alternating series
+    /// (Erlang 1909). The series is accurate while it has few terms.
     fn erlang(load: f64, services: f64) -> f64 {
         let mut sum = 0.0;
         for k in 0..=services as usize {
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_agree_with_what_can_be_worked_out_by_hand() {
+    fn loss_ratios_agree_with_hand_calculated_values() {
         // With one place, packets that arrive while it is in use are lost: the loss is rho / (1 + rho) for any
         // distribution (Erlang's B formula).
         for load in [0.5, 1.0, 2.0] {

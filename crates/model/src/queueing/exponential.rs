@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 use fastrand::Rng;
 
 const LAYERS: usize = 256;
-/// Start of the tail, in multiples of the mean. The next constant is the area of each of the 256 layers. Both are from
-/// the paper's table for the exponential density.
+/// Start of the tail, in multiples of the mean, from the paper's table for the exponential density.
 const TAIL: f64 = 7.697_117_470_131_05;
+/// Area of each of the 256 layers, from the paper's table for the exponential density.
 const AREA: f64 = 0.003_949_659_822_581_557;
 
 /// Widths of the layers, the lowest first, and the density at each width.
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draws_are_exponential_from_the_smallest_to_the_rarest() {
+    fn random_draws_follow_the_exponential_distribution_into_the_tail() {
         let mut rng = Rng::with_seed(3);
         let count = 4_000_000;
         let mut draws: Vec<f64> = (0..count).map(|_| exponential_ns(&mut rng, 1.0)).collect();

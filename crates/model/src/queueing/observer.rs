@@ -10,8 +10,8 @@ use crate::estimate::positive;
 
 /// Send delay up to which packets are sent without gaps after an interruption, ns.
 const SLACK_NS: f64 = 2_000.0;
-/// Interval at which delayed packets are sent after an interruption, as a share of the average interval. The second
-/// constant limits this interval, ns.
+/// Interval at which delayed packets are sent after an interruption, as a share of the stream's average interval
+/// between packets. `WIDEST_CATCH_UP_NS` is the upper limit of the resulting interval, ns.
 const CATCH_UP: f64 = 0.75;
 const WIDEST_CATCH_UP_NS: f64 = 20_000.0;
 
@@ -98,8 +98,9 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
-    /// Returns the time at which the observer receives a packet that came back at `back_ns`: that time, or the end of an
-    /// interruption. Successive calls must be roughly in the order of return times.
+    /// Returns the time at which the observer receives a packet that came back at `back_ns`. During an interruption,
+    /// the packet is received at the end of the interruption, otherwise at `back_ns`. Successive calls must be roughly
+    /// in the order of return times.
     #[inline]
     pub fn seen_ns(&mut self, back_ns: f64) -> f64 {
         let (from_ns, to_ns) = self.away_ns;

@@ -21,9 +21,9 @@ use super::{NS_PER_S, QueueingError};
 use crate::estimate::{positive, probability, share};
 use taut_measure::LatencyHistogram;
 
-/// For each of the four published cases, the saturation computed by [`service_when_busy`] and the rate that was still
-/// forwarded under overload, both in kpkt/s. (Table 5.3: the rate minus losses of 3.3, 7.1, 0.0 and 3.0 %.) A test
-/// recomputes the saturation.
+/// The saturation of each of the four cases of Gallenmüller's dissertation, kpkt/s. The first value is computed with
+/// [`service_when_busy`], and a test recomputes it. The second value is the published rate that was still forwarded
+/// under overload: the offered rate of table 5.3 minus losses of 3.3, 7.1, 0.0 and 3.0 %.
 pub const PUBLISHED_KPPS: [(f64, f64); 4] =
     [(85.82, 87.0), (84.15, 83.6), (68.69, 70.0), (67.14, 67.9)];
 
@@ -49,12 +49,12 @@ impl CarriedRate {
     }
 }
 
-/// Returns the service time of lonely packets: their latencies minus `transfer_ns`, the median of a plain forwarder
-/// between the same ports. The fraction `held_up` of the packets, the slowest ones, is excluded, because interruptions
-/// delayed them.
+/// Returns the service time of lonely packets, which arrive at an idle core: their latencies minus `transfer_ns`, the
+/// median of a plain forwarder between the same ports. The fraction `held_up` of the packets, the slowest ones, is
+/// excluded, because interruptions delayed them.
 ///
 /// # Errors
-/// No packet remains, or the share is not between 0 and 1.
+/// No packet remains, or `held_up` is not between 0 and 1.
 pub fn lonely_service(
     latencies: &LatencyHistogram,
     transfer_ns: f64,
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use crate::queueing::{Arrivals, Vacations, replicate};
 
-    /// One of the four cases of table 5.5.
+    /// One of the four cases of table 5.5 in Gallenmüller's dissertation.
     struct Case {
         name: &'static str,
         /// Quantiles of the latency at 10 kpkt/s, us, from the recordings (289,992 packets each, without the first
@@ -194,7 +194,7 @@ mod tests {
     ];
 
     impl Case {
-        /// Interruptions of table 5.6, Hz and ns.
+        /// Returns the interruptions of table 5.6 in Gallenmüller's dissertation: rates in Hz, lengths in ns.
         fn vacations(&self) -> Vacations {
             let of = if self.virtual_machine {
                 &[(166.7, 17_500.0), (83.3, 19_200.0), (250.0, 17_500.0)][..]
@@ -206,7 +206,7 @@ mod tests {
             })
         }
 
-        /// Returns the processor of the case, with the service time of lonely packets.
+        /// Returns the processor of the case, with the service time of lonely packets, which arrive at an idle core.
         fn processor(&self) -> Processor {
             let vacations = self.vacations();
             // Packets that met an interruption are excluded from the service time.
@@ -232,13 +232,14 @@ mod tests {
         carried * 1e3 < rate_pps && rate_pps <= overloaded * 1e3
     }
 
-    /// Returns the bound of equation 5.10, packets per second, with `cpu_us` as t_CPU.
+    /// Returns the bound on the packet rate by equation 5.10 of Gallenmüller's dissertation, packets per second.
+    /// `cpu_us` is t_CPU, the CPU time per packet.
     fn bound_pps(case: &Case, cpu_us: f64) -> f64 {
         case.vacations().availability() * 1e6 / cpu_us
     }
 
     #[test]
-    fn the_queue_explains_all_four_cases_and_the_bound_three() {
+    fn the_queueing_model_explains_all_four_published_cases() {
         let effort = Effort {
             packets: 100_000,
             runs: 3,
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn latencies_that_no_service_time_gives_are_refused() {
+    fn latencies_unreachable_by_any_service_time_are_refused() {
         let processor = Processor::new(
             Arrivals::constant(1e6).unwrap(),
             ServiceTime::constant(500.0).unwrap(),

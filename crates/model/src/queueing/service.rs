@@ -125,11 +125,11 @@ impl ServiceTime {
     }
 
     /// Returns the time described by `quantiles`, pairs of a fraction of packets and the time that this fraction takes
-    /// at most, ns. Times are uniformly distributed between two quantiles. Packets below the first quantile take its
-    /// time, packets beyond the last quantile the time of the last.
+    /// at most, ns. Times are uniformly distributed between two quantiles. Packets below the first quantile take the
+    /// time of the first quantile; packets above the last quantile take the time of the last quantile.
     ///
     /// # Errors
-    /// There is no quantile, shares or times do not ascend, or a value is out of range.
+    /// There is no quantile, the fractions or the times do not ascend, or a value is out of range.
     pub fn from_quantiles(quantiles: &[(f64, f64)]) -> Result<Self, QueueingError> {
         let (Some(first), Some(last)) = (quantiles.first(), quantiles.last()) else {
             return Err(QueueingError::Empty {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_have_the_moments_that_are_promised() {
+    fn drawn_service_times_have_the_declared_moments() {
         for time in [
             ServiceTime::constant(120.0).unwrap(),
             ServiceTime::exponential(80.0).unwrap(),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shift_moves_the_mean_and_leaves_the_spread() {
+    fn a_shift_changes_the_mean_but_not_the_variance() {
         let time = ServiceTime::from_bins(&[(100.0, 120.0, 3.0), (200.0, 300.0, 1.0)]).unwrap();
         let moved = time.shifted(-40.0).unwrap();
         assert!((moved.mean_ns() - time.mean_ns() + 40.0).abs() < 1e-9);

@@ -21,7 +21,8 @@ pub struct Vacations {
 #[derive(Debug, Clone, PartialEq)]
 struct Source {
     per_second: f64,
-    /// Distribution of the durations of the source's interruptions; for a recording, that of all recorded durations.
+    /// Distribution of the durations of the interruptions that this source causes. If they are replayed from a
+    /// recording, it is the distribution of the recorded durations.
     duration: ServiceTime,
     comes: Comes,
 }
@@ -39,7 +40,7 @@ enum Comes {
 }
 
 impl Vacations {
-    /// Returns vacations without any interruption.
+    /// Returns an empty set of interruptions.
     pub fn none() -> Self {
         Self::default()
     }
@@ -305,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn availability_is_what_interruptions_leave() {
+    fn availability_is_the_fraction_of_time_without_interruptions() {
         // Gallenmüller's dissertation, table 5.6: 2949.9 us per second of the bare host, 8891.6 us of the virtual
         // machine.
         let host = Vacations::none()
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn interruptions_that_meet_wait_for_each_other() {
+    fn coinciding_interruptions_are_delayed_until_earlier_interruptions_end() {
         let both = Vacations::none()
             .with_periodic(1e6, 300.0)
             .unwrap()

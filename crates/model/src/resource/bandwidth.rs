@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_of_smallest_frames_are_those_of_table_4_1() {
+    fn packet_rates_of_smallest_frames_agree_with_table_4_1() {
         for (line, mpps) in [("10G", 14.88), ("40g", 59.52), ("100G", 148.81)] {
             let rate = ethernet_pps(line_bit_s(line).unwrap(), 64.0).unwrap();
             assert!(rounds_to(rate / 1e6, mpps, 2), "{line}: {rate}");
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn buses_and_memory_are_those_of_table_4_1() {
+    fn bus_and_memory_bandwidths_agree_with_table_4_1() {
         for (generation, gbit_s) in [(2, 32.0), (3, 63.0), (4, 126.0)] {
             // The table prints 125 for the fourth generation; the rate after coding is 126.03.
             assert!(rounds_to(

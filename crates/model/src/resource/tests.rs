@@ -20,7 +20,7 @@ fn machine(cores: u32, line_bit_s: f64) -> Machine {
 }
 
 #[test]
-fn the_example_of_the_dissertation_gives_7_33_million_packets() {
+fn the_dissertation_example_yields_7_33_million_packets_per_second() {
     // Gallenmüller 2021, section 5.1.5: packets cost 100 cycles of I/O and 350 of task at 3.3 GHz; 7.1 Mpkt/s were
     // measured.
     let costs = Costs::per_packet(given(100.0), given(350.0));
@@ -160,7 +160,7 @@ fn the_smallest_of_bus_nic_and_memory_limits_binds() {
 }
 
 #[test]
-fn cores_poll_in_the_time_that_packets_leave_unused() {
+fn unused_cycles_per_packet_are_spent_on_polling() {
     let machine = machine(1, 10e9);
     let busy = machine.busy_cycles(given(450.0), 5e6).unwrap();
     assert!((busy.value - (660.0 - 450.0)).abs() < 1e-9);

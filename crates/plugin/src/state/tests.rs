@@ -5,7 +5,7 @@ use taut_port::{Mark, PoolHandle};
 /// The library's action on each packet.
 #[derive(Clone, Copy)]
 struct Act {
-    /// Number of bytes by which the beginning moves.
+    /// Number of bytes by which the start of the packet moves; negative if the packet becomes longer at the front.
     moves: isize,
     length: u16,
     verdict: u8,
@@ -169,7 +169,7 @@ fn the_verdicts_of_a_library_are_applied_and_counted() {
 }
 
 #[test]
-fn a_library_moves_packets_within_their_slots() {
+fn libraries_change_packet_start_and_length_only_within_the_slot() {
     let room = PoolHandle::new(1, false).unwrap().room() as u16;
     for (moves, length) in [
         (0, 1),
@@ -271,7 +271,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn marked_packets_and_empty_batches_never_reach_the_library() {
+fn dropped_and_punted_packets_and_empty_batches_bypass_the_library() {
     let pool = PoolHandle::new(64, false).unwrap();
     let mut batch = Batch::new();
     pool.fill(&mut batch, 64, 60);

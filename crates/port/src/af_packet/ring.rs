@@ -18,13 +18,13 @@ const SEND_HEADER_BYTES: usize = 10;
 /// The offset of a frame to be sent from the start of its slot.
 const SEND_OFFSET_BYTES: usize = HEADER_BYTES + SEND_HEADER_BYTES;
 
-/// The maximum number of bytes that the kernel copies into the linear head of its own packet. Longer heads would take
-/// more than a page there.
+/// The maximum number of bytes that the kernel copies into the linear head of its own packet. A longer head would take
+/// more than a page of the kernel's memory.
 const LONGEST_HEAD_BYTES: usize = 2048;
 
 /// The status of a receive frame that the kernel may fill, and of a free transmit frame.
 const FREE: u32 = libc::TP_STATUS_KERNEL;
-/// The status of a received frame that this side owns.
+/// The status of a received frame that this process owns.
 const FILLED: u32 = libc::TP_STATUS_USER;
 /// The status of a transmit frame that is to be sent.
 const TO_SEND: u32 = libc::TP_STATUS_SEND_REQUEST;
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_in_hand_is_neither_delivered_again_nor_overwritten() {
+    fn an_unreturned_frame_is_neither_delivered_again_nor_overwritten() {
         let mut kernel = Kernel::new(2);
         let mut ring = rx(&mut kernel);
         assert!(kernel.deliver(1) && kernel.deliver(2));
@@ -427,7 +427,7 @@ mod tests {
     proptest! {
         /// For any order of arrivals, receives and returns, no frame is lost, duplicated or reordered.
         #[test]
-        fn received_frames_come_once_and_in_order(steps in proptest::collection::vec((0u8..3, any::<u8>()), 1..300)) {
+        fn received_frames_are_delivered_exactly_once_and_in_order(steps in proptest::collection::vec((0u8..3, any::<u8>()), 1..300)) {
             let mut kernel = Kernel::new(8);
             let mut ring = rx(&mut kernel);
             let (mut sent, mut seen) = (0u8, 0u8);
@@ -462,9 +462,9 @@ mod tests {
             prop_assert_eq!(sent, seen);
         }
 
-        /// Pushed frames are sent once and in order; a full ring refuses.
+        /// Pushed frames are sent once and in order; a full ring refuses further frames.
         #[test]
-        fn sent_frames_leave_once_and_in_order(steps in proptest::collection::vec(any::<bool>(), 1..300)) {
+        fn queued_frames_are_sent_exactly_once_and_in_order(steps in proptest::collection::vec(any::<bool>(), 1..300)) {
             let mut kernel = Kernel::new(8);
             // SAFETY: the memory outlives the ring.
             let mut ring = unsafe { TxRing::new(kernel.base(), FRAME_BYTES, 8) };

@@ -8,8 +8,8 @@ use crate::{Batch, PortSpec, Resources};
 use std::time::Instant;
 
 #[test]
-fn frames_cross_both_ways_in_order() {
-    each_backend::frames_cross_both_ways_in_order("af_packet", ",ring=64");
+fn frames_pass_in_both_directions_in_order() {
+    each_backend::frames_pass_in_both_directions_in_order("af_packet", ",ring=64");
 }
 
 #[test]
@@ -18,15 +18,15 @@ fn frames_too_long_or_too_short_are_counted() {
 }
 
 #[test]
-fn a_sleeping_port_owner_is_woken_for_every_frame() {
+fn a_sleeping_receiver_is_woken_for_every_frame() {
     let Some(bed) = Testbed::new(1) else { return };
     let (mut left, mut right) = both_ends(&bed, "af_packet", "");
-    each_backend::a_sleeping_port_owner_is_woken_for_every_frame(&mut right, &mut left);
+    each_backend::a_sleeping_receiver_is_woken_for_every_frame(&mut right, &mut left);
 }
 
 #[test]
-fn a_full_receive_ring_counts_what_it_loses() {
-    each_backend::a_full_receive_ring_counts_what_it_loses("af_packet", "");
+fn frames_lost_to_a_full_receive_ring_are_counted() {
+    each_backend::frames_lost_to_a_full_receive_ring_are_counted("af_packet", "");
 }
 
 #[test]
@@ -40,8 +40,8 @@ fn a_deleted_interface_is_reported_and_its_replacement_is_used() {
 }
 
 #[test]
-fn missing_interfaces_and_capabilities_are_named() {
-    each_backend::missing_interfaces_and_capabilities_are_named("af_packet");
+fn errors_name_missing_interfaces_and_privileges() {
+    each_backend::errors_name_missing_interfaces_and_privileges("af_packet");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_forwarder_receives_without_copies_and_uses_all_ring_slots() {
 }
 
 #[test]
-fn a_packet_outlives_the_port_it_came_through() {
+fn received_packets_remain_valid_after_the_port_closes() {
     let Some(bed) = Testbed::new(1) else { return };
     let (mut left, mut right) = both_ends(&bed, "af_packet", "");
     left.send(&frame_bytes(5, 60));
@@ -100,7 +100,8 @@ fn ring_sizes_other_than_powers_of_two_are_refused() {
     assert!(error.contains("power of two"), "{error}");
 }
 
-/// Returns the start of an IPv4 datagram from and to an address and port, long enough for a hash.
+/// Returns a frame of 60 bytes with IPv4 and UDP headers, from which the kernel can compute its flow hash. `from` and
+/// `to` are pairs of an address and a port.
 fn udp(from: ([u8; 4], u16), to: ([u8; 4], u16)) -> Vec<u8> {
     let mut frame = frame_bytes(0, 60);
     frame[12..14].copy_from_slice(&[8, 0]);

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_runs_every_rule_as_it_is_written() {
+    fn every_filter_in_the_kernel_agrees_with_a_reference_implementation() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: needs root");
             return;

@@ -135,7 +135,7 @@ impl Wanted {
         }
     }
 
-    /// Returns the error that explains why receive calls cannot run the driver's queue.
+    /// Returns the error that explains why busy polling, in which receive calls run the driver's queue, is unavailable.
     pub(super) fn cannot_poll(&self, error: Errno) -> PortError {
         match error {
             Errno::PERM => PortError::missing(

@@ -30,8 +30,8 @@ type InterfaceId = (u64, u32);
 /// program, in any worker.
 static PROGRAMS: Mutex<Vec<(InterfaceId, std::sync::Weak<Program>)>> = Mutex::new(Vec::new());
 
-/// Returns the program that is attached to the interface. Attaches it if there is none, and fails if it has other
-/// settings.
+/// Returns the program that is attached to the interface. Attaches a program if there is none, and fails if the
+/// attached program has other settings.
 fn program(wanted: &Wanted, interface: &Interface) -> Result<Arc<Program>, PortError> {
     let mut programs = PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
     programs.retain(|(_, program)| program.strong_count() > 0);
@@ -487,8 +487,8 @@ impl AfXdpPort {
         }
     }
 
-    /// Ends a session whose interface was deleted or renamed. Its frames return to the pool, unless the driver keeps
-    /// them.
+    /// Ends a session whose interface was deleted or renamed. The session's frames return to the pool, unless the
+    /// driver still uses them.
     fn end(&mut self) {
         if let Some(session) = self.session.take() {
             self.overrun_before += session.overrun();

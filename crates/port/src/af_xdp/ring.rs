@@ -20,7 +20,7 @@ pub(super) struct Layout {
     pub(super) size: u32,
 }
 
-/// A ring as the producer and the consumer both use it: its memory, and this side's view of both indices.
+/// A ring as used by its producer or its consumer (this side): its memory, and this side's view of both indices.
 #[derive(Debug)]
 struct Ring<T> {
     layout: Layout,
@@ -73,8 +73,8 @@ pub(super) struct Producer<T>(Ring<T>);
 impl<T: Copy> Producer<T> {
     /// # Safety
     /// The layout's parts must be valid and aligned for as long as the ring is used. Its entries must be `size` values
-    /// of `T`, of which any bytes are a value. Both indexes must be 0, and nothing else in this process may use this
-    /// side of the ring.
+    /// of `T`, and every bit pattern must be a valid `T`. Both indices must be 0, and nothing else in this process may
+    /// use this side of the ring.
     pub(super) unsafe fn new(layout: Layout) -> Self {
         // SAFETY: the caller guarantees the same conditions.
         Self(unsafe { Ring::new(layout) })
@@ -225,9 +225,9 @@ mod tests {
 
     proptest! {
         /// For any order of calls, and any index where it wraps, every published entry arrives once and in order. The
-        /// ring never accepts more than fits.
+        /// ring never accepts more entries than it has slots.
         #[test]
-        fn entries_pass_once_and_in_order(
+        fn published_entries_are_received_exactly_once_and_in_order(
             start in prop_oneof![Just(0u32), Just(u32::MAX - 5), any::<u32>()],
             steps in proptest::collection::vec((0u8..4, 1u32..9), 1..200),
         ) {

@@ -22,7 +22,7 @@ use taut_sys::Mapping;
 /// The option for the maximum number of packets that the kernel sends per call (Linux 6.17).
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 
-/// The socket options of asm-generic/socket.h that libc lacks here.
+/// The socket options for busy polling, and for the NAPI identifier of a socket's last packet (asm-generic/socket.h).
 const SO_BUSY_POLL: libc::c_int = 46;
 const SO_INCOMING_NAPI_ID: libc::c_int = 56;
 const SO_PREFER_BUSY_POLL: libc::c_int = 69;

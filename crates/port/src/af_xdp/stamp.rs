@@ -40,7 +40,7 @@ mod tests {
     use crate::PoolHandle;
 
     #[test]
-    fn a_timestamp_is_read_once_and_only_if_marked() {
+    fn a_timestamp_without_magic_number_or_already_read_is_ignored() {
         let pool = PoolHandle::new(1, false).unwrap();
         let mut packet = pool.take(16).unwrap();
         let [mark, time] = [MARK, 7].map(u64::to_ne_bytes);

@@ -10,9 +10,9 @@ use taut_sys::{ClockReading, StampClock};
 use taut_xdp::Mode;
 
 #[test]
-fn frames_cross_both_ways_in_order() {
-    each_backend::frames_cross_both_ways_in_order("af_xdp", ",ring=64");
-    each_backend::frames_cross_both_ways_in_order("af_xdp", ",ring=64,mode=generic");
+fn frames_pass_in_both_directions_in_order() {
+    each_backend::frames_pass_in_both_directions_in_order("af_xdp", ",ring=64");
+    each_backend::frames_pass_in_both_directions_in_order("af_xdp", ",ring=64,mode=generic");
 }
 
 #[test]
@@ -21,16 +21,16 @@ fn frames_too_long_or_too_short_are_counted() {
 }
 
 #[test]
-fn a_sleeping_port_owner_is_woken_for_every_frame() {
+fn a_sleeping_receiver_is_woken_for_every_frame() {
     let Some(bed) = Testbed::new(1) else { return };
     let (mut left, mut right) = both_ends(&bed, "af_xdp", "");
-    each_backend::a_sleeping_port_owner_is_woken_for_every_frame(&mut right, &mut left);
+    each_backend::a_sleeping_receiver_is_woken_for_every_frame(&mut right, &mut left);
 }
 
 #[test]
-fn a_full_receive_ring_counts_what_it_loses() {
-    each_backend::a_full_receive_ring_counts_what_it_loses("af_xdp", "");
-    each_backend::a_full_receive_ring_counts_what_it_loses("af_xdp", ",mode=generic");
+fn frames_lost_to_a_full_receive_ring_are_counted() {
+    each_backend::frames_lost_to_a_full_receive_ring_are_counted("af_xdp", "");
+    each_backend::frames_lost_to_a_full_receive_ring_are_counted("af_xdp", ",mode=generic");
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn a_deleted_interface_is_reported_and_its_replacement_is_used() {
 }
 
 #[test]
-fn missing_interfaces_and_capabilities_are_named() {
-    each_backend::missing_interfaces_and_capabilities_are_named("af_xdp");
+fn errors_name_missing_interfaces_and_privileges() {
+    each_backend::errors_name_missing_interfaces_and_privileges("af_xdp");
     let Some(bed) = Testbed::new(1) else { return };
     let error = bed.in_left(|| open("af_xdp:left0,queue=7").err().unwrap());
     assert!(
@@ -55,7 +55,7 @@ fn missing_interfaces_and_capabilities_are_named() {
 }
 
 #[test]
-fn two_ports_of_one_worker_forward_without_moving_the_frame() {
+fn a_worker_forwards_between_two_ports_without_copying_the_frame() {
     let Some(bed) = Testbed::new(2) else { return };
     let (mut source, mut sink) = bed.in_left(|| {
         (
@@ -137,7 +137,7 @@ fn two_queues_of_one_interface_share_the_program() {
 }
 
 #[test]
-fn each_worker_has_queues_of_its_own_behind_one_program() {
+fn each_worker_receives_only_from_its_queue_of_the_interface() {
     let Some(bed) = Testbed::new(1) else { return };
     let [mut first, mut second] = ["af_xdp:left0,queue=0", "af_xdp:left0,queue=1"]
         .map(|text| bed.in_left(|| open(text).unwrap()));
@@ -238,7 +238,7 @@ fn tagged(inside: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_filter_receives_its_frames_and_the_kernel_the_others() {
+fn frames_without_a_filter_match_are_left_to_the_kernel() {
     let Some(bed) = Testbed::new(1) else { return };
     let arp = [&[0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1][..], &[7; 36]].concat();
     let mut cut_short = ether(&ipv4_udp(0, 2152));
@@ -315,7 +315,7 @@ fn ports_of_one_interface_use_the_same_timestamp_setting() {
 }
 
 #[test]
-fn each_frame_is_stamped_between_its_sending_and_its_arrival() {
+fn arrival_timestamps_are_between_sending_and_receipt_of_each_frame() {
     let Some(bed) = Testbed::new(1) else { return };
     let now = || ClockReading::now(StampClock::Monotonic).unwrap().ns;
     let stamped = |options: &str| format!("af_xdp:right0,ring=64,stamps=kernel{options}");
@@ -349,7 +349,7 @@ fn each_frame_is_stamped_between_its_sending_and_its_arrival() {
 }
 
 #[test]
-fn every_queue_of_a_port_delivers() {
+fn a_port_receives_frames_from_all_its_queues() {
     let Some(bed) = Testbed::with_queues(1, 4) else {
         return;
     };
@@ -410,14 +410,17 @@ fn a_busy_queue_does_not_starve_the_others() {
 }
 
 #[test]
-fn frames_cross_with_busy_polling_and_without_wake_up_flags() {
-    each_backend::frames_cross_both_ways_in_order("af_xdp", ",ring=64,poll=busy");
-    each_backend::frames_cross_both_ways_in_order("af_xdp", ",ring=64,wakeup=always");
-    each_backend::frames_cross_both_ways_in_order("af_xdp", ",queue=0-1,poll=busy,copy=copy");
+fn frames_pass_with_busy_polling_and_without_wakeup_flags() {
+    each_backend::frames_pass_in_both_directions_in_order("af_xdp", ",ring=64,poll=busy");
+    each_backend::frames_pass_in_both_directions_in_order("af_xdp", ",ring=64,wakeup=always");
+    each_backend::frames_pass_in_both_directions_in_order(
+        "af_xdp",
+        ",queue=0-1,poll=busy,copy=copy",
+    );
 }
 
 #[test]
-fn ports_bound_in_different_ways_work_side_by_side() {
+fn a_worker_forwards_between_ports_with_different_bind_options() {
     let Some(bed) = Testbed::new(2) else { return };
     let (mut source, mut sink) = bed.in_left(|| {
         (

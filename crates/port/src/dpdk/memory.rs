@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The number of mbufs in addition to those in the ports' rings: for batches in progress, transmit buffers and caches.
 const MBUF_RESERVE: u32 = 1024;
 
-/// The bytes of memory per slot number; every mbuf is aligned to this size.
+/// The distance in bytes between the addresses of consecutive slot numbers. Every mbuf is aligned to this size, so that
+/// its address gives its slot number.
 const SLOT_BYTES: u64 = 64;
 
 /// The memory that the DPDK ports of one worker share; the port that is opened first makes it.
@@ -20,7 +21,7 @@ pub(crate) struct Shared {
     made: OnceCell<Memory>,
 }
 
-/// A handle on the memory.
+/// A handle on the packet memory of a worker's DPDK ports.
 #[derive(Clone)]
 pub(super) struct Memory {
     /// Ledger of the mbufs that packets use. It keeps the pool alive.

@@ -4,7 +4,7 @@ use crate::{Packet, Pool};
 use std::ffi::c_void;
 use std::mem::offset_of;
 
-/// Counters of all packets since the start (`struct taut_counts`).
+/// Counters of all packets since the port was opened (`struct taut_counts`).
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Counts {

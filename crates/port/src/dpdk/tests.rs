@@ -212,7 +212,7 @@ fn opening_a_port_does_not_change_the_cpu_affinity() {
 }
 
 #[test]
-fn a_closed_device_reopens_but_an_open_one_is_refused() {
+fn a_device_can_be_reopened_only_after_it_is_closed() {
     let text = format!("dpdk:{}", device("net_null"));
     for _ in 0..3 {
         let (ports, _resources) = open(&[&text]).unwrap();

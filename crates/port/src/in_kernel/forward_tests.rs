@@ -24,7 +24,8 @@ fn forward(specs: &[PortSpec], changes: &[HeaderChange]) -> Result<KernelForward
     Ok(KernelForwarder::start(&super::entrances(specs)?, program)?)
 }
 
-/// Returns ports at the far ends. `af_xdp` ports have a program there, without which veth drops redirected frames.
+/// Returns ports at the ends of both veth pairs that the forwarder does not use. `af_xdp` ports attach an XDP program
+/// to these ends, without which veth drops redirected frames.
 fn far_ends(bed: &Testbed, backend: &str) -> [Opened; 2] {
     let queues = if backend == "af_xdp" {
         ",queue=0-1"
@@ -35,7 +36,7 @@ fn far_ends(bed: &Testbed, backend: &str) -> [Opened; 2] {
         .map(|name| bed.in_left(|| open(&format!("{backend}:{name}{queues}")).unwrap()))
 }
 
-/// Returns the counters once this many frames have entered.
+/// Returns the forwarder's counters once it has received `rx_packets` frames.
 fn counted(forwarder: &KernelForwarder, rx_packets: u64) -> KernelCounters {
     let begun = Instant::now();
     loop {
@@ -55,7 +56,7 @@ fn wait_for_links(bed: &Testbed, forwarder: &mut KernelForwarder) {
 }
 
 #[test]
-fn frames_cross_both_ways_and_are_counted() {
+fn frames_pass_in_both_directions_and_are_counted() {
     for (backend, options, mode) in [
         ("af_xdp", "", "native"),
         ("af_xdp", ",mode=native", "native"),
@@ -90,7 +91,7 @@ fn frames_cross_both_ways_and_are_counted() {
 }
 
 #[test]
-fn addresses_are_changed_by_the_port_that_frames_leave_through() {
+fn mac_addresses_are_rewritten_as_configured_for_the_egress_port() {
     let Some(bed) = Testbed::new(2) else { return };
     let [mut a, mut b] = far_ends(&bed, "af_xdp");
     let fixed = HeaderChange {
@@ -109,7 +110,7 @@ fn addresses_are_changed_by_the_port_that_frames_leave_through() {
 }
 
 #[test]
-fn a_single_interface_gets_its_frames_back() {
+fn a_single_interface_sends_received_frames_back() {
     let Some(bed) = Testbed::new(1) else { return };
     let mut left = bed.in_left(|| open("af_xdp:left0,queue=0-1").unwrap());
     let spec = PortSpec::parse("af_packet:right0").unwrap();

@@ -77,7 +77,7 @@ fn the_wiretap_captures_both_directions_from_every_kind_of_socket() {
 }
 
 #[test]
-fn the_wiretap_captures_xdp_socket_frames_if_the_sender_queues() {
+fn the_wiretap_captures_xdp_socket_frames_sent_through_a_qdisc() {
     let Some(bed) = Testbed::new(1) else { return };
     let mut tap = tap(&bed, &["right0"]);
     let mut right = bed.in_right(|| open("af_xdp:right0,queue=0-1").unwrap());
@@ -96,7 +96,7 @@ fn the_wiretap_captures_xdp_socket_frames_if_the_sender_queues() {
 }
 
 #[test]
-fn only_the_interfaces_given_are_watched() {
+fn the_wiretap_captures_only_on_the_configured_interfaces() {
     let (Some(bed), Some(other)) = (Testbed::new(2), Testbed::new(1)) else {
         return;
     };

@@ -168,8 +168,8 @@ impl DataPath {
         inside(&pool) || self.role == Role::Server && inside(&self.region)
     }
 
-    /// Releases the connection. Returns false and does nothing while packets are in its memory. After success, only
-    /// packets of the pool itself are outstanding.
+    /// Releases the connection. Returns false and does nothing while packets are in the connection's memory. After
+    /// success, only packets of the pool itself are in use.
     pub fn disconnect(&mut self) -> bool {
         self.queue.disconnect()
     }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_moves_back_assigns_no_slot_twice() {
+    fn a_decreasing_ring_head_delivers_no_slot_twice() {
         let (mut path, _pool) = data_path(Role::Server);
         for at in 0..SIZE {
             path.describe(Direction::Received, at, buffer(at));
@@ -417,12 +417,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_lying_client_costs_packets_and_nothing_else(steps in proptest::collection::vec(step(), 1..STEPS)) {
+        fn a_misbehaving_client_causes_only_packet_loss(steps in proptest::collection::vec(step(), 1..STEPS)) {
             survives(Role::Server, steps);
         }
 
         #[test]
-        fn a_lying_server_costs_packets_and_nothing_else(steps in proptest::collection::vec(step(), 1..STEPS)) {
+        fn a_misbehaving_server_causes_only_packet_loss(steps in proptest::collection::vec(step(), 1..STEPS)) {
             survives(Role::Client, steps);
         }
     }

@@ -224,7 +224,7 @@ mod tests {
 
     /// Tests every pair of values near a region's end, and pairs whose sum wraps around.
     #[test]
-    fn no_offset_and_length_of_a_peer_exceed_a_region() {
+    fn peer_buffers_are_accepted_only_inside_a_memory_region() {
         let largest = u32::MAX as usize;
         for region_bytes in [0, 1, 64, 300, largest] {
             let near = |end: usize| (0..=400).chain(end.saturating_sub(400)..=end);

@@ -62,5 +62,5 @@ impl Fault {
 pub(super) fn interrupt_file() -> Result<OwnedFd, PortError> {
     use rustix::event::{EventfdFlags, eventfd};
     eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-        .map_err(|e| PortError::system("making a ring's interrupt file", e))
+        .map_err(|e| PortError::system("memif: cannot make the eventfd that signals a ring", e))
 }

@@ -4,7 +4,7 @@
 /// The bytes of every control message.
 pub const MESSAGE_BYTES: usize = 128;
 
-/// Protocol version 2.0.
+/// Protocol version 2.0: the major version is in the upper byte, the minor version in the lower one.
 pub const VERSION: u16 = 2 << 8;
 
 /// The interface mode for complete Ethernet frames, the only supported one.
@@ -319,7 +319,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_are_decoded_or_refused_without_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             if let Ok(m) = Message::decode(&bytes) {
                 // Decoding loses only padding, so a second round changes nothing more.
                 prop_assert_eq!(Message::decode(&m.encode()).ok().map(|_| ()), Some(()));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_lie_where_the_protocol_puts_them() {
+    fn encoded_fields_have_the_offsets_of_the_memif_protocol() {
         let b = Message::AddRing {
             client_to_server: true,
             index: 0x0102,

@@ -194,7 +194,8 @@ fn server_parts(
     Ok(handovers.into_iter().map(part).collect())
 }
 
-/// Returns the parts of a client, one for each worker. `offer` gets the workers' pools when all are made.
+/// Returns the parts of a client, one for each worker. The workers' pools are added to `offer` when all workers have
+/// made theirs.
 fn client_parts(
     spec: &PortSpec,
     offer: client::Offer,
@@ -250,7 +251,7 @@ impl Control {
         let thread = std::thread::Builder::new()
             .name("memif".to_string())
             .spawn(move || body(stop.as_fd()))
-            .map_err(|e| PortError::system("starting memif's control thread", e))?;
+            .map_err(|e| PortError::system("memif: cannot start the control thread", e))?;
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(())
     }
@@ -421,8 +422,8 @@ impl Port for MemifPort {
         self.queue.counters()
     }
 
-    /// Only a server can copy frames to memory that its peer cannot write to. A client's own pool is always shared with
-    /// the server.
+    /// Sets whether a server copies received frames to memory that its peer cannot write to. The call has no effect on
+    /// a client, because a client's own pool is always shared with the server.
     fn own_bytes(&mut self, wanted: bool) {
         if let Queue::Server(queue) = &mut self.queue {
             queue.copies = wanted;

@@ -8,7 +8,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-/// The first word of every ring.
+/// The first word of every initialised memif ring.
 pub const COOKIE: u32 = 0x03E3_1F20;
 
 /// The ring flag of a receiver that polls and must not be interrupted.
@@ -42,7 +42,7 @@ pub struct Descriptor {
     pub region: u16,
     /// Length of the frame in a filled buffer, or of an empty buffer, bytes.
     pub length: u32,
-    /// Offset of the buffer in the region.
+    /// Offset of the buffer in the region, bytes.
     pub offset: u32,
 }
 
@@ -239,14 +239,14 @@ pub(crate) mod tests {
         }
     }
 
-    /// A copy of the ring for the other thread of a test; both ends outlive the scope in which they are used.
+    /// A copy of a ring for the second thread of a test. The memory of the ring exists until both threads have ended.
     struct Other(Ring);
     // SAFETY: every access to a ring is atomic.
     unsafe impl Send for Other {}
 
     /// Tests all indices, in rings of all sizes, and all changes of an index near the wrap-around.
     #[test]
-    fn no_index_of_any_peer_leaves_the_ring() {
+    fn ring_accesses_stay_in_bounds_for_any_peer_index() {
         // Miri takes a thousand times as long, so it tests only some of the indices, with the last one among them.
         let indices = || (0..=u16::MAX).step_by(if cfg!(miri) { 771 } else { 1 });
         for log2_size in MIN_LOG2_RING_SIZE..=MAX_LOG2_RING_SIZE {

@@ -26,7 +26,7 @@ const MAX_REGIONS: u16 = 64;
 /// The time between two attempts to accept a client while the process has no free file descriptors, ms.
 const ACCEPT_PAUSE_MS: i64 = 100;
 
-/// A bound and listening socket file, which is removed when this is dropped.
+/// A bound and listening socket file, which is removed when the listener is dropped.
 #[derive(Debug)]
 pub(super) struct Listener {
     socket: OwnedFd,
@@ -347,7 +347,7 @@ impl Added {
         }
     }
 
-    /// Adds the region with that index, which must follow the index of the last one.
+    /// Adds the region with index `index`, which must be one above the index of the region added before.
     fn add_region(
         &mut self,
         index: u16,
@@ -397,8 +397,8 @@ impl Added {
     }
 }
 
-/// Adds the ring with that index to `direction`. The index must be the next one, and below `most`, the announced number
-/// of rings.
+/// Adds the ring with index `index` to the rings of a direction. The index must be one above that of the ring added
+/// before, and below `most`, the announced number of rings.
 fn add_ring(
     direction: &mut Vec<RingPlace>,
     most: u16,

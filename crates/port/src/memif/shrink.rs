@@ -52,7 +52,7 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Protects the pages at `region`, which are a mapping of their own and stay mapped while this exists.
+    /// Protects the pages at `region`. They must be a mapping of their own, and stay mapped while the guard exists.
     pub(super) fn new(region: Range<usize>, fault: &Arc<Fault>) -> Result<Self, PortError> {
         let what = "watching a memif peer's region";
         listen().map_err(|e| PortError::system(what, e))?;
@@ -86,7 +86,7 @@ impl Drop for Guard {
     }
 }
 
-/// Installs the handler for SIGBUS, which runs before the previous handler and calls it for other addresses.
+/// Installs the handler for SIGBUS. For an address outside of the watched regions, it calls the previous handler.
 fn listen() -> std::io::Result<()> {
     static LISTENING: OnceLock<Option<i32>> = OnceLock::new();
     let failed = LISTENING.get_or_init(|| {

@@ -219,7 +219,7 @@ fn a_client_detects_a_closed_server_and_connects_again() {
 }
 
 #[test]
-fn a_wrong_id_or_secret_or_second_client_is_refused() {
+fn wrong_ids_wrong_secrets_and_second_clients_are_refused() {
     let (_folder, path) = folder();
     let mut server = open(&path, ",id=5,secret=mellon");
     for (options, reason) in [
@@ -406,7 +406,7 @@ impl Liar {
 }
 
 #[test]
-fn a_frame_in_pieces_arrives_whole() {
+fn a_frame_of_several_descriptors_is_received_complete() {
     let (_folder, path) = folder();
     let (mut server, _resources) = open(&path, "");
     let liar = lie(&path);
@@ -445,7 +445,7 @@ fn a_frame_in_pieces_arrives_whole() {
 }
 
 #[test]
-fn a_handshake_that_lies_about_its_rings_is_refused() {
+fn a_handshake_with_invalid_ring_descriptions_is_refused() {
     let (_folder, path) = folder();
     let (mut server, _resources) = open(&path, "");
     for bad in [
@@ -860,7 +860,7 @@ fn a_server_receives_from_every_ring_that_a_client_adds() {
 }
 
 #[test]
-fn more_rings_than_configured_are_refused() {
+fn a_client_with_more_rings_than_configured_is_refused() {
     let (_folder, path) = folder();
     let (mut server, _resources) = open(&path, "");
     let refused = std::panic::catch_unwind(|| lie_with(&path, &[8192]));

@@ -47,7 +47,8 @@ impl Lane {
         }
     }
 
-    /// Receives the arrived frames into an empty batch; [`Lane::note`] returns the note of each.
+    /// Receives the arrived frames into an empty batch, and returns their number. [`Lane::note`] returns the note of
+    /// each.
     #[inline]
     pub fn receive(&mut self, batch: &mut Batch) -> usize {
         let notes = &mut self.notes;
@@ -56,7 +57,7 @@ impl Lane {
         })
     }
 
-    /// Returns the note of the packet at `index` in the batch that was received last.
+    /// Returns the note (52 bits chosen by the sender) of the packet at `index` in the batch that was received last.
     #[inline]
     pub fn note(&self, index: usize) -> u64 {
         self.notes[index & (BATCH_CAPACITY - 1)]

@@ -160,7 +160,8 @@ impl PairPort {
         })
     }
 
-    /// Receives the arrived frames, up to the capacity of `batch`, and passes the note of each to `note`.
+    /// Receives the arrived frames, up to the capacity of `batch`; returns their number. Passes each packet's index and
+    /// its note (bits chosen by the sender) to `note`.
     #[inline(always)]
     fn receive(&mut self, batch: &mut Batch, mut note: impl FnMut(usize, u64)) -> usize {
         if self.ledger.has_returned() {

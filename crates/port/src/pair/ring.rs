@@ -294,7 +294,7 @@ mod tests {
     /// Tests all sizes of a ring, and indices near the wrap-around. Run under Miri this also checks the memory
     /// orderings.
     #[test]
-    fn no_index_leaves_the_ring() {
+    fn ring_accesses_stay_in_bounds_for_any_index() {
         // Miri takes a thousand times as long.
         let indices = if cfg!(miri) { 1 << 7 } else { 1 << 16 };
         for log2_size in 5..=14 {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn two_threads_pass_frames_in_order_and_whole() {
+    fn frames_pass_between_two_threads_complete_and_in_order() {
         let total: u32 = if cfg!(miri) { 200 } else { 200_000 };
         let (mut sender, mut receiver) = ends(8);
         std::thread::scope(|scope| {
@@ -372,7 +372,7 @@ mod tests {
         /// For any order of sends, receives and returns, no frame is lost, duplicated or reordered, or overwritten
         /// before it is returned.
         #[test]
-        fn frames_come_once_and_in_order(steps in proptest::collection::vec((0_u8..3, any::<u8>()), 1..300)) {
+        fn every_frame_is_received_exactly_once_and_in_order(steps in proptest::collection::vec((0_u8..3, any::<u8>()), 1..300)) {
             let (mut sender, mut receiver) = ends(8);
             let (mut sent, mut seen) = (0_u8, 0_u8);
             let mut held: Vec<(Arrived, u8)> = Vec::new();

@@ -145,7 +145,8 @@ impl Unpacked {
         }
     }
 
-    /// Removes bytes far before the position `at`, which is relative to the first byte kept.
+    /// Removes buffered bytes that are far before the read position. `at` is the offset of this position from the first
+    /// buffered byte.
     fn forget_before(&mut self, at: usize) {
         if self.kept.len() < KEPT_BYTES {
             return;

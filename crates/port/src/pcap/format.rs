@@ -268,7 +268,7 @@ impl Scanner {
     /// nothing: call again with more bytes.
     ///
     /// # Errors
-    /// The error says what is invalid there.
+    /// The item is invalid; the error says in which way.
     pub fn step(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
         match &mut self.format {
             Format::Unknown => self.first(bytes),
@@ -474,7 +474,8 @@ fn block(
     }
 }
 
-/// Returns a block without its type and both lengths, if it is complete.
+/// Returns the body of the pcapng block at the start of `bytes`: the block without its type and its two length fields.
+/// None if the block is incomplete.
 fn whole_block(order: Order, bytes: &[u8], total: usize) -> Result<Option<&[u8]>, Fault> {
     if total > LONGEST_WHOLE_BLOCK_BYTES {
         return fault(format!("a pcapng interface described by {total} bytes"));
@@ -748,7 +749,7 @@ mod tests {
     }
 
     #[test]
-    fn pcap_reads_the_same_in_both_byte_orders_and_units() {
+    fn pcap_files_parse_in_both_byte_orders_and_timestamp_units() {
         for big in [false, true] {
             for (magic, unit_ns) in [(MICROSECOND_MAGIC, 1000), (NANOSECOND_MAGIC, 1)] {
                 let file = Writer::new(big)
@@ -777,7 +778,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_cut_short_or_too_long_are_passed_over() {
+    fn truncated_and_oversized_frames_are_skipped() {
         let file = Writer::new(false)
             .pcap(MICROSECOND_MAGIC, 1)
             .record(0, 0, &[0; 60], 1500)
@@ -795,7 +796,7 @@ mod tests {
     }
 
     #[test]
-    fn pcapng_reads_the_same_in_both_byte_orders() {
+    fn pcapng_files_parse_identically_in_both_byte_orders() {
         for big in [false, true] {
             let eight = |value: i64| {
                 if big {
@@ -950,7 +951,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_with_too_few_bytes_only_requests_more_bytes() {
+    fn the_parser_requests_more_bytes_when_a_record_is_incomplete() {
         let pcap = Writer::new(false)
             .pcap(NANOSECOND_MAGIC, 1)
             .record(1, 2, &[3; 60], 60);

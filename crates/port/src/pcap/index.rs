@@ -14,7 +14,7 @@ pub const ENTRIES: usize = 8192;
 
 /// A source of bytes that can be read at any offset.
 pub trait Source {
-    /// Reads at `offset`; returns 0 at the end.
+    /// Reads bytes from `offset` on into `bytes`; returns their number, 0 at the end of the source.
     ///
     /// # Errors
     /// The system's error.
@@ -254,7 +254,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns every frame of `file` with its send time, found in blocks of `block_bytes`, and the end.
+    /// Returns every frame of `file` with its send time, found in blocks of `block_bytes`, and the reason why the
+    /// capture ends.
     fn frames(file: &[u8], rounds: u64, block_bytes: usize) -> (Vec<(Vec<u8>, u64)>, End) {
         let mut index = Index::new(file, rounds);
         let (mut block, mut found) = (vec![0; block_bytes], Vec::new());

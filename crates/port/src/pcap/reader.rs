@@ -32,7 +32,7 @@ pub(super) struct Reader {
     /// Ledger of the frames that packets still use. It owns the memory of the blocks.
     ledger: PoolHandle,
     pace: Pace,
-    /// Capture times of the last delivered frames.
+    /// Capture times of the last delivered frames, ns since 1970; 0 if the file has none.
     times_ns: Vec<u64>,
     /// Reason why reading stopped (end or damage); None until the last frame has been delivered.
     ended: Option<End>,

@@ -134,7 +134,7 @@ mod tests {
     proptest! {
         /// Written frames are read back with the same bytes and times.
         #[test]
-        fn written_frames_read_back(
+        fn written_frames_are_read_back_unchanged(
             lengths in proptest::collection::vec(0_usize..3000, 0..20),
             start_ns in 0_u64..(1 << 62),
         ) {
@@ -167,7 +167,7 @@ mod tests {
 
         /// For any number of written bytes, the complete part ends at a record boundary.
         #[test]
-        fn the_complete_part_ends_at_a_record_boundary(
+        fn a_partial_write_counts_only_complete_records(
             lengths in proptest::collection::vec(0_usize..200, 1..20),
             part in 0.0..1.0_f64,
         ) {

@@ -139,7 +139,7 @@ fn blocks_with_packets_in_use_are_not_overwritten() {
 }
 
 #[test]
-fn packets_outlive_their_port_and_changes_never_reach_the_file() {
+fn packets_outlive_their_port_and_never_change_the_file() {
     let files = Files::new();
     let bytes = files.capture("in.pcapng", 0..2, 0);
     let mut port = open(&files.spec("in.pcapng", "")).unwrap();
@@ -176,7 +176,7 @@ fn a_file_is_repeated_as_often_as_configured() {
 }
 
 #[test]
-fn with_original_timing_no_frame_comes_before_its_time() {
+fn original_timing_delivers_no_frame_before_its_capture_time() {
     let files = Files::new();
     let gap = Duration::from_millis(20);
     files.capture("in.pcapng", 0..6, gap.as_nanos() as u64);
@@ -282,7 +282,7 @@ fn every_complete_record_of_a_truncated_file_is_delivered() {
 }
 
 #[test]
-fn a_skipped_block_beyond_the_end_means_a_truncated_file() {
+fn a_block_longer_than_the_file_is_reported_as_truncation() {
     let files = Files::new();
     for claimed in [400, 40_000_000_u32] {
         let mut bytes = files.capture("in.pcapng", 0..1, 0);
@@ -413,6 +413,24 @@ fn sent_frames_are_in_the_file_after_close() {
     }
 }
 
+#[test]
+fn written_frames_keep_their_arrival_times() {
+    let files = Files::new();
+    let first_ns = 1_700_000_000_000_000_000;
+    let mut batch = Batch::new();
+    let mut port = open(&files.spec("out.pcap", ",role=write")).unwrap();
+    port.resources.pool().fill(&mut batch, 3, 60);
+    batch.set_arrivals(&[first_ns, 0, first_ns + 5], 1);
+    port.port.tx(&mut batch);
+    drop(port);
+    let mut port = open(&files.spec("out.pcap", "")).unwrap();
+    while batch.len() < 3 {
+        port.port.rx(&mut batch);
+    }
+    let times = [first_ns, first_ns, first_ns + 5];
+    assert_eq!(port.port.arrival_stamps(), times);
+}
+
 /// Reads frames as [`frames_in`] does, from a file that a port still has open for writing.
 fn frames_in_while_open(path: &Path) -> Vec<Vec<u8>> {
     let copy = path.with_extension("copy");
@@ -421,7 +439,7 @@ fn frames_in_while_open(path: &Path) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_link_check_writes_frames_that_were_sent_slowly() {
+fn checking_the_link_writes_pending_frames_to_the_file() {
     let files = Files::new();
     let mut port = open(&files.spec("out.pcap", ",role=write")).unwrap();
     port.send(&frame_bytes(0, length(0)));

@@ -48,6 +48,9 @@ pub(super) struct Writer {
     format: Format,
     block: Block,
     link_calls: u32,
+    /// Time from arrival to sending of the last packet with an arrival time, ns. Packets without an arrival time are
+    /// assigned the same age, so that the times of a replayed capture are not mixed with the current time.
+    age_ns: u64,
     /// Channel for full blocks to the thread; None once the writer is closed.
     full: Option<SyncSender<Block>>,
     empty: Receiver<Block>,
@@ -106,6 +109,7 @@ impl Writer {
             format,
             block: block(),
             link_calls: 0,
+            age_ns: 0,
             full: Some(full),
             empty,
             progress,
@@ -119,10 +123,15 @@ impl Writer {
     pub(super) fn tx(&mut self, batch: &mut Batch) -> (usize, u64) {
         // This is not a system call on the supported machines, and one time is used for the batch.
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let time_ns = now.map_or(0, |t| t.as_nanos() as u64);
+        let now_ns = now.map_or(0, |t| t.as_nanos() as u64);
+        let arrivals = batch.arrivals();
         let (mut taken, mut bytes) = (0, 0);
-        for packet in batch.packets() {
+        for (index, packet) in batch.packets().iter().enumerate() {
             let frame = packet.bytes();
+            if let Some(arrived_ns) = arrivals.get(index).filter(|it| **it > 0) {
+                self.age_ns = now_ns.wrapping_sub(*arrived_ns);
+            }
+            let time_ns = now_ns.wrapping_sub(self.age_ns);
             let room = BLOCK_BYTES - self.block.records.len();
             if self.format.record_bytes(frame.len()) > room && !self.hand_over() {
                 break;

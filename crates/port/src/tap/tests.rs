@@ -41,7 +41,7 @@ fn down(opened: &mut Opened) -> String {
 }
 
 #[test]
-fn frames_cross_both_ways_in_order() {
+fn frames_pass_in_both_directions_in_order() {
     let Some(bed) = testbed() else { return };
     let (mut tap, mut socket) = tap_and_socket(&bed, "");
     let length = |number: u64| 60 + (number * 97 % 1455) as usize;
@@ -73,10 +73,10 @@ fn frames_cross_both_ways_in_order() {
 }
 
 #[test]
-fn a_sleeping_port_owner_is_woken_for_every_frame() {
+fn a_sleeping_receiver_is_woken_for_every_frame() {
     let Some(bed) = testbed() else { return };
     let (mut tap, mut socket) = tap_and_socket(&bed, "");
-    crate::interface_tests::a_sleeping_port_owner_is_woken_for_every_frame(&mut tap, &mut socket);
+    crate::interface_tests::a_sleeping_receiver_is_woken_for_every_frame(&mut tap, &mut socket);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_link_that_is_down_or_deleted_is_reported() {
 }
 
 #[test]
-fn a_name_in_use_is_refused_and_its_owner_unaffected() {
+fn an_interface_name_in_use_is_refused_without_side_effects() {
     let Some(bed) = testbed() else { return };
     bed.in_left(|| {
         let mut first = open("tap:tap0").unwrap();

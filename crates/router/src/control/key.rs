@@ -24,7 +24,7 @@ pub(super) enum Key {
 pub(super) struct InUse {
     pub(super) number: NextHop,
     pub(super) uses: usize,
-    /// The number of packets that earlier next hops with the same number have sent.
+    /// The number of packets that workers sent by earlier next hops with this `number`.
     pub(super) before: u64,
 }
 

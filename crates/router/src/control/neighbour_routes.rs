@@ -11,12 +11,13 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use taut_wire::Mac;
 
-/// The interval at which the neighbours of next hops are checked. Neighbours without an entry in the neighbour table
-/// are then requested.
+/// The interval at which the neighbours of next hops are checked. The MAC addresses of neighbours without an entry in
+/// the neighbour table are then requested.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Control {
-    /// Calls [`Neighbours::want`](crate::neighbours::Neighbours::want).
+    /// Returns the MAC address of a known neighbour, or stores the frame until the neighbour is known
+    /// ([`Neighbours::want`](crate::neighbours::Neighbours::want)).
     pub fn want(&mut self, at: At, frame: (u8, &[u8]), now: Instant) -> Wanted {
         self.neighbours.want(at, frame, now)
     }
@@ -87,7 +88,8 @@ impl Control {
         self.stranded.extend(waited);
     }
 
-    /// Requests the neighbours behind the interface `port` immediately when its link returns.
+    /// Requests the MAC addresses of neighbours behind the interface `port` immediately when the link of the interface
+    /// returns.
     pub fn join(&mut self, port: u8, now: Instant) {
         self.neighbours.join(port, now);
         self.next_look = now;
@@ -100,8 +102,8 @@ impl Control {
         self.lose(at);
     }
 
-    /// Returns the actions that are due: neighbour requests, and packets whose wait for a neighbour has ended without a
-    /// reply.
+    /// Returns the actions that are due: requests for MAC addresses of neighbours, and packets whose wait for a
+    /// neighbour has ended without a reply.
     pub fn tick(&mut self, now: Instant) -> Vec<Due> {
         self.move_on(now);
         if now >= self.next_look {
@@ -121,7 +123,7 @@ impl Control {
         due
     }
 
-    /// Requests the neighbours to which routes lead, before packets for them arrive.
+    /// Requests the MAC addresses of the neighbours to which routes lead, before packets for these neighbours arrive.
     fn ask_for_gateways(&mut self, now: Instant) {
         for key in self.in_use.keys() {
             if let Key::Neighbour(at) = key

@@ -89,7 +89,8 @@ impl Control {
         Ok(number)
     }
 
-    /// Sets the hop for packets to a neighbour.
+    /// Sets the treatment of packets to a neighbour, in the neighbour's own next hop and in the groups that contain the
+    /// neighbour.
     pub(super) fn lead_to(&mut self, at: At, hop: Hop) {
         if let Some(in_use) = self.in_use.get(&Key::Neighbour(at)) {
             self.hops.set(in_use.number, hop);

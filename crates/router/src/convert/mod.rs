@@ -220,7 +220,8 @@ mod tests {
         bytes
     }
 
-    /// Returns an entry of a route: its attributes, with a path of `systems` systems.
+    /// Returns an entry of a route in an MRT dump: the encoded attribute `next_hop`, and a path of `systems` autonomous
+    /// systems.
     fn entry(next_hop: &[u8], systems: u8) -> Vec<u8> {
         let mut attributes = vec![0x40, 1, 1, 0];
         attributes.extend([0x40, 2, 2 + 4 * systems, 2, systems]);

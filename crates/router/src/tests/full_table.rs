@@ -157,7 +157,8 @@ impl Pauses {
         of.fetch_max(pause_ns, Ordering::Relaxed);
     }
 
-    /// Returns the longest times of both kinds in us, and the time of a batch in ns, over a window.
+    /// Runs `window`. Returns its duration, the longest time between batches without and with preemption (us), and the
+    /// mean time of a batch (ns).
     fn over<T>(&self, window: impl FnOnce() -> T) -> (Duration, [f64; 3]) {
         for counter in [&self.own, &self.taken, &self.batches] {
             counter.store(0, Ordering::Relaxed);

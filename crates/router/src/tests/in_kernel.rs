@@ -177,7 +177,7 @@ fn verdict(fate: Fate) -> Verdict {
     }
 }
 
-/// Sets another destination or source of a frame, and the right IPv4 header checksum.
+/// Sets another destination or source of a frame, and the correct IPv4 header checksum.
 fn towards(frame: &mut [u8], address: IpAddr, is_source: bool) {
     match address {
         IpAddr::V4(address) if frame.len() >= 34 => {
@@ -251,7 +251,7 @@ fn all_frames() -> Vec<(usize, Vec<u8>)> {
 }
 
 #[test]
-fn every_frame_has_the_same_outcome_in_the_kernel() {
+fn every_frame_has_the_same_outcome_in_kernel_and_worker() {
     let Some(mut both) = Both::new(ROUTES) else {
         return;
     };
@@ -370,7 +370,7 @@ fn route_changes_have_the_same_effect_in_kernel_and_worker() {
 }
 
 #[test]
-fn a_punt_flood_leaves_half_of_the_ring_to_neighbours() {
+fn a_punt_flood_leaves_ring_space_for_neighbour_requests() {
     let Some(mut both) = Both::new("") else {
         return;
     };

@@ -72,7 +72,7 @@ pub(super) struct Listing {
     pub(super) xid: u32,
     pub(super) kind: u16,
     pub(super) what: Subject,
-    /// The number of the rule, group or meter with which the reply continues.
+    /// The identifier of the rule, group or meter with which the reply continues.
     pub(super) next: u32,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Listing {
 #[derive(Debug)]
 pub(super) enum Subject {
     Rules(Asked),
-    /// All groups, or one, and the number of rules that use each.
+    /// All groups, or one group, and for each group the number of rules that use it.
     Groups(Option<u32>, HashMap<u32, u32>),
     Meters(Option<u32>, HashMap<u32, u32>),
 }

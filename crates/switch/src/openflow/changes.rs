@@ -19,7 +19,7 @@ use crate::table::TABLES;
 /// The maximum length of a frame from a controller, so that it fits into the ring to the worker.
 pub(super) const MOST_FRAME_BYTES: usize = 1984;
 
-/// The flags of rules.
+/// The flags in a message that adds a rule: check for overlapping rules, and reset the counts.
 const CHECK_OVERLAP: u16 = 2;
 const RESET_COUNTS: u16 = 4;
 
@@ -82,8 +82,8 @@ pub(super) fn flow_mod(reader: &mut Reader<'_>, plant: &mut Plant<'_>) -> Result
     }
 }
 
-/// Returns the rules that a change or a deletion selects: those with exactly its match at the priority `strict`.
-/// Without a priority, these are the rules whose match is equal or narrower.
+/// Returns the rules that a change or a deletion selects. With a priority `strict`, these are the rules with exactly
+/// the requested match at that priority. Otherwise, these are the rules with an equal or narrower match.
 fn selected(control: &Control, asked: &Asked, strict: Option<u16>) -> Vec<RuleId> {
     if let (Some(priority), Some(table)) = (strict, asked.table) {
         let same = control.same(table, priority, &asked.value, &asked.mask);
@@ -100,7 +100,8 @@ fn selected(control: &Control, asked: &Asked, strict: Option<u16>) -> Vec<RuleId
     rules.map(|(id, _)| id).collect()
 }
 
-/// Adds a rule, or replaces the one with the same match, as the rule's flags request.
+/// Adds a rule, or replaces the rule with the same match. The flags of the rule determine whether overlapping rules are
+/// refused, and whether the counts are reset.
 fn add_rule(control: &mut Control, rule: Rule) -> Result<(), Wrong> {
     if rule.flags & CHECK_OVERLAP != 0 && control.overlaps(&rule) {
         return Err(Wrong::OVERLAP);

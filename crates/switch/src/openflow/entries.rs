@@ -106,7 +106,7 @@ pub(super) fn write_age(writer: &mut Writer, age: Duration) {
     writer.u32(age.as_secs() as u32).u32(age.subsec_nanos());
 }
 
-/// Writes the features of a table, which are the same for all.
+/// Writes the features of a table; all tables have the same features.
 pub(super) fn write_abilities(writer: &mut Writer, table: u8) {
     let mut property = |kind: u16, write: &dyn Fn(&mut Writer)| {
         let start = writer.0.len();

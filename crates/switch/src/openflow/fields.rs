@@ -12,7 +12,7 @@ const BASIC: u16 = 0x8000;
 const NICIRA: u16 = 0x0001;
 const NICIRA_TTL: u8 = 29;
 
-/// The condition of a field: a match can contain it only with an exact match on these other fields.
+/// The condition of a field: the other fields that a match has to compare exactly, so that it may contain this field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Needs {
     Nothing,
@@ -142,7 +142,7 @@ const KNOWN: [Known; 25] = [
         Needs::Message(EtherType::IPV4, IpProtocol::ICMP),
     ),
 ];
-/// The additional fields over IPv6.
+/// The additional fields over IPv6: type and code of ICMPv6 messages.
 const KNOWN_V6: [Known; 2] = [
     known(
         29,

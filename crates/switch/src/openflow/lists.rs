@@ -52,7 +52,8 @@ pub(super) struct Listed {
     pub through_tables: bool,
 }
 
-/// Returns the number of a port of the chain, if it is one of `ports`.
+/// Converts a port number from a message, counted from 1, to the index of a port of the chain; none if the chain does
+/// not have that port.
 pub(super) fn port(number: u32, ports: usize) -> Option<u8> {
     let port = u8::try_from(number.checked_sub(1)?).ok()?;
     (usize::from(port) < ports).then_some(port)
@@ -70,7 +71,7 @@ pub(super) fn number_of(to: To) -> u32 {
     }
 }
 
-/// Parses actions to the end.
+/// Parses actions until no bytes are left.
 pub(super) fn read_actions(mut reader: Reader<'_>, ports: usize) -> Result<Listed, Wrong> {
     let mut listed = Listed::default();
     while !reader.is_empty() {
@@ -200,7 +201,7 @@ const METER: u16 = 6;
 pub(super) const INSTRUCTIONS: [u16; 5] =
     [GOTO, WRITE_ACTIONS, APPLY_ACTIONS, CLEAR_ACTIONS, METER];
 
-/// Parses instructions to the end, for a rule with this match.
+/// Parses the instructions of a rule with this match until no bytes are left.
 pub(super) fn read_instructions(
     mut reader: Reader<'_>,
     ports: usize,

@@ -34,7 +34,7 @@ pub(in super::super) struct Plant<'a> {
 /// A packet that a controller sends.
 #[derive(Debug, PartialEq)]
 pub(in super::super) struct PacketOut {
-    /// The port that counts as its ingress port, if any.
+    /// The port that counts as the packet's ingress port; none if the controller specifies no port.
     pub in_port: Option<u8>,
     pub actions: Vec<Action>,
     pub through_tables: bool,

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 /// The threshold of pending output, in bytes. Above it, the peer's input is not processed until the peer has read
 /// replies.
 const HEARD_OUTPUT_BYTES: usize = 256 << 10;
-/// The limit on all pending output for a peer: this number of bytes, and some more for each possible rule. The limit
-/// has space for a notification of each rule if all rules are removed together.
+/// The limit on the pending output for a peer is this number of bytes, plus `RULE_OUTPUT_BYTES` for each possible rule.
+/// The limit thus has space for notifications of all rules, if they are removed together.
 const MOST_OUTPUT_BYTES: usize = 1 << 20;
 const RULE_OUTPUT_BYTES: usize = 256;
 /// The upper bound of the limit on pending output, in bytes.
@@ -31,7 +31,7 @@ const GIVEN_UP_AFTER: Duration = Duration::from_secs(15);
 /// The time limit for a peer's hello.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// The index of each kind of notification in `Session::told`.
+/// The row of each kind of notification in `Session::told`: packets, ports, removed rules.
 const PACKETS: usize = 0;
 const PORTS: usize = 1;
 const RULES: usize = 2;
@@ -54,7 +54,7 @@ pub(in super::super) struct Over(pub &'static str);
 
 #[derive(Debug)]
 pub(in super::super) struct Session {
-    /// The unprocessed input: less than one read, and one message.
+    /// The unprocessed input: at most an incomplete message, and the bytes of one further read call.
     input: Vec<u8>,
     output: Writer,
     /// The limit on the bytes in `output`.
@@ -134,7 +134,7 @@ impl Session {
         !self.has_more() && !self.is_full()
     }
 
-    /// Returns true if a message or a reply can be continued without more bytes from the peer.
+    /// Returns true if a complete message is unprocessed, or a reply is unfinished.
     pub fn has_more(&self) -> bool {
         self.listing.is_some() || self.next_length().is_some_and(|it| it <= self.input.len())
     }
@@ -149,8 +149,8 @@ impl Session {
         self.output.0.len() >= HEARD_OUTPUT_BYTES
     }
 
-    /// Returns the length of the message at the start of the input. For an invalid message, returns the length of a
-    /// header.
+    /// Returns the length of the message at the start of the input; none if the header is incomplete. For an invalid
+    /// message, returns the length of a header.
     fn next_length(&self) -> Option<usize> {
         let head = self.input.first_chunk::<HEADER>()?;
         let is_heard = self.has_greeted || head[1] == kind::HELLO;

@@ -52,7 +52,7 @@ fn rule_that(asks: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_conversation_begins_with_a_greeting_and_needs_version_4() {
+fn an_openflow_session_requires_a_hello_with_wire_version_4() {
     assert_eq!(answers(&[]), [(0, None)]);
     let hello = message(0, &[]);
     let echo = message(2, b"are you there");
@@ -126,7 +126,7 @@ fn a_peer_that_reads_nothing_is_paused_and_then_disconnected() {
 }
 
 #[test]
-fn notifications_of_removed_flow_entries_are_bounded() {
+fn pending_notifications_of_removed_flow_entries_are_bounded() {
     let (now, mut control) = (Instant::now(), Control::new(64));
     let mut session = Session::new(64, now);
     take(&mut session, &mut control, &message(0, &[]), now);
@@ -179,7 +179,7 @@ fn pending_output_of_all_peers_together_is_bounded() {
 }
 
 #[test]
-fn a_peer_has_to_send_hello_and_echo_replies() {
+fn a_peer_without_hello_or_echo_replies_is_disconnected() {
     let (now, mut control) = (Instant::now(), Control::new(64));
     let second = Duration::from_secs(1);
     let mut session = Session::new(64, now);
@@ -296,7 +296,7 @@ fn long_replies_consist_of_complete_messages_paced_by_the_reader() {
 }
 
 #[test]
-fn a_frame_that_cannot_be_sent_is_refused() {
+fn packet_out_frames_too_short_or_too_long_are_refused() {
     let packet_out = |frame: &[u8], tags: usize| {
         let tag = [0, 17, 0, 8, 0x81, 0, 0, 0];
         let mut actions = tag.repeat(tags);
@@ -334,7 +334,7 @@ fn a_frame_that_cannot_be_sent_is_refused() {
 }
 
 #[test]
-fn an_inconsistent_match_is_refused_with_its_error() {
+fn an_invalid_match_is_refused_with_the_openflow_error_code() {
     for (asks, want) in [
         (&[0x80, 0, 22, 4, 10, 0, 0, 1][..], Wrong::BAD_PREREQUISITE),
         (
@@ -776,7 +776,7 @@ fn action() -> impl Strategy<Value = Action> {
 
 proptest! {
     #[test]
-    fn matches_and_instructions_parse_as_emitted(
+    fn emitted_matches_and_instructions_parse_to_the_same_values(
         (value, mask) in key(),
         apply in prop::collection::vec(action(), 0..20),
         write in prop::collection::vec(action(), 0..20),

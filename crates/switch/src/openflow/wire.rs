@@ -1,4 +1,4 @@
-//! The numbers of OpenFlow messages: reading checks every length, and writing uses network byte order.
+//! Reads and writes the numbers in OpenFlow messages: reading checks every length, and writing uses network byte order.
 
 /// The reason why a message is refused: type and code of the error reply. (OpenFlow 1.3.5, section 7.4.4.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -156,7 +156,7 @@ impl Exchange {
         })
     }
 
-    /// Returns the report that was received; counts everything else.
+    /// Returns the report in a received message. Counts any other message and any error, and returns none.
     fn report_of(&mut self, message: Result<Message, ProtocolError>) -> Option<Report> {
         match message {
             Ok(Message::Report(report)) => Some(report),
@@ -171,8 +171,8 @@ impl Exchange {
         }
     }
 
-    /// Returns true if a report gets a reply, which is sent to `to`: it is newer than the last report and from the same
-    /// plant, or the plant has restarted.
+    /// Returns true if a report gets a reply, which is sent to the address `to`. Reports get a reply if they are newer
+    /// than the last report and from the same plant, or if the plant has restarted.
     fn accepts(&mut self, report_sequence: u64, received_ns: u64, to: SocketAddr) -> bool {
         let (sequence, heard_ns) = self.last;
         let silent_ns = received_ns.saturating_sub(heard_ns);

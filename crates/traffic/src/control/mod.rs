@@ -32,7 +32,7 @@ pub struct Datagrams {
     pub not_asked: u64,
     /// Datagrams that are not valid messages.
     pub malformed: u64,
-    /// Datagrams from an address that is not the peer's.
+    /// Datagrams from an address other than the peer's address.
     pub strangers: u64,
 }
 
@@ -46,7 +46,7 @@ fn next(
     Some((received.length, received.from))
 }
 
-/// Stores the first error about a received datagram, which is the most useful one.
+/// Counts an invalid datagram, and stores the error if it is the first one.
 fn complain(
     datagrams: &mut Datagrams,
     complaint: &mut Option<ProtocolError>,
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_control_loop_closes_in_both_formats_despite_malformed_datagrams() {
+    fn the_control_loop_runs_in_both_formats_despite_malformed_datagrams() {
         for format in [Format::Ncsbench, Format::Taut] {
             let (run, controls) = loop_of(format, &Over::default(), 15, |plant, controller| {
                 let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loop_closes_over_every_transport() {
+    fn the_control_loop_runs_over_every_transport() {
         for transport in Transport::ALL {
             let mut over = Over {
                 transport,

@@ -44,7 +44,7 @@ pub enum End {
 pub struct PlantRun {
     /// Records of the sampling periods since the first command.
     pub records: Vec<Record>,
-    /// Time of the plant's fall, ns.
+    /// Time of the plant's fall, ns; none if the plant did not fall.
     pub fallen_ns: Option<u64>,
     /// Reason why the run ended.
     pub end: End,
@@ -66,7 +66,7 @@ pub struct PlantSide {
 }
 
 impl PlantSide {
-    /// Opens a socket that receives commands at `bind` and sends reports from there to the controller.
+    /// Opens a socket at the address `bind`, which receives commands and sends reports to the controller.
     ///
     /// # Errors
     /// The address is in use, or not of this machine.

@@ -1,4 +1,4 @@
-//! The loop of a trial sends due packets, polls for arrivals, and detects the end.
+//! The loop of a trial: it sends due packets, polls for arrivals, and detects the end of the trial.
 
 use super::running::{Running, choose};
 use super::{Instrument, Tally, Trial};
@@ -240,7 +240,8 @@ impl Instrument {
         }
     }
 
-    /// Receives packets that were sent before a trial ended early, until none has arrived for the timeout.
+    /// Receives packets that were sent before a trial ended early, until no packet has arrived for the duration of the
+    /// timeout.
     fn receive_late(
         &mut self,
         receive: &mut impl FnMut(&mut Self) -> Option<u64>,
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trial_waits_for_packets_as_late_as_earlier_ones() {
+    fn the_trial_waits_as_long_as_earlier_packets_were_late() {
         let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
         let mut instrument = instrument_on(vec![Box::<Late>::default()], stream.into());
         let mut record = EveryPacket::new(100);

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals_are_the_same_for_equal_seeds_only() {
+    fn each_run_stream_and_trial_has_a_unique_repeatable_seed() {
         let mut seeds = Vec::new();
         for run in 0..4 {
             for stream in 1..4 {

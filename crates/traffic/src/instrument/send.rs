@@ -200,9 +200,9 @@ impl Instrument {
         (stamp, taken)
     }
 
-    /// Passes the first `count` packets, which are sent at `stamp`, to the records. The send delay ends at the packet's
-    /// timestamp, or at its begin on the line if that is later. It begins at the intended send time, and includes
-    /// waiting for the line, making packets, and preemption.
+    /// Passes the first `count` packets, which are sent at `stamp`, to the records. The send delay of a packet begins
+    /// at its intended send time. It ends at its timestamp, or at the begin of its transmission on the line if that is
+    /// later. It includes waiting for the line, making packets, and preemption.
     #[inline(always)]
     pub(super) fn note_sent<R: Record>(
         &mut self,
@@ -219,7 +219,7 @@ impl Instrument {
         }
     }
 
-    /// Counts as refused the packets that the port did not accept: the last of the `made` packets.
+    /// Counts the packets that the port did not accept as refused: they are the last of the `made` packets.
     #[inline(always)]
     pub(super) fn refuse_left<R: Record>(
         &mut self,

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_offered_is_the_one_at_which_packets_left() {
+    fn the_offered_rate_decreases_when_sending_takes_longer_than_planned() {
         // The last of 1,000 packets is due at 0.999 s.
         let tally = |seconds| Tally {
             owed: 1_000,

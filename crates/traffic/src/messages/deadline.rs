@@ -33,7 +33,7 @@ const HANDED_OVER_AT_A_TIME: usize = 16;
 const MOST_TOLD: usize = 64;
 /// Sleeps shorter than this are busy-waited, because the kernel would wake the thread too late.
 const SPIN: Duration = Duration::from_micros(20);
-/// Limit up to which a sleep uses a timeout of its own; longer sleeps use the timer.
+/// Sleeps up to this length use a timeout of their own; longer sleeps use the timer.
 const LONG: Duration = Duration::from_micros(500);
 
 /// The settings of all connections at one socket.
@@ -214,8 +214,8 @@ impl DeadlineMessages {
         Ok(())
     }
 
-    /// Removes the peer that has been idle longest, if it has been idle long enough, so that forged addresses cannot
-    /// exclude other peers.
+    /// Removes the peer that has been idle longest, of the peers whose connection has ended or whose idle timeout has
+    /// expired. Forged addresses thus cannot exclude other peers.
     fn make_room(&mut self, now_ns: u64) {
         let silence_ns = self.settings.settings.silence_ns;
         let is_over = |endpoint: &Endpoint| {
@@ -271,7 +271,8 @@ impl DeadlineMessages {
         }
     }
 
-    /// Returns the next message that is due for delivery.
+    /// Writes the next message that is due for delivery into `message`, and returns its length and source; none if no
+    /// message is due.
     fn deliver(&mut self, message: &mut [u8]) -> Option<Received> {
         let now_ns = now_ns();
         self.peers.iter_mut().find_map(|(from, endpoint)| {

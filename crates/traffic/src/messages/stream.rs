@@ -48,7 +48,8 @@ struct Peer {
     standing: Standing,
     /// Time of the connection attempt, and after that of the last data in either direction.
     last: Instant,
-    /// Received data, and the number of bytes at its start that have been returned to the caller as messages.
+    /// Received data (`read`), and the number of bytes at its start that have been returned to the caller as messages
+    /// (`taken`).
     read: Vec<u8>,
     taken: usize,
     /// Data that the kernel has not accepted yet.
@@ -229,7 +230,7 @@ impl Peer {
         self.unsent.clear();
     }
 
-    /// Returns the range of the next complete message in the received data.
+    /// Returns the range of the next message in the received data; none if the message is incomplete.
     fn whole(&self) -> Option<std::ops::Range<usize>> {
         let (length, _) = self.read[self.taken..].split_first_chunk::<LENGTH_BYTES>()?;
         let from = self.taken + LENGTH_BYTES;
@@ -469,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_connections_make_space_for_new_ones_and_expire() {
+    fn idle_connections_expire_and_make_space_for_new_connections() {
         let (mut messages, at) = here();
         let mut first = TcpStream::connect(at).unwrap();
         first.write_all(&framed(b"first")).unwrap();

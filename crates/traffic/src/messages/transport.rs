@@ -100,7 +100,7 @@ pub trait Messages: std::fmt::Debug + Send {
 /// Length and source of a received message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
-    /// Length of the message.
+    /// Length of the message, bytes.
     pub length: usize,
     /// Address that sent the message.
     pub from: SocketAddr,

@@ -68,7 +68,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// Returns the time from the intended send time to the first reply, ns, which includes waiting for the sender
-    /// (coordinated omission).
+    /// (coordinated omission). None if no reply arrived.
     pub fn rtt_from_intended_ns(&self) -> Option<u64> {
         self.rtt_ns
             .map(|rtt_ns| rtt_ns + self.sent_ns.saturating_sub(self.due_ns))
@@ -189,7 +189,8 @@ impl Carrier {
         }
     }
 
-    /// Returns the length of the datagram, and the time since 1970 at which the kernel received it.
+    /// Receives a datagram. Returns its length, and the time since 1970 at which the kernel received it, if that time
+    /// is known.
     fn receive(&mut self, received: &mut [u8]) -> std::io::Result<(usize, Option<Duration>)> {
         match self {
             Self::Socket(socket) => receive_stamped(socket, received),
@@ -237,7 +238,7 @@ pub struct ProbeSession {
 
 /// A datagram from the socket.
 enum Taken {
-    /// A reply, and the time at which the kernel received it, since 1970.
+    /// A reply, and the time since 1970 at which the kernel received it, if that time is known.
     Answer(Probe, Option<Duration>),
     Malformed,
     Unreachable,
@@ -625,7 +626,7 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// Returns the time since `stamp` (a time since 1970), ns.
+/// Returns the time since `stamp` (a time since 1970), ns; none if `stamp` is in the future.
 fn since(stamp: Duration) -> Option<u64> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Some(now.ok()?.checked_sub(stamp)?.as_nanos() as u64)
@@ -705,6 +706,7 @@ mod tests {
             loss_tolerance: 0.0,
             trial_seconds: 1.0,
             votes: 1,
+            exceed_ratio: taut_measure::EXCEED_RATIO,
         };
         let search = taut_measure::ThroughputSearch::new(settings).unwrap();
         let found = crate::probe::search_rate(&mut session, search, 64, &never, |_| {}).unwrap();
@@ -714,7 +716,7 @@ mod tests {
     }
 
     #[test]
-    fn every_probe_is_accounted_for() {
+    fn every_probe_is_counted_as_received_lost_or_duplicated() {
         // Every fifth probe is lost and every seventh is duplicated; the first probe is the hello.
         let (mut session, end) = against("127.0.0.1:0", |sequence| {
             match (sequence % 5 == 4, sequence % 7 == 3) {

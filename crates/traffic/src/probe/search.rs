@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn reordering_fails_a_trial_as_loss_does() {
+    fn reordered_packets_fail_a_trial_like_lost_packets() {
         let verdict =
             |arrivals: &[u64], seconds| outcome(&TRAIN, &result(arrivals, seconds)).verdict();
         assert_eq!(verdict(&[0, 1, 2, 3], 0.003), Verdict::LossFree);

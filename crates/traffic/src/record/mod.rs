@@ -104,7 +104,7 @@ pub struct Summaries {
     pub gaps: GapRecorder,
     /// The subset of `gaps` during which the loop was interrupted.
     pub interrupted_gaps: GapRecorder,
-    /// Intended and actual send time of the last packet, ticks after the start.
+    /// Intended and actual send time of the last packet, ticks after the start; none before the first packet.
     last: Option<(u64, u64)>,
     interrupted: bool,
 }
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn duplicates_do_not_make_up_for_lost_packets() {
+    fn duplicated_packets_do_not_hide_lost_packets() {
         let clock = Clock {
             hz: 1e9,
             error_ppm: 0.0,

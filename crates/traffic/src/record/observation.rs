@@ -14,9 +14,9 @@ pub struct Observed {
     pub slowest: Slowest,
     /// The live view.
     pub live: Live,
-    /// Sampler of every packet, for a file of samples.
+    /// Sampler of every packet; none if no file of samples is written.
     pub sampler: Option<Sampler>,
-    /// Frames of the slowest packets.
+    /// Frames of the slowest packets; none if these frames are not stored.
     pub worst: Option<WorstPackets>,
 }
 

@@ -48,7 +48,8 @@ pub struct Soaking {
     packets_per_interval: u64,
     before: Box<SoakedInterval>,
     present: Box<SoakedInterval>,
-    /// First sequence numbers of the previous, the current and the next interval, in this order.
+    /// First sequence numbers of the previous, the current and the next interval: `before_from`, `present_from`,
+    /// `next_from`.
     before_from: u64,
     present_from: u64,
     next_from: u64,
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_counts_for_the_interval_of_its_intended_time() {
+    fn packets_count_in_the_interval_of_their_intended_send_time() {
         let (mut soaking, is_finished, _spares) = Soaking::new(1.0, 10, 4);
         for sequence in 0..30 {
             soaking.sent(sequence, 0, 0);

@@ -105,7 +105,7 @@ impl Path for Counted {
 }
 
 #[test]
-fn losses_in_a_row_that_include_feedback_are_recovered() {
+fn consecutive_losses_of_messages_and_feedback_are_recovered() {
     let mut missed = 0;
     for seed in 0..20 {
         let mut scenario = Scenario {
@@ -135,7 +135,7 @@ fn losses_in_a_row_that_include_feedback_are_recovered() {
 }
 
 #[test]
-fn a_peer_without_feedback_gets_each_message_once() {
+fn messages_to_a_peer_without_feedback_are_sent_only_once() {
     let mut scenario = Scenario {
         interval_ns: 2 * MS,
         messages: 1_500,
@@ -183,7 +183,7 @@ fn repair_packets_recover_losses_when_retransmission_is_too_late() {
 }
 
 #[test]
-fn a_target_that_the_path_cannot_meet_is_reported_immediately() {
+fn a_target_delay_below_the_path_delay_is_reported_immediately() {
     let mut path = Delays::new(20 * MS, 1);
     let mut scenario = Scenario::default();
     scenario.settings.target_ns = 10 * MS;

@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn lying_extension_lengths_are_refused() {
+    fn wrong_extension_header_lengths_are_refused() {
         for (at, value) in [(12, 0), (12, 200), (12, 5), (16, 0), (16, 4), (23, 1)] {
             let mut bytes = WITH_EXTENSIONS;
             bytes[at] = value;
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_cut_short_is_truncated_at_every_length() {
+    fn gtpu_packets_truncated_at_any_length_are_refused() {
         for length in 0..WITH_EXTENSIONS.len() {
             let cut = Gtpu::new(&WITH_EXTENSIONS[..length]);
             assert!(matches!(cut, Err(Error::Truncated { .. })), "{length}");
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_and_charging_packets_are_refused() {
+    fn unsupported_gtp_versions_and_charging_packets_are_refused() {
         let mut bytes = WITH_EXTENSIONS;
         for version in [0, 2, 3, 7] {
             bytes[0] = version << 5 | 0x16;
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_extension_chains_are_not_written() {
+    fn malformed_extension_chains_are_not_emitted() {
         let view = Gtpu::new(&WITH_EXTENSIONS[..]).unwrap();
         let repr = GtpuRepr::parse(&view).unwrap();
         for (first, bytes) in [
@@ -534,7 +534,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn gtpu_headers_are_unchanged_after_emitting_parsing_and_emitting(
+        fn emitted_gtpu_headers_are_unchanged_after_parsing_and_emitting_again(
             message_type: u8, teid: u32, sequence: Option<u16>, n_pdu: Option<u8>, chain in any_chain(),
             payload_len_bytes in 0usize..40,
         ) {

@@ -84,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_container_is_found_again_in_its_packet(uplink: bool, qfi in 0..=MOST_QFI, payload in 0usize..9) {
+        fn emitted_pdu_session_containers_parse_to_the_same_session(uplink: bool, qfi in 0..=MOST_QFI, payload in 0usize..9) {
             let session = PduSession { uplink, qfi };
             let bytes = session.emit();
             let repr = GtpuRepr {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use zerocopy::byteorder::big_endian::{U16, U32};
 
 const ELEMENT: &str = "GTP-U information element";
-/// The restart counter, which has no meaning in GTP-U (section 8.2).
+/// The type of the recovery element: a restart counter, which has no meaning in GTP-U (section 8.2).
 const RECOVERY: u8 = 14;
 const TEID_DATA_I: u8 = 16;
 const PEER_ADDRESS: u8 = 133;
@@ -219,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_error_indication_is_read_back(teid: u32, address: [u8; 16], four: bool) {
+        fn emitted_error_indications_parse_to_the_same_fields(teid: u32, address: [u8; 16], four: bool) {
             let peer = if four {
                 IpAddr::from([address[0], address[1], address[2], address[3]])
             } else {

@@ -216,9 +216,9 @@ pub enum FTeid {
     Chosen {
         /// Identifier of the tunnel.
         teid: u32,
-        /// IPv4 address of the endpoint.
+        /// IPv4 address of the endpoint; None if the element contains none.
         v4: Option<Ipv4Addr>,
-        /// IPv6 address of the endpoint.
+        /// IPv6 address of the endpoint; None if the element contains none.
         v6: Option<Ipv6Addr>,
     },
     /// An endpoint that the user plane shall choose.
@@ -227,7 +227,8 @@ pub enum FTeid {
         v4: bool,
         /// True if the endpoint shall have an IPv6 address.
         v6: bool,
-        /// Choose identifier: all elements of a message that carry the same identifier get the same endpoint.
+        /// Choose identifier: all elements of a message that carry the same identifier get the same endpoint. None if
+        /// the element carries no identifier.
         id: Option<u8>,
     },
 }
@@ -281,9 +282,9 @@ impl FTeid {
 pub struct Seid {
     /// Identifier of the session.
     pub seid: u64,
-    /// IPv4 address of the endpoint.
+    /// IPv4 address of the endpoint; None if the element contains none.
     pub v4: Option<Ipv4Addr>,
-    /// IPv6 address of the endpoint.
+    /// IPv6 address of the endpoint; None if the element contains none.
     pub v6: Option<Ipv6Addr>,
 }
 
@@ -314,9 +315,9 @@ impl Seid {
 /// A user's addresses (UE IP address, section 8.2.62).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UeAddress {
-    /// IPv4 address of the user.
+    /// IPv4 address of the user; None if the element contains none, or `choose` is true.
     pub v4: Option<Ipv4Addr>,
-    /// IPv6 address of the user.
+    /// IPv6 address of the user; None if the element contains none, or `choose` is true.
     pub v6: Option<Ipv6Addr>,
     /// True if the user plane shall choose an address.
     pub choose: bool,
@@ -346,9 +347,9 @@ impl UeAddress {
 pub struct OuterHeaderCreation {
     /// Tunnel endpoint identifier.
     pub teid: u32,
-    /// Destination IPv4 address of the packets.
+    /// Destination IPv4 address of the packets; None if the element contains none.
     pub v4: Option<Ipv4Addr>,
-    /// Destination IPv6 address of the packets.
+    /// Destination IPv6 address of the packets; None if the element contains none.
     pub v6: Option<Ipv6Addr>,
 }
 
@@ -466,15 +467,15 @@ impl FailedRule {
 /// A filter for the packets to which a rule applies (SDF filter, section 8.2.5). Absent fields are not compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SdfFilter<'a> {
-    /// Flow description in the syntax of TS 29.212 section 5.4.2.
+    /// Flow description in the syntax of TS 29.212 section 5.4.2; None if the filter contains none.
     pub description: Option<&'a [u8]>,
-    /// Type of service or traffic class, and the mask of the compared bits.
+    /// Type of service or traffic class, and the mask of the compared bits; None if the class is not compared.
     pub traffic_class: Option<(u8, u8)>,
-    /// Security parameter index of IPsec.
+    /// Security parameter index of IPsec; None if the index is not compared.
     pub security_parameters: Option<u32>,
-    /// Flow label of IPv6, 20 bits.
+    /// Flow label of IPv6, 20 bits; None if the label is not compared.
     pub flow_label: Option<u32>,
-    /// Identifier by which other rules of the session may refer to the filter.
+    /// Identifier by which other rules of the session may refer to the filter; None if the filter has no identifier.
     pub id: Option<u32>,
 }
 
@@ -546,11 +547,11 @@ impl<'a> SdfFilter<'a> {
 /// Volumes: a threshold or a quota (TS 29.244 sections 8.2.13 and 8.2.50), or a measurement (section 8.2.44).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Volumes {
-    /// Bytes in both directions.
+    /// Bytes in both directions together; None if the element contains none.
     pub total: Option<u64>,
-    /// Bytes from the user.
+    /// Bytes from the user; None if the element contains none.
     pub uplink: Option<u64>,
-    /// Bytes to the user.
+    /// Bytes to the user; None if the element contains none.
     pub downlink: Option<u64>,
 }
 
@@ -603,7 +604,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn elements_cut_short_are_refused_at_every_length() {
+    fn elements_truncated_at_any_length_are_refused() {
         let teid = FTeid::Chosen {
             teid: 5,
             v4: Some(Ipv4Addr::LOCALHOST),
@@ -670,7 +671,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_element_ends_the_list() {
+    fn iteration_over_elements_ends_at_a_malformed_element() {
         let bytes = [0, 19, 0, 1, 1, 0, 20, 0, 9, 1];
         let read: Vec<_> = Elements(&bytes).collect();
         assert_eq!(read.len(), 2);
@@ -679,7 +680,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn typed_elements_are_read_back(
+        fn emitted_typed_elements_parse_to_the_same_fields(
             teid: u32, seid: u64, four: Option<[u8; 4]>, six: Option<[u8; 16]>, id: Option<u8>,
             uplink_kbps in 0u64..1 << 40, downlink_kbps in 0u64..1 << 40,
         ) {

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_cut_short_or_of_other_versions_are_refused() {
+    fn truncated_messages_and_other_pfcp_versions_are_refused() {
         for length in 0..HEARTBEAT.len() {
             let cut = Message::parse(&HEARTBEAT[..length]);
             assert!(matches!(cut, Err(Error::Truncated { .. })), "{length}");

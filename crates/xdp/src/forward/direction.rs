@@ -57,7 +57,8 @@ impl Direction {
         })
     }
 
-    /// Replaces the current program by `object`, in which the replaced program is returned. No frame is lost.
+    /// Exchanges the current program and the program in `object`: the new program runs, and `object` gets the replaced
+    /// program. No frame is lost.
     pub(super) fn swap(&mut self, object: &mut Object) -> io::Result<()> {
         match self.attachment.as_ref().map(|it| it.replace(object)) {
             // The interface does not exist; `links` will attach the new program.
@@ -69,7 +70,7 @@ impl Direction {
         Ok(())
     }
 
-    /// Sets the egress interface of the exit with the given index.
+    /// Sets the interface through which frames leave at the exit with index `exit`; `interface` is its kernel index.
     pub(super) fn leave_through(&self, exit: usize, interface: u32) -> io::Result<()> {
         let key = (exit as u32).to_ne_bytes();
         map(&self.object, "out")?
@@ -101,7 +102,8 @@ impl Direction {
         self.attachment.as_ref().map(|a| a.mode)
     }
 
-    /// Returns the number of packets and of bytes that left through an exit, for a program with several exits.
+    /// Returns the numbers of packets and bytes that left through the exit (egress interface) with index `exit`. Only
+    /// programs that choose among several exits have these counters.
     pub(super) fn left_through(&self, exit: usize) -> (u64, u64) {
         let key = (exit as u32).to_ne_bytes();
         let cpus = map(&self.object, "left")

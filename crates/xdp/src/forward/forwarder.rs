@@ -13,7 +13,7 @@ use taut_sys::interface::{self, Interface};
 
 /// An exit of a direction: an interface through which the direction's frames may leave.
 struct Exit {
-    /// Index of the entrance whose interface is this exit's interface.
+    /// Index of the [`Entrance`] with the same interface as this exit.
     to: usize,
     /// Kernel index of the egress interface that the direction's map contains; none while the map contains none.
     interface: Option<u32>,

@@ -7,7 +7,7 @@ pub enum Address {
     OfDestination,
     /// The source address of the incoming frame.
     OfSource,
-    /// This fixed address.
+    /// A fixed address, which does not depend on the incoming frame.
     Fixed([u8; 6]),
 }
 

@@ -48,11 +48,11 @@ pub struct Entrance {
 /// Counters of one interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InterfaceCounters {
-    /// Frames that entered.
+    /// Frames that entered through the interface.
     pub rx_packets: u64,
     /// Bytes of `rx_packets`.
     pub rx_bytes: u64,
-    /// Frames that left.
+    /// Frames that left through the interface.
     pub tx_packets: u64,
     /// Bytes of `tx_packets`.
     pub tx_bytes: u64,
@@ -61,7 +61,7 @@ pub struct InterfaceCounters {
 /// Counters of a [`KernelForwarder`] since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KernelCounters {
-    /// Frames that entered.
+    /// Frames that entered through the ingress interfaces.
     pub rx_packets: u64,
     /// Bytes of `rx_packets`.
     pub rx_bytes: u64,
@@ -87,7 +87,7 @@ mod without {
     use super::{Entrance, InterfaceCounters, KernelCounters, KernelProgram};
     use taut_sys::Error;
 
-    /// Forwards between interfaces inside the kernel. This build does not support it.
+    /// Forwards between interfaces inside the kernel. Builds without feature `xdp` do not support it.
     #[derive(Debug)]
     pub enum KernelForwarder {}
 
@@ -106,7 +106,7 @@ mod without {
         /// Replaces the current programs.
         ///
         /// # Errors
-        /// The function cannot be called, because no value of this type exists in this build.
+        /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.
         pub fn replace(&mut self, _: KernelProgram<'_>) -> Result<(), Error> {
             match *self {}
         }

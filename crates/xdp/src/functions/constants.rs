@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn function_kinds_have_equal_numbers_in_the_ebpf_program() {
+    fn function_kinds_have_the_same_numbers_in_rust_and_ebpf() {
         let header = include_str!("../../ebpf/function/settings.h");
         let (_, rest) = header.split_once("enum stage_kind {").unwrap();
         let (names, _) = rest.split_once('}').unwrap();

@@ -6,11 +6,13 @@ use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 use std::io;
 use taut_sys::Error;
 
-/// The loopback interface, which every network namespace has: the program only checks that an interface exists.
+/// Kernel index of the loopback interface, to which all frames are redirected. The program only checks that its egress
+/// interface exists, and every network namespace has this one.
 const LOOPBACK: u32 = 1;
 /// `XDP_REDIRECT` of linux/bpf.h.
 const REDIRECTED: u32 = 4;
-/// Buffer size: the longest frame that the kernel accepts here is shorter than a page.
+/// Size in bytes of the buffer for the processed frame. The longest frame that the kernel accepts for such a run is
+/// shorter than a page.
 const ROOM_BYTES: usize = 4096;
 
 /// A program that can be run on frames.

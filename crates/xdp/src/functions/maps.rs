@@ -87,8 +87,8 @@ impl KernelFunctions {
         }
     }
 
-    /// Loads the program for the frames that leave through the port with index `to`, and connects the program to these
-    /// maps. `adjust` may change the object before the object is loaded.
+    /// Loads the program for the frames that leave through the port with index `to`, and connects the program to the
+    /// chain's maps. `adjust` may change the object before the object is loaded.
     pub(crate) fn load(
         &self,
         what: &str,

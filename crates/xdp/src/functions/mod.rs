@@ -36,12 +36,12 @@ pub enum KernelFunction {
     Headers(HeaderChange),
     /// Passes every packet, and counts all packets under the same outcome.
     Passes {
-        /// Index of that outcome in the function's list of outcomes.
+        /// Index, in the function's list of outcomes, of the outcome under which all packets are counted.
         outcome: usize,
     },
     /// Exclusive-ors every byte of UDP payloads with a key.
     Xor {
-        /// The key.
+        /// Byte with which each byte of the payload is exclusive-ored.
         key: u8,
     },
     /// Appends two timestamps to UDP payloads.
@@ -75,7 +75,7 @@ pub enum KernelFunction {
 /// Settings of NAT. The encoding of mapping slots and inside keys is that of the function `nat` in user space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelNat {
-    /// The outside addresses, at most 16.
+    /// The outside IPv4 addresses as numbers (the first byte is the highest), at most 16.
     pub addresses: Vec<u32>,
     /// First and last outside port that mappings may use.
     pub ports: (u16, u16),
@@ -124,7 +124,7 @@ pub struct KernelRule {
 pub struct KernelStage {
     /// Index of the function in the chain; packets of both directions are counted under this index.
     pub number: usize,
-    /// The function in this direction.
+    /// The function, with its settings for frames of one direction.
     pub function: KernelFunction,
 }
 
@@ -155,7 +155,7 @@ mod without {
     use std::io;
     use taut_sys::Error;
 
-    /// The maps and settings of functions in the kernel. This build does not support them.
+    /// The maps and settings of functions in the kernel. Builds without feature `xdp` do not support them.
     #[derive(Debug)]
     pub enum KernelFunctions {}
 
@@ -171,7 +171,7 @@ mod without {
             ))
         }
 
-        /// Continues functions of `before`.
+        /// Takes over the state of functions of an earlier chain.
         pub fn keep(&mut self, _: &Self, _: &[Option<usize>]) {
             match *self {}
         }
@@ -184,13 +184,13 @@ mod without {
         /// Returns the program of a direction without an interface.
         ///
         /// # Errors
-        /// The function cannot be called, because no value of this type exists in this build.
+        /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.
         pub fn dry_run(&self, _: usize) -> Result<DryRun, Error> {
             match *self {}
         }
     }
 
-    /// A program without an interface. This build does not support it.
+    /// A program without an interface. Builds without feature `xdp` do not support it.
     #[derive(Debug)]
     pub struct DryRun(Infallible);
 
@@ -198,7 +198,7 @@ mod without {
         /// Runs the program on one frame.
         ///
         /// # Errors
-        /// The function cannot be called, because no value of this type exists in this build.
+        /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.
         pub fn pass(&self, _: &[u8], _: u32) -> io::Result<Passed> {
             match self.0 {}
         }

@@ -4,7 +4,8 @@ use super::{GatewaySettings, MOST_CLOSED, MOST_OWN};
 use crate::forward::HeaderChange;
 use std::net::IpAddr;
 
-/// Number of address slots per IP version: the gateway's own addresses, then the closed ones.
+/// Number of address slots per IP version: the gateway's own addresses, then the further addresses to which no user
+/// packet may be sent.
 const ADDRESSES: usize = MOST_OWN + MOST_CLOSED;
 
 /// Makes the constants of the program for the direction from one port to another; the ports are given by their indices.

@@ -1,4 +1,4 @@
-//! The maps that the programs of all directions share, and their counters.
+//! The maps that the gateway's programs of all directions share; one of them has the counters of packets by outcome.
 
 use super::constants::constants;
 use super::{GatewaySettings, KernelBearer, MOST_CLOSED, MOST_OWN};

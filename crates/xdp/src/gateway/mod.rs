@@ -42,7 +42,7 @@ pub struct GatewaySettings {
     pub answers_neighbours: bool,
 }
 
-/// The map entry of one bearer. The function and the programs define the meaning of the numbers.
+/// The map entry of one bearer, which the XDP programs read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelBearer {
     /// TEID of the tunnel into which packets are sent.
@@ -51,7 +51,7 @@ pub struct KernelBearer {
     pub path: u16,
     /// QoS flow identifier (QFI) that is written into the packets of the bearer.
     pub qfi: u8,
-    /// Number of the action that the programs apply to the bearer's packets.
+    /// Action that the XDP programs apply to the bearer's packets: a value of `enum action` in ebpf/xdp_gateway.bpf.c.
     pub action: u8,
 }
 
@@ -63,7 +63,7 @@ mod without {
     use std::net::IpAddr;
     use taut_sys::Error;
 
-    /// The gateway's maps in the kernel. This build does not support them.
+    /// The gateway's maps in the kernel. Builds without feature `xdp` do not support them.
     #[derive(Debug)]
     pub enum KernelGateway {}
 
@@ -82,7 +82,7 @@ mod without {
         /// Adds or replaces a bearer.
         ///
         /// # Errors
-        /// The function cannot be called, because no value of this type exists in this build.
+        /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.
         pub fn set(&self, _: u64, _: KernelBearer) -> io::Result<()> {
             match *self {}
         }
@@ -90,7 +90,7 @@ mod without {
         /// Removes a bearer.
         ///
         /// # Errors
-        /// The function cannot be called, because no value of this type exists in this build.
+        /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.
         pub fn remove(&self, _: u64) -> io::Result<()> {
             match *self {}
         }
@@ -98,7 +98,7 @@ mod without {
         /// Sets the meters of a bearer.
         ///
         /// # Errors
-        /// The function cannot be called, because no value of this type exists in this build.
+        /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.
         pub fn meter(&self, _: u64, _: [u32; 2]) -> io::Result<()> {
             match *self {}
         }
@@ -106,7 +106,7 @@ mod without {
         /// Removes a bearer's meters.
         ///
         /// # Errors
-        /// The function cannot be called, because no value of this type exists in this build.
+        /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.
         pub fn unmeter(&self, _: u64) -> io::Result<()> {
             match *self {}
         }
@@ -114,7 +114,7 @@ mod without {
         /// Restarts a meter.
         ///
         /// # Errors
-        /// The function cannot be called, because no value of this type exists in this build.
+        /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.
         pub fn set_meter(&self, _: u32, _: u64) -> io::Result<()> {
             match *self {}
         }
@@ -122,7 +122,7 @@ mod without {
         /// Sets the addresses of the path with this index.
         ///
         /// # Errors
-        /// The function cannot be called, because no value of this type exists in this build.
+        /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.
         pub fn set_path(&self, _: u16, _: IpAddr, _: IpAddr) -> io::Result<()> {
             match *self {}
         }

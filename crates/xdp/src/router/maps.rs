@@ -1,4 +1,4 @@
-//! The maps that the programs of all interfaces share, and their counters.
+//! The maps that the router's programs of all interfaces share; one of them has the counters of packets by outcome.
 
 use super::map_memory::{Atomic, Mapped};
 use super::{MOST_INTERFACES, RouterSettings};
@@ -21,8 +21,8 @@ const WHAT: &str = "a router in the kernel";
 const MOST_V6: u32 = 1 << 20;
 /// Length in bytes of the prefix length, which precedes the address in a key.
 const LENGTH_BYTES: usize = 4;
-/// The number of entries in each value of the IPv4 maps. The next constant is the number of values in the first level,
-/// so that the first level has 2^24 entries: one for each value of the first 24 address bits.
+/// The number of table entries in each value of the IPv4 maps. The map of the first level has [`FIRST_V4`] values, and
+/// thus one entry for each of the 2^24 values of the first 24 address bits.
 const ENTRIES: usize = 1 << 8;
 const FIRST_V4: usize = 1 << 16;
 /// Size of `struct outcomes` in the program, one count for each outcome.
@@ -93,7 +93,7 @@ impl KernelRouter {
     /// Sets the next hop of the IPv6 route to the prefix `address`/`length`; none removes the route.
     ///
     /// # Errors
-    /// The map is full; other errors are the kernel's. Nothing has changed then.
+    /// The map is full; other errors are the kernel's. After an error, the map is unchanged.
     pub fn set_v6(&self, address: Ipv6Addr, length: u8, hop: Option<u32>) -> io::Result<()> {
         let mut key = u32::from(length).to_ne_bytes().to_vec();
         key.extend(address.octets());

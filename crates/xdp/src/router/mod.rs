@@ -36,7 +36,7 @@ pub struct RouterSettings {
     pub flow_seed: u64,
     /// Number of blocks of the IPv4 table, one for each /24 network that has routes with longer prefixes.
     pub blocks_v4: usize,
-    /// Maximum number of next hops, including number 0, which means no route.
+    /// Maximum number of next hops, including the one with index 0, which means no route.
     pub hops: usize,
     /// Number of shares (hash buckets of flows), summed over all ECMP groups.
     pub shares: usize,
@@ -51,7 +51,7 @@ mod without {
     use std::net::Ipv6Addr;
     use taut_sys::Error;
 
-    /// The router's maps in the kernel. This build does not support them.
+    /// The router's maps in the kernel. Builds without feature `xdp` do not support them.
     #[derive(Debug)]
     pub enum KernelRouter {}
 
@@ -80,7 +80,7 @@ mod without {
         /// Sets the next hop of an IPv6 route.
         ///
         /// # Errors
-        /// The function cannot be called, because no value of this type exists in this build.
+        /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.
         pub fn set_v6(&self, _: Ipv6Addr, _: u8, _: Option<u32>) -> io::Result<()> {
             match *self {}
         }
@@ -103,7 +103,7 @@ mod without {
         /// Loads the program for frames that enter through a port, without attaching it to an interface.
         ///
         /// # Errors
-        /// The function cannot be called, because no value of this type exists in this build.
+        /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.
         pub fn dry_run(&self, _: usize) -> Result<DryRun, Error> {
             match *self {}
         }

@@ -1,4 +1,4 @@
-//! The maps that the programs of all interfaces share, and their counters.
+//! The maps that the switch's programs of all interfaces share; one of them has the counters of frames by outcome.
 
 use super::{MOST_PORTS, MOST_RULES, SwitchCounts, SwitchRule, Verdict, WORDS};
 use crate::forward::HeaderChange;

@@ -71,7 +71,7 @@ mod without {
     use crate::upcall::UpcallPrograms;
     use taut_sys::Error;
 
-    /// The switch's maps in the kernel. This build does not support them.
+    /// The switch's maps in the kernel. Builds without feature `xdp` do not support them.
     #[derive(Debug)]
     pub enum KernelSwitch {}
 
@@ -95,7 +95,7 @@ mod without {
         /// Loads the program for frames that enter through a port, without attaching it to an interface.
         ///
         /// # Errors
-        /// The function cannot be called, because no value of this type exists in this build.
+        /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.
         pub fn dry_run(&self, _: usize) -> Result<DryRun, Error> {
             match *self {}
         }

@@ -69,7 +69,8 @@ impl HandedUp {
     }
 }
 
-/// Parses `struct handed_up` of the program: the length of the frame, then the frame.
+/// Returns the frame in a record (`struct handed_up` of the program), which begins with the length of the frame.
+/// Returns None if the record is too short.
 fn frame(record: &[u8]) -> Option<&[u8]> {
     let (length, rest) = record.split_at_checked(LENGTH_BYTES)?;
     rest.get(..u32::from_ne_bytes(length.try_into().ok()?) as usize)

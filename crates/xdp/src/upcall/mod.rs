@@ -53,7 +53,7 @@ mod without {
     use super::UpcallPrograms;
     use taut_sys::Error;
 
-    /// The frames that a program passes up. This build does not support it.
+    /// The frames that a program passes up. Builds without feature `xdp` do not support passing frames up.
     #[derive(Debug)]
     pub enum HandedUp {}
 

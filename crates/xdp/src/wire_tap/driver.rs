@@ -194,7 +194,7 @@ fn ring_of(object: &Object, taken: &Rc<RefCell<Vec<Sighting>>>) -> io::Result<Ri
     builder.build().map_err(as_io)
 }
 
-/// Parses `struct sighting` of the program.
+/// Parses a record of the ring, `struct sighting` of the program; None if the record is too short.
 fn read(bytes: &[u8]) -> Option<Sighting> {
     let bytes: &[u8; SIGHTING_BYTES] = bytes.first_chunk()?;
     let (time, rest) = bytes.split_first_chunk()?;

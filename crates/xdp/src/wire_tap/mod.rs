@@ -59,7 +59,7 @@ mod without {
     use super::{Missed, Sighting};
     use taut_sys::Error;
 
-    /// Observes links. This build does not support it.
+    /// Observes links. Builds without feature `xdp` do not support it.
     #[derive(Debug)]
     pub enum WireTap {}
 
@@ -75,10 +75,10 @@ mod without {
             ))
         }
 
-        /// Does nothing: no value of this type exists in this build.
+        /// Does nothing: no value of this type exists in builds without feature `xdp`.
         pub fn take(&mut self, _: impl FnMut(Sighting)) {}
 
-        /// Returns nothing: no value of this type exists in this build.
+        /// Returns nothing: no value of this type exists in builds without feature `xdp`.
         pub fn missed(&self) -> Missed {
             Missed::default()
         }

@@ -11,7 +11,7 @@ const INSIDE: ([u8; 4], u16) = ([10, 0, 0, 1], 5000);
 const SERVER: ([u8; 4], u16) = (PEER, 443);
 const SHORT: &str = "tcp_timeout = \"1000s\"\ntcp_closing_timeout = \"10s\"\n";
 
-/// Returns a TCP segment with a right checksum.
+/// Returns a TCP segment with a correct checksum.
 fn segment(
     from: ([u8; 4], u16),
     to: ([u8; 4], u16),
@@ -34,7 +34,8 @@ fn segment(
     bytes
 }
 
-/// Returns a translator with one open connection: the next byte from inside is 1100, that from outside 9000.
+/// Returns a translator with one open TCP connection, and the connection's outside endpoint. The next sequence number
+/// is 1100 from inside, and 9000 from outside.
 fn open() -> (Box<dyn Function>, ([u8; 4], u16)) {
     let mut nat = nat(SHORT);
     let sent = segment(INSIDE, SERVER, SYN, (999, 0), b"");
@@ -46,7 +47,7 @@ fn open() -> (Box<dyn Function>, ([u8; 4], u16)) {
     (nat, outside)
 }
 
-/// Returns true if data from outside still reach the host at a time, seconds.
+/// Returns true if data from outside still reach the inside host at the time `seconds`, in seconds.
 fn is_open(nat: &mut dyn Function, outside: ([u8; 4], u16), seconds: u64) -> bool {
     let data = segment(SERVER, outside, ACK, (9000, 1100), b"data");
     at(nat, &data, 0, seconds * *SECOND).is_some()
@@ -127,7 +128,7 @@ fn a_finished_connection_keeps_its_mapping_for_the_closing_time() {
 }
 
 #[test]
-fn a_second_connection_of_a_port_leaves_the_first_unchanged() {
+fn a_second_connection_from_a_port_leaves_the_first_open() {
     let (mut nat, outside) = open();
     let other = segment(INSIDE, ([192, 0, 2, 9], 80), SYN, (5, 0), b"");
     assert_eq!(ends(&out(&mut *nat, &other).unwrap()).0, outside);
@@ -135,7 +136,7 @@ fn a_second_connection_of_a_port_leaves_the_first_unchanged() {
 }
 
 #[test]
-fn an_expired_mapping_carries_no_errors_and_restarts_as_new() {
+fn icmp_errors_for_an_expired_mapping_are_not_forwarded() {
     let (mut nat, outside) = open();
     let arrived = segment(SERVER, INSIDE, ACK, (9000, 1100), b"");
     let mut error = Vec::new();

@@ -8,7 +8,7 @@ fn udp(host: [u8; 4], port: u16) -> Vec<u8> {
 }
 
 #[test]
-fn a_host_at_its_mapping_limit_waits_for_a_timeout() {
+fn flows_beyond_the_mapping_limit_of_a_host_are_dropped() {
     let mut nat = nat("mappings_per_host = 3\nudp_timeout = \"2s\"\n");
     let hz = Clock::calibrate(Duration::from_millis(20)).hz as u64;
     let (greedy, modest) = ([10, 0, 0, 1], [10, 0, 0, 2]);

@@ -19,7 +19,7 @@ pub(in super::super) struct Limited {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) struct Classified {
     pub number: u32,
-    /// The position in the classifier of each detection rule.
+    /// The position of each detection rule in the classifier, by the identifier of the detection rule.
     places: BTreeMap<u16, u8>,
     pub classifier: Arc<Classifier>,
 }

@@ -68,7 +68,7 @@ pub(super) struct Qer {
 }
 
 impl Bar {
-    /// Returns the rule with the changes in `rule`.
+    /// Returns this rule, changed as the element `rule` requests.
     pub(super) fn with(mut self, rule: &Element<'_>) -> Result<Self, Refusal> {
         if let Some(delay) = look(rule, ElementType::DOWNLINK_DATA_NOTIFICATION_DELAY)? {
             self.delay = DELAY_UNIT * u32::from(delay.u8()?);
@@ -107,7 +107,7 @@ impl Far {
         self.action & APPLY_BUFFER != 0 && self.action & APPLY_FORWARD == 0
     }
 
-    /// Returns the rule with the changes in `rule`.
+    /// Returns this rule, changed as the element `rule` requests.
     pub(super) fn with(mut self, id: u32, rule: &Element<'_>) -> Result<Self, Refusal> {
         if let Some(action) = look(rule, ElementType::APPLY_ACTION)? {
             self.action = action.u8()?;
@@ -139,7 +139,7 @@ impl Far {
 }
 
 impl Qer {
-    /// Returns the rule with the changes in `rule`.
+    /// Returns this rule, changed as the element `rule` requests.
     pub(super) fn with(mut self, rule: &Element<'_>) -> Result<Self, Refusal> {
         if let Some(gates) = look(rule, ElementType::GATE_STATUS)? {
             let gates = gates.u8()?;

@@ -86,7 +86,7 @@ fn sequence(message: &[u8]) -> u32 {
 }
 
 #[test]
-fn every_scapy_message_gets_its_cause_and_takes_effect() {
+fn every_scapy_pfcp_message_gets_the_expected_cause_and_effect() {
     let all = messages("pfcp/");
     assert_eq!(all.len(), WANTED.len());
     let mut core = Core::new(100);

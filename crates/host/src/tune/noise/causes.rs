@@ -13,7 +13,7 @@ const UNEXPLAINED: &str = "unexplained";
 /// the kernel was inactive for longer than this, and for more than half of the gap.
 const ENTRY_NS: f64 = 20_000.0;
 
-/// A gap in the execution of the loop.
+/// A gap: a time in which the measuring loop did not run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gap {
     /// The start of the gap on `CLOCK_MONOTONIC`, ns.
@@ -80,7 +80,7 @@ impl<'a> Causes<'a> {
         }
     }
 
-    /// Returns the cause of `gap`; gaps have to be passed in their order.
+    /// Returns the cause of `gap`. Gaps have to be passed in the order of their start times.
     pub fn of(&mut self, gap: &Interruption, clock: &Clock) -> String {
         let Some(events) = self.events else {
             return UNEXPLAINED.to_owned();

@@ -184,7 +184,7 @@ fn watch_all(
     })
 }
 
-/// Runs the loop on one CPU.
+/// Runs the measuring loop on one CPU.
 fn watch(
     cpu: usize,
     plan: &Plan,
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn every_gap_has_a_cause_and_the_sums_agree() {
+    fn gap_counts_by_cause_and_length_agree_with_the_total() {
         let never = AtomicBool::new(false);
         // A separate thread measures, because it must not run on the measured CPU.
         let heard = thread::spawn(move || {

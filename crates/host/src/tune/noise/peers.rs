@@ -183,7 +183,7 @@ fn failure(program: &str, status: ExitStatus, errors: &Path) -> String {
 }
 
 impl PeerFigures {
-    /// Returns the sum of this and another slice of the same program.
+    /// Returns the sum of these results and the results of another time slice of the same program.
     #[must_use]
     pub fn with(self, other: &Self) -> Self {
         let seconds = self.seconds + other.seconds;

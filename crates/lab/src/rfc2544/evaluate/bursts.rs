@@ -11,7 +11,8 @@ use taut_measure::{BufferTime, Interval, mean_beside_median};
 pub struct BurstRow {
     /// Mean of the repetitions' longest bursts, packets (RFC 9004).
     pub mean: f64,
-    /// The mean of the repetitions' longest bursts, with the confidence interval of their median.
+    /// The mean of the repetitions' longest bursts, with the confidence interval of their median; none without
+    /// repetitions.
     pub interval: Option<Interval>,
     /// Longest burst of the worst repetition, packets.
     pub min: u64,

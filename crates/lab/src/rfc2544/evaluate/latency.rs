@@ -10,7 +10,7 @@ use taut_model::Cause;
 use taut_results::histogram;
 use taut_tap::Inside;
 
-/// The quantiles of every latency.
+/// The quantiles that are reported for every latency, as fractions.
 pub(crate) const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
 
 /// Returns the name of a quantile, such as `p99.9`.
@@ -110,11 +110,11 @@ pub struct InsideRow {
     pub loss: f64,
     /// Frames that the wiretap did not see or could not store.
     pub missed: u64,
-    /// Mean latency, ns; none if no packet was seen on both sides.
+    /// Mean latency, ns; none if no packet was seen both entering and leaving the device.
     pub mean_ns: Option<f64>,
     /// Quantiles in increasing order, without intervals.
     pub quantiles: Vec<QuantileRow>,
-    /// Maximum latency, ns; none if no packet was seen on both sides.
+    /// Maximum latency, ns; none if no packet was seen both entering and leaving the device.
     pub max_ns: Option<u64>,
 }
 
@@ -153,7 +153,7 @@ pub(super) fn latency(units: &[&Unit]) -> Vec<LatencyRow> {
         .collect()
 }
 
-/// Returns the latency at a quantile, if enough packets are beyond it.
+/// Returns the latency at a quantile, ns; none if too few packets are beyond the quantile.
 fn carried(histogram: &LatencyHistogram, quantile: f64) -> Option<u64> {
     // The tolerance is for rounding: 1 - 0.99999 is slightly less than 0.00001.
     let enough = histogram.count() as f64 * (1.0 - quantile) >= BEYOND * (1.0 - 1e-9);

@@ -1,6 +1,6 @@
 //! The limits that the device missed.
 
-use super::SizeRow;
+use super::{SizeRow, named_size};
 use crate::rfc2544::results::{Part, Results};
 use taut_measure::quantity::{rate, time};
 
@@ -8,7 +8,7 @@ use taut_measure::quantity::{rate, time};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Missed {
     /// The throughput is too low.
-    #[error("throughput for frames of {size} bytes is {}, less than the required {}", rate(*found_pps), rate(*least_pps))]
+    #[error("throughput for {} is {}, less than the required {}", named_size(size), rate(*found_pps), rate(*least_pps))]
     Throughput {
         /// Frame size as configured.
         size: String,
@@ -28,7 +28,7 @@ pub enum Missed {
         most_ns: f64,
     },
     /// The throughput is unknown.
-    #[error("no throughput for frames of {size} bytes: no search finished")]
+    #[error("no throughput for {}: no search finished", named_size(size))]
     ThroughputUnknown {
         /// Frame size as configured.
         size: String,
@@ -40,10 +40,10 @@ pub enum Missed {
         load: String,
     },
     /// Latency was not measured at any load.
-    #[error("no 99th percentile of latency for {size} bytes: latency was not measured at any load")]
+    #[error("no 99th percentile of latency for {of}: latency was not measured at any load")]
     NoLatency {
-        /// Frame size as configured, or a text such as `the soak of 64`.
-        size: String,
+        /// Name of the frame size, or a text such as `the soak of 64 bytes`.
+        of: String,
     },
 }
 
@@ -67,24 +67,26 @@ pub(super) fn missed(results: &Results, rows: &[SizeRow]) -> Vec<Missed> {
         });
         for load in &row.latency {
             let p99 = load.quantiles.iter().find(|q| q.quantile == 0.99);
-            let name = format!("{} bytes at {}", row.size, rate(load.rate_pps));
+            let name = format!("{} at {}", named_size(&row.size), rate(load.rate_pps));
             missed.extend(too_slow(limits.max_p99_ns, p99.and_then(|q| q.ns), name));
         }
         if limits.max_p99_ns.is_some() && settings.has(Part::Latency) && row.latency.is_empty() {
-            let size = row.size.clone();
-            missed.push(Missed::NoLatency { size });
+            let of = named_size(&row.size);
+            missed.push(Missed::NoLatency { of });
         }
     }
     match &results.soak {
         Some(soak) => {
             let p99 = soak.latency.as_ref().and_then(|l| l.p99_ns);
             let offered = rate(soak.counts.offered_pps);
-            let name = format!("{} bytes in the soak at {offered}", soak.size);
+            let name = format!("{} in the soak at {offered}", named_size(&soak.size));
             missed.extend(too_slow(limits.max_p99_ns, p99.map(|ns| ns as f64), name));
         }
         None if limits.max_p99_ns.is_some() && settings.has(Part::Soak) => {
-            let size = format!("the soak of {}", results.head.sizes.join(", "));
-            missed.push(Missed::NoLatency { size });
+            let sizes = results.head.sizes.iter().map(|it| named_size(it));
+            let sizes: Vec<String> = sizes.collect();
+            let of = format!("the soak of {}", sizes.join(", "));
+            missed.push(Missed::NoLatency { of });
         }
         None => {}
     }
@@ -114,12 +116,12 @@ mod tests {
     use taut_results::Completion;
 
     #[test]
-    fn low_throughput_and_long_or_unknown_latency_miss_their_limits() {
+    fn low_throughput_and_high_or_unknown_latency_violate_their_limits() {
         let (_parent, dir) = made_up::folder(Completion::Finished);
         let results = Results::load(&dir).unwrap();
         let missed = Evaluation::of(&results).missed;
         let of_imix = Missed::LatencyUnknown {
-            load: "imix bytes at 100 kpkt/s".to_owned(),
+            load: "IMIX at 100 kpkt/s".to_owned(),
         };
         let [throughput, few, slow, unsearched, imix, soak] = missed.as_slice() else {
             panic!("{missed:?}");
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_missed_if_its_quantity_was_not_measured() {
+    fn limits_count_as_missed_if_their_quantity_was_not_measured() {
         let (_parent, dir) = made_up::folder(Completion::Finished);
         let mut results = Results::load(&dir).unwrap();
         results.units.clear();
@@ -148,11 +150,11 @@ mod tests {
         };
         let all = said(&results);
         let wanted = [
-            "no throughput for frames of 64 bytes: no search finished",
+            "no throughput for 64 bytes: no search finished",
             "no 99th percentile of latency for 64 bytes: latency was not measured at any load",
-            "no throughput for frames of imix bytes: no search finished",
-            "no 99th percentile of latency for imix bytes: latency was not measured at any load",
-            "no 99th percentile of latency for the soak of 64, imix bytes: latency was not measured at any load",
+            "no throughput for IMIX: no search finished",
+            "no 99th percentile of latency for IMIX: latency was not measured at any load",
+            "no 99th percentile of latency for the soak of 64 bytes, IMIX: latency was not measured at any load",
         ];
         assert_eq!(all, wanted);
         // Latency was not requested.

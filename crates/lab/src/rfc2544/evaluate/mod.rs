@@ -13,7 +13,7 @@ pub(super) use latency::{InsideRow, LatencyRow};
 pub(super) use latency::{QUANTILES, percentile};
 pub(super) use limits::Missed;
 pub(super) use loss::LossRow;
-pub(super) use throughput::ThroughputRow;
+pub(super) use throughput::{GoalRow, ThroughputRow};
 pub(super) use warnings::Warning;
 #[cfg(test)]
 pub(super) use warnings::What;
@@ -21,9 +21,17 @@ pub(super) use warnings::What;
 use super::results::{Results, Unit};
 use serde::Serialize;
 
-/// Confidence of an interval of the median over at least six repetitions. An interval over fewer reports its own
-/// confidence.
+/// Confidence of an interval of the median over at least six repetitions. An interval over fewer repetitions reports
+/// its own confidence.
 const CONFIDENCE: f64 = 0.95;
+
+/// Returns the name of a frame size as configured: `64 bytes`, `IMIX`.
+pub(super) fn named_size(size: &str) -> String {
+    match size {
+        "imix" => "IMIX".to_owned(),
+        size => format!("{size} bytes"),
+    }
+}
 
 /// The results for a frame size.
 #[derive(Debug, Clone, Serialize)]

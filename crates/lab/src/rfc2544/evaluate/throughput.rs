@@ -3,7 +3,9 @@
 use super::{CONFIDENCE, mean};
 use crate::rfc2544::results::{Measured, Unit};
 use serde::Serialize;
-use taut_measure::{Interval, Limit, mean_beside_median};
+use taut_measure::{
+    Goal, GoalResult, Interval, Limit, ThroughputResult, mean_beside_median, median,
+};
 
 /// Bytes per frame on the link in addition to the frame: preamble, start delimiter, minimum inter-frame gap (IEEE
 /// 802.3).
@@ -14,7 +16,8 @@ const WIRE_OVERHEAD_BYTES: f64 = 20.0;
 pub struct ThroughputRow {
     /// Mean over the repetitions, packets per second. A repetition without a loss-free rate counts as zero.
     pub mean_pps: f64,
-    /// The mean of the repetitions' throughputs, with the confidence interval of their median.
+    /// The mean of the repetitions' throughputs, with the confidence interval of their median; none without
+    /// repetitions.
     pub interval: Option<Interval>,
     /// Lowest throughput of a repetition, packets per second.
     pub min_pps: f64,
@@ -26,7 +29,7 @@ pub struct ThroughputRow {
     pub layer2_bits: f64,
     /// Bits per second on the link, preambles and inter-frame gaps included.
     pub layer1_bits: f64,
-    /// The reason that limited the throughput in most repetitions, or the first of several equally frequent ones.
+    /// The reason that limited the throughput in most repetitions, or the first of several equally frequent reasons.
     pub limited_by: Limit,
     /// True if no repetition had a failed rate below its throughput.
     pub monotonic: bool,
@@ -34,10 +37,55 @@ pub struct ThroughputRow {
     pub none_held: u32,
     /// Number of complete searches.
     pub repetitions: u32,
+    /// The results by the names of RFC 9971, one for each goal; the goal of the throughput is the first. Empty without
+    /// MLRsearch.
+    pub goals: Vec<GoalRow>,
+}
+
+/// The results for a goal of MLRsearch over the repetitions. Loads are packets per second; each is the median of the
+/// repetitions that have it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct GoalRow {
+    /// The Search Goal.
+    pub goal: Goal,
+    /// Number of repetitions with a Regular Goal Result.
+    pub regular: u32,
+    /// Relevant Lower Bound, packets per second: the median over the repetitions that have it; none if no repetition
+    /// has it.
+    pub relevant_lower_bound: Option<f64>,
+    /// Relevant Upper Bound, packets per second: the median over the repetitions that have it; none if no repetition
+    /// has it.
+    pub relevant_upper_bound: Option<f64>,
+    /// Conditional Throughput, packets per second: the median over the repetitions that have it; none if no repetition
+    /// has it.
+    pub conditional_throughput: Option<f64>,
+}
+
+/// Returns one row for each goal of the searches.
+fn goals(searches: &[&ThroughputResult]) -> Vec<GoalRow> {
+    let count = searches.iter().map(|it| it.goals.len()).max().unwrap_or(0);
+    let row = |index: usize| {
+        let found: Vec<&GoalResult> = searches
+            .iter()
+            .filter_map(|it| it.goals.get(index))
+            .collect();
+        let middle = |of: fn(&GoalResult) -> Option<f64>| {
+            let loads: Vec<f64> = found.iter().filter_map(|result| of(result)).collect();
+            median(&loads)
+        };
+        Some(GoalRow {
+            goal: found.first()?.goal,
+            regular: found.iter().filter(|it| it.regular).count() as u32,
+            relevant_lower_bound: middle(|it| it.relevant_lower_bound),
+            relevant_upper_bound: middle(|it| it.relevant_upper_bound),
+            conditional_throughput: middle(|it| it.conditional_throughput),
+        })
+    };
+    (0..count).filter_map(row).collect()
 }
 
 impl ThroughputRow {
-    /// Returns the reason that limited the throughput.
+    /// Returns the reason that limited the throughput, as text.
     pub(crate) fn limit(&self) -> &'static str {
         match (self.mean_pps > 0.0, self.limited_by) {
             (false, _) => "no rate held",
@@ -81,6 +129,7 @@ pub(super) fn throughput(units: &[&Unit], bytes: f64) -> Option<ThroughputRow> {
         monotonic: complete.iter().all(|r| r.monotonic),
         none_held: complete.iter().filter(|r| r.rate_pps.is_none()).count() as u32,
         repetitions: complete.len() as u32,
+        goals: goals(&complete),
     })
 }
 

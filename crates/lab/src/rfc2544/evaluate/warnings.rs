@@ -1,7 +1,7 @@
 //! Warnings for the reader of the results: too few packets, a generator that fell behind, missing files.
 
-use super::SizeRow;
 use super::latency::{BEYOND, LatencyRow, percentile};
+use super::{SizeRow, named_size};
 use crate::rfc2544::results::{Measured, Part, Results, Soak};
 use taut_measure::Limit;
 use taut_measure::quantity::{count, rate, share};
@@ -20,11 +20,11 @@ pub struct Warning {
 /// The part of the measurement that a warning is about. Sizes are frame sizes as configured.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum About {
-    #[error("{0} bytes: ")]
+    #[error("{}: ", named_size(.0))]
     Size(String),
-    #[error("{0} bytes, repetition {1}: ")]
+    #[error("{}, repetition {}: ", named_size(.0), .1)]
     Repetition(String, u32),
-    #[error("{size} bytes at {}: ", rate(*rate_pps))]
+    #[error("{} at {}: ", named_size(size), rate(*rate_pps))]
     Load { size: String, rate_pps: f64 },
     #[error("")]
     SomeLoads,
@@ -35,9 +35,9 @@ pub enum About {
 /// The text of a warning.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum What {
-    #[error("the generator could not offer more; the device may be faster")]
+    #[error("limited by the generator, which could not offer more; the device may be faster")]
     LimitedByGenerator,
-    #[error("the highest rate offered held; the device may be faster")]
+    #[error("limited by the highest rate offered, which held; the device may be faster")]
     LimitedByRange,
     #[error(
         "a rate failed although a higher one passed; a single throughput does not describe this device, see the loss curve"
@@ -82,6 +82,8 @@ pub enum What {
     IntervalsLost { intervals: u64 },
     #[error("no data: nothing came back")]
     NothingCameBack,
+    #[error("{0}")]
+    Busy(String),
 }
 
 pub(super) fn warnings(results: &Results, rows: &[SizeRow]) -> Vec<Warning> {
@@ -95,6 +97,8 @@ pub(super) fn warnings(results: &Results, rows: &[SizeRow]) -> Vec<Warning> {
         };
         warnings.extend(of.into_iter().map(about));
     };
+    let busy = taut_results::busy(&results.head.manifest.noise);
+    warn(About::SomeLoads, busy.into_iter().map(What::Busy).collect());
     for row in rows {
         let size = || row.size.clone();
         warn(About::Size(size()), of_size(row, settings.loss_tolerance));
@@ -174,7 +178,8 @@ fn of_load(load: &LatencyRow) -> Vec<What> {
     what
 }
 
-/// Returns a warning that names the lowest quantile that is unknown at a load at which packets came back.
+/// Returns a warning that names the lowest unknown quantile of all loads at which packets came back; none if all
+/// quantiles are known.
 fn too_few_packets(rows: &[SizeRow]) -> Option<What> {
     let loads = rows.iter().flat_map(|row| &row.latency);
     let unknown = loads.filter(|load| load.packets > 0).filter_map(|load| {
@@ -227,7 +232,7 @@ mod tests {
         assert_eq!(
             texts,
             [
-                "imix bytes at 100 kpkt/s: no data: no packet came back with a time stamp",
+                "IMIX at 100 kpkt/s: no data: no packet came back with a time stamp",
                 "too few packets for p99 and above at some loads: 1\u{202f}000 or more are needed, 200 were \
                 received; see --latency-seconds"
             ]

@@ -79,7 +79,7 @@ fn norris() -> LinearFit {
 }
 
 #[test]
-fn norris_agrees_with_the_certified_values() {
+fn the_norris_fit_agrees_with_certified_values() {
     let fit = norris();
     near(fit.coefficients[0].value, -0.262323073774029, 1e-10);
     near(fit.coefficients[1].value, 1.00211681802045, 1e-12);
@@ -148,7 +148,7 @@ fn leave_one_out_errors_agree_with_refitting_without_each_run() {
 }
 
 #[test]
-fn criteria_are_twice_the_negative_log_likelihood_and_a_penalty() {
+fn information_criteria_equal_twice_the_negative_log_likelihood_plus_penalty() {
     // The expected criteria are computed from Norris's certified residual sum of squares, 26.6173985294224.
     let criteria = norris().criteria.unwrap();
     let n = 36.0_f64;
@@ -163,7 +163,7 @@ fn criteria_are_twice_the_negative_log_likelihood_and_a_penalty() {
 }
 
 #[test]
-fn intervals_cover_as_often_as_they_claim() {
+fn confidence_intervals_cover_the_true_value_as_often_as_claimed() {
     let mut random = fastrand::Rng::with_seed(7);
     let mut normal = move || (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
     for spread in [Spread::Absolute, Spread::Relative] {
@@ -255,7 +255,7 @@ fn a_run_of_weight_three_counts_as_three_runs() {
 }
 
 #[test]
-fn a_perfect_fit_has_finite_criteria() {
+fn a_perfect_fit_has_finite_information_criteria() {
     let rows: Vec<Vec<f64>> = (1..9).map(|x| vec![f64::from(x)]).collect();
     let y: Vec<f64> = (1..9).map(|x| 2.0 * f64::from(x)).collect();
     let design = Design::new(&["slope"], &rows, &y, Spread::Relative).unwrap();

@@ -20,7 +20,7 @@ const MOST_STATIONS: u32 = 64;
 pub(super) struct Station {
     /// Remaining backoff, slots.
     pub(super) backoff: u32,
-    /// Upper limit from which its current backoff was drawn, slots.
+    /// Upper limit of the range from which the station's current backoff was drawn, slots.
     window: u32,
     pub(super) attempts: u32,
 }
@@ -52,23 +52,23 @@ pub(super) struct Contention {
     mean_backoff_ns: u64,
     pub(super) attempts: u32,
     station_bytes: u32,
-    /// The stations of both directions, then the others.
+    /// The stations of both directions, then the stations that always have frames to send.
     pub(super) stations: Vec<Station>,
     pub(super) free_ns: u64,
     pub(super) current: Option<OnAir>,
 }
 
-/// Returns true if station `number` has a frame to send at `at_ns`. The station of a direction has one if a packet of
-/// the direction has arrived; any other station always has one.
+/// Returns true if the station with index `number` has a frame to send at `at_ns`. The station of a direction has a
+/// frame if a packet of the direction has arrived; any other station always has a frame.
 pub(super) fn takes_part(number: usize, queues: &[VecDeque<Waiting>; 2], at_ns: u64) -> bool {
     let has_come = |queue: &VecDeque<Waiting>| queue.front().is_some_and(|it| it.since_ns <= at_ns);
     queues.get(number).is_none_or(has_come)
 }
 
 impl Contention {
-    /// Returns the time from which stations contend for the medium, and for how long other stations occupied it before,
-    /// both in ns; `first_ns` is the arrival of the first queued packet. Stations whose packet waited while the medium
-    /// was idle have counted down their backoff.
+    /// Returns the time at which stations begin to contend for the medium, and the duration for which other stations
+    /// occupied the medium before, both in ns. `first_ns` is the arrival of the first queued packet. Stations whose
+    /// packet waited while the medium was idle have counted down their backoff.
     pub(super) fn count_down(
         &mut self,
         first_ns: u64,

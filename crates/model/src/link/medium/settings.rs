@@ -20,7 +20,8 @@ pub struct MediumSettings {
     /// Loss of single transmissions.
     #[serde(default)]
     pub loss: Loss,
-    /// Contention of 802.11. Exactly one of `wlan`, `slots` and `gates` must be present.
+    /// Contention of 802.11; `None` for another way of sharing. Exactly one of `wlan`, `slots` and `gates` must be
+    /// present.
     pub wlan: Option<Wlan>,
     /// Time slots that each belong to one direction; `None` for another way of sharing.
     pub slots: Option<Slots>,
@@ -72,13 +73,13 @@ pub struct Wlan {
     /// Generation of 802.11: `b`, `g`, `n`, `ac` or `ax`; `published` is the dissertation's fitted line for 802.11g.
     #[serde(default = "published")]
     pub standard: String,
-    /// Data rate for b and g, Mbit/s.
+    /// Data rate for b and g, Mbit/s; `None` for other generations.
     pub mbit_per_s: Option<f64>,
-    /// Index of modulation and coding (MCS) for n, ac and ax.
+    /// Index of modulation and coding (MCS) for n, ac and ax; `None` for other generations.
     pub mcs: Option<usize>,
-    /// Channel width for n, ac and ax, MHz.
+    /// Channel width for n, ac and ax, MHz; `None` for other generations.
     pub mhz: Option<u32>,
-    /// Number of spatial streams for n, ac and ax.
+    /// Number of spatial streams for n, ac and ax; `None` is one stream.
     pub streams: Option<usize>,
     /// Additional time of the implementation per packet, us.
     #[serde(default)]

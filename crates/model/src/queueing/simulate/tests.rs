@@ -128,7 +128,7 @@ fn latency_with_random_interruptions_agrees_with_preemptive_priority_queueing() 
 }
 
 #[test]
-fn batches_that_come_at_once_agree_with_burke() {
+fn simulated_batch_arrivals_agree_with_burkes_closed_form() {
     for packets in [4, 16] {
         let arrivals = Arrivals::batches(7e5, packets).unwrap();
         let found = runs(&Processor::new(arrivals, constant(1_000.0)));
@@ -140,7 +140,7 @@ fn batches_that_come_at_once_agree_with_burke() {
 }
 
 #[test]
-fn a_short_ring_loses_what_the_closed_forms_say() {
+fn loss_of_a_short_ring_agrees_with_the_closed_forms() {
     // The K of M/M/1/K counts the slots of the ring and the packet in service.
     for (load, ring) in [(0.8, 3), (1.0, 7), (1.5, 15)] {
         let found = runs(
@@ -256,7 +256,7 @@ fn larger_batches_at_high_load_reduce_the_cost_per_packet() {
 }
 
 #[test]
-fn packets_that_are_sent_together_leave_one_after_the_other() {
+fn packets_of_a_send_batch_are_serialised_on_the_wire() {
     // With 32 buffered packets at 1 Mpkt/s and 100 ns on the wire each, the first packet waits for 31 arrivals and the
     // last for 31 departures.
     let arrivals = Arrivals::constant(1e6).unwrap();

@@ -20,7 +20,7 @@ pub(super) struct Reply<'a> {
     pub(super) session: &'a mut Session,
     xid: u32,
     kind: u16,
-    /// The offset of the part that is being written.
+    /// The offset of the part that is being written; none if no part has begun.
     start: Option<usize>,
     /// The entry that is being written.
     entry: Writer,

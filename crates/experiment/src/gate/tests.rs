@@ -1,0 +1,179 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+
+/// Commands in virtual time: each run takes as many seconds as the value of its first metric.
+struct Virtual {
+    random: Rng,
+    /// The head's values as multiples of the base's.
+    ratios: Vec<f64>,
+    noise: f64,
+    now: f64,
+    runs: u64,
+    /// Number of runs after which the commands fail.
+    fails_after: u64,
+}
+
+impl Virtual {
+    fn new(ratios: &[f64]) -> Self {
+        Self {
+            random: Rng::with_seed(5),
+            ratios: ratios.to_vec(),
+            noise: 0.01,
+            now: 0.0,
+            runs: 0,
+            fails_after: u64::MAX,
+        }
+    }
+}
+
+impl Runner for Virtual {
+    fn run(&mut self, which: Which) -> Result<Vec<f64>, GateError> {
+        self.runs += 1;
+        if self.runs > self.fails_after {
+            return Err(GateError::Stopped);
+        }
+        let noise = 1.0 + self.noise * (self.random.f64() - 0.5);
+        self.now += noise;
+        let ratio = |ratio: &f64| match which {
+            Which::Base => noise,
+            Which::Head => noise * ratio,
+        };
+        Ok(self.ratios.iter().map(ratio).collect())
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_secs_f64(self.now)
+    }
+}
+
+fn settings(limit: &str, metrics: &[&str]) -> Settings {
+    Settings {
+        commands: ["a | b".to_owned(), "<b>".to_owned()],
+        metrics: metrics.iter().map(|it| it.parse().unwrap()).collect(),
+        limit: limit.parse().unwrap(),
+        level: 0.01,
+        time: Duration::from_secs(1_000),
+        pairs: 1_000,
+        seed: 3,
+    }
+}
+
+fn gate(settings: &Settings, runner: &mut Virtual) -> Outcome {
+    run(settings, runner, &AtomicBool::new(false), |_, _| {}).unwrap()
+}
+
+#[test]
+fn the_verdict_follows_the_limit_and_its_direction() {
+    let cases = [
+        ("3%", 1.10, Verdict::Worse),
+        ("3%", 1.00, Verdict::Within),
+        ("3%", 0.80, Verdict::Within),
+        ("-5%", 0.80, Verdict::Worse),
+        ("-5%", 1.00, Verdict::Within),
+        ("-5%", 1.30, Verdict::Within),
+    ];
+    for (limit, ratio, verdict) in cases {
+        let outcome = gate(&settings(limit, &["time"]), &mut Virtual::new(&[ratio]));
+        assert_eq!(outcome.verdict, verdict, "{limit} {ratio}");
+        let metric = &outcome.metrics[0];
+        assert!((metric.ratio - ratio).abs() < 0.01, "{metric:?}");
+        let interval = metric.interval.unwrap();
+        assert!(
+            interval.low < ratio && ratio < interval.high,
+            "{interval:?}"
+        );
+        assert!(outcome.pairs.len() < 40, "{}", outcome.pairs.len());
+    }
+}
+
+#[test]
+fn one_worse_metric_ends_the_gate() {
+    let outcome = gate(
+        &settings("3%", &["time", "x"]),
+        &mut Virtual::new(&[1.0, 1.2]),
+    );
+    assert_eq!(outcome.verdict, Verdict::Worse);
+    assert_eq!(outcome.metrics[1].verdict, Verdict::Worse);
+    assert_ne!(outcome.metrics[0].verdict, Verdict::Worse);
+}
+
+#[test]
+fn a_gate_without_time_cannot_tell_and_says_what_it_would_take() {
+    let mut short = settings("3%", &["time"]);
+    short.time = Duration::from_secs(24);
+    let outcome = gate(
+        &short,
+        &mut Virtual {
+            noise: 0.2,
+            ..Virtual::new(&[1.02])
+        },
+    );
+    assert_eq!(outcome.verdict, Verdict::CannotTell);
+    assert!(
+        (8..=12).contains(&outcome.pairs.len()),
+        "{}",
+        outcome.pairs.len()
+    );
+    let metric = &outcome.metrics[0];
+    assert!(metric.smallest_detectable.unwrap() > 0.03, "{metric:?}");
+    let text = outcome.precision(metric);
+    assert!(
+        text.contains("beyond the limit in 80 % of cases; the ratio seen so far"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_stopped_gate_keeps_its_complete_pairs() {
+    let mut runner = Virtual {
+        fails_after: 9,
+        ..Virtual::new(&[1.03])
+    };
+    let outcome = gate(&settings("3%", &["time"]), &mut runner);
+    // The warm-up is two runs; the fourth pair is not complete.
+    assert!(
+        outcome.interrupted && outcome.pairs.len() == 3,
+        "{outcome:?}"
+    );
+    assert_eq!(outcome.verdict, Verdict::CannotTell);
+}
+
+#[test]
+fn the_folder_is_safe_for_any_command_line() {
+    let outcome = gate(
+        &settings("3%", &["time", "a|b<c>"]),
+        &mut Virtual::new(&[1.1, 1.1]),
+    );
+    let folder = tempfile::tempdir().unwrap();
+    write(&outcome, folder.path()).unwrap();
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(
+        read("junit.xml").contains("name=\"a|b&#60;c&#62;\""),
+        "{}",
+        read("junit.xml")
+    );
+    assert!(read("summary.md").contains("a\\|b<c>") && read("summary.md").contains("`a | b`"));
+    assert_eq!(
+        read("pairs.csv").lines().count(),
+        1 + 2 * outcome.pairs.len()
+    );
+    assert!(read("ratio-2.svg").starts_with("<svg"));
+    let again: Outcome = serde_json::from_str(&read("gate.json")).unwrap();
+    // Numbers that were read may differ in the last bit.
+    assert_eq!(
+        (again.verdict, again.pairs.len()),
+        (outcome.verdict, outcome.pairs.len())
+    );
+    assert_eq!(again.metrics[1].metric, outcome.metrics[1].metric);
+    assert!((again.metrics[1].ratio - outcome.metrics[1].ratio).abs() < 1e-12);
+}
+
+#[test]
+fn limits_are_percentages_with_the_direction_as_sign() {
+    let limit: Limit = "-5%".parse().unwrap();
+    assert!(limit.less_is_worse && limit.ratio() == 0.95 && limit.to_string() == "-5 %");
+    assert_eq!("3%".parse::<Limit>().unwrap().ratio(), 1.03);
+    for wrong in ["", "3", "x%", "-100%", "nan%", "--3%", "1e999%"] {
+        assert!(wrong.parse::<Limit>().is_err(), "{wrong}");
+    }
+}

@@ -1,0 +1,130 @@
+//! The processor time that other processes of the machine use during a measurement.
+
+use crate::energy::stat_fields;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// Number of processes that a result names.
+const NAMED: usize = 3;
+
+/// A process, and the processor time that it used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskTime {
+    /// Name of the process, as the kernel stores it: at most 15 characters.
+    pub name: String,
+    /// Processor time between two snapshots, ms, in steps of the kernel's clock tick.
+    pub ms: u64,
+}
+
+/// The processor time of every process at one moment, by process id.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TaskTimes(BTreeMap<u32, Task>);
+
+#[derive(Debug, Clone)]
+struct Task {
+    name: String,
+    parent: u32,
+    ms: u64,
+}
+
+impl TaskTimes {
+    /// Reads the processor times of all processes. A process that ends during the read is omitted.
+    pub(crate) fn take_under(root: &Path) -> Self {
+        let per_second = rustix::param::clock_ticks_per_second().max(1);
+        let processes = fs::read_dir(root.join("proc")).into_iter().flatten();
+        let of = |entry: fs::DirEntry| {
+            let id = entry.file_name().to_str()?.parse::<u32>().ok()?;
+            let fields = stat_fields(&entry.path())?;
+            // Fields 14 and 15 are the times in user and kernel mode (proc_pid_stat(5)).
+            let ticks = fields.get(11)? + fields.get(12)?;
+            let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+            let task = Task {
+                name: name.trim().to_owned(),
+                parent: u32::try_from(*fields.get(1)?).ok()?,
+                ms: ticks * 1_000 / per_second,
+            };
+            Some((id, task))
+        };
+        Self(processes.flatten().filter_map(of).collect())
+    }
+
+    /// Returns the processes other than `own` and its descendants that used the most processor time since `before`. The
+    /// times of processes with the same name are added up.
+    pub(crate) fn others_since(&self, before: &Self, own: u32) -> Vec<TaskTime> {
+        let mut by_name: BTreeMap<&str, u64> = BTreeMap::new();
+        for (id, task) in self.0.iter().filter(|(id, _)| !self.is_below(**id, own)) {
+            let earlier = before.0.get(id).map_or(0, |earlier| earlier.ms);
+            *by_name.entry(&task.name).or_default() += task.ms.saturating_sub(earlier);
+        }
+        let mut found: Vec<TaskTime> = by_name
+            .into_iter()
+            .filter(|(_, ms)| *ms > 0)
+            .map(|(name, ms)| TaskTime {
+                name: name.to_owned(),
+                ms,
+            })
+            .collect();
+        found.sort_by_key(|task| std::cmp::Reverse(task.ms));
+        found.truncate(NAMED);
+        found
+    }
+
+    /// Returns true if the process `id` is the process `own` or a descendant of it.
+    fn is_below(&self, id: u32, own: u32) -> bool {
+        let mut at = id;
+        // A chain of parents is short. The limit ends a loop that arises because the chain changes while it is read.
+        for _ in 0..64 {
+            if at == own {
+                return true;
+            }
+            match self.0.get(&at) {
+                Some(task) => at = task.parent,
+                None => return false,
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(tasks: &[(u32, &str, u32, u64)]) -> TaskTimes {
+        let tasks = tasks.iter().map(|(id, name, parent, ms)| {
+            let name = (*name).to_owned();
+            let (parent, ms) = (*parent, *ms);
+            (*id, Task { name, parent, ms })
+        });
+        TaskTimes(tasks.collect())
+    }
+
+    #[test]
+    fn other_processes_are_named_by_their_processor_time() {
+        let before = times(&[
+            (1, "init", 0, 50),
+            (10, "taut", 1, 5),
+            (20, "rustc", 1, 900),
+        ]);
+        let after = times(&[
+            (1, "init", 0, 50),
+            (10, "taut", 1, 500),
+            (11, "testpmd", 10, 500),
+            (20, "rustc", 1, 1_000),
+            (21, "rustc", 1, 30),
+            (22, "sshd", 1, 20),
+        ]);
+        let others = after.others_since(&before, 10);
+        let named: Vec<(&str, u64)> = others.iter().map(|it| (it.name.as_str(), it.ms)).collect();
+        assert_eq!(named, [("rustc", 130), ("sshd", 20)]);
+    }
+
+    #[test]
+    fn the_processes_of_this_machine_are_read() {
+        let now = TaskTimes::take_under(Path::new("/"));
+        assert!(now.0.contains_key(&std::process::id()));
+        assert!(now.is_below(std::process::id(), std::process::id()));
+    }
+}
