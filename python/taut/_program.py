@@ -108,6 +108,10 @@ class Running:
         self._reader.start()
 
     def _read_stderr(self, stderr: IO[str]) -> None:
+        with stderr:
+            self._read_lines(stderr)
+
+    def _read_lines(self, stderr: IO[str]) -> None:
         for line in stderr:
             shown = _PROGRESS.match(line)
             if shown is None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shutil
 import tempfile
 import threading
+import weakref
 from types import TracebackType
 from typing import Any, Iterator, Mapping, Optional, Sequence, Type, Union
 
@@ -24,18 +26,19 @@ class Result(Record):
         folder: The results folder; ``None`` if the command wrote none.
     """
 
-    __slots__ = ("objects", "folder", "_temporary")
+    __slots__ = ("objects", "folder", "__weakref__")
 
     def __init__(
         self,
         objects: Sequence[Mapping[str, Any]],
         folder: Optional[str] = None,
-        temporary: Optional["tempfile.TemporaryDirectory[str]"] = None,
+        temporary: Optional[str] = None,
     ) -> None:
         super().__init__(objects[-1] if objects else {})
         self.objects = [dict(one) for one in objects]
         self.folder = folder
-        self._temporary = temporary
+        if temporary is not None:
+            weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
 
     @property
     def latency(self) -> Optional[Summary]:
@@ -84,23 +87,31 @@ def run(
     Raises:
         TautError: The command failed. The class of the exception follows the exit code.
     """
-    temporary = tempfile.TemporaryDirectory(prefix="taut-") if out is True else None
+    temporary = tempfile.mkdtemp(prefix="taut-") if out is True else None
     folder: Optional[str] = None
     if temporary is not None:
-        folder = os.path.join(temporary.name, "results")
+        folder = os.path.join(temporary, "results")
     elif out is not None and out is not False:
         folder = os.fspath(out)  # type: ignore[arg-type]
     words = command_line(command, arguments, {**options, "out": folder})
-    shown = Progress(f"taut {command}") if progress else None
     try:
-        text = output_of([*words, "--json"], shown)
+        text = _output(words, Progress(f"taut {command}") if progress else None)
+    except BaseException:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return Result(objects_in(text), folder, temporary)
+
+
+def _output(words: Sequence[str], shown: Optional[Progress]) -> str:
+    """Returns the JSON that a command prints; nothing for commands such as ``man``, which print none."""
+    try:
+        return output_of([*words, "--json"], shown)
     except InputError as e:
         if "'--json'" not in e.message:
             raise
-        # Commands such as `man` print no JSON.
-        output_of(words, shown)
-        text = ""
-    return Result(objects_in(text), folder, temporary)
+    output_of(words, shown)
+    return ""
 
 
 def experiment(

@@ -133,7 +133,11 @@ pub(super) fn withheld(
     } else {
         under
     };
-    let bounds = found.ends(quantity::ratio);
+    let bounds = if found.low > 1e-3 && found.high < 1e3 {
+        found.ends(quantity::ratio)
+    } else {
+        "any size".to_owned()
+    };
     Some(if is_robust && busier.taken() > MOST_TAKEN / 10.0 {
         format!("{}, so it may be {bounds}", busier.taken_text())
     } else {
