@@ -1,7 +1,7 @@
 """Low-latency packet processing on Linux: runs the commands of taut, and reads their results.
 
     >>> import taut
-    >>> r = taut.run("generate", port="null:", rate="10k", seconds=0.2, max_loss=1, progress=False)
+    >>> r = taut.run("generate", device="memif-loop", rate="10k", seconds=0.2, progress=False)
     >>> r.streams[0].tally.sent
     2000
 

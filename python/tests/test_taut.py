@@ -71,9 +71,9 @@ class WithProgram(unittest.TestCase):
             exec(compile("\n".join(blocks), str(page), "exec"), {})
 
     def test_a_run_has_typed_results_and_the_counters_of_each_second(self) -> None:
-        result = taut.run("generate", **NULL)
-        self.assertEqual(result.streams[0].tally.sent, 2000)
-        self.assertIsNone(result.latency)
+        result = taut.run("generate", **LOOP)
+        self.assertEqual(result.streams[0].tally.sent, 6000)
+        self.assertEqual(result.streams[0].lost, 0)
         self.assertEqual(result.objects[-1]["event"], "summary")
 
     def test_errors_are_exceptions_with_the_text_of_the_program(self) -> None:
