@@ -1,5 +1,5 @@
-//! Measures how often `taut gate` is wrong, and how often it decides, on a machine that other programs disturb: many
-//! comparisons of one computation with itself, and with itself plus 2, 5 and 10 % more work, beside each kind of
+//! Measures how often `taut gate` is wrong, and how often it decides, on a machine that other programs disturb. One
+//! computation is compared many times with itself, and with itself plus 2, 5 and 10 % more work, beside each kind of
 //! neighbour. Prints CSV. `cargo bench --bench gate`; TAUT_GATES=10000 sets the number of comparisons.
 #![allow(clippy::unwrap_used)]
 

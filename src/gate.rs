@@ -39,7 +39,7 @@ pub struct Arguments {
     /// Command line of the shell that runs the version that must not be worse
     #[arg(long, value_name = "COMMAND", required = true)]
     head: Option<String>,
-    /// What to compare: time (of a run, in seconds), the path of a number in the JSON that the command prints, or
+    /// Metric to compare: time (of a run, in seconds), the path of a number in the JSON that the command prints, or
     /// FILE.json:path; may be repeated
     #[arg(long, value_name = "METRIC", default_value = "time")]
     metric: Vec<String>,

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn none_and_several_sockets_are_errors_that_name_the_option_and_the_sockets() {
+    fn missing_and_ambiguous_sockets_are_errors_that_name_the_option() {
         let one = only(vec!["/a".into()], "router", "start one");
         assert_eq!(one.unwrap(), Path::new("/a"));
         assert_eq!(

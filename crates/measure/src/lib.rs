@@ -47,7 +47,8 @@ pub mod compare;
 pub mod crossing;
 pub mod disturbed;
 pub mod gaps;
-pub mod goals;
+pub mod goal;
+mod goals;
 pub mod interval;
 pub mod jitter;
 pub mod latency;
@@ -67,7 +68,7 @@ pub use compare::{Comparison, Finding, Judged, compare, holm, judge, mann_whitne
 pub use crossing::{Crossed, CrossingAccount, Crossings};
 pub use disturbed::{Bounded, bounded_ratio_interval};
 pub use gaps::{GapRecorder, GapSummary};
-pub use goals::{Goal, GoalResult};
+pub use goal::{EXCEED_RATIO, Goal, GoalResult};
 pub use interval::{
     Interval, IntervalMethod, PairedRatio, Ranks, mean_beside_median, median_interval,
     quantile_interval, quantile_interval_ranks, ratio_interval,
@@ -85,6 +86,6 @@ pub use sequential::{Decision, Sequential};
 pub use stop::{Progress, StopRule};
 pub use summary::Summary;
 pub use throughput::{
-    EXCEED_RATIO, METHODS, Method, ThroughputResult, ThroughputSearch, ThroughputSettings,
+    METHODS, Method, ThroughputResult, ThroughputSearch, ThroughputSettings,
     ThroughputSettingsError, TimedTrial, Wanted,
 };

@@ -1,19 +1,19 @@
 //! The sequential comparison of two programs that run in pairs: after each pair it says whether the second one is worse
-//! than a limit, and reading the result after every pair does not cause more false alarms.
+//! than a limit. Reading the result after every pair does not cause more false alarms.
 //!
 //! # Method
 //!
 //! A pair runs both programs once, in random order. Its value is the log ratio `ln(head / base)`. If the programs do
-//! not differ, only the random order decides the sign of that value, whatever else runs on the machine: drift, bursts
+//! not differ, only the random order decides the sign of that value, whatever else runs on the machine. Drift, bursts
 //! and autocorrelation change its size, never the probability of its sign. If `head` takes a constant factor `r` of the
 //! time of `base`, the same holds for the value less `ln(r)`.
 //!
 //! The test bets on that sign. Starting with 1, a stake `s` multiplies the wealth by `1 + tanh(s g)`, where `g` is the
 //! value less the limit, divided by the scatter of the earlier pairs, and clipped. `g` is as likely as `-g` if the
 //! ratio is the limit, so the expected factor is 1, and at most 1 if the ratio is below. By Ville's inequality the
-//! wealth then ever reaches `1 / level` with a probability of at most `level`: the inverse of the maximum wealth is an
-//! always-valid p-value (Ramdas, Grünwald, Vovk and Shafer 2023, "Game-theoretic statistics and safe anytime-valid
-//! inference", section 4; the symmetric case is de la Peña's, 1999). Several stakes run side by side with equal shares
+//! wealth then ever reaches `1 / level` with a probability of at most `level`. The inverse of the maximum wealth is an
+//! always-valid p-value. (Ramdas, Grünwald, Vovk and Shafer 2023, "Game-theoretic statistics and safe anytime-valid
+//! inference", section 4. The symmetric case is de la Peña's, 1999.) Several stakes run side by side with equal shares
 //! of the initial wealth, so that the test suits small and large differences.
 
 use crate::interval::{Interval, IntervalMethod};
@@ -239,8 +239,8 @@ impl Sequential {
         effects.find(|factor| self.pairs_needed(*factor, pairs).is_some())
     }
 
-    /// Returns the number of pairs within which a comparison finds a head whose ratio is `factor` times the limit with
-    /// a probability of [`POWER`], given the scatter of the pairs so far. For a factor below 1, it returns the number
+    /// Returns the number of pairs within which a comparison finds a head whose ratio is `factor` times the limit, with
+    /// a probability of [`POWER`]. It assumes the scatter of the pairs so far. For a factor below 1, it returns the number
     /// within which the comparison finds that head is within the limit. Returns `None` with fewer than four pairs, or
     /// if `most` pairs do not suffice. The same pairs give the same number: the seed of the simulation is fixed.
     pub fn pairs_needed(&self, factor: f64, most: usize) -> Option<usize> {

@@ -5,7 +5,7 @@
 //! Conditional Throughput (appendix B) [`Method::Mlr`] follows. [`crate::goals`] searches for several goals of RFC
 //! 9971.
 
-use crate::goals::{Goal, GoalResult};
+use crate::goal::{EXCEED_RATIO, Goal, GoalResult};
 use crate::search::{Limit, TrialOutcome, Verdict};
 use serde::{Deserialize, Serialize};
 
@@ -154,9 +154,6 @@ pub struct ThroughputResult {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub goals: Vec<GoalResult>,
 }
-
-/// Goal Exceed Ratio that RFC 9971 section 4.6.8 recommends.
-pub const EXCEED_RATIO: f64 = 0.5;
 
 fn exceed_ratio() -> f64 {
     EXCEED_RATIO

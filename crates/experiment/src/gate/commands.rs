@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 const READ_BYTES: u64 = 16 << 20;
 /// Interval between two checks for a stop request.
 const TICK: Duration = Duration::from_millis(50);
-/// Maximum distance by which the time of a new file may precede the start of the run that wrote it: file systems store
+/// Maximum distance by which the time of a new file may precede the start of the run that wrote it. File systems store
 /// times in steps of the kernel's clock tick.
 const FILE_TIME_STEP: Duration = Duration::from_millis(20);
 

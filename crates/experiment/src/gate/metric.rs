@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_are_the_time_a_printed_path_or_a_path_in_a_file() {
+    fn times_printed_paths_and_paths_in_files_are_metrics() {
         assert_eq!("time".parse(), Ok(Metric::Time));
         let printed: Metric = "streams[1].lost".parse().unwrap();
         assert_eq!(printed, Metric::Printed("streams.1.lost".to_owned()));

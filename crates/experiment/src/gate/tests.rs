@@ -98,7 +98,7 @@ fn one_worse_metric_ends_the_gate() {
 }
 
 #[test]
-fn a_gate_without_time_cannot_tell_and_says_what_it_would_take() {
+fn a_gate_without_time_estimates_the_number_of_pairs_needed() {
     let mut short = settings("3%", &["time"]);
     short.time = Duration::from_secs(24);
     let outcome = gate(

@@ -18,7 +18,7 @@ const LEAST_RECEIVED: f64 = 0.97;
 /// The disturbance of one repetition at the constant rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Disturbance {
-    /// Largest fraction of the time of a core that other programs took, 0..1: as measured by a busy loop before the
+    /// Largest fraction of the time of a core that other programs took, 0..1. It is measured by a busy loop before the
     /// run, or by a loop that logs interruptions during the run.
     pub taken: f64,
     /// Fraction of the scheduled packets that did not come back, 0..1.

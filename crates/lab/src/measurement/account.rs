@@ -1,7 +1,7 @@
 //! Computes the summary of a measurement from its outcome, and fills the folder that stores it.
 
 use super::run::{Measurement, Outcome};
-use super::streams::Streams;
+use super::summary::Streams;
 use super::summary::{
     DeviceWork, Kept, KernelStamps, StreamSummary, TakenAway, TrafficSummary, Versions,
 };

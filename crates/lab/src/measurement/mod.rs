@@ -8,7 +8,6 @@
 mod account;
 mod observations;
 mod run;
-mod streams;
 mod summary;
 mod text;
 mod together;
@@ -17,9 +16,8 @@ mod verdict;
 pub use account::{Account, Recorded};
 pub use observations::{Meanwhile, Watched, measured};
 pub use run::{Measurement, Outcome, Setup, measure_flood};
-pub use streams::Streams;
 pub use summary::{
-    Kept, KernelStamps, MeasuredDevice, StreamSummary, TakenAway, TrafficSummary, Versions,
+    Kept, KernelStamps, MeasuredDevice, StreamSummary, Streams, TakenAway, TrafficSummary, Versions,
 };
 pub use text::{FloodSummary, port_losses};
 pub use together::measure_flood_together;

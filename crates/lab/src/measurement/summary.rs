@@ -1,9 +1,8 @@
 //! The summary of a measurement of `taut generate`: its JSON line, `summary.json`, and the input of the report.
 
-use super::streams::Streams;
 use crate::evaluate::{Causes, SlowestSummary};
 use crate::probe_results::Budget;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use taut_host::{EnergyUse, SystemActivity};
 use taut_measure::{GapSummary, JitterSummary, SequenceReport, Summary};
 use taut_model::Cause;
@@ -162,6 +161,59 @@ impl TrafficSummary {
     }
 }
 
+/// Summaries of one or more streams.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "Stored")]
+pub struct Streams {
+    /// Summary of the first stream.
+    pub first: StreamSummary,
+    /// Summaries of all streams after the first.
+    pub others: Vec<StreamSummary>,
+}
+
+impl Streams {
+    /// Returns the summaries, the first stream's first.
+    pub fn iter(&self) -> impl Iterator<Item = &StreamSummary> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+}
+
+impl Serialize for Streams {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Written<'a> {
+            streams: Vec<&'a StreamSummary>,
+        }
+        let streams = self.iter().collect();
+        Written { streams }.serialize(serializer)
+    }
+}
+
+/// The fields of a stored summary that contain the streams, in the format of this or an earlier version of taut.
+#[derive(Deserialize)]
+struct Stored {
+    /// Summary of the first stream, if its fields are next to `streams` and not inside, as versions 0.1 and 0.2 wrote
+    /// them.
+    #[serde(flatten)]
+    beside: Option<StreamSummary>,
+    /// Summary of each stream; empty in some folders that version 0.1 wrote.
+    #[serde(default)]
+    streams: Vec<StreamSummary>,
+}
+
+impl TryFrom<Stored> for Streams {
+    type Error = &'static str;
+
+    fn try_from(stored: Stored) -> Result<Self, Self::Error> {
+        let mut streams = stored.streams.into_iter();
+        let first = streams.next().or(stored.beside);
+        Ok(Self {
+            first: first.ok_or("expected the summary of one stream or more in `streams`")?,
+            others: streams.collect(),
+        })
+    }
+}
+
 /// Summary of one stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StreamSummary {
@@ -277,6 +329,7 @@ impl Versions {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use serde_json::{Value, json};
 
     /// A summary of one stream as an early version wrote it.
     const OLD: &str = r#"{"event": "summary", "name": "traffic", "asked_pps": 1e4, "sent_pps": 1e4, "lost_share": 0.5,
@@ -319,13 +372,13 @@ mod tests {
         let value = TrafficSummary::example_json();
         let again: TrafficSummary = serde_json::from_value(value.clone()).unwrap();
         assert_eq!(again, example);
-        fn nothing(value: &serde_json::Value) -> bool {
+        fn nothing(value: &Value) -> bool {
             match value {
-                serde_json::Value::Null => true,
-                serde_json::Value::Object(object) => object
+                Value::Null => true,
+                Value::Object(object) => object
                     .iter()
                     .any(|(key, value)| key != "device" && nothing(value)),
-                serde_json::Value::Array(list) => list.iter().any(nothing),
+                Value::Array(list) => list.iter().any(nothing),
                 _ => false,
             }
         }
@@ -340,7 +393,7 @@ mod tests {
         let text = serde_json::to_string(&summary).unwrap();
         let again: TrafficSummary = serde_json::from_str(&text).unwrap();
         assert_eq!(again, summary);
-        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["event"], "summary");
         // Unknown values are null, not omitted.
         let first = &value["streams"][0];
@@ -353,8 +406,57 @@ mod tests {
     #[test]
     fn a_summary_without_streams_is_an_error() {
         let mut value = TrafficSummary::example_json();
-        value["streams"] = serde_json::json!([]);
+        value["streams"] = json!([]);
         let error = serde_json::from_value::<TrafficSummary>(value).unwrap_err();
         assert!(error.to_string().contains("one stream or more"), "{error}");
+    }
+
+    fn stream(name: &str) -> Value {
+        json!({"name": name, "asked_pps": 1e4, "tally": {"owed": 6, "sent": 6, "refused": 0, "unsent": 0, "received": 3,
+            "corrupt": 0, "foreign": 0, "seconds": 2.0, "stopped": false}})
+    }
+
+    /// Returns the names of the streams that are read from `value`.
+    fn names(value: Value) -> Vec<String> {
+        let streams: Streams = serde_json::from_value(value).unwrap();
+        streams.iter().map(|stream| stream.name.clone()).collect()
+    }
+
+    #[test]
+    fn streams_are_written_as_a_list_and_read_from_it() {
+        let value = json!({"streams": [stream("a"), stream("b")]});
+        let streams: Streams = serde_json::from_value(value.clone()).unwrap();
+        assert_eq!(names(value), ["a", "b"]);
+        let written = serde_json::to_value(&streams).unwrap();
+        assert_eq!(written.as_object().unwrap().len(), 1, "{written}");
+        assert_eq!(written["streams"][1]["tally"]["sent"], 6);
+        assert_eq!(names(written), ["a", "b"]);
+    }
+
+    #[test]
+    fn fields_of_the_first_stream_beside_the_list_are_ignored() {
+        let mut value = stream("a");
+        value["streams"] = json!([stream("a"), stream("b")]);
+        assert_eq!(names(value), ["a", "b"]);
+    }
+
+    #[test]
+    fn fields_without_a_list_are_those_of_the_only_stream() {
+        let mut value = stream("a");
+        assert_eq!(names(value.clone()), ["a"]);
+        value["streams"] = json!([]);
+        assert_eq!(names(value), ["a"]);
+    }
+
+    #[test]
+    fn a_summary_without_any_stream_is_refused() {
+        for value in [json!({}), json!({"streams": []}), json!({"streams": [{}]})] {
+            let error = serde_json::from_value::<Streams>(value.clone()).unwrap_err();
+            let text = error.to_string();
+            assert!(
+                text.contains("streams") || text.contains("missing field"),
+                "{value}: {text}"
+            );
+        }
     }
 }

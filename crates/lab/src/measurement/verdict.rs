@@ -1,7 +1,7 @@
 //! Checks whether the traffic of a measurement was sent as requested, and came back.
 
-use super::streams::Streams;
 use super::summary::StreamSummary;
+use super::summary::Streams;
 use crate::report::recording::LEAST_SENT;
 use taut_measure::quantity;
 
