@@ -598,7 +598,7 @@ fn service_units_of_the_debian_package_run_under_systemd() {
     fs::write(units.join("check.service"), CHECK).unwrap();
     // The container has no network that could come online.
     for waiting in ["systemd-networkd-wait-online", "ifupdown-wait-online"] {
-        std::os::unix::fs::symlink("/dev/null", units.join(format!("{waiting}.service"))).unwrap();
+        symlink("/dev/null", units.join(format!("{waiting}.service"))).unwrap();
     }
     for unit in ["taut-chain@", "taut-forward@"] {
         let more = units.join(format!("{unit}.service.d"));

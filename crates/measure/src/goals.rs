@@ -103,6 +103,7 @@ impl ThroughputSearch {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::goal::EXCEED_RATIO;
     use crate::search::TrialOutcome;
     use fastrand::Rng;
 
