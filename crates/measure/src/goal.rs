@@ -37,9 +37,8 @@ pub struct GoalResult {
     pub relevant_lower_bound: Option<f64>,
     /// Relevant Upper Bound: the lowest load that does not achieve the goal; none if all do.
     pub relevant_upper_bound: Option<f64>,
-    /// Conditional Throughput: the Relevant Lower Bound, reduced by the highest loss ratio of the trials at that load,
-    /// of which the fraction Goal Exceed Ratio with the highest loss is not considered. None without a Relevant Lower
-    /// Bound.
+    /// Conditional Throughput: the Relevant Lower Bound less the highest loss of the trials at that load. The fraction
+    /// Goal Exceed Ratio of these trials, those with the highest loss, is not considered. None without that bound.
     pub conditional_throughput: Option<f64>,
     /// Reason why no higher load was found.
     pub limited_by: Limit,
