@@ -137,7 +137,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let began = std::time::Instant::now();
     let seen = |pairs: usize, standing: &str| {
         let what = format!("pair {pairs}: head / base {standing}");
-        bar.progress(began.elapsed().min(settings.time), settings.time, &what);
+        bar.progress(began.elapsed(), settings.time, &what);
     };
     let outcome = gate::run(&settings, &mut runner, stop, seen);
     bar.clear();

@@ -129,7 +129,8 @@ impl Bar {
 
 impl Observer for Bar {
     fn progress(&mut self, done: Duration, total: Duration, what: &str) {
-        let left = total.saturating_sub(done).as_secs();
+        let done = done.min(total);
+        let left = (total - done).as_secs();
         self.bar.set_length(total.as_millis() as u64);
         self.bar.set_position(done.as_millis() as u64);
         self.bar

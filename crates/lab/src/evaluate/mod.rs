@@ -179,6 +179,9 @@ impl Device {
         if let Err(error) = device.read_samples(runs) {
             problems.push(error.to_string());
         }
+        for latency in device.latencies.values() {
+            device.latency.merge(latency);
+        }
         device
     }
 
@@ -230,7 +233,6 @@ impl Device {
                     let cause = causes.as_mut().and_then(|causes| causes.of_next(&sample));
                     timeline.record(&sample, cause);
                     if let Some(latency_ns) = sample.latency_ns.map(u64::from) {
-                        self.latency.record(latency_ns);
                         latency.record(latency_ns);
                         self.latency_from_intended
                             .record(latency_ns.saturating_add(sample.send_delay_ns.into()));
