@@ -11,9 +11,9 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from typing import IO, Any, Iterable, Mapping, Optional, Sequence
+from typing import IO, Any, Callable, Iterable, Mapping, Optional, Sequence
 
-from ._errors import MissingError, error_of
+from ._errors import MissingError, TautError, error_of
 
 #: Bytes of standard error that are kept for the message of an exception.
 _KEPT = 65536
@@ -104,8 +104,25 @@ class Running:
         self._progress = progress
         stderr = self._process.stderr
         assert stderr is not None
-        self._reader = threading.Thread(target=self._read_stderr, args=(stderr,), daemon=True)
-        self._reader.start()
+        self._readers: list[threading.Thread] = []
+        self._read_in_background(lambda: self._read_stderr(stderr))
+
+    def _read_in_background(self, read: Callable[[], None]) -> None:
+        reader = threading.Thread(target=read, daemon=True)
+        self._readers.append(reader)
+        reader.start()
+
+    def each_line(self, take: Callable[[str], None], at_end: Callable[[], None]) -> None:
+        """Hands each line of standard output to ``take`` in a thread, which :meth:`end` waits for."""
+
+        def read() -> None:
+            try:
+                for line in self.stdout:
+                    take(line)
+            finally:
+                at_end()
+
+        self._read_in_background(read)
 
     def _read_stderr(self, stderr: IO[str]) -> None:
         with stderr:
@@ -147,10 +164,15 @@ class Running:
         """Waits for the end of the command.
 
         Raises:
-            TautError: The exit code of the command is not 0.
+            TautError: The exit code of the command is not 0, or it has not ended after ``timeout`` seconds.
         """
-        code = self._process.wait(timeout)
-        self._reader.join(timeout=5)
+        try:
+            code = self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TautError(f"has not ended within {timeout:g} s", 3, self.words) from None
+        # What the command printed last can still be in the pipes, which a process that it left behind can hold open.
+        for reader in self._readers:
+            reader.join(timeout=5)
         if self._progress is not None:
             self._progress.close()
         self.stdout.close()

@@ -7,7 +7,6 @@ import os
 import queue
 import shutil
 import tempfile
-import threading
 import weakref
 from types import TracebackType
 from typing import Any, Iterator, Mapping, Optional, Sequence, Type, Union
@@ -172,7 +171,7 @@ class Background:
 
     def __enter__(self) -> "Background":
         self._running = Running(self._words)
-        threading.Thread(target=self._read, daemon=True).start()
+        self._running.each_line(self._take, lambda: self._offer(None))
         try:
             self.started = self._lines.get(timeout=self._start_within)
         except queue.Empty:
@@ -185,16 +184,13 @@ class Background:
             self._running.end()
         return self
 
-    def _read(self) -> None:
-        assert self._running is not None
-        for line in self._running.stdout:
-            if line.startswith("{"):
-                one = Record(json.loads(line))
-                if one.get("event") == "summary":
-                    self.summary = one
-                else:
-                    self._offer(one)
-        self._offer(None)
+    def _take(self, line: str) -> None:
+        if line.startswith("{"):
+            one = Record(json.loads(line))
+            if one.get("event") == "summary":
+                self.summary = one
+            else:
+                self._offer(one)
 
     def _offer(self, one: Optional[Record]) -> None:
         """Queues an object; the oldest one is dropped if nobody reads them."""

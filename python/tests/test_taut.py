@@ -6,13 +6,18 @@ import io
 import os
 import pathlib
 import re
+import sys
 import tempfile
+import time
 import unittest
+import unittest.mock
+from typing import Iterator
 
 import taut
 from taut._errors import error_of
-from taut._program import command_line, objects_in
+from taut._program import Running, command_line, objects_in
 from taut._results import _natural
+from taut._run import Background
 
 NULL = {"port": "null:", "rate": "10k", "seconds": 0.2, "max_loss": 1, "progress": False}
 LOOP = {"device": "memif-loop", "rate": "20k", "seconds": 0.3, "progress": False}
@@ -24,6 +29,17 @@ def has(module: str) -> bool:
     except ImportError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def stand_in(source: str) -> Iterator[None]:
+    """Lets a Python program stand in for taut."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder, "taut")
+        program.write_text(f"#!{sys.executable}\n{source}", encoding="utf-8")
+        program.chmod(0o755)
+        with unittest.mock.patch.dict(os.environ, TAUT=str(program)):
+            yield
 
 
 class WithoutProgram(unittest.TestCase):
@@ -52,6 +68,26 @@ class WithoutProgram(unittest.TestCase):
     def test_unknown_fields_are_reported_with_the_known_ones(self) -> None:
         with self.assertRaisesRegex(AttributeError, "no field 'x'; there are: lost, sent"):
             taut.Record({"sent": 1, "lost": 0}).x
+
+    def test_the_summary_is_there_after_the_block_however_slowly_it_is_read(self) -> None:
+        class Slow(Background):
+            def _take(self, line: str) -> None:
+                time.sleep(0.3)
+                super()._take(line)
+
+        lines = '{"event": "start"}\\n{"event": "summary", "seconds": 7}'
+        with stand_in(f"print('{lines}', flush=True)"), Slow("forward") as forwarder:
+            pass
+        self.assertEqual(forwarder.summary.seconds, 7)
+
+    def test_a_program_that_does_not_end_is_killed_with_an_error(self) -> None:
+        with stand_in("import time; time.sleep(60)"):
+            running = Running([])
+            with self.assertRaisesRegex(taut.TautError, "has not ended within 0.1 s"):
+                running.end(timeout=0.1)
+            running.kill()
+            with self.assertRaises(taut.Interrupted):
+                running.end(timeout=10)
 
     def test_a_folder_without_results_is_refused(self) -> None:
         with tempfile.TemporaryDirectory() as folder, self.assertRaises(FileNotFoundError):
