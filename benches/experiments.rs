@@ -86,6 +86,7 @@ fn make_run(
         commands: Vec::new(),
         nodes: BTreeMap::new(),
         metrics: metrics.clone(),
+        programs: Vec::new(),
         notes: Vec::new(),
         files: BTreeMap::new(),
     };
@@ -99,6 +100,7 @@ fn make_run(
         seconds: 1.0,
         variables: record.loops,
         metrics,
+        programs: Vec::new(),
         checksum: checksum(&path).unwrap(),
     }
 }

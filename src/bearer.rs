@@ -3,7 +3,6 @@
 use crate::exit::Failure;
 use crate::terminal::conversation::{Conversation, read_file};
 use crate::terminal::{print, quantity, socket};
-use serde_json::json;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -261,7 +260,7 @@ fn churned(
     );
     let churned = churned.map_err(|e| Failure::Input(e.to_string()))?;
     if as_json {
-        print::line(json!(churned));
+        print::json(&churned);
     } else {
         print::line(format!(
             "{} changes, {:.0} per second, each in force within {:.1} ms",

@@ -5,7 +5,9 @@ use crate::exit::{self, Failure};
 use crate::report;
 use crate::terminal::print;
 use crate::terminal::{Alone, Bar};
+use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use taut_experiment::folder::Folder;
@@ -19,10 +21,13 @@ use taut_results::{Completion, LeftOut, Mode, Settings, refuse_results};
 /// The name of the reference experiment that `taut demo` runs.
 const NAME: &str = "demo";
 
+/// Devices that the first sentence of the results compares. With `--quick` their runs come first.
+const FIRST: [&str; 2] = ["memif-full", "memif-each"];
+
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   taut demo                 about two and a half minutes
-  taut demo --quick         under 40 seconds
+  taut demo --quick         under a minute, the first result after some seconds
   taut demo --full --out results/night
   taut demo --list-devices
   taut demo --devices memif-idle,memif-testpmd-io
@@ -43,7 +48,7 @@ pub struct Arguments {
     /// Seed of the order in which devices are interleaved
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Repetitions of all devices, 1 to 1000 (default: 6, the fewest with a 95 % interval; --quick 2; --full 10)
+    /// Repetitions of all devices, 1 to 1000 (default: 6, the fewest with a 95 % interval; --quick 3; --full 10)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
     /// Devices, in the order of the report: ids of --list-devices, also with options as in `taut generate --device`,
@@ -97,7 +102,7 @@ impl Arguments {
             set("rate", of_one.rate_pps.to_string());
         }
         let (mode, usual_repetitions) = match of_one.mode {
-            Mode::Quick => ("quick", Some(2)),
+            Mode::Quick => ("quick", Some(3)),
             Mode::Full => ("full", Some(10)),
             Mode::Default => ("default", None),
         };
@@ -109,6 +114,9 @@ impl Arguments {
             // The timeout is the usual 120 s, plus time for repeated trials and for devices that start slowly.
             let seconds = 120.0 + 2.0 * of_one.cbr_seconds + 100.0 * of_one.trial_seconds;
             changes.limit = Some(format!("{seconds:.0}s"));
+        }
+        if of_one.mode == Mode::Quick {
+            changes.first = first_of(&specs);
         }
         changes.repetitions = changes.repetitions.or(usual_repetitions);
         let experiment = taut_experiment::open(NAME, &changes)?;
@@ -131,6 +139,15 @@ fn usual_devices() -> Result<Vec<String>, Failure> {
     let ids = experiment.variants().iter();
     let ids = ids.filter_map(|variant| Some(variant.loops.get("device")?.as_str()?.to_string()));
     Ok(ids.collect())
+}
+
+/// Returns the values of `plan.first` that let the runs of [`FIRST`] come first; none if one of them is not measured.
+fn first_of(specs: &[&str]) -> BTreeMap<String, Vec<String>> {
+    if !FIRST.iter().all(|id| specs.contains(id)) {
+        return BTreeMap::new();
+    }
+    let ids = FIRST.map(str::to_string).to_vec();
+    BTreeMap::from([("device".to_string(), ids)])
 }
 
 fn nothing(why: impl std::fmt::Display) -> Failure {
@@ -156,7 +173,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         program: exit::own_program()?,
         holds_machine: true,
     };
-    let mut bar = Bar::new();
+    let mut bar = Bar::new().with_findings(!arguments.json);
     for missing in &asked.left_out {
         bar.left_out(missing);
     }
@@ -190,8 +207,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-#[derive(Serialize)]
-struct OfferRow {
+#[derive(Serialize, JsonSchema)]
+pub struct OfferRow {
     id: String,
     name: String,
     available: bool,
@@ -308,7 +325,7 @@ mod tests {
             (runs, asked.settings.cbr_seconds, limit.as_secs())
         };
         assert_eq!(plan(&[]), (12, 0.6, 120));
-        assert_eq!(plan(&["--quick"]), (4, 0.3, 123));
+        assert_eq!(plan(&["--quick"]), (6, 0.3, 123));
         assert_eq!(plan(&["--full"]), (20, 60.0, 740));
         assert_eq!(
             plan(&["--quick", "--repetitions", "7", "--seed", "9"]).0,
@@ -318,6 +335,25 @@ mod tests {
             plan(&["--seconds", "200", "--rate", "1k"]),
             (12, 200.0, 523)
         );
+    }
+
+    #[test]
+    fn the_quick_demo_begins_with_the_devices_it_compares_first() {
+        let order = |words: &[&str]| {
+            let experiment = asked(words).unwrap().experiment;
+            let device = |variant: usize| experiment.variants()[variant].loops["device"].clone();
+            let plan = experiment.plan().into_iter();
+            plan.map(|run| device(run.variant)).collect::<Vec<_>>()
+        };
+        let is_first = |device: &serde_json::Value| {
+            let id = device.as_str();
+            id.is_some_and(|id| FIRST.contains(&id))
+        };
+        let quick = order(&["--quick"]);
+        let (first, others) = quick.split_at(3 * FIRST.len());
+        assert!(first.iter().all(is_first), "{quick:?}");
+        assert!(!others.iter().any(is_first), "{quick:?}");
+        assert!(!order(&[])[..12].iter().all(is_first));
     }
 
     #[test]

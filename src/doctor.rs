@@ -2,6 +2,7 @@
 
 use crate::exit::{self, Failure};
 use crate::terminal::print;
+use schemars::JsonSchema;
 use serde::Serialize;
 use taut_host::doctor::{Check, Verdict, examine};
 use taut_port::{Backend, PortError, backends};
@@ -19,8 +20,8 @@ pub struct Arguments {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Results<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct Results<'a> {
     missing: usize,
     checks: &'a [Check],
 }

@@ -10,10 +10,10 @@ use crate::terminal::quantity;
 use clap::Subcommand;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use taut_experiment::compare::{Kept, Limit, Wanted};
+use taut_experiment::compare::{Kept, MetricLimit, Wanted};
 use taut_experiment::folder::{Folder, State};
 use taut_experiment::publish;
-use taut_experiment::{Changes, Experiment, ExperimentError, Request, Results};
+use taut_experiment::{Build, Changes, Experiment, ExperimentError, Request, Results};
 use taut_results::Completion;
 
 #[derive(clap::Args)]
@@ -81,6 +81,7 @@ DIR/index.html, next to replication.md and replication.json; NAME.log has the ou
   taut experiment run latency.toml --repetitions 6 --set seconds=10 --out results/quiet
   taut experiment run stylianopoulos-fig2   one of those of `taut experiment list --reference`
   taut experiment run latency.tar.gz        published results: run again and compared
+  taut experiment run latency.toml --against ../base/target/release/taut
 
 Ctrl-C keeps the complete runs: `taut experiment resume` makes the missing ones.")]
     Run {
@@ -91,6 +92,10 @@ Ctrl-C keeps the complete runs: `taut experiment resume` makes the missing ones.
         out: Option<PathBuf>,
         #[command(flatten)]
         changes: ChangeArguments,
+        /// Path of another taut program, which also runs each combination: the variable `build` is `head` for this
+        /// program and `base` for that one
+        #[arg(long, value_name = "BUILD")]
+        against: Option<PathBuf>,
         /// Print the result as JSON
         #[arg(long)]
         json: bool,
@@ -144,7 +149,7 @@ Exit code 1: a metric is worse by more than a limit of --worse.")]
         /// Exit with code 1 if a metric is worse by more than this: 'latency_ns.p99_ns 10%', or 'score -5%' where
         /// less is worse; may be repeated
         #[arg(long, value_name = "LIMIT")]
-        worse: Vec<Limit>,
+        worse: Vec<MetricLimit>,
         /// Compare all metrics, not only those that the experiment file names
         #[arg(long)]
         all: bool,
@@ -234,13 +239,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             experiment,
             out,
             changes,
+            against,
             json,
-        } => start(
-            name_now(experiment),
-            out.as_deref(),
-            &changes.changes(),
-            *json,
-        ),
+        } => {
+            let changes = Changes {
+                against: against.as_deref().map(Build::of).transpose()?,
+                ..changes.changes()
+            };
+            start(name_now(experiment), out.as_deref(), &changes, *json)
+        }
         What::Resume { folder, json } => resume(folder, *json),
         What::List {
             results,
@@ -573,6 +580,9 @@ pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Fail
         print::line(format!("note: {problem}"));
     }
     print::line(format!("report: {}", page.display()));
+    if let Some(builds) = &evaluation.builds {
+        print::line(builds.to_string().trim_end());
+    }
     Ok(())
 }
 

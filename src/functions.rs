@@ -3,6 +3,7 @@
 use crate::exit::Failure;
 use crate::terminal::print;
 use clap::builder::PossibleValuesParser;
+use schemars::JsonSchema;
 use serde::Serialize;
 use taut_figure::table::{plain, set_columns, terminal_width, text};
 use taut_function::Entry;
@@ -21,8 +22,8 @@ pub struct Arguments {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Row {
+#[derive(Serialize, JsonSchema)]
+pub struct Row {
     name: &'static str,
     summary: &'static str,
     class: &'static str,
@@ -30,7 +31,7 @@ struct Row {
     settings: Vec<Described>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Described {
     keys: Vec<&'static str>,
     default: &'static str,

@@ -5,12 +5,16 @@ mod init;
 use crate::exit::{self, Failure};
 use crate::terminal::Bar;
 use crate::terminal::print;
+use crate::terminal::quantity;
 use clap::{Subcommand, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use taut_experiment::fresh_folder;
-use taut_experiment::gate::{self, Commands, GateError, Limit, Metric, Outcome, Settings, Verdict};
+use taut_experiment::gate::{self, Commands, Metric, Outcome, Settings, Stopped, Verdict, Which};
+use taut_experiment::{Limit, fresh_folder};
 use taut_lab::benchmark::Observer;
+
+/// Maximum length of a command in an error message, characters.
+const LONGEST_COMMAND: usize = 100;
 
 #[derive(clap::Args)]
 #[command(
@@ -28,7 +32,7 @@ each pair a sequential test decides; it may look after every pair without more f
 pairs.csv, junit.xml, summary.md and a figure for each metric.
 
 Exit codes: 0 not worse, 1 worse, 2 a command failed or has no such metric, 4 the time or the pairs do not suffice, 130
-interrupted."
+interrupted. After 2 and 130 the folder has the pairs before."
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -124,7 +128,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Some(folder) => folder.clone(),
         None => fresh_folder("results".as_ref(), "gate"),
     };
-    if folder.join("gate.json").exists() {
+    if has_results(&folder) {
         return Err(Failure::Input(format!(
             "{} already has the results of a gate: name another folder",
             folder.display()
@@ -141,24 +145,30 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let outcome = gate::run(&settings, &mut runner, stop, seen);
     bar.clear();
-    let outcome = outcome.map_err(|e| match e {
-        GateError::Stopped => Failure::Interrupted("stopped before the first pair".to_string()),
-        GateError::Failed { .. } => Failure::Input(e.to_string()),
-        GateError::Io { ref source, .. } => Failure::of_file(source, e.to_string()),
-    })?;
+    let outcome = outcome?;
     gate::write(&outcome, &folder)?;
     if arguments.json {
         print::line(serde_json::to_string(&outcome).unwrap_or_default());
     } else {
         show(&outcome, &folder);
     }
-    if outcome.interrupted {
-        return Err(Failure::Interrupted(
-            "interrupted: the pairs so far are in the folder".to_string(),
-        ));
+    end(&outcome)
+}
+
+/// Reports whether a folder has the results of a gate. One that ended in its warm-up has no results to keep.
+fn has_results(folder: &Path) -> bool {
+    let text = std::fs::read(folder.join("gate.json"));
+    let of_text = |text: Vec<u8>| serde_json::from_slice::<Outcome>(&text);
+    text.is_ok_and(|text| of_text(text).map_or(true, |it| !it.pairs.is_empty()))
+}
+
+/// Returns the failure that the outcome means for the exit code, or `Ok` if no metric is worse.
+fn end(outcome: &Outcome) -> Result<(), Failure> {
+    if let Some(stopped) = &outcome.stopped {
+        return Err(failure_of(outcome, stopped));
     }
-    let worse: Vec<&str> = of_verdict(&outcome, Verdict::Worse).collect();
-    let open: Vec<&str> = of_verdict(&outcome, Verdict::CannotTell).collect();
+    let worse: Vec<&str> = of_verdict(outcome, Verdict::Worse).collect();
+    let open: Vec<&str> = of_verdict(outcome, Verdict::CannotTell).collect();
     match outcome.verdict {
         Verdict::Within => Ok(()),
         Verdict::Worse => Err(Failure::Limit(format!(
@@ -166,13 +176,35 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             outcome.limit,
             worse.join(", ")
         ))),
-        Verdict::CannotTell => Err(Failure::Undecided(format!(
+        Verdict::CannotTell | Verdict::Stopped => Err(Failure::Undecided(format!(
             "cannot tell in {} pairs whether it is worse than the limit of {}: {}; --seconds and --pairs allow more",
             outcome.pairs.len(),
             outcome.limit,
             open.join(", ")
         ))),
     }
+}
+
+/// Describes the end of a gate that was interrupted, or of which a command failed, in a line.
+fn failure_of(outcome: &Outcome, stopped: &Stopped) -> Failure {
+    let pairs = quantity::counted(outcome.pairs.len(), "pair");
+    let kept = format!("{pairs} before that are in the folder");
+    let command = match stopped.command {
+        None => return Failure::Interrupted(format!("{}; {kept}", stopped.text)),
+        Some(Which::Base) => &outcome.base,
+        Some(Which::Head) => &outcome.head,
+    };
+    let printed = match stopped.printed.join(" | ") {
+        lines if lines.is_empty() => String::new(),
+        lines => format!(": {lines}"),
+    };
+    let shown: String = command.chars().take(LONGEST_COMMAND).collect();
+    let more = if shown == *command { "" } else { "..." };
+    let shown = shown.replace(|c: char| c.is_control(), " ");
+    Failure::Input(format!(
+        "{}, `{shown}{more}`{printed}; {kept}",
+        stopped.text
+    ))
 }
 
 fn metrics(texts: &[String]) -> Result<Vec<Metric>, Failure> {
@@ -189,7 +221,7 @@ fn of_verdict(outcome: &Outcome, wanted: Verdict) -> impl Iterator<Item = &str> 
         .map(|it| it.metric.as_str())
 }
 
-fn show(outcome: &Outcome, folder: &std::path::Path) {
+fn show(outcome: &Outcome, folder: &Path) {
     for metric in &outcome.metrics {
         print::line(outcome.sentence(metric));
         print::line(format!("  {}", outcome.medians(metric)));
@@ -209,6 +241,57 @@ mod tests {
         for wrong in ["0", "-1", "nan", "x", "1e99"] {
             assert!(level(wrong).is_err() && seconds(wrong).is_err(), "{wrong}");
         }
+    }
+
+    fn outcome(stopped: Stopped) -> Outcome {
+        Outcome {
+            schema: 1,
+            taut: String::new(),
+            started: String::new(),
+            seconds: 1.0,
+            verdict: Verdict::Stopped,
+            base: "old".to_owned(),
+            head: "new ".repeat(99),
+            limit: Limit {
+                share: 0.03,
+                less_is_worse: false,
+            },
+            level: 0.01,
+            power: 0.8,
+            seed: 1,
+            cpu_model: None,
+            interrupted: stopped.command.is_none(),
+            stopped: Some(stopped),
+            metrics: Vec::new(),
+            pairs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_stopped_gate_names_command_and_output_in_a_line() {
+        let failed = |command: Option<Which>, printed: &[&str]| {
+            end(&outcome(Stopped {
+                text: "stopped: in pair 1".to_owned(),
+                command,
+                pair: 1,
+                reason: String::new(),
+                printed: printed.iter().map(|it| (*it).to_owned()).collect(),
+            }))
+        };
+        let base = failed(Some(Which::Base), &["a", "b"]);
+        let text = "stopped: in pair 1, `old`: a | b; 0 pairs before that are in the folder";
+        assert!(
+            matches!(&base, Err(Failure::Input(it)) if it == text),
+            "{base:?}"
+        );
+        let head = failed(Some(Which::Head), &[]);
+        assert!(
+            matches!(&head, Err(Failure::Input(it)) if it.contains("new ...`; 0 pairs")),
+            "{head:?}"
+        );
+        let interrupted = failed(None, &[]);
+        let text = "stopped: in pair 1; 0 pairs before that are in the folder";
+        assert!(matches!(&interrupted, Err(Failure::Interrupted(it)) if it == text));
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod reference;
 mod report;
 mod route;
 mod samples;
+mod schema;
 mod script;
 mod serve;
 mod tap;
@@ -133,10 +134,15 @@ fn command() -> clap::Command {
             })
             .mut_subcommands(numbers)
     }
-    numbers(Arguments::command())
+    schema::with_option(numbers(Arguments::command()))
 }
 
 fn main() -> ExitCode {
+    let words = std::env::args_os().skip(1);
+    if let Some(schema) = schema::asked(words.filter_map(|word| word.into_string().ok())) {
+        terminal::print::line(schema);
+        return ExitCode::SUCCESS;
+    }
     let command_line = command().long_version(version::long());
     let matches = command_line.try_get_matches();
     let arguments = match matches.and_then(|it| Arguments::from_arg_matches(&it)) {

@@ -34,6 +34,9 @@ enum What {
         /// Keep the cores of this machine from halting
         #[arg(long)]
         awake: bool,
+        /// Program that the script runs as `taut` (default: this one)
+        #[arg(long)]
+        program: Option<PathBuf>,
         /// Script that the shell runs
         #[arg(last = true)]
         script: String,
@@ -93,11 +96,13 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             limit,
             secrets,
             awake,
+            program,
             script,
         } => {
             let limit = Duration::from_secs_f64(limit);
-            let code =
-                agent::step(&folder, &name, limit, &script, secrets, awake).map_err(failed)?;
+            let program = program.as_deref();
+            let code = agent::step(&folder, &name, limit, &script, secrets, awake, program)
+                .map_err(failed)?;
             Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
         }
         What::Facts { .. } => json(serde_json::to_string(&agent::facts())),

@@ -2,6 +2,7 @@
 
 use crate::exit::Failure;
 use crate::terminal::print;
+use schemars::JsonSchema;
 use serde::Serialize;
 use taut_port::{Backend, backends, copies};
 
@@ -18,8 +19,8 @@ pub struct Arguments {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Row {
+#[derive(Serialize, JsonSchema)]
+pub struct Row {
     name: &'static str,
     available: bool,
     detail: String,

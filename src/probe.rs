@@ -1,7 +1,7 @@
 //! `taut probe`: round trips between ordinary sockets, as an application measures them on a path.
 
 mod layers;
-mod simulate;
+pub mod simulate;
 
 use crate::exit::{self, Failure};
 use crate::forward;
@@ -10,7 +10,8 @@ use crate::terminal::Bar;
 use crate::terminal::{print, quantity};
 use crate::transport::TransportOptions;
 use rustix::time::{ClockId, clock_gettime};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,8 +27,8 @@ use taut_measure::{
 use taut_results::Origin;
 use taut_traffic::messages::Transport;
 use taut_traffic::probe::{
-    DEFAULT_PORT, MOST_BYTES, Over, ProbeError, ProbeServer, ProbeSession, SearchedRate, Train,
-    search_rate,
+    Answered, DEFAULT_PORT, MOST_BYTES, Over, ProbeError, ProbeServer, ProbeSession, SearchedRate,
+    Train, search_rate,
 };
 use taut_transport::Notice;
 use taut_wire::PROBE_BYTES;
@@ -179,6 +180,20 @@ fn probes_per_second(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A line of `taut probe server --json`.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum ServerLine {
+    /// The server replies to probes.
+    Started { address: SocketAddr },
+    /// The server has ended; CPU times are those of this process, `null` without probes.
+    Summary {
+        probes: Answered,
+        cpu_per_probe_ns: Option<f64>,
+        cpu_per_packet_ns: Option<f64>,
+    },
+}
+
 fn serve(arguments: &Server) -> Result<(), Failure> {
     let signalled = exit::stop_flag()?;
     let over = arguments.transport.over_longest()?;
@@ -201,7 +216,7 @@ fn serve(arguments: &Server) -> Result<(), Failure> {
         .map_err(|e| Failure::Missing(e.to_string()))?;
     print::line(forward::json_or_text(
         arguments.json,
-        || json!({"event": "started", "address": address}),
+        || ServerLine::Started { address },
         || format!("answering probes at {address}"),
     ));
     let stop = AtomicBool::new(false);
@@ -219,7 +234,11 @@ fn serve(arguments: &Server) -> Result<(), Failure> {
     let (per_probe_ns, per_packet_ns) = (each(answered.answered), each(answered.packets));
     print::line(forward::json_or_text(
         arguments.json,
-        || json!({"event": "summary", "probes": answered, "cpu_per_probe_ns": per_probe_ns, "cpu_per_packet_ns": per_packet_ns}),
+        || ServerLine::Summary {
+            probes: answered,
+            cpu_per_probe_ns: per_probe_ns,
+            cpu_per_packet_ns: per_packet_ns,
+        },
         || {
             format!(
                 "replied to {} probes; no reply: {} malformed datagrams, {} that the kernel did not send",
@@ -583,8 +602,8 @@ fn show_cpu(cpu: &CpuShares) {
 }
 
 /// The output of `--search-rate --json`.
-#[derive(serde::Serialize)]
-struct RateReport {
+#[derive(Serialize, JsonSchema)]
+pub struct RateReport {
     server: SocketAddr,
     size_bytes: usize,
     /// Mean rate over the searches that found a rate; `None` if no search found one. The next field is the median of

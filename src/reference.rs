@@ -24,7 +24,7 @@ fn commands(command: &clap::Command, path: &str, found: &mut Vec<Named>) {
 }
 
 fn shown_arguments(command: &clap::Command) -> impl Iterator<Item = &clap::Arg> {
-    let hidden = ["help", "version"];
+    let hidden = ["help", "version", "json-schema"];
     let all = command.get_arguments().filter(|it| !it.is_hide_set());
     all.filter(move |argument| !hidden.contains(&argument.get_id().as_str()))
 }

@@ -3,7 +3,8 @@
 use crate::exit::Failure;
 use crate::terminal::conversation::{Conversation, read_file};
 use crate::terminal::{print, quantity, socket};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::net::IpAddr;
@@ -227,6 +228,12 @@ fn print_answer(command: &Command, routes: usize, answer: Answer) {
     }
 }
 
+/// A line of `taut route convert --json`.
+#[derive(Serialize, JsonSchema)]
+pub struct ConvertedRoute<'a> {
+    route: &'a str,
+}
+
 /// Prints the routes of another program's table, and their number on standard error.
 fn convert(file: &Path, via: &[IpAddr], is_json: bool) -> Result<(), Failure> {
     let wrong = |e: ConvertError| Failure::Input(format!("{}: {e}", file.display()));
@@ -239,7 +246,10 @@ fn convert(file: &Path, via: &[IpAddr], is_json: bool) -> Result<(), Failure> {
     let mut output = BufWriter::new(io::stdout().lock());
     let mut each = |line: &str| match is_json {
         false => writeln!(output, "{line}"),
-        true => writeln!(output, "{}", json!({ "route": line })),
+        true => {
+            let line = serde_json::to_string(&ConvertedRoute { route: line })?;
+            writeln!(output, "{line}")
+        }
     };
     let converted = taut_router::convert(&mut *input, via, &mut each);
     // A reader that closes the pipe early is no error.
@@ -301,6 +311,14 @@ fn prefix_of(route: &str) -> String {
     }
 }
 
+/// The output of `taut route churn --json`.
+#[derive(Serialize, JsonSchema)]
+pub struct Churned {
+    changes: u64,
+    changes_per_second: f64,
+    slowest_answer_ms: f64,
+}
+
 /// Deletes routes and adds them again, periodically. Missed intervals are skipped; the achieved rate is printed.
 fn churn(
     router: &mut Conversation,
@@ -345,11 +363,11 @@ fn churn(
     let per_second = changes as f64 / elapsed;
     let slowest_ms = slowest.as_secs_f64() * 1e3;
     if arguments.json {
-        print::line(json!({
-            "changes": changes,
-            "changes_per_second": per_second,
-            "slowest_answer_ms": slowest_ms,
-        }));
+        print::json(&Churned {
+            changes,
+            changes_per_second: per_second,
+            slowest_answer_ms: slowest_ms,
+        });
     } else {
         print::line(format!(
             "{changes} changes, {per_second:.0} per second, each in force within {slowest_ms:.1} ms"

@@ -3,7 +3,9 @@
 use crate::exit::{self, Failure};
 use crate::terminal::{print, quantity};
 use clap::Args;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use taut_measure::Summary;
@@ -90,17 +92,27 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     })
 }
 
+/// The output of `taut script --json`.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Ended<'a> {
+    /// Counters and histograms by name, over all tasks; `null` for an empty histogram.
+    Summary {
+        counters: &'a BTreeMap<String, f64>,
+        histograms: BTreeMap<&'a str, Option<Summary>>,
+    },
+}
+
 /// Prints the counters of the script, summed over all its tasks.
 fn report(ended: &Counted, json: bool) {
     if json {
-        let histograms: serde_json::Map<_, _> = ended
-            .histograms
-            .iter()
-            .map(|(name, h)| (name.clone(), json!(Summary::from_histogram(h))))
-            .collect();
-        print::line(
-            json!({"event": "summary", "counters": ended.counters, "histograms": histograms}),
-        );
+        let histograms = ended.histograms.iter();
+        print::json(&Ended::Summary {
+            counters: &ended.counters,
+            histograms: histograms
+                .map(|(name, h)| (name.as_str(), Summary::from_histogram(h)))
+                .collect(),
+        });
         return;
     }
     for (name, count) in &ended.counters {

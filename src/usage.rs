@@ -27,7 +27,7 @@ fn text(error: &clap::Error, words: impl Iterator<Item = String>) -> String {
 }
 
 /// Returns the name of the command and of the subcommands that the words select, separated by spaces.
-fn path(command: &Command, words: impl Iterator<Item = String>) -> String {
+pub fn path(command: &Command, words: impl Iterator<Item = String>) -> String {
     let mut path = command.get_name().to_owned();
     let mut at = command;
     for word in words {

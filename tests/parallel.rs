@@ -27,11 +27,13 @@ mod parallel {
     mod host;
     mod ips;
     mod ips_evasion;
+    mod json_schemas;
     mod libraries;
     mod lua_function;
     mod monitoring;
     mod openflow;
     mod packages;
+    mod page_contrast;
     mod pages;
     mod plugin;
     mod route;

@@ -17,6 +17,7 @@ mod serial {
     mod circles;
     mod comparison_pages;
     mod control;
+    mod demo;
     mod disturbances;
     mod dpdk_port;
     mod experiment;
@@ -36,6 +37,7 @@ mod serial {
     mod probe;
     mod python;
     mod replay;
+    mod report_contrast;
     mod rooms;
     mod router_hosts;
     mod scripts;

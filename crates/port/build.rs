@@ -20,6 +20,10 @@ mod dpdk {
             // A static program loads no libraries, so the C side cannot be loaded either.
             return;
         }
+        if env::var_os("TARGET") != env::var_os("HOST") {
+            // The compiler and pkg-config are those of the building machine.
+            return;
+        }
         watch_packages();
         let (Some(include), Some(link)) = (
             pkg_config(&["--cflags", PACKAGE]),

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from typing import IO, Any, Callable, Iterable, Mapping, Optional, Sequence
+from typing import IO, Any, Callable, Iterable, List, Mapping, Optional, Sequence, cast
 
 from ._errors import MissingError, TautError, error_of
 
@@ -69,16 +69,16 @@ def _each(value: Any) -> Iterable[Any]:
     if value is None or value is False:
         return []
     if isinstance(value, Mapping):
-        return [f"{name}={_text(item)}" for name, item in value.items()]
+        return [f"{name}={_text(item)}" for name, item in cast("Mapping[str, Any]", value).items()]
     if isinstance(value, (list, tuple)):
-        return value
+        return cast("Sequence[Any]", value)
     return [value]
 
 
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+    return os.fspath(cast("os.PathLike[str]", value)) if isinstance(value, os.PathLike) else str(value)
 
 
 class Running:
@@ -206,11 +206,12 @@ def output_of(words: Sequence[str], progress: Optional["Progress"] = None) -> st
 def objects_in(text: str) -> list[dict[str, Any]]:
     """Returns the JSON objects of an output: one object over several lines, or one object in each line."""
     try:
-        whole = json.loads(text)
+        whole: Any = json.loads(text)
     except ValueError:
         lines = (line for line in text.splitlines() if line.startswith("{"))
         return [json.loads(line) for line in lines]
-    return [item for item in (whole if isinstance(whole, list) else [whole]) if isinstance(item, dict)]
+    items = cast(List[Any], whole) if isinstance(whole, list) else [whole]
+    return [item for item in items if isinstance(item, dict)]
 
 
 class Progress:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping, Optional
+from typing import Any, Iterator, List, Mapping, Optional, cast
 
 
 class Record(Mapping[str, Any]):
@@ -48,9 +48,9 @@ class Record(Mapping[str, Any]):
 
 def _wrap(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return Record(value)
+        return Record(cast("Mapping[str, Any]", value))
     if isinstance(value, list):
-        return [_wrap(item) for item in value]
+        return [_wrap(item) for item in cast(List[Any], value)]
     return value
 
 

@@ -1,11 +1,16 @@
 """Results folders: what kind they are, their summaries, and their samples."""
 
+# pyarrow and pandas have no types of their own.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false
+
 from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator, Literal, Optional, Union, overload
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Literal, Mapping, Optional, Union, cast, overload
 
 from ._record import Record, Summary
 
@@ -14,6 +19,9 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
+
+    #: A table as NumPy arrays by the names of its columns.
+    Arrays = Dict[str, "numpy.ndarray[Any, Any]"]
 
 #: The libraries that can hold samples and tables.
 Library = Literal["arrow", "numpy", "pandas", "polars"]
@@ -24,9 +32,16 @@ _KINDS = (
     ("experiment.json", "comparison"),
     ("state.json", "experiment"),
     ("bench.json", "benchmark"),
+    ("io.json", "benchmark"),
+    ("costs.json", "benchmark"),
+    ("generators.json", "benchmark"),
+    ("switch.json", "benchmark"),
     ("rounds.csv", "control"),
     ("summary.json", "measurement"),
 )
+
+#: Folders of runs that are in no table: failed ones, incomplete ones, and warm-ups.
+_NOT_COUNTED = re.compile(r"failed|.*\.partial|v\d+-w\d+")
 
 
 class Results:
@@ -58,12 +73,13 @@ class Results:
     @property
     def latency(self) -> Optional[Summary]:
         """The latency of the first stream of a measurement; ``None`` if nothing came back."""
-        return latency_of(self._read("summary.json"))
+        return latency_of(self.summary.to_dict())
 
     @property
     def report(self) -> Path:
-        """The path of the report."""
-        return self.path / "report.html"
+        """The path of the report: ``report.html``, or ``index.html`` of a published folder."""
+        published = self.path / "index.html"
+        return published if published.is_file() else self.path / "report.html"
 
     @property
     def figures(self) -> list[Path]:
@@ -79,15 +95,42 @@ class Results:
             for line in lines:
                 yield Record(json.loads(line))
 
+    @overload
+    def metrics(self, library: Literal["arrow"] = "arrow") -> "pyarrow.Table": ...
+    @overload
+    def metrics(self, library: Literal["numpy"]) -> "Arrays": ...
+    @overload
+    def metrics(self, library: Literal["pandas"]) -> "pandas.DataFrame": ...
+    @overload
+    def metrics(self, library: Literal["polars"]) -> "polars.DataFrame": ...
+
+    def metrics(self, library: Library = "arrow") -> Any:
+        """Returns the metrics of an experiment: a row for each run and metric.
+
+        Raises:
+            FileNotFoundError: The folder is of no experiment.
+            ImportError: The library is not installed.
+        """
+        path = self.path / "metrics.parquet"
+        if not path.is_file():
+            raise FileNotFoundError(f"{self.path}: no metrics.parquet; experiments have it")
+        return read_table(path, library)
+
     def sample_files(self) -> list[Path]:
-        """Returns the paths of all files with samples, one for each stream, device and repetition."""
-        found = (path for path in self.path.rglob("samples.parquet") if path.is_file())
+        """Returns the paths of all files with samples, one for each stream, device and repetition.
+
+        Those of failed runs, incomplete runs and warm-ups are left out.
+        """
+        found = (path for path in self.path.rglob("samples.parquet") if path.is_file() and self._counts(path))
         return sorted(found, key=lambda path: [_natural(part) for part in path.parts])
+
+    def _counts(self, path: Path) -> bool:
+        return not any(map(_NOT_COUNTED.fullmatch, path.relative_to(self.path).parts))
 
     @overload
     def samples(self, library: Literal["arrow"] = "arrow", index: int = 0) -> "pyarrow.Table": ...
     @overload
-    def samples(self, library: Literal["numpy"], index: int = 0) -> "dict[str, numpy.ndarray[Any, Any]]": ...
+    def samples(self, library: Literal["numpy"], index: int = 0) -> "Arrays": ...
     @overload
     def samples(self, library: Literal["pandas"], index: int = 0) -> "pandas.DataFrame": ...
     @overload
@@ -97,8 +140,8 @@ class Results:
         """Returns the samples of one file: a row for each packet, in the order of sending, times in nanoseconds.
 
         Args:
-            library: ``arrow`` (a pyarrow Table), ``numpy`` (a dictionary of arrays, without copies where a column has no
-                missing values), ``pandas`` or ``polars`` (data frames).
+            library: ``arrow`` (a pyarrow Table), ``numpy`` (a dictionary of arrays, the memory of Arrow itself where a
+                column of numbers has no missing values), ``pandas`` or ``polars`` (data frames).
             index: Position of the file among :meth:`sample_files`.
 
         Raises:
@@ -108,38 +151,30 @@ class Results:
         files = self.sample_files()
         if not 0 <= index < len(files):
             raise FileNotFoundError(f"{self.path}: {len(files)} files with samples (samples.parquet), none at {index}")
-        return read_samples(files[index], library)
+        return read_table(files[index], library)
 
 
-def read_samples(path: Path, library: Library) -> Any:
-    """Reads a file with samples."""
+def read_table(path: Path, library: Library) -> Any:
+    """Reads a Parquet file."""
     if library == "polars":
         import polars
 
         return polars.read_parquet(path)
     import pyarrow.parquet
 
-    table = pyarrow.parquet.read_table(path, memory_map=True)
+    table: Any = pyarrow.parquet.read_table(path, memory_map=True)
     if library == "arrow":
         return table
     if library == "pandas":
         return table.to_pandas()
     if library == "numpy":
-        # A column of one chunk without nulls is handed over without a copy.
-        columns = zip(table.column_names, table.combine_chunks().columns)
-        return {name: _numpy_of(column) for name, column in columns}
+        return {name: _numpy_of(table.column(name)) for name in table.column_names}
     raise ValueError(f"{library!r} is none of arrow, numpy, pandas, polars")
 
 
 def _numpy_of(column: Any) -> Any:
-    chunk = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return chunk.to_numpy(zero_copy_only=chunk.null_count == 0 and _is_plain(chunk))
-
-
-def _is_plain(chunk: Any) -> bool:
-    import pyarrow
-
-    return bool(pyarrow.types.is_integer(chunk.type) or pyarrow.types.is_floating(chunk.type))
+    """Returns a column as an array: the memory of Arrow itself if it is one piece of numbers without missing values."""
+    return column.chunk(0).to_numpy(zero_copy_only=False) if column.num_chunks == 1 else column.to_numpy()
 
 
 def _natural(text: str) -> list[Union[tuple[int, int], tuple[int, str]]]:
@@ -157,11 +192,12 @@ def _natural(text: str) -> list[Union[tuple[int, int], tuple[int, str]]]:
     return parts
 
 
-def latency_of(summary: dict[str, Any]) -> Optional[Summary]:
-    """Returns the latency of the first stream in the summary of a measurement; ``None`` if there is none."""
-    streams = summary.get("streams")
-    first = streams[0] if streams else summary
-    for name in ("latency_ns", "round_trip_ns"):
-        if first.get(name):
-            return Summary(first[name])
+def latency_of(summary: Mapping[str, Any]) -> Optional[Summary]:
+    """Returns the latency of the first stream or of the probes in a summary; ``None`` if there is none."""
+    streams: Any = summary.get("streams")
+    first: Mapping[str, Any] = streams[0] if streams else summary
+    for name in ("latency_ns", "rtt_ns"):
+        found: Any = first.get(name)
+        if isinstance(found, dict) and "count" in found:
+            return Summary(cast("dict[str, Any]", found))
     return None

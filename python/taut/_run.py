@@ -1,5 +1,9 @@
 """Runs commands to their end, or in the background."""
 
+# pyarrow and pandas have no types of their own.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false
+
 from __future__ import annotations
 
 import json
@@ -9,12 +13,19 @@ import shutil
 import tempfile
 import weakref
 from types import TracebackType
-from typing import Any, Iterator, Mapping, Optional, Sequence, Type, Union
+from typing import TYPE_CHECKING, Any, Iterator, Literal, Mapping, Optional, Sequence, Type, Union, cast, overload
 
 from ._errors import Interrupted, InputError, TautError
 from ._program import Progress, Running, command_line, objects_in, output_of
 from ._record import Record, Summary
 from ._results import Library, Results, latency_of
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+    from ._results import Arrays
 
 
 class Result(Record):
@@ -58,9 +69,18 @@ class Result(Record):
             raise InputError("no results folder: run the command with out=FOLDER, or out=True", 2, [])
         return Results(self.folder)
 
+    @overload
+    def samples(self, library: Literal["arrow"] = "arrow", index: int = 0) -> "pyarrow.Table": ...
+    @overload
+    def samples(self, library: Literal["numpy"], index: int = 0) -> "Arrays": ...
+    @overload
+    def samples(self, library: Literal["pandas"], index: int = 0) -> "pandas.DataFrame": ...
+    @overload
+    def samples(self, library: Literal["polars"], index: int = 0) -> "polars.DataFrame": ...
+
     def samples(self, library: Library = "arrow", index: int = 0) -> Any:
         """Returns the samples of the results folder, as :meth:`Results.samples` does."""
-        return self.results().samples(library, index)  # type: ignore[call-overload,misc]
+        return self.results().samples(library, index)
 
 
 def run(
@@ -90,8 +110,8 @@ def run(
     folder: Optional[str] = None
     if temporary is not None:
         folder = os.path.join(temporary, "results")
-    elif out is not None and out is not False:
-        folder = os.fspath(out)  # type: ignore[arg-type]
+    elif out is not None and not isinstance(out, bool):
+        folder = os.fspath(out)
     words = command_line(command, arguments, {**options, "out": folder})
     try:
         text = _output(words, Progress(f"taut {command}") if progress else None)
@@ -139,7 +159,7 @@ def experiment(
 def _value(value: Any) -> str:
     """Returns a value as experiment files have it: a list in brackets, texts in lists in quotes."""
     if isinstance(value, (list, tuple)):
-        return json.dumps(list(value))
+        return json.dumps(list(cast("Sequence[Any]", value)))
     return str(value)
 
 

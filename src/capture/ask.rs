@@ -4,6 +4,8 @@ use super::{Asked, Command, Sort, flows};
 use crate::exit::Failure;
 use crate::terminal::conversation::Conversation;
 use crate::terminal::{print, quantity, socket};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use taut_capture::capture::{Found, Status, TriggerStatus};
@@ -53,7 +55,7 @@ impl Asking {
     }
 }
 
-pub fn run(command: Command) -> Result<(), Failure> {
+pub(super) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Match(arguments) => super::matching::run(&arguments),
         Command::Query {
@@ -104,11 +106,19 @@ pub fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
+/// The output of `taut capture list --json`.
+#[derive(Serialize, JsonSchema)]
+pub struct Dumps<'a> {
+    dumps: Vec<&'a Dumped>,
+}
+
 fn list(asked: &Asked) -> Result<(), Failure> {
     let status = Asking::meant(asked)?.status()?;
     if asked.json {
-        let all: Vec<_> = status.dumps.iter().chain(&status.dumping).collect();
-        print::line(serde_json::json!({ "dumps": all }));
+        let dumps = status.dumps.iter().chain(&status.dumping);
+        print::json(&Dumps {
+            dumps: dumps.collect(),
+        });
         return Ok(());
     }
     for dump in status.dumps.iter().chain(&status.dumping) {

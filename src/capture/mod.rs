@@ -1,12 +1,12 @@
 //! `taut capture`: stores the packets of the last seconds in memory, writes the packets that a trigger selects, and
 //! queries a running capture.
 
-mod ask;
+pub mod ask;
 mod flows;
 mod live;
 mod matching;
 mod page;
-mod run;
+pub mod run;
 mod watch;
 
 use crate::exit::Failure;

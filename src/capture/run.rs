@@ -7,6 +7,7 @@ use super::{Capture, Stamps, page};
 use crate::exit::{self, Failure};
 use crate::forward::{at_ports, choose_cores};
 use crate::terminal::print;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The timeout for the worker to report that it has ended.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-pub fn run(capture: &Capture) -> Result<(), Failure> {
+pub(super) fn run(capture: &Capture) -> Result<(), Failure> {
     let signalled = exit::stop_flag()?;
     let control = match &capture.control {
         Some(path) => path.clone(),
@@ -295,8 +296,8 @@ impl Ports {
 }
 
 /// A line of JSON: the state of the capture, and the counters of its ports.
-#[derive(Serialize)]
-struct Line<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct Line<'a> {
     #[serde(flatten)]
     status: &'a Status,
     ports: &'a [AtPort],

@@ -7,7 +7,8 @@ use crate::exit::{self, Failure};
 use crate::forward::{causes, json_or_text, passed};
 use crate::terminal::watch::serve_metrics;
 use crate::terminal::{print, quantity};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -117,6 +118,22 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     }
 }
 
+/// A line of `taut chain up --json`.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Line<'a> {
+    /// The chain is up.
+    Up { status: &'a Status },
+    /// The state after a second, and the counters of each segment during that second.
+    Second {
+        second: u64,
+        during: &'a [CountersView],
+        status: &'a Status,
+    },
+    /// The chain is down.
+    Down { status: &'a Status },
+}
+
 fn keep_up(up: &Up) -> Result<(), Failure> {
     if up.detached {
         // An error is ignored: `setsid` fails for the leader of a process group, and a shell may have made this process
@@ -145,23 +162,31 @@ fn keep_up(up: &Up) -> Result<(), Failure> {
     show(&status);
     print::line(json_or_text(
         up.json,
-        || json!({"event": "up", "status": status}),
+        || Line::Up { status: &status },
         || summary(&status),
     ));
-    deployment.keep_up(signalled, up.until_stdin_closes, |second, status, during| {
-        show(status);
-        if !up.quiet {
-            print::line(json_or_text(
-                up.json,
-                || json!({"event": "second", "second": second, "during": during, "status": status}),
-                || seconds_lines(second, status, during),
-            ));
-        }
-    })?;
+    deployment.keep_up(
+        signalled,
+        up.until_stdin_closes,
+        |second, status, during| {
+            show(status);
+            if !up.quiet {
+                print::line(json_or_text(
+                    up.json,
+                    || Line::Second {
+                        second,
+                        during,
+                        status,
+                    },
+                    || seconds_lines(second, status, during),
+                ));
+            }
+        },
+    )?;
     let last = deployment.down();
     print::line(json_or_text(
         up.json,
-        || json!({"event": "down", "status": last}),
+        || Line::Down { status: &last },
         || totals(&last),
     ));
     Ok(())

@@ -3,7 +3,6 @@
 
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
-use serde_json::json;
 use std::path::PathBuf;
 use taut_deploy::{BothWays, Cost, Estimate, Holds, Measured, RoundTrip, Settings, estimate};
 use taut_engine::{Chain, Place};
@@ -66,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let plan = estimate(&chain, &settings)?;
     if arguments.json {
-        print::line(json!(plan));
+        print::json(&plan);
     } else {
         show(&plan, &settings);
     }

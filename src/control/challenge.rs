@@ -3,10 +3,12 @@
 use super::options::{LinkOptions, LoopOptions, choice};
 use crate::exit::{self, Failure};
 use crate::terminal::{Bar, print};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use taut_control::Scenario;
 use taut_control::challenge::{Axis, Found, largest};
+use taut_control::{LinkSettings, Scenario, controller, station};
 use taut_lab::benchmark::Observer;
 
 #[derive(clap::Args)]
@@ -31,6 +33,16 @@ pub struct Arguments {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// The output of `taut control challenge --json`.
+#[derive(Serialize, JsonSchema)]
+pub struct Limits<'a> {
+    plant: &'a str,
+    controller: controller::Settings,
+    station: station::Settings,
+    link: &'a LinkSettings,
+    found: &'a [Found],
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -73,7 +85,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     bar.clear();
     if arguments.json {
-        print_json(&scenario, &all)?;
+        print::json(&Limits {
+            plant: scenario.model.name(),
+            controller: scenario.controller,
+            station: scenario.station,
+            link: &scenario.link,
+            found: &all,
+        });
     } else {
         for found in &all {
             show(found, &scenario.model.parts().units[0]);
@@ -85,18 +103,6 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             scenario.model.name()
         )));
     }
-    Ok(())
-}
-
-fn print_json(scenario: &Scenario, found: &[Found]) -> Result<(), Failure> {
-    let text = serde_json::to_string(&serde_json::json!({
-        "plant": scenario.model.name(),
-        "controller": scenario.controller,
-        "station": scenario.station,
-        "link": scenario.link,
-        "found": found,
-    }));
-    print::line(text.map_err(|e| Failure::Missing(e.to_string()))?);
     Ok(())
 }
 

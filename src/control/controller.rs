@@ -5,13 +5,15 @@ use crate::exit::{self, Failure};
 use crate::forward;
 use crate::terminal::print;
 use crate::transport::TransportOptions;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taut_control::protocol::{COMMAND_PORT, MOST_BYTES, REPORT_PORT};
 use taut_results::write_whole;
-use taut_traffic::control::ControllerSide;
+use taut_traffic::control::{ControllerSide, Datagrams};
 use taut_traffic::messages::Transport;
 
 #[derive(clap::Args)]
@@ -46,6 +48,19 @@ pub struct Arguments {
     json: bool,
 }
 
+/// A line of `taut control controller --json`.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Line {
+    /// The controller receives reports at this address.
+    Started { address: SocketAddr },
+    /// The controller has ended; the complaint is about the first invalid datagram.
+    Summary {
+        datagrams: Datagrams,
+        complaint: Option<String>,
+    },
+}
+
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let of = arguments.options.of_loop(false)?;
     let over = arguments.transport.over(MOST_BYTES)?;
@@ -61,7 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         .map_err(|e| Failure::Missing(e.to_string()))?;
     print::line(forward::json_or_text(
         arguments.json,
-        || json!({"event": "started", "address": at}),
+        || Line::Started { address: at },
         || format!("controls {} at {at}", of.model.name()),
     ));
     // Only datagrams can be sent elsewhere than to the source of reports.
@@ -87,7 +102,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let complaint = found.complaint.map(|it| it.to_string());
     print::line(forward::json_or_text(
         arguments.json,
-        || json!({"event": "summary", "datagrams": datagrams, "complaint": complaint}),
+        || Line::Summary {
+            datagrams,
+            complaint: complaint.clone(),
+        },
         || {
             let complaint = complaint.as_ref();
             format!(

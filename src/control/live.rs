@@ -2,8 +2,10 @@
 
 use super::options::Loop;
 use crate::terminal::print;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use taut_control::Standing;
 use taut_live::{Asked, ControlView, Dashboard};
@@ -16,9 +18,11 @@ const LINE: Duration = Duration::from_secs(1);
 const KEPT: usize = 1000;
 
 /// The output of the plant's process for its parent.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
+    /// The plant receives commands at this address.
+    Started { address: SocketAddr },
     /// The state of the plant.
     Standing(Standing),
 }

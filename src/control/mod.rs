@@ -1,13 +1,13 @@
 //! `taut control`: a plant that falls unless it is balanced, its controller, and the network between them.
 
-mod challenge;
-mod controller;
-mod live;
+pub mod challenge;
+pub mod controller;
+pub mod live;
 mod options;
 mod over;
 mod plant;
 mod run;
-mod show;
+pub mod show;
 
 use crate::exit::Failure;
 use taut_control::ModelError;

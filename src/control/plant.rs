@@ -1,13 +1,12 @@
 //! `taut control plant`: runs the plant of a control loop as a process.
 
-use super::live::{Live, TICK};
+use super::live::{Event, Live, TICK};
 use super::options::{Loop, LoopOptions, address};
 use super::show;
 use crate::exit::{self, Failure};
 use crate::forward;
 use crate::terminal::{print, quantity};
 use crate::transport::TransportOptions;
-use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,7 +73,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     report.settings = arguments.options.as_json(&of);
     print::line(forward::json_or_text(
         arguments.json,
-        || json!({"event": "started", "address": at}),
+        || Event::Started { address: at },
         || format!("{} at {at}, controlled from {controller}", of.model.name()),
     ));
     let title = format!("{}, controlled from {controller}", of.model.name());

@@ -3,6 +3,8 @@
 use super::options::named;
 use crate::exit::Failure;
 use crate::terminal::print;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::path::Path;
 use taut_control::controller::gain_of;
 use taut_control::steps::eigenvalues;
@@ -27,6 +29,18 @@ pub struct Arguments {
     json: bool,
 }
 
+/// The output of `taut control show --json` about a plant.
+#[derive(Serialize, JsonSchema)]
+pub struct Plant<'a> {
+    plant: &'a str,
+    period_ns: u64,
+    states: &'a [String],
+    /// Real and imaginary part of each pole.
+    poles_per_s: &'a [[f64; 2]],
+    /// A row of gains for each input.
+    gain: &'a [Vec<f64>],
+}
+
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let folder = Path::new(&arguments.what);
     if folder.is_dir() {
@@ -47,14 +61,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         .map(|row| row.iter().copied().collect())
         .collect();
     if arguments.json {
-        let text = serde_json::json!({
-            "plant": model.name(),
-            "period_ns": model.period_ns(),
-            "states": model.parts().states,
-            "poles_per_s": poles,
-            "gain": rows,
+        print::json(&Plant {
+            plant: model.name(),
+            period_ns: model.period_ns(),
+            states: &model.parts().states,
+            poles_per_s: &poles,
+            gain: &rows,
         });
-        print::line(text);
         return Ok(());
     }
     print::line(format!(

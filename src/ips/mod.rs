@@ -6,7 +6,8 @@ mod capacity;
 use crate::exit::Failure;
 use crate::terminal::conversation::Conversation;
 use crate::terminal::{print, quantity, socket};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -211,6 +212,31 @@ fn ask(asked: &Asked, request: &Request) -> Result<(String, Answer), Failure> {
     Ok((line, answer))
 }
 
+/// The output of `taut ips check --json`.
+#[derive(Serialize, JsonSchema)]
+pub struct Checked<'a> {
+    rules: usize,
+    mistaken: usize,
+    left_out: usize,
+    in_part: usize,
+    doubled: usize,
+    mistakes: Vec<RuleError<'a>>,
+    /// Identifiers of the rules that were skipped or loaded in part, by the option that is not understood.
+    not_understood: &'a BTreeMap<String, Vec<u32>>,
+    /// Number of flow bits.
+    bits: usize,
+    memory_bytes: usize,
+}
+
+/// An error in a rule file.
+#[derive(Serialize, JsonSchema)]
+struct RuleError<'a> {
+    file: String,
+    line: usize,
+    column: usize,
+    reason: &'a str,
+}
+
 fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Failure> {
     let Reading {
         rules,
@@ -230,19 +256,24 @@ fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Fail
     if is_json {
         let mistakes: Vec<_> = mistakes
             .iter()
-            .map(|(file, it)| json!({"file": place(file).to_string(), "line": it.line, "column": it.column, "reason": it.reason}))
+            .map(|(file, it)| RuleError {
+                file: place(file).to_string(),
+                line: it.line,
+                column: it.column,
+                reason: &it.reason,
+            })
             .collect();
-        print::line(json!({
-            "rules": loaded,
-            "mistaken": mistaken,
-            "left_out": left_out,
-            "in_part": in_part,
-            "doubled": doubled,
-            "mistakes": mistakes,
-            "not_understood": not_understood,
-            "bits": bits,
-            "memory_bytes": memory_bytes,
-        }));
+        print::json(&Checked {
+            rules: loaded,
+            mistaken,
+            left_out,
+            in_part,
+            doubled,
+            mistakes,
+            not_understood: &not_understood,
+            bits,
+            memory_bytes,
+        });
     } else {
         for (file, mistake) in mistakes.iter().take(MOST_SAID) {
             print::line(format!("{}:{mistake}", place(file)));

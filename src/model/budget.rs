@@ -4,6 +4,7 @@
 use super::not_negative;
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
 use taut_figure::table;
@@ -65,8 +66,8 @@ fn frame(text: &str) -> Result<(u32, f64), String> {
 }
 
 /// The JSON output of `taut model budget`.
-#[derive(Serialize)]
-struct Answer<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct Answer<'a> {
     target_us: f64,
     terms: Vec<Part<'a>>,
     spent_us: f64,
@@ -74,7 +75,7 @@ struct Answer<'a> {
 }
 
 /// A part of the budget.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Part<'a> {
     name: &'a str,
     us: f64,

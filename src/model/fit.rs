@@ -3,6 +3,7 @@
 use super::predict;
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -208,8 +209,8 @@ fn read(results: &[PathBuf], columns: &[String], only: &[String]) -> Result<Tabl
 }
 
 /// The JSON output of `taut model check`.
-#[derive(Serialize)]
-struct Checked {
+#[derive(Serialize, JsonSchema)]
+pub struct Checked {
     errors: Errors,
     outside: usize,
 }

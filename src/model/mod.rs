@@ -1,11 +1,11 @@
 //! `taut model`: predictions from a few measurements, their uncertainty, and the comparison with measured values.
 
 mod access;
-mod budget;
-mod fit;
+pub mod budget;
+pub mod fit;
 mod overload;
-mod plan;
-mod predict;
+pub mod plan;
+pub mod predict;
 
 use crate::exit::Failure;
 use crate::tune::aliasing::Ticking;

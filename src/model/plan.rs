@@ -5,6 +5,7 @@ use super::{Io, not_negative, vacations};
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
 use crate::tune::aliasing::Ticking;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_deploy::{Settings, estimate};
@@ -91,8 +92,8 @@ pub struct Arguments {
 }
 
 /// The JSON output of `taut model plan`.
-#[derive(Serialize)]
-struct Answer {
+#[derive(Serialize, JsonSchema)]
+pub struct Answer {
     frame_bytes: f64,
     basis: String,
     notes: Vec<String>,

@@ -5,6 +5,7 @@ use super::{Io, assignment, not_negative, positive, vacations};
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
 use crate::tune::aliasing::Ticking;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -138,8 +139,8 @@ fn pattern(text: &str) -> Result<Pattern, String> {
 }
 
 /// The JSON output of `taut model predict` and `explain`.
-#[derive(Serialize)]
-struct Answer {
+#[derive(Serialize, JsonSchema)]
+pub struct Answer {
     frame_bytes: f64,
     rate: Carried,
     latency: Option<Latency>,

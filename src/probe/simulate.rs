@@ -3,23 +3,69 @@
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
 use crate::transport::{TransportOptions, medium_of};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
 use taut_measure::{LatencyHistogram, Summary};
 use taut_traffic::messages::Transport;
-use taut_transport::{Clocks, Delays, Scenario, Simulated, simulate, simulate_datagrams};
+use taut_transport::{Clocks, Counts, Delays, Scenario, Simulated, simulate, simulate_datagrams};
 
-/// Names of the two directions in JSON.
+/// Names of the two directions.
 const WAYS: [&str; 2] = ["there", "back"];
 
-/// Names of the stages of a message in JSON and in text.
-const STAGES: [(&str, &str); 4] = [
-    ("sender_ns", "sender"),
-    ("access_ns", "waiting for the medium"),
-    ("air_ns", "on the air"),
-    ("receiver_ns", "receiver"),
-];
+/// Names of the stages of a message.
+const STAGES: [&str; 4] = ["sender", "waiting for the medium", "on the air", "receiver"];
+
+/// The output of `taut probe simulate --json`.
+#[derive(Serialize, JsonSchema)]
+pub struct SimulationReport {
+    transport: Transport,
+    interval_ns: u64,
+    size_bytes: usize,
+    target_ns: u64,
+    window_ns: u64,
+    delivered_late: u64,
+    delivered_out_of_order: u64,
+    there: WayReport,
+    back: WayReport,
+    /// Counters of both sides; only with the deadline transport.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connection: Option<[Counts; 2]>,
+    /// Counters of the medium; only with a medium.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    medium: Option<MediumReport>,
+}
+
+/// The messages of one direction.
+#[derive(Serialize, JsonSchema)]
+struct WayReport {
+    sent: usize,
+    in_time_share: f64,
+    took_ns: Option<Summary>,
+    in_time_pps: f64,
+    longest_gap_ns: u64,
+    stages: StagesReport,
+}
+
+/// The times that messages spent in each stage; `null` for a stage without times.
+#[derive(Serialize, JsonSchema)]
+struct StagesReport {
+    sender_ns: Option<Summary>,
+    access_ns: Option<Summary>,
+    air_ns: Option<Summary>,
+    receiver_ns: Option<Summary>,
+}
+
+/// The counters of a medium, by direction where there are two numbers.
+#[derive(Serialize, JsonSchema)]
+struct MediumReport {
+    arrived: [u64; 2],
+    lost: [u64; 2],
+    queue_full: [u64; 2],
+    collisions: u64,
+    busy_share: f64,
+}
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -142,28 +188,27 @@ fn stages(found: &Simulated, way: usize) -> [Option<Summary>; 4] {
     all.each_ref().map(Summary::from_histogram)
 }
 
-/// Returns, for each direction, the number of sent messages, the fraction delivered in time, and a summary of the
-/// delivery times.
-fn messages(found: &Simulated) -> [(usize, f64, Option<Summary>); 2] {
-    [0, 1].map(|way| {
-        let mut took = LatencyHistogram::new();
-        for ns in found.messages[way].iter().filter_map(|it| it.took_ns) {
-            took.record(ns);
-        }
-        (
-            found.messages[way].len(),
-            found.in_time(way),
-            Summary::from_histogram(&took),
-        )
-    })
+/// Returns the number of sent messages of one direction, the fraction delivered in time, and a summary of the delivery
+/// times.
+fn messages(found: &Simulated, way: usize) -> (usize, f64, Option<Summary>) {
+    let mut took = LatencyHistogram::new();
+    for ns in found.messages[way].iter().filter_map(|it| it.took_ns) {
+        took.record(ns);
+    }
+    (
+        found.messages[way].len(),
+        found.in_time(way),
+        Summary::from_histogram(&took),
+    )
 }
 
 fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found: &Simulated) {
     if arguments.json {
-        print::json(&as_json(transport, scenario, found));
+        print::json(&report(transport, scenario, found));
         return;
     }
-    for (name, (sent, in_time, took)) in WAYS.iter().zip(messages(found)) {
+    for (way, name) in WAYS.iter().enumerate() {
+        let (sent, in_time, took) = messages(found, way);
         // A side that only receives sends no messages, so there is no line about them.
         if sent == 0 && arguments.one_way {
             continue;
@@ -202,38 +247,45 @@ fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found:
     }
 }
 
-fn as_json(transport: Transport, scenario: &Scenario, found: &Simulated) -> serde_json::Value {
-    let mut object = json!({
-        "transport": transport,
-        "interval_ns": scenario.interval_ns,
-        "size_bytes": scenario.payload_bytes,
-        "target_ns": scenario.settings.target_ns,
-        "window_ns": scenario.settings.window_ns,
-        "delivered_late": found.delivered_late,
-        "delivered_out_of_order": found.delivered_disordered,
-    });
-    for (name, (sent, in_time, took)) in WAYS.iter().zip(messages(found)) {
-        object[*name] = json!({"sent": sent, "in_time_share": in_time, "took_ns": took});
+fn report(transport: Transport, scenario: &Scenario, found: &Simulated) -> SimulationReport {
+    SimulationReport {
+        transport,
+        interval_ns: scenario.interval_ns,
+        size_bytes: scenario.payload_bytes,
+        target_ns: scenario.settings.target_ns,
+        window_ns: scenario.settings.window_ns,
+        delivered_late: found.delivered_late,
+        delivered_out_of_order: found.delivered_disordered,
+        there: way_report(found, 0),
+        back: way_report(found, 1),
+        connection: (transport == Transport::Deadline).then_some(found.counts),
+        medium: found.medium.map(|counts| MediumReport {
+            arrived: counts.arrived,
+            lost: counts.lost,
+            queue_full: counts.full,
+            collisions: counts.collisions,
+            busy_share: counts.busy_ns as f64 / found.took_ns.max(1) as f64,
+        }),
     }
-    for (way, name) in WAYS.iter().enumerate() {
-        let seconds = found.took_ns.max(1) as f64 / 1e9;
-        let in_time = found.in_time(way) * found.messages[way].len() as f64;
-        object[*name]["in_time_pps"] = json!(in_time / seconds);
-        object[*name]["longest_gap_ns"] = json!(found.longest_gap_ns(way));
-        for ((stage, _), summary) in STAGES.iter().zip(stages(found, way)) {
-            object[*name]["stages"][*stage] = json!(summary);
-        }
+}
+
+fn way_report(found: &Simulated, way: usize) -> WayReport {
+    let (sent, in_time_share, took_ns) = messages(found, way);
+    let seconds = found.took_ns.max(1) as f64 / 1e9;
+    let [sender_ns, access_ns, air_ns, receiver_ns] = stages(found, way);
+    WayReport {
+        sent,
+        in_time_share,
+        took_ns,
+        in_time_pps: in_time_share * sent as f64 / seconds,
+        longest_gap_ns: found.longest_gap_ns(way),
+        stages: StagesReport {
+            sender_ns,
+            access_ns,
+            air_ns,
+            receiver_ns,
+        },
     }
-    if transport == Transport::Deadline {
-        object["connection"] = json!(found.counts);
-    }
-    if let Some(counts) = &found.medium {
-        object["medium"] = json!({
-            "arrived": counts.arrived, "lost": counts.lost, "queue_full": counts.full, "collisions": counts.collisions,
-            "busy_share": counts.busy_ns as f64 / found.took_ns.max(1) as f64,
-        });
-    }
-    object
 }
 
 fn print_stages(found: &Simulated) {
@@ -241,7 +293,7 @@ fn print_stages(found: &Simulated) {
         let means: Vec<String> = STAGES
             .iter()
             .zip(stages(found, way))
-            .filter_map(|((_, words), summary)| {
+            .filter_map(|(words, summary)| {
                 Some(format!("{words} {}", quantity::time(summary?.avg_ns)))
             })
             .collect();

@@ -13,6 +13,8 @@ use crate::forward;
 use crate::terminal::print;
 use crate::terminal::secrets::{Secrets, is_same, secret};
 use index::{Index, Watching};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
@@ -67,6 +69,14 @@ pub struct Arguments {
     json: bool,
 }
 
+/// The line of `taut serve --json`.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Line<'a> {
+    /// The page is served at this address.
+    Started { url: &'a str, folders: usize },
+}
+
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let dir = &arguments.dir;
     if !dir.is_dir() {
@@ -103,7 +113,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let folders = index.len();
     print::line(forward::json_or_text(
         arguments.json,
-        || json!({"event": "started", "url": url, "folders": folders}),
+        || Line::Started { url: &url, folders },
         || format!("{folders} results folders at {url}"),
     ));
     forward::wait(stop, &[], arguments.until_stdin_closes, None);

@@ -83,6 +83,8 @@ const BETWEEN_LINES: Duration = Duration::from_secs(5);
 pub struct Bar {
     bar: ProgressBar,
     lines: Lines,
+    /// True if sentences about the results so far are printed.
+    has_findings: bool,
 }
 
 /// The choice of progress lines to print: the first in each tenth of the progress, and a further one when
@@ -116,6 +118,15 @@ impl Bar {
         Self {
             bar,
             lines: Lines::default(),
+            has_findings: false,
+        }
+    }
+
+    /// Returns the bar, which prints sentences about the results so far if `has_findings` is true.
+    pub fn with_findings(self, has_findings: bool) -> Self {
+        Self {
+            has_findings,
+            ..self
         }
     }
 }
@@ -158,6 +169,12 @@ impl Observer for Bar {
     fn note(&mut self, text: &str) {
         self.bar
             .suspend(|| print::say(format_args!("note: {text}")));
+    }
+
+    fn finding(&mut self, text: &str) {
+        if self.has_findings {
+            self.bar.suspend(|| print::say(text));
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -149,7 +150,7 @@ impl Watch<'_> {
     /// Prints one line about a second; `last` is the first stream's interval of that second.
     fn say(&self, second: u32, streams: &[StreamView], last: Option<&Interval>) {
         match self.look {
-            Look::Json => print::line(json_line(second, streams)),
+            Look::Json => print::json(&json_line(second, streams)),
             Look::Lines | Look::Dashboard => print::line(line(second, streams, last)),
             Look::Nothing => {}
         }
@@ -224,9 +225,24 @@ fn sum(streams: &[StreamView], of: fn(&StreamView) -> u64) -> u64 {
     streams.iter().map(of).sum()
 }
 
-fn json_line(second: u32, streams: &[StreamView]) -> serde_json::Value {
-    json!({"event": "second", "second": second,
-        "sent": sum(streams, |s| s.last_counts.sent), "received": sum(streams, |s| s.last_counts.received)})
+/// The JSON line about a second of a running generator.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum SecondLine {
+    /// The packets of all streams in the second.
+    Second {
+        second: u32,
+        sent: u64,
+        received: u64,
+    },
+}
+
+fn json_line(second: u32, streams: &[StreamView]) -> SecondLine {
+    SecondLine::Second {
+        second,
+        sent: sum(streams, |s| s.last_counts.sent),
+        received: sum(streams, |s| s.last_counts.received),
+    }
 }
 
 fn line(second: u32, streams: &[StreamView], last: Option<&Interval>) -> String {

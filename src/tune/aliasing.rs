@@ -2,7 +2,8 @@
 
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -105,6 +106,19 @@ fn scene(arguments: &Arguments) -> Result<Scene, Failure> {
     Ok(scene)
 }
 
+/// The output of `taut tune aliasing --json`.
+#[derive(Serialize, JsonSchema)]
+pub struct Simulated<'a> {
+    scene: &'a Scene,
+    beats: &'a [Beat],
+    packets: u64,
+    held_up: usize,
+    share_held_up: f64,
+    worst_ns: f64,
+    /// The longest latency in each hundredth of the time.
+    worst_ns_by_hundredth: Vec<f64>,
+}
+
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let scene = scene(arguments)?;
     let hits = scene.hits();
@@ -120,11 +134,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let beats: Vec<Beat> = scene.interrupts.iter().map(|i| scene.beat(i)).collect();
     let share = hits.len() as f64 / packets;
     if arguments.json {
-        print::line(
-            json!({"scene": scene, "beats": beats, "packets": packets as u64,
-            "held_up": hits.len(), "share_held_up": share, "worst_ns": worst_ns,
-            "worst_ns_by_hundredth": scene.worst_ns(BINS)}),
-        );
+        print::json(&Simulated {
+            scene: &scene,
+            beats: &beats,
+            packets: packets as u64,
+            held_up: hits.len(),
+            share_held_up: share,
+            worst_ns,
+            worst_ns_by_hundredth: scene.worst_ns(BINS),
+        });
         return Ok(());
     }
     print::line(format!(

@@ -1,7 +1,7 @@
 //! `taut tune`: shows and changes the settings of this machine that matter for latency, and measures its noise.
 
 pub(crate) mod aliasing;
-mod noise;
+pub mod noise;
 
 use crate::exit::Failure;
 use crate::terminal::print;

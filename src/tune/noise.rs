@@ -2,6 +2,7 @@
 
 use crate::exit::{self, Failure};
 use crate::terminal::{print, quantity};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,8 +52,8 @@ const SHOWN_CAUSES: usize = 15;
 /// Number of kinds of interrupts that are shown from the kernel's counters.
 const SHOWN_COUNTS: usize = 4;
 
-#[derive(Serialize)]
-struct Results<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct Results<'a> {
     #[serde(flatten)]
     heard: &'a Heard,
     /// Results of other programs, from the same run.

@@ -56,7 +56,7 @@ fn doctor_reports_the_same_findings_as_ports_and_tune_audit() {
         let works = check(&told, &name)["verdict"] == "well";
         assert_eq!(Value::from(works), port["available"], "{name}");
     }
-    for name in ["rights", "cores", "huge pages", "clock", "noise"] {
+    for name in ["rights", "cores", "folders", "huge pages", "clock", "noise"] {
         check(&told, name);
     }
     let audit = run(&mut taut(&["tune", "audit", "--json"])).success();
@@ -110,6 +110,31 @@ fn doctor_reports_missing_capabilities_to_an_unprivileged_user() {
             "{mend}"
         );
     }
+}
+
+#[test]
+fn doctor_reports_folders_that_are_not_writable() {
+    if !as_nobody_works() {
+        return;
+    }
+    let mut command = as_nobody(&["doctor", "--json"]);
+    command
+        .current_dir("/proc")
+        .env("XDG_RUNTIME_DIR", "/proc/run")
+        .env("XDG_CACHE_HOME", "/proc/cache");
+    let told = checks(&run(&mut command));
+    let folders = check(&told, "folders");
+    assert_eq!(folders["verdict"], "missing");
+    assert_eq!(
+        folders["found"],
+        "not writable: /proc/run/taut (sockets and locks), /proc/results (results), \
+         /proc/cache/taut (kernels of virtual machines)"
+    );
+    let mend = folders["mend"].as_str().unwrap();
+    assert!(
+        mend.starts_with("export XDG_RUNTIME_DIR=FOLDER; cd FOLDER"),
+        "{mend}"
+    );
 }
 
 #[test]

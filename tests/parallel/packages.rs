@@ -22,6 +22,7 @@ fn package(kind: &str, from: &str, to: &Path) -> Finished {
     let mut command = Command::new("packaging/package");
     command.args([kind, from]).arg(to);
     command.env("DPKG_DEB_COMPRESSOR_TYPE", "none");
+    command.env("RPM_PAYLOAD", "w.ufdio");
     Program::start(&mut command)
         .finish_within(2 * PATIENCE)
         .success()
@@ -38,12 +39,18 @@ fn debian() -> bool {
 
 #[track_caller]
 fn make_deb(folder: &Path) -> PathBuf {
-    package("deb", TAUT, folder);
+    make("deb", TAUT, folder, &format!("taut_{VERSION}_"))
+}
+
+/// Makes a package and returns its path; the name of the file has to begin with `prefix`.
+#[track_caller]
+fn make(kind: &str, program: &str, folder: &Path, prefix: &str) -> PathBuf {
+    package(kind, program, folder);
     let names: Vec<String> = names(folder).into_iter().collect();
     let [name] = names.as_slice() else {
         panic!("not one package: {names:?}")
     };
-    assert!(name.starts_with(&format!("taut_{VERSION}_")), "{name}");
+    assert!(name.starts_with(prefix), "{name}");
     folder.join(name)
 }
 
@@ -639,6 +646,87 @@ fn service_units_of_the_debian_package_run_under_systemd() {
     assert!(!left.iter().any(|it| it.starts_with("taut")), "{left:?}");
 }
 
+/// Runs rpm with these arguments, with its database in `root`; returns its output.
+#[track_caller]
+fn rpm(root: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new("rpm");
+    command.arg("--root").arg(root);
+    command.args(["--dbpath", "/var/lib/rpm"]).args(arguments);
+    run(&mut command).success().stdout
+}
+
+/// Some of the files that an rpm installs.
+const OF_AN_RPM: [&str; 15] = [
+    "/etc/taut",
+    "/usr/bin/taut",
+    "/usr/include/taut_function.h",
+    "/usr/lib/systemd/system/taut-capture@.service",
+    "/usr/lib/systemd/system/taut-chain@.service",
+    "/usr/lib/systemd/system/taut-forward@.service",
+    "/usr/lib/systemd/system/taut-serve.service",
+    "/usr/share/bash-completion/completions/taut",
+    "/usr/share/doc/taut/CHANGELOG.md",
+    "/usr/share/doc/taut/docs/how-to/install-taut.md",
+    "/usr/share/fish/vendor_completions.d/taut.fish",
+    "/usr/share/licenses/taut/LICENSE",
+    "/usr/share/man/man1/taut-bench-rfc2544.1.gz",
+    "/usr/share/taut/experiments/demo.toml",
+    "/usr/share/zsh/site-functions/_taut",
+];
+
+#[test]
+fn an_rpm_is_reproducible_and_installs_all_of_taut() {
+    if !is_installed("rpmbuild") {
+        return println!("skipped: needs rpmbuild (package rpm)");
+    }
+    let folder = scratch();
+    let made = ["one", "two"].map(|it| {
+        let to = folder.path().join(it);
+        package("rpm", TAUT, &to);
+        let names = names(&to);
+        assert_eq!(names.len(), 1, "{names:?}");
+        to.join(names.first().unwrap())
+    });
+    let name = made[0].file_name().unwrap().to_str().unwrap();
+    assert!(name.starts_with(&format!("taut-{VERSION}-1.")), "{name}");
+    assert!(
+        fs::read(&made[0]).unwrap() == fs::read(&made[1]).unwrap(),
+        "two packages of one program"
+    );
+
+    let root = folder.path().join("root");
+    fs::create_dir(&root).unwrap();
+    let file = made[0].to_str().unwrap();
+    // Queries of files need no rights; without --root they would make a database in the home folder.
+    let query = |what: &str| {
+        let mut command = Command::new("rpm");
+        command.arg("--dbpath").arg(folder.path().join("database"));
+        run(command.args(["-qp", what, file])).success().stdout
+    };
+    let requires = query("--requires");
+    assert!(requires.contains("libc.so.6(GLIBC_2."), "{requires}");
+    // Examples need nothing.
+    assert!(!requires.contains("python"), "{requires}");
+    let listing = query("-l");
+    for wanted in OF_AN_RPM {
+        assert!(listing.lines().any(|it| it == wanted), "no {wanted}");
+    }
+    if !is_root() {
+        return;
+    }
+    // The root file system is empty, so it has neither the libraries nor a shell for the scripts.
+    rpm(&root, &["-i", "--nodeps", "--noscripts", file]);
+    let untrue = rpm(&root, &["-V", "--nodeps", "taut"]);
+    assert_eq!(untrue, "");
+    let mut command = Command::new(root.join("usr/bin/taut"));
+    let said = run(command.arg("-V")).success().stdout;
+    assert_eq!(said, format!("taut {VERSION}\n"));
+    rpm(&root, &["-e", "--noscripts", "taut"]);
+    for gone in ["etc/taut", "usr/bin/taut", "usr/share/taut"] {
+        assert!(!root.join(gone).exists(), "{gone}");
+    }
+}
+
 /// Returns the path of the file that a descriptor in an image layout names, after checking the file's digest and size.
 #[track_caller]
 fn blob(layout: &Path, descriptor: &Value, kind: &str) -> PathBuf {
@@ -663,14 +751,127 @@ fn sha256(path: &Path) -> String {
     said.split(' ').next().unwrap().to_string()
 }
 
-#[test]
-fn a_container_image_is_reproducible_and_its_digests_are_correct() {
-    let folder = scratch();
-    // A small program stands in for the complete one, as everything is compressed.
-    let program = folder.path().join("taut");
+/// Writes a small program in place of the complete one, for packages that are compressed.
+fn small_program(folder: &Path) -> PathBuf {
+    let program = folder.join("taut");
     let text = "#!/bin/sh\ntest \"$1\" != man || { mkdir -p \"$2\" && : >\"$2/taut.1\"; }\n";
     fs::write(&program, text).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+#[track_caller]
+fn make_wheel(program: &str, folder: &Path) -> PathBuf {
+    let prefix = format!("taut_net-{VERSION}-py3-none-");
+    make("wheel", program, folder, &prefix)
+}
+
+/// Reports whether wheels can be made; else prints why the test is skipped.
+fn makes_wheels() -> bool {
+    let makes = is_installed("python3") && is_installed("readelf");
+    if !makes {
+        println!("skipped: needs python3 and readelf (package binutils)");
+    }
+    makes
+}
+
+/// Compares a wheel with its RECORD, and prints its tag, then the names of its files.
+const CHECK_RECORD: &str = r#"
+import base64, csv, hashlib, io, sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+names = wheel.namelist()
+read = lambda end: next(wheel.read(name) for name in names if name.endswith(f".dist-info/{end}")).decode()
+rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(read("RECORD")))}
+assert sorted(rows) == sorted(names), (rows, names)
+for name in names:
+    data = wheel.read(name)
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+    is_record = name.endswith("/RECORD") and rows[name] == ["", ""]
+    assert is_record or rows[name] == [f"sha256={digest}", str(len(data))], name
+print(read("WHEEL").split("Tag: ")[1].strip())
+print("\n".join(names))
+"#;
+
+#[test]
+fn a_wheel_is_reproducible_and_its_record_is_correct() {
+    if !makes_wheels() {
+        return;
+    }
+    let folder = scratch();
+    let program = small_program(folder.path());
+    let program = program.to_str().unwrap();
+    let wheel = make_wheel(program, &folder.path().join("one"));
+    let again = make_wheel(program, &folder.path().join("two"));
+    assert!(
+        fs::read(&wheel).unwrap() == fs::read(&again).unwrap(),
+        "two wheels of one program"
+    );
+    let mut command = Command::new("python3");
+    let said = run(command.args(["-c", CHECK_RECORD]).arg(&wheel)).success();
+    let mut lines = said.stdout.lines();
+    // A script names no glibc.
+    let tag = format!("py3-none-linux_{}", std::env::consts::ARCH);
+    assert_eq!(lines.next(), Some(tag.as_str()));
+    assert!(wheel.to_str().unwrap().ends_with(&format!("-{tag}.whl")));
+    let files: BTreeSet<&str> = lines.collect();
+    let data = format!("taut_net-{VERSION}.data");
+    let about = format!("taut_net-{VERSION}.dist-info");
+    for wanted in [
+        "taut/__init__.py",
+        "taut/py.typed",
+        &format!("{data}/scripts/taut"),
+        &format!("{data}/data/share/man/man1/taut.1"),
+        &format!("{data}/data/share/taut/experiments/demo.toml"),
+        &format!("{data}/data/include/taut_function.h"),
+        &format!("{about}/METADATA"),
+        &format!("{about}/licenses/LICENSE"),
+    ] {
+        assert!(files.contains(wanted), "no {wanted}: {files:?}");
+    }
+    assert!(!files.iter().any(|it| it.contains("__pycache__")));
+}
+
+#[test]
+fn pip_installs_the_wheel_and_the_package_finds_its_program() {
+    if !makes_wheels() {
+        return;
+    }
+    let folder = scratch();
+    let venv = folder.path().join("venv");
+    let mut command = Command::new("python3");
+    let made = Program::start(command.args(["-m", "venv"]).arg(&venv)).finish_within(2 * PATIENCE);
+    if made.code() != Some(0) {
+        return println!("skipped: needs python3 with venv and pip (package python3-venv)");
+    }
+    let wheel = make_wheel(TAUT, &folder.path().join("made"));
+    let within = |program: &str| {
+        let mut command = Command::new(venv.join("bin").join(program));
+        command.current_dir(folder.path());
+        command.env_remove("TAUT").env_remove("PYTHONPATH");
+        command
+    };
+    let pip = |arguments: &[&str]| {
+        let mut command = within("pip");
+        command.args(["--isolated", "--quiet", "--disable-pip-version-check"]);
+        Program::start(command.args(arguments))
+            .finish_within(2 * PATIENCE)
+            .success();
+    };
+    pip(&["install", "--no-index", wheel.to_str().unwrap()]);
+    let said = run(within("taut").arg("-V")).success();
+    assert_eq!(said.stdout, format!("taut {VERSION}\n"));
+    let script = "import taut; print(taut.program()); taut.run('functions', progress=False)";
+    let said = run(within("python").args(["-c", script])).success();
+    let program = venv.join("bin/taut");
+    assert_eq!(said.stdout.trim(), program.to_str().unwrap());
+    pip(&["uninstall", "--yes", "taut-net"]);
+    assert!(!program.exists() && !venv.join("share/taut/experiments").exists());
+}
+
+#[test]
+fn a_container_image_is_reproducible_and_its_digests_are_correct() {
+    let folder = scratch();
+    let program = small_program(folder.path());
     let program = program.to_str().unwrap();
     for out in ["one", "two"] {
         let out = folder.path().join(out);
@@ -750,7 +951,7 @@ fn missing_input_files_and_unknown_package_formats_are_refused() {
     assert_eq!(said.code(), Some(2), "{said:?}");
     assert_eq!(said.stderr, "package: stopped: /nowhere/taut is no file\n");
     let said = run(Command::new("packaging/package")
-        .args(["rpm", TAUT])
+        .args(["zip", TAUT])
         .arg(folder.path()));
     assert_eq!(said.code(), Some(2), "{said:?}");
     assert!(

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Starts `taut serve` for a folder, and returns the program and the address of its page.
-fn serve(folder: &Path, more: &[&str]) -> (Program, String) {
+pub(super) fn serve(folder: &Path, more: &[&str]) -> (Program, String) {
     let mut command = taut(&["serve", "--listen", "0", "--json", "--until-stdin-closes"]);
     let mut server = Program::start(command.args(more).arg(folder));
     server.wait_for_stdout("started");

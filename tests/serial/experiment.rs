@@ -184,6 +184,107 @@ fn a_run_stores_everything_needed_to_repeat_and_check_it() {
 }
 
 #[test]
+fn the_same_program_as_both_builds_shows_no_difference() {
+    let _alone = alone();
+    let study = Study::new(
+        r#"
+title = "Two builds"
+[loop]
+x = [1, 2]
+[plan]
+repetitions = 6
+[[step]]
+name = "n"
+run = '''echo "{\"version\": $(taut -V | grep -c '^taut '), \"value\": {{ x * 10 + repetition % 3 }} }"; command -v taut >&2'''
+json = true
+[[table]]
+name = "both"
+metrics = ["n.value"]
+[[table]]
+name = "head"
+rows = ["x"]
+metrics = ["n.value"]
+[[claim]]
+text = "both builds count alike"
+value = "median('n.value', build='head') / median('n.value', build='base')"
+holds = "value == 1"
+"#,
+    );
+    // The other build is the same program under another name, so that its path is another.
+    let base = study.path("old-taut");
+    fs::copy(env!("CARGO_BIN_EXE_taut"), &base).unwrap();
+    let words = ["run", "study.toml", "--out", "out", "--against", "old-taut"];
+    let finished = study.taut(&words).success();
+    assert!(finished.stdout.contains("24 of 24 runs"), "{finished:?}");
+    let (_, end) = finished.stdout.split_once("report: ").unwrap();
+    assert!(
+        end.contains("builds: head compared with base (taut "),
+        "{end}"
+    );
+    assert!(end.contains("0 of 2 compared metrics differ."), "{end}");
+    assert!(
+        end.contains("not shown") && end.contains("head/base"),
+        "{end}"
+    );
+    assert!(finished.stdout.contains("holds"), "{}", finished.stdout);
+    let metrics = fs::read_to_string(study.path("out/metrics.csv")).unwrap();
+    for build in [",head,", ",base,"] {
+        let of_build = metrics.lines().filter(|line| line.contains(build));
+        assert_eq!(of_build.count(), 2 * 6 * 2, "{metrics}");
+    }
+    let table =
+        |name: &str| fs::read_to_string(study.path(&format!("out/tables/{name}.csv"))).unwrap();
+    assert_eq!(
+        (table("both").lines().count(), table("head").lines().count()),
+        (5, 3)
+    );
+    let summary = study.json("out/summary.json");
+    assert_eq!(summary["builds"]["metrics"][0]["finding"], "not_shown");
+    assert_eq!(
+        summary["state"]["changes"]["against"]["program"],
+        fs::canonicalize(&base).unwrap().to_str().unwrap()
+    );
+    // Each build was run as `taut`, from a folder of its own.
+    let record = study.json("out/runs/v1-r1/run.json");
+    assert!(["head", "base"].contains(&record["loops"]["build"].as_str().unwrap()));
+
+    // Without the other build, nothing can be resumed.
+    fs::remove_file(&base).unwrap();
+    fs::remove_dir_all(study.path("out/runs/v1-r1")).unwrap();
+    let refused = study.taut(&["resume", "out"]);
+    assert_eq!(refused.code(), Some(2), "{refused:?}");
+    assert!(
+        refused.stderr.contains("old-taut: No such file"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(
+        refused.stderr.trim_end().lines().count(),
+        1,
+        "{}",
+        refused.stderr
+    );
+    fs::copy(env!("CARGO_BIN_EXE_taut"), &base).unwrap();
+    let resumed = study.taut(&["resume", "out"]).success();
+    assert!(
+        resumed.stdout.contains("24 of 24 runs"),
+        "{}",
+        resumed.stdout
+    );
+}
+
+#[test]
+fn a_foreign_program_is_refused_as_the_other_build() {
+    let study = Study::new("title = \"t\"\n[[step]]\nrun = \"true\"\n");
+    for (other, reason) in [("/bin/cat", "another taut"), ("./nothing", "No such file")] {
+        let refused = study.taut(&["run", "study.toml", "--out", "out", "--against", other]);
+        assert_eq!(refused.code(), Some(2), "{refused:?}");
+        assert!(refused.stderr.contains(reason), "{}", refused.stderr);
+        assert!(!study.path("out").exists());
+    }
+}
+
+#[test]
 fn a_renamed_experiment_is_found_by_its_earlier_name() {
     let study = Study::new("");
     let (then, now) = ("gallenmueller-fig5-5", "gallenmueller-fig5-3-caches");
@@ -201,6 +302,24 @@ fn a_renamed_experiment_is_found_by_its_earlier_name() {
             .count()
     };
     assert_eq!((line(then), line(now)), (1, 1), "{}", listed.stdout);
+}
+
+#[test]
+fn runs_use_the_program_that_began_them_whatever_its_name() {
+    let _turn = alone();
+    let study = Study::new(
+        "title = 'Program'\n[[step]]\nrun = \"readlink -f $(command -v taut) >program\"\n",
+    );
+    // Another program with the name of taut lies beside it.
+    let (program, other) = (study.path("taut-new"), study.path("taut"));
+    fs::copy(env!("CARGO_BIN_EXE_taut"), &program).unwrap();
+    fs::write(&other, "#!/bin/sh\nexit 1\n").unwrap();
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(&program);
+    command.args(["experiment", "run", "study.toml", "--out", "out"]);
+    run(command.current_dir(study.folder.path())).success();
+    let used = fs::read_to_string(study.path("out/runs/v1-r1/local/program")).unwrap();
+    assert_eq!(Path::new(used.trim()), fs::canonicalize(&program).unwrap());
 }
 
 #[test]

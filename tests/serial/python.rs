@@ -1,6 +1,6 @@
-//! The Python package runs the program and reads its results.
+//! The Python package runs the program and reads its results, and its types are complete.
 
-use crate::support::program::{PATIENCE, Program};
+use crate::support::program::{PATIENCE, Program, run};
 use crate::support::{alone, is_installed, taut};
 use std::process::Command;
 
@@ -28,4 +28,15 @@ fn the_python_package_passes_its_tests_with_this_program() {
     Program::start(&mut command)
         .finish_within(4 * PATIENCE)
         .success();
+}
+
+#[test]
+fn the_types_of_the_python_package_satisfy_pyright() {
+    let checkers = ["pyright", "basedpyright"];
+    let Some(checker) = checkers.into_iter().find(|it| is_installed(it)) else {
+        return println!("skipped: needs pyright or basedpyright");
+    };
+    let mut command = Command::new(checker);
+    let finished = run(command.args(["--project", "python"]));
+    assert_eq!(finished.code(), Some(0), "{}", finished.stdout);
 }

@@ -162,3 +162,47 @@ fn a_skip_without_a_reason_fails_in_continuous_integration() {
         "{shown}"
     );
 }
+
+#[test]
+fn a_browser_without_a_package_is_named_and_stops_nothing() {
+    let folder = scratch();
+    let said = |knows: bool| {
+        let apt = folder.path().join("apt-cache");
+        fs::write(&apt, format!("#!/bin/sh\n{knows}\n")).unwrap();
+        fs::set_permissions(&apt, fs::Permissions::from_mode(0o755)).unwrap();
+        let script = "BROWSER_PACKAGES=chromium
+            have() { [ \"$1\" = apt-cache ]; }
+            say() { echo \"said $*\"; }
+            set_up_packages() { echo \"installed $*\"; }
+            set_up_browser
+            echo done";
+        with_functions(&["set_up_browser"], folder.path(), script)
+    };
+    let unknown = said(false);
+    assert!(unknown.starts_with("said missing: chromium"), "{unknown}");
+    assert!(unknown.ends_with("done\n"), "{unknown}");
+    assert!(said(true).starts_with("installed chromium\n"));
+}
+
+#[test]
+fn packages_without_zig_leave_out_the_wheel() {
+    let folder = scratch();
+    let package = folder.path().join("packaging/package");
+    fs::create_dir(package.parent().unwrap()).unwrap();
+    fs::write(&package, "#!/bin/sh\necho \"made $1\"\n").unwrap();
+    fs::set_permissions(&package, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = "target=$PWD/target features= ZIGLANG=1
+        have() { [ \"$1\" = dpkg-deb ]; }
+        say() { echo \"said $*\"; }
+        cargo() { echo \"cargo $*\"; }
+        build_static() { static=taut; }
+        make_packages";
+    let said = with_functions(&["make_packages", "set_up_zig"], folder.path(), script);
+    assert!(
+        said.starts_with("said left out: the wheel, which takes python3"),
+        "{said}"
+    );
+    for line in ["cargo build --release", "made deb", "made archive"] {
+        assert!(said.lines().any(|it| it.trim() == line), "{line}: {said}");
+    }
+}

@@ -10,6 +10,8 @@ use tempfile::TempDir;
 
 /// The timeout for a page, on a machine on which other programs run.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Finds the texts of a page with too little contrast.
+const CONTRAST: &str = include_str!("contrast.js");
 
 /// A browser with one page, closed on drop.
 pub struct Browser {
@@ -46,6 +48,9 @@ impl Browser {
         let attached = browser.ask("Target.attachToTarget", &target);
         browser.session = attached["sessionId"].as_str().map(str::to_owned);
         browser.ask("Runtime.enable", &json!({}));
+        // The page has the keyboard, as in a window in front.
+        let focused = json!({"enabled": true});
+        browser.ask("Emulation.setFocusEmulationEnabled", &focused);
         browser.go(url);
         Some(browser)
     }
@@ -117,6 +122,42 @@ impl Browser {
             let what = json!({"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1});
             self.ask("Input.dispatchMouseEvent", &what);
         }
+    }
+
+    /// Presses a key of that name: Tab, Enter, Escape or Space.
+    #[track_caller]
+    pub fn press(&mut self, name: &str) {
+        let (key, text, number) = match name {
+            "Tab" => (name, "", 9),
+            "Enter" => (name, "\r", 13),
+            "Escape" => (name, "", 27),
+            "Space" => (" ", " ", 32),
+            _ => panic!("no key {name}"),
+        };
+        for (kind, text) in [("keyDown", text), ("keyUp", "")] {
+            let what = json!({
+                "type": kind, "key": key, "code": name, "text": text, "windowsVirtualKeyCode": number
+            });
+            self.ask("Input.dispatchKeyEvent", &what);
+        }
+    }
+
+    /// Returns a description of each visible text whose contrast is too low for level AA of WCAG 2.2, in light and in
+    /// dark colours. Details are opened first.
+    #[track_caller]
+    pub fn faint_texts(&mut self) -> Vec<String> {
+        self.value("document.querySelectorAll('details').forEach(it => it.open = true)");
+        let mut faint = Vec::new();
+        for scheme in ["light", "dark"] {
+            let feature = json!({"name": "prefers-color-scheme", "value": scheme});
+            let what = json!({"features": [feature]});
+            self.ask("Emulation.setEmulatedMedia", &what);
+            let judged = self.value(CONTRAST);
+            assert!(judged["seen"].as_u64() > Some(0), "no text is visible");
+            let found = judged["found"].as_array().unwrap().iter();
+            faint.extend(found.map(|it| format!("{scheme}: {}", it.as_str().unwrap())));
+        }
+        faint
     }
 
     /// Closes the browser; returns the errors of its pages' scripts.

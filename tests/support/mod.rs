@@ -10,6 +10,7 @@ pub mod evasion;
 pub mod guest;
 pub mod hosts;
 pub mod in_kernel;
+pub mod json_schema;
 pub mod leftovers;
 pub mod own_functions;
 pub mod program;

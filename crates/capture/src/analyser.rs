@@ -12,6 +12,7 @@ use crate::flows::{BYTES_PER_FLOW, Flows, Seen, places_for};
 use crate::lock;
 use crate::record::Record;
 use crate::ring::Reader;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -100,7 +101,7 @@ pub fn bytes_for(flows: usize, numbers: usize) -> usize {
 }
 
 /// The status of an analyser, for users.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AnalyserStatus {
     /// Name of the analyser.
     pub name: String,

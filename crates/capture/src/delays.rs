@@ -1,5 +1,6 @@
 //! Delays: the time from a packet's timestamp until it is processed, counted by one thread and readable by any.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +19,7 @@ pub(crate) struct Delays {
 }
 
 /// The percentiles of delays in nanoseconds, measured on one packet in 31.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LookedAfter {
     /// Number of timed packets.
     pub packets: u64,

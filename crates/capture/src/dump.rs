@@ -11,6 +11,7 @@ use crate::record::Record;
 use crate::ring::{Reader, Ring, Start};
 use crate::trigger::Trigger;
 use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -53,7 +54,7 @@ impl Roll {
 }
 
 /// The result of a dump.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Dumped {
     /// Name of the trigger.
     pub trigger: String,

@@ -17,6 +17,7 @@
 use crate::flow::Flow;
 use crate::lock;
 use crate::record::Record;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -158,7 +159,7 @@ struct Sample {
 }
 
 /// The status of a flow, for users.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowStatus {
     /// IP protocol.
     pub protocol: u8,
@@ -212,7 +213,7 @@ pub struct Top {
 }
 
 /// The status of a table of flows.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowsStatus {
     /// Maximum number of flows.
     pub room: u64,

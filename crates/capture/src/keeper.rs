@@ -8,6 +8,7 @@ use crate::lock;
 use crate::pcapng::Section;
 use crate::record::Record;
 use crate::ring::{Ring, Start};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,7 +38,7 @@ pub struct Settings {
 }
 
 /// The status of the ring on disk.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     /// Folder of the ring.
     pub folder: PathBuf,

@@ -74,6 +74,7 @@ pub(crate) static HALVES: [[u8; 32]; 256] = {
 
 /// For each coefficient, a matrix of 8 x 8 bits that multiplies a byte by the coefficient, in the format of
 /// `GF2P8AFFINEQB`. The row for the lowest bit of the result is in the highest byte.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub(crate) static MATRICES: [u64; 256] = {
     let mut all = [0; 256];
     let mut coefficient = 0;

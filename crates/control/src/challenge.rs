@@ -8,11 +8,12 @@
 use crate::kpi::{Recovered, recovered};
 use crate::model::ModelError;
 use crate::simulation::{Scenario, simulate};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_measure::{Interval, median_interval};
 
 /// The quantity that a search increases until the plant falls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Axis {
     /// Constant delay, the sum of both directions, ms.
@@ -98,7 +99,7 @@ const CONFIDENCE: f64 = 0.95;
 const BAND: f64 = 1.0 / 45.0;
 
 /// The limit that was found for one quantity.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Found {
     /// The quantity that was searched.

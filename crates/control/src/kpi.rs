@@ -8,6 +8,7 @@
 
 use crate::protocol::Stage;
 use crate::station::{Outcome, Record};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use taut_measure::rank::nearest_rank;
@@ -17,7 +18,7 @@ use taut_measure::{Interval, quantile_interval};
 const CONFIDENCE: f64 = 0.95;
 
 /// The distribution of a delay, ms, with the columns of table 6.3.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Delay {
     /// Number of rounds in which the delay is known.
@@ -54,7 +55,7 @@ impl Delay {
 }
 
 /// The indicators of a run.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Kpis {
     /// Number of rounds from the first command on.

@@ -3,10 +3,11 @@
 
 use crate::protocol::Stage;
 use crate::station::Record;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Settings of a link, for both directions.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct LinkSettings {
     /// Delay of each direction, ns; additional to recorded delays.
     pub delay_ns: u64,

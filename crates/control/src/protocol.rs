@@ -26,6 +26,8 @@
 //! applies 0.
 
 use crate::model::{Inputs, MOST_INPUTS, MOST_SENSORS, Readings};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Port to which NCSbench's robot sends reports.
 pub const REPORT_PORT: u16 = 34543;
@@ -157,7 +159,7 @@ pub enum Message {
 }
 
 /// The format of the messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
     /// NCSbench's format.

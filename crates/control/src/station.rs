@@ -9,6 +9,8 @@
 use crate::model::{Inputs, MOST_INPUTS, Readings};
 use crate::plant::Plant;
 use crate::protocol::{Command, Report, Round, SLOTS, Shape, Stage, Stamps};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Time from a reading until the plant stops waiting for the command for this reading, ns, with NCSbench's period of 35
@@ -24,7 +26,7 @@ const LIFT_RATES: [f64; 2] = [200.0, 10.0];
 const FAST_PERIODS: u64 = 8;
 
 /// The rule that determines when commands are applied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Discipline {
     /// Commands that arrived by the bound are applied at a fixed time after the reading, so the delay is constant.
@@ -36,7 +38,7 @@ pub enum Discipline {
 }
 
 /// The inputs that are applied when no command arrives by the bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnLoss {
     /// The next prediction of the last command; inputs of 0 after ten predictions.
@@ -49,7 +51,7 @@ pub enum OnLoss {
 }
 
 /// Settings of a plant's side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Settings {
     /// The rule that determines when commands are applied.
     pub discipline: Discipline,
@@ -86,7 +88,7 @@ impl Settings {
 }
 
 /// The outcome of a round's command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// The command has not arrived.
@@ -120,7 +122,7 @@ pub struct Record {
 }
 
 /// The state of a plant at its last reading, for a live display.
-#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Standing {
     /// Number of the period; 0 before the first reading.
     pub sequence: u64,

@@ -3,18 +3,21 @@
 //! (Xiang et al., JSAC 2019, section III.)
 
 use crate::DeployError;
+use schemars::JsonSchema;
 use serde::Serialize;
 use taut_engine::{Chain, Place, Placement};
 use taut_function::Class;
 
 /// Place of a function (kernel or user space), with the reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Placed {
     /// Class: the part of a packet that the function uses.
     #[serde(serialize_with = "class_name")]
+    #[schemars(with = "String")]
     pub class: Class,
     /// Place where the function runs.
     #[serde(serialize_with = "place_name")]
+    #[schemars(with = "String")]
     pub place: Place,
     /// Reason why the function has this place, in a sentence.
     pub why: String,

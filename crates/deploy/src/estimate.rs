@@ -10,6 +10,7 @@ use crate::measure::{self, AROUND_BYTES, BothWays, Cost, Effort, Measured};
 use crate::origin::origin;
 use crate::segment::{Segment, segments, split};
 use crate::wires::Wires;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,7 +30,7 @@ const ASSUMED_IO_CYCLES: f64 = 100.0;
 const ASSUMED_KERNEL_CYCLES: f64 = 3_800.0;
 
 /// Origin of a value in an estimate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
     /// Measured in this run, on this machine.
@@ -90,7 +91,7 @@ impl Default for Settings {
 }
 
 /// A function and its costs at each payload size.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct FunctionRow {
     /// Name of the function.
     pub name: String,
@@ -104,7 +105,7 @@ pub struct FunctionRow {
 }
 
 /// A part of a round trip.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Part {
     /// Name of the part.
     pub what: String,
@@ -117,7 +118,7 @@ pub struct Part {
 }
 
 /// Time that one packet and its reply spend in the chain, without the hosts at its ends.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct RoundTrip {
     /// UDP payload, bytes.
     pub payload_bytes: usize,
@@ -130,7 +131,7 @@ pub struct RoundTrip {
 }
 
 /// Highest rate of the busiest core of the chain, in full batches.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Rate {
     /// UDP payload, bytes.
     pub payload_bytes: usize,
@@ -147,7 +148,7 @@ pub struct Rate {
 }
 
 /// The verdict on the file's budget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Holds {
     /// The slowest packets meet the budget, and therefore all do.
@@ -159,7 +160,7 @@ pub enum Holds {
 }
 
 /// The estimated cost of a chain.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Estimate {
     /// Name of the chain; none if the chain file sets no name.
     pub name: Option<String>,

@@ -2,6 +2,7 @@
 //! takes some milliseconds in this process, with warm caches and an otherwise idle core.
 
 use crate::DeployError;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ const LINK_PATIENCE: Duration = Duration::from_secs(5);
 const SLOTS: u32 = 1024;
 
 /// A measured value: the median of several blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Measured {
     /// Median of the blocks.
     pub median: f64,
@@ -74,7 +75,7 @@ impl Measured {
 }
 
 /// Cycles of the time-stamp counter per packet.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Cost {
     /// Cost of a packet that is processed alone; none if no packet reached the function.
     pub alone: Option<Measured>,
@@ -83,7 +84,7 @@ pub struct Cost {
 }
 
 /// Cost of a function in both directions.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub struct BothWays {
     /// Cost of packets that enter the chain at its first port.
     pub forth: Cost,

@@ -1,11 +1,12 @@
 //! Status of a running chain.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use taut_engine::{Count, CountersView};
 
 /// The state of a chain as reported by its supervisor.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     /// Name of the chain.
     pub name: String,
@@ -22,7 +23,7 @@ pub struct Status {
 }
 
 /// Condition of a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Condition {
     /// The segment has not reported yet.
@@ -36,7 +37,7 @@ pub enum Condition {
 }
 
 /// A segment of a chain.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct SegmentStatus {
     /// Name: the position of the segment, from 1, and its functions.
     pub name: String,

@@ -1,6 +1,7 @@
 //! Counters of a worker, which it publishes periodically and any thread can read.
 
 use crate::{QueueCounters, Stage};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -25,7 +26,7 @@ macro_rules! counters {
         }
 
         /// One reading of [`Counters`].
-        #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         #[serde(default)]
         pub struct CountersView { $($(#[$doc])* pub $name: u64),* }
 

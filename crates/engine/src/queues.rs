@@ -4,6 +4,7 @@ use crate::Queueing;
 use crate::codel::Codel;
 use crate::queueing::DropPolicy;
 use crate::time::Time;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use taut_port::{BATCH_CAPACITY, Batch, NO_PRIORITY, Packet, PoolHandle, Port, PortError};
@@ -15,7 +16,7 @@ const AT_A_TIME: usize = 32;
 const LARGE_PACKET_BYTES: u64 = 1514;
 
 /// Counts of packets in a queue.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueCounters {
     /// Packets that were queued.
     pub queued: u64,

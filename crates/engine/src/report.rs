@@ -2,13 +2,14 @@
 //! these types.
 
 use crate::{CountersView, Place, QueueCounters, Stage};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use taut_function::{Catalog, Count};
 use taut_port::PortCounters;
 
 /// One line of standard output.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// Event that the line reports.
     #[serde(flatten)]
@@ -19,7 +20,7 @@ pub struct Report {
 }
 
 /// An event in the life of a chain.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
     /// The chain forwards packets.
@@ -81,7 +82,7 @@ impl From<Event> for Report {
 }
 
 /// The way in which a started chain forwards packets.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Started {
     /// Place where packets are forwarded; None if workers forward them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,7 +108,7 @@ pub struct Started {
 }
 
 /// Counts of one second.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Second {
     /// Index of the second since the start, from 1.
     pub second: u32,
@@ -125,7 +126,7 @@ pub struct Second {
 }
 
 /// Fractions of the workers' time, 0 to 1.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Shares {
     /// Mean number of packets per received burst.
     pub average_batch: f64,
@@ -150,7 +151,7 @@ impl Shares {
 }
 
 /// Counts of the whole run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// Time from the start to the end, s.
     pub seconds: f64,
@@ -185,7 +186,7 @@ pub struct Summary {
 }
 
 /// Counts at one port.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AtPort {
     /// Spec of the port, as written in the chain.
     pub port: String,

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::symlink;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -20,6 +21,7 @@ use taut_host::process::{adopt_descendants, end_descendants, end_group, sweep_le
 use taut_host::{Awake, Machine, Snapshot};
 use taut_results::hex;
 use taut_sys::Locked;
+use tempfile::TempDir;
 
 /// Exit code of a step that exceeded its time limit, the same as that of timeout(1).
 pub const TIMED_OUT: i32 = 124;
@@ -39,7 +41,7 @@ enum Event {
 /// Runs `script` in `folder` until the script ends, standard input closes, or `limit` expires, then ends all processes
 /// of the script. With `secrets`, the first line of standard input contains the experiment's secrets, which the script
 /// gets in its environment. With `awake`, no core of this machine halts during the step, if the kernel accepts such
-/// requests. Writes the machine's activity to `activity/<name>.json` in the folder. Returns the script's exit code.
+/// requests. The script runs `program` as `taut`, or else this program. Writes the machine's activity to `activity/<name>.json` in the folder. Returns the script's exit code.
 ///
 /// # Errors
 /// The folder or the shell cannot be used, or the line with secrets does not arrive.
@@ -50,6 +52,7 @@ pub fn step(
     script: &str,
     secrets: bool,
     awake: bool,
+    program: Option<&Path>,
 ) -> io::Result<i32> {
     // If the kernel does not accept the request, the field `Moment::halts` in the run's record contains the reason.
     let _awake = awake.then(Awake::ask);
@@ -60,8 +63,12 @@ pub fn step(
     // The folder is marked as in use, so that the process that removes it waits until this step has ended.
     let _in_use = in_use(folder);
     adopt_descendants()?;
+    let link = match program {
+        Some(program) => link_to(program)?,
+        None => link_to(&std::env::current_exe()?)?,
+    };
     let before = Snapshot::take();
-    let child = start_script(folder, script, secrets)?;
+    let child = start_script(folder, script, secrets, link.path())?;
     let group = Pid::from_child(&child);
     let happened = watch(child);
     let mut was_ended = true;
@@ -95,18 +102,20 @@ pub fn step(
     Ok(code.unwrap_or(STOPPED))
 }
 
-/// Starts a script in a process group of its own, with the secrets in its environment.
+/// Starts a script in a process group of its own, with the secrets in its environment, and with `programs` as the first
+/// folder of its search path.
 fn start_script(
     folder: &Path,
     script: &str,
     secrets: BTreeMap<String, String>,
+    programs: &Path,
 ) -> io::Result<Child> {
     Command::new("sh")
         .arg("-c")
         .arg(script)
         .current_dir(folder)
         .envs(secrets)
-        .env("PATH", search_path()?)
+        .env("PATH", search_path(programs)?)
         .stdin(Stdio::null())
         .process_group(0)
         .spawn()
@@ -149,12 +158,18 @@ fn write_activity(folder: &Path, name: &str, before: &Snapshot) -> io::Result<()
     )
 }
 
-/// Returns the search path with the folder of this program first. Scripts that call `taut` then run this version.
-fn search_path() -> io::Result<OsString> {
-    let own = std::env::current_exe()?;
-    let own = own.parent().unwrap_or(Path::new("/")).to_owned();
+/// Creates a folder with a link `taut` to a program. The file of the program may have another name, and another version
+/// of taut may lie beside it.
+fn link_to(program: &Path) -> io::Result<TempDir> {
+    let programs = private::scratch()?;
+    symlink(program, programs.path().join("taut"))?;
+    Ok(programs)
+}
+
+/// Returns the search path with the folder `programs` first.
+fn search_path(programs: &Path) -> io::Result<OsString> {
     let before = std::env::var_os("PATH").unwrap_or_else(|| "/usr/sbin:/usr/bin:/sbin:/bin".into());
-    let all = std::iter::once(own).chain(std::env::split_paths(&before));
+    let all = std::iter::once(programs.to_owned()).chain(std::env::split_paths(&before));
     std::env::join_paths(all).map_err(io::Error::other)
 }
 

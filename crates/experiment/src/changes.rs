@@ -1,14 +1,17 @@
 //! Changes to the experiment file that a user requests: `--set`, `--repetitions`, and the further options of `taut
 //! demo`.
 
+use crate::build::Build;
 use crate::definition::Definition;
 use crate::error::ExperimentError;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use taut_settings::suggestion;
 use toml::Spanned;
 
 /// Changes to the experiment file that a user requests: shorter runs, fewer values, a different number of repetitions.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Changes {
     /// Names of variables and their new values, written as in the file; the value of a loop variable is a list or a
     /// range.
@@ -21,6 +24,12 @@ pub struct Changes {
     /// Maximum duration of a run, such as `60s`; `None` keeps the limit in the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
+    /// Values of a variable for `plan.first`, by the variable's name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub first: BTreeMap<String, Vec<String>>,
+    /// The other build of taut that makes each run as well; `None` if only one build makes the runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<Build>,
 }
 
 impl Changes {
@@ -36,6 +45,11 @@ impl Changes {
         }
         if let Some(limit) = &self.limit {
             definition.plan.limit.clone_from(limit);
+        }
+        for (name, values) in &self.first {
+            let values = values.iter().cloned().map(toml::Value::String);
+            let values = Spanned::new(0..0, values.collect());
+            definition.plan.first.insert(name.clone(), values);
         }
         for (name, text) in &self.set {
             let as_value: Option<toml::Value> =
@@ -71,6 +85,9 @@ impl Changes {
             };
             *place = Spanned::new(place.span(), value);
         }
+        if self.against.is_some() {
+            Build::add_to(definition)?;
+        }
         Ok(())
     }
 }
@@ -99,6 +116,7 @@ run = "echo {{ a }} {{ b }} {{ seed }}"
                 repetitions: Some(1),
                 seed: Some(7),
                 limit: Some("3s".into()),
+                ..Changes::default()
             };
             Experiment::parse(SMALL, "e.toml", Path::new("."), &changes)
         };
@@ -118,6 +136,32 @@ run = "echo {{ a }} {{ b }} {{ seed }}"
                 .unwrap_err()
                 .to_string()
                 .contains("no such variable")
+        );
+    }
+
+    #[test]
+    fn requested_first_values_are_part_of_the_plan() {
+        let parsed = |changes: &Changes| {
+            let parsed = Experiment::parse(SMALL, "e.toml", Path::new("."), changes);
+            parsed.map_err(|e| e.to_string())
+        };
+        let first = |value: &str| Changes {
+            first: BTreeMap::from([("b".to_owned(), vec![value.to_owned()])]),
+            ..Changes::default()
+        };
+        let plan = parsed(&first("z")).unwrap().plan();
+        assert!(plan[..6].iter().all(|run| run.variant % 3 == 2), "{plan:?}");
+        assert!(parsed(&first("q")).unwrap_err().contains("b = q"));
+        // A list of values by `--set` may leave out a value of the file's list.
+        let set = vec![("b".to_owned(), "['x', 'y']".to_owned())];
+        let less = Changes { set, ..first("z") };
+        assert_eq!(parsed(&less).unwrap().plan().len(), 12);
+        // Results folders of earlier versions have no such key.
+        let stored = serde_json::to_string(&Changes::default()).unwrap();
+        assert!(!stored.contains("first"), "{stored}");
+        assert_eq!(
+            serde_json::from_str::<Changes>(&stored).unwrap(),
+            Changes::default()
         );
     }
 }

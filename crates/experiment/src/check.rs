@@ -5,6 +5,7 @@ use crate::experiment::Experiment;
 use crate::node::address::NodeAddress;
 use crate::reach::Reached;
 use crate::variables::Values;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use taut_measure::runs_needed;
 const INTERVAL_REPETITIONS: u32 = 6;
 
 /// Review of an experiment before it runs: its runs, commands, duration and missing requirements.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Check {
     /// Title of the experiment, one line.
     pub title: String,
@@ -67,7 +68,7 @@ impl Check {
 }
 
 /// A command of a run.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct PlannedCommand {
     /// Name of the command.
     pub name: String,

@@ -1,6 +1,7 @@
 //! Comparison of two experiments: the differences between their environments, the differences between their metrics
 //! with size and uncertainty, and overlaid figures.
 
+use crate::build::{BASE, BUILD, HEAD};
 use crate::definition::{FigureDefinition, FigureKind};
 use crate::error::ExperimentError;
 use crate::evaluate::draw::{Figure, draw};
@@ -8,9 +9,11 @@ use crate::evaluate::selection::{Runs, key_of, number};
 use crate::evaluate::table::quantity_of;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, State, nodes_of};
+use crate::limit::Limit;
 use crate::metrics::known_name;
 use crate::variables::Values;
 use crate::variables::text_of;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -32,57 +35,46 @@ pub struct Wanted {
     /// True to compare all metrics, not only those that the experiment file names.
     pub all: bool,
     /// Limits on the deterioration of metrics.
-    pub limits: Vec<Limit>,
+    pub limits: Vec<MetricLimit>,
 }
 
 /// Limit on the deterioration of a metric from A to B.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Limit {
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct MetricLimit {
     /// Name of the metric.
     pub metric: String,
-    /// Fraction by which the metric may be worse in B: 0.1 for 10 %.
-    pub share: f64,
-    /// True if a lower value is worse, as for packet rates.
-    pub less_is_worse: bool,
+    /// Change by which the metric may be worse in B, relative to A.
+    #[serde(flatten)]
+    pub limit: Limit,
 }
 
-impl std::str::FromStr for Limit {
+impl std::str::FromStr for MetricLimit {
     type Err = String;
 
     /// Parses a limit such as `latency.p99_ns 10%`. A sign states which direction is worse, as in `score -5%`. Without
     /// a sign, lower is worse for packet rates, and higher for all other metrics.
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
+        let parts = text.trim().rsplit_once(' ');
+        let parsed = parts.and_then(|(metric, change)| {
+            let metric = metric.trim();
+            let less_is_worse = quantity_of(metric) == Quantity::RatePps;
+            let limit = Limit::parse(change, less_is_worse).ok()?;
+            (!metric.is_empty()).then(|| Self {
+                metric: metric.to_owned(),
+                limit,
+            })
+        });
+        parsed.ok_or_else(|| {
             format!(
                 "`{text}` is not a limit: give a metric and a share, such as 'latency_ns.p99_ns 10%'; 'score -5%' \
                 where lower is worse"
             )
-        };
-        let (metric, share) = text.trim().rsplit_once(' ').ok_or_else(wrong)?;
-        let metric = metric.trim();
-        let (less_is_worse, digits) = match share.as_bytes().first() {
-            Some(b'+') => (false, &share[1..]),
-            Some(b'-') => (true, &share[1..]),
-            _ => (quantity_of(metric) == Quantity::RatePps, share),
-        };
-        let share = match digits.strip_suffix('%') {
-            Some(percent) => percent.parse::<f64>().map(|percent| percent / 100.0),
-            None => digits.parse::<f64>(),
-        }
-        .map_err(|_| wrong())?;
-        if !(share >= 0.0 && share.is_finite()) || metric.is_empty() {
-            return Err(wrong());
-        }
-        Ok(Self {
-            metric: metric.to_owned(),
-            share,
-            less_is_worse,
         })
     }
 }
 
 /// One of the two experiments in a comparison.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Side {
     /// Folder of the results.
     pub folder: PathBuf,
@@ -99,7 +91,7 @@ pub struct Side {
 }
 
 /// A difference between the environments of two experiments.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Difference {
     /// Name of the fact that differs.
     pub what: String,
@@ -110,7 +102,7 @@ pub struct Difference {
 }
 
 /// Comparison of a metric in one combination of the loop variables.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Compared {
     /// Combination of the loop variables.
     pub variables: Values,
@@ -126,7 +118,7 @@ pub struct Compared {
 }
 
 /// Result of checking a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kept {
     /// Yes: at least a part of the confidence interval of the change is within the limit.
@@ -138,11 +130,11 @@ pub enum Kept {
 }
 
 /// A limit and the result of checking it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Judgement {
     /// The limit.
     #[serde(flatten)]
-    pub limit: Limit,
+    pub limit: MetricLimit,
     /// Combination of the loop variables.
     pub variables: Values,
     /// Result of the check.
@@ -152,7 +144,7 @@ pub struct Judgement {
 }
 
 /// Comparison of two experiments.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Comparisons {
     /// The experiment A, with which B is compared.
     pub a: Side,
@@ -241,70 +233,105 @@ impl Loaded {
             problems,
         })
     }
+}
 
-    /// Returns those metrics that the experiment file names and at least one run has.
-    fn named(&self) -> Vec<String> {
-        let definition = &self.experiment.definition;
-        let tables = definition.table.iter().flat_map(|table| &table.metrics);
-        let figures = definition.figure.iter().flat_map(|figure| {
-            let axes = [&figure.x, &figure.y, &figure.value].into_iter().flatten();
-            axes.chain(&figure.parts)
-        });
-        let plain = tables.chain(figures).map(|name| name.get_ref().as_str());
-        let claims = definition
-            .claim
-            .iter()
-            .flat_map(|claim| claim.value.get_ref().split(['\'', '"']));
-        let until = definition
-            .plan
-            .until
-            .iter()
-            .map(|until| until.metric.as_str());
-        let mut names: Vec<String> = Vec::new();
-        let known = self.metrics();
-        for name in plain.chain(claims).chain(until) {
-            if let Some(name) = known_name(name, |name| known.contains(name))
-                && !names.contains(&name)
-            {
-                names.push(name);
+/// Returns those of the known metrics that the experiment file names.
+fn named(experiment: &Experiment, known: &BTreeSet<&str>) -> Vec<String> {
+    let definition = &experiment.definition;
+    let tables = definition.table.iter().flat_map(|table| &table.metrics);
+    let figures = definition.figure.iter().flat_map(|figure| {
+        let axes = [&figure.x, &figure.y, &figure.value].into_iter().flatten();
+        axes.chain(&figure.parts)
+    });
+    let plain = tables.chain(figures).map(|name| name.get_ref().as_str());
+    let claims = definition
+        .claim
+        .iter()
+        .flat_map(|claim| claim.value.get_ref().split(['\'', '"']));
+    let until = definition
+        .plan
+        .until
+        .iter()
+        .map(|until| until.metric.as_str());
+    let mut names: Vec<String> = Vec::new();
+    for name in plain.chain(claims).chain(until) {
+        if let Some(name) = known_name(name, |name| known.contains(name))
+            && !names.contains(&name)
+        {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Returns all metrics of the runs.
+fn metrics_of(runs: &Runs) -> BTreeSet<&str> {
+    let names = runs.runs.iter().flat_map(|run| run.metrics.keys());
+    names.map(String::as_str).collect()
+}
+
+/// Returns the combinations with runs: key, values of the loop variables, and indices of the runs.
+fn variants_of(runs: &Runs) -> Vec<(String, Values, Vec<usize>)> {
+    let mut places = std::collections::HashMap::new();
+    let mut variants: Vec<(String, Values, Vec<usize>)> = Vec::new();
+    for (index, run) in runs.runs.iter().enumerate() {
+        let place = *places
+            .entry(key_of(&run.variables))
+            .or_insert_with_key(|key| {
+                variants.push((key.clone(), run.variables.clone(), Vec::new()));
+                variants.len() - 1
+            });
+        variants[place].2.push(index);
+    }
+    variants
+}
+
+/// Returns the values of a metric in the runs with the indices `members`.
+fn values_of(runs: &Runs, members: &[usize], metric: &str) -> Vec<f64> {
+    let members = members.iter();
+    members
+        .filter_map(|index| number(&runs.runs[*index], metric))
+        .collect()
+}
+
+/// Compares the metrics in each combination that both groups of runs have. Adds the metrics that only one group has to
+/// `problems`.
+fn compare_runs(
+    a: &Runs,
+    b: &Runs,
+    metrics: &[String],
+    problems: &mut Vec<String>,
+) -> Vec<Compared> {
+    let of_b = variants_of(b);
+    let in_b: BTreeMap<&str, &Vec<usize>> = of_b
+        .iter()
+        .map(|(key, _, members)| (key.as_str(), members))
+        .collect();
+    let mut found = Vec::new();
+    for (key, variables, members) in variants_of(a) {
+        let Some(twins) = in_b.get(key.as_str()) else {
+            continue;
+        };
+        for metric in metrics {
+            let (in_a, in_b) = (values_of(a, &members, metric), values_of(b, twins, metric));
+            match taut_measure::compare(&in_a, &in_b, CONFIDENCE) {
+                Some(comparison) => found.push((variables.clone(), metric.clone(), comparison)),
+                None if in_a.is_empty() != in_b.is_empty() => problems.push(format!(
+                    "{metric}: only {} has it{}",
+                    if in_a.is_empty() { "B" } else { "A" },
+                    of(&variables)
+                )),
+                None => {}
             }
         }
-        names
     }
-
-    /// Returns all metrics of the runs.
-    fn metrics(&self) -> BTreeSet<&str> {
-        self.runs
-            .runs
-            .iter()
-            .flat_map(|run| run.metrics.keys())
-            .map(String::as_str)
-            .collect()
+    if found.is_empty() {
+        problems.push(
+            "nothing to compare: no combination of the loop variables with metrics is in both"
+                .to_owned(),
+        );
     }
-
-    /// Returns the combinations with runs: key, values of the loop variables, and indices of the runs.
-    fn variants(&self) -> Vec<(String, Values, Vec<usize>)> {
-        let mut places = std::collections::HashMap::new();
-        let mut variants: Vec<(String, Values, Vec<usize>)> = Vec::new();
-        for (index, run) in self.runs.runs.iter().enumerate() {
-            let place = *places
-                .entry(key_of(&run.variables))
-                .or_insert_with_key(|key| {
-                    variants.push((key.clone(), run.variables.clone(), Vec::new()));
-                    variants.len() - 1
-                });
-            variants[place].2.push(index);
-        }
-        variants
-    }
-
-    /// Returns the values of a metric in the runs with the indices `members`.
-    fn values(&self, members: &[usize], metric: &str) -> Vec<f64> {
-        members
-            .iter()
-            .filter_map(|index| number(&self.runs.runs[*index], metric))
-            .collect()
-    }
+    with_findings(found)
 }
 
 /// Returns the facts about a node that do not change between runs, by name.
@@ -357,36 +384,8 @@ pub(crate) fn compare_loaded(
         })
         .collect();
     let metrics = metrics(a, b, wanted)?;
-    let (of_a, of_b) = (a.variants(), b.variants());
-    let in_b: BTreeMap<&str, &Vec<usize>> = of_b
-        .iter()
-        .map(|(key, _, members)| (key.as_str(), members))
-        .collect();
-    let mut found = Vec::new();
-    for (key, variables, members) in &of_a {
-        let Some(twins) = in_b.get(key.as_str()) else {
-            continue;
-        };
-        for metric in &metrics {
-            let (in_a, in_b) = (a.values(members, metric), b.values(twins, metric));
-            match taut_measure::compare(&in_a, &in_b, CONFIDENCE) {
-                Some(comparison) => found.push((variables.clone(), metric.clone(), comparison)),
-                None if in_a.is_empty() != in_b.is_empty() => problems.push(format!(
-                    "{metric}: only {} has it{}",
-                    if in_a.is_empty() { "B" } else { "A" },
-                    of(variables)
-                )),
-                None => {}
-            }
-        }
-    }
-    if found.is_empty() {
-        problems.push(
-            "nothing to compare: no combination of the loop variables with metrics is in both"
-                .to_owned(),
-        );
-    }
-    let metrics = with_findings(found);
+    let metrics = compare_runs(&a.runs, &b.runs, &metrics, &mut problems);
+    let (of_a, of_b) = (variants_of(&a.runs), variants_of(&b.runs));
     Ok(Comparisons {
         environment: environment(&a.side, &b.side),
         apart: apart(&a.side.state.started, &b.side.state.started),
@@ -433,7 +432,7 @@ fn with_findings(found: Vec<(Values, String, Comparison)>) -> Vec<Compared> {
 }
 
 /// Checks each limit in all combinations that have its metric.
-fn judgements(limits: &[Limit], metrics: &[Compared]) -> Vec<Judgement> {
+fn judgements(limits: &[MetricLimit], metrics: &[Compared]) -> Vec<Judgement> {
     limits
         .iter()
         .flat_map(|limit| {
@@ -446,11 +445,12 @@ fn judgements(limits: &[Limit], metrics: &[Compared]) -> Vec<Judgement> {
 }
 
 fn metrics(a: &Loaded, b: &Loaded, wanted: &Wanted) -> Result<Vec<String>, ExperimentError> {
-    let known: BTreeSet<&str> = a.metrics().union(&b.metrics()).copied().collect();
+    let (in_a, in_b) = (metrics_of(&a.runs), metrics_of(&b.runs));
+    let known: BTreeSet<&str> = in_a.union(&in_b).copied().collect();
     let mut names = Vec::new();
     if !wanted.all {
-        names = a.named();
-        for name in b.named() {
+        names = named(&a.experiment, &in_a);
+        for name in named(&b.experiment, &in_b) {
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -491,8 +491,9 @@ pub(crate) fn words(variables: &Values) -> String {
     words.join(", ")
 }
 
-fn judgement(limit: &Limit, compared: &Compared) -> Judgement {
+fn judgement(of_metric: &MetricLimit, compared: &Compared) -> Judgement {
     let comparison = &compared.comparison;
+    let limit = of_metric.limit;
     let sign = if limit.less_is_worse { -1.0 } else { 1.0 };
     // The change at the better bound of the interval counts, relative to A's median: a limit is exceeded only if the
     // whole interval is beyond it.
@@ -520,11 +521,11 @@ fn judgement(limit: &Limit, compared: &Compared) -> Judgement {
         Some(false) => Kept::Yes,
         None => Kept::Unknown,
     };
-    let quantity = quantity_of(&limit.metric);
+    let quantity = quantity_of(&of_metric.metric);
     let [a, b] = comparison.medians.map(|value| quantity.text(value));
     let text = format!(
         "{}{}: {} by more than {} %: {a} in A, {b} in B{}",
-        limit.metric,
+        of_metric.metric,
         of(&compared.variables),
         match kept {
             Kept::No => "worse",
@@ -541,7 +542,7 @@ fn judgement(limit: &Limit, compared: &Compared) -> Judgement {
             )),
     );
     Judgement {
-        limit: limit.clone(),
+        limit: of_metric.clone(),
         variables: compared.variables.clone(),
         kept,
         text,
@@ -740,6 +741,90 @@ pub(crate) const HEADINGS: [&str; 8] = [
     "finding",
 ];
 
+/// Comparison of the two builds of an experiment with `--against`, in each combination of the other loop variables.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Builds {
+    /// Version of the build `base`.
+    pub base: String,
+    /// The compared metrics; A is the build `base`, and B is the build `head`.
+    pub metrics: Vec<Compared>,
+    /// Problems to report: metrics that only one build has.
+    pub problems: Vec<String>,
+}
+
+/// Headings of the columns of [`Compared::cells`] for two builds.
+pub(crate) const BUILD_HEADINGS: [&str; 8] = [
+    "of",
+    "metric",
+    "base",
+    "head",
+    "head/base",
+    "Cliff's delta",
+    "p",
+    "finding",
+];
+
+impl Builds {
+    /// Compares the builds by the metrics that the experiment file names, or by all metrics if it names none. Returns
+    /// `None` without another build, and without runs.
+    pub(crate) fn of(experiment: &Experiment, runs: &Runs) -> Option<Self> {
+        let base = experiment.against.as_ref().filter(|_| !runs.is_empty())?;
+        let [a, b] = [BASE, HEAD].map(|build| {
+            let mut runs = runs.of_build(build);
+            // The combinations of both builds are the same apart from the build itself.
+            for run in &mut runs.runs {
+                run.variables.shift_remove(BUILD);
+            }
+            runs
+        });
+        let known = metrics_of(runs);
+        let mut names = named(experiment, &known);
+        if names.is_empty() {
+            names = known.iter().map(|name| (*name).to_owned()).collect();
+        }
+        let mut problems = Vec::new();
+        let metrics = compare_runs(&a, &b, &names, &mut problems);
+        let problems = problems.iter().map(|text| {
+            let text = text.replace(": only A has it", ": only base has it");
+            text.replace(": only B has it", ": only head has it")
+        });
+        Some(Self {
+            base: base.version.clone(),
+            metrics,
+            problems: problems.collect(),
+        })
+    }
+
+    /// Returns the result of the comparison in a sentence.
+    pub fn lead(&self) -> String {
+        lead_of(&self.metrics)
+    }
+}
+
+impl std::fmt::Display for Builds {
+    /// Formats the comparison for a terminal.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "builds: head compared with base ({})", self.base)?;
+        writeln!(f, "{}\n", self.lead())?;
+        f.write_str(&rows(&self.metrics, BUILD_HEADINGS))?;
+        for problem in &self.problems {
+            writeln!(f, "note: {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns compared metrics as a table for a terminal.
+fn rows(metrics: &[Compared], headings: [&str; 8]) -> String {
+    let mut table = table::plain();
+    table.set_header(headings);
+    for compared in metrics {
+        table.add_row(compared.cells());
+    }
+    let least_important = [(5, "Cliff's delta"), (6, "p"), (0, "of")];
+    table::text(table, &least_important, table::terminal_width())
+}
+
 /// Returns the result of a comparison in a sentence.
 fn lead_of(metrics: &[Compared]) -> String {
     let found = |wanted: fn(&Finding) -> bool| {
@@ -814,17 +899,7 @@ impl std::fmt::Display for Comparisons {
             }
         }
         writeln!(f)?;
-        let mut table = table::plain();
-        table.set_header(HEADINGS);
-        for compared in &self.metrics {
-            table.add_row(compared.cells());
-        }
-        let least_important = [(5, "Cliff's delta"), (6, "p"), (0, "of")];
-        f.write_str(&table::text(
-            table,
-            &least_important,
-            table::terminal_width(),
-        ))?;
+        f.write_str(&rows(&self.metrics, HEADINGS))?;
         for judgement in &self.limits {
             writeln!(f, "limit: {}", judgement.text)?;
         }
@@ -909,18 +984,19 @@ mod tests {
         );
     }
 
-    fn limit(text: &str) -> Result<Limit, String> {
+    fn limit(text: &str) -> Result<MetricLimit, String> {
         text.parse()
     }
 
     #[test]
     fn metric_name_or_sign_determines_the_direction_of_a_limit() {
+        let less_is_worse = |text: &str| limit(text).unwrap().limit.less_is_worse;
         let found = limit("latency.p99_ns 10%").unwrap();
-        assert_eq!((found.less_is_worse, found.share), (false, 0.1));
-        assert!(limit("throughput.rate_pps 5%").unwrap().less_is_worse);
-        assert!(limit("score -5%").unwrap().less_is_worse);
-        assert!(!limit("rate_pps +0.05").unwrap().less_is_worse);
-        for wrong in ["", "p99", "p99 x", "p99 10%%", " 10%", "p99 nan"] {
+        assert_eq!((found.limit.less_is_worse, found.limit.share), (false, 0.1));
+        assert!(less_is_worse("throughput.rate_pps 5%"));
+        assert!(less_is_worse("score -5%"));
+        assert!(!less_is_worse("rate_pps +0.05"));
+        for wrong in ["", "p99", "p99 x", "p99 10%%", " 10%", "p99 nan", "p99 10"] {
             assert!(limit(wrong).is_err(), "{wrong}");
         }
     }

@@ -4,13 +4,16 @@
 
 use crate::error::ExperimentError;
 use crate::folder::{Folder, RunRecord, run_folder};
+use crate::plan::PlannedRun;
 use crate::run::{Request, run};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use taut_host::ssh::quote_if_needed;
 use taut_lab::benchmark::Observer;
 use taut_lab::comparison::{Whole, sum_up};
+use taut_lab::report::Headline;
 use taut_results::{
     COMPARISON_HEAD, Completion, DeviceInfo, Experiment, InsidePath, LeftOut, Results, Run, has,
     read_head, write_json,
@@ -26,7 +29,8 @@ pub fn is_comparison(dir: &Path) -> bool {
     has(dir, "state.json") && has(dir, COMPARISON_HEAD)
 }
 
-/// Makes the runs of a new comparison as [`run()`] does, and reads their results.
+/// Makes the runs of a new comparison as [`run()`] does, and reads their results. The observer gets the first sentence
+/// of the finding as soon as the runs allow one.
 ///
 /// # Errors
 /// The errors of [`run()`] and [`read_comparison`].
@@ -39,10 +43,101 @@ pub fn compare_devices(
     let dir = request.folder.path();
     let head = dir.join(COMPARISON_HEAD);
     write_json(&head, whole.head())?;
-    let ended = run(request, observer, stop);
+    let ended = match SoFar::begin(request, whole.head(), observer) {
+        Ok(mut so_far) => run(request, &mut so_far, stop),
+        Err(observer) => run(request, observer, stop),
+    };
     write_json(&head, &whole.end(stop))?;
     ended?;
     read_comparison(dir)
+}
+
+/// Tells an observer the first sentence of the finding between two runs.
+struct SoFar<'a> {
+    folder: &'a Folder,
+    observer: &'a mut dyn Observer,
+    headline: Headline,
+    /// The runs that the sentence is about and that were not complete when last looked at, each with its device.
+    missing: Vec<(PlannedRun, String)>,
+}
+
+impl<'a> SoFar<'a> {
+    /// Begins before the first run. Returns the observer if there is nothing to compare.
+    fn begin(
+        request: &'a Request,
+        head: &Experiment,
+        observer: &'a mut dyn Observer,
+    ) -> Result<Self, &'a mut dyn Observer> {
+        let Some(headline) = Headline::begin(head) else {
+            return Err(observer);
+        };
+        let with_device = |run: PlannedRun| {
+            let id = device_of(head, run.variant + 1)?.id.clone();
+            (!run.warm_up && headline.is_about(&id)).then_some((run, id))
+        };
+        let planned = request.experiment.plan().into_iter();
+        Ok(Self {
+            folder: &request.folder,
+            observer,
+            missing: planned.filter_map(with_device).collect(),
+            headline,
+        })
+    }
+
+    /// Reads the runs that were completed since the last call, and tells the sentence if there is news.
+    fn look(&mut self) {
+        let missing = std::mem::take(&mut self.missing).into_iter();
+        let (complete, missing): (Vec<_>, Vec<_>) =
+            missing.partition(|(run, _)| self.folder.run_folder(&run.id).is_dir());
+        self.missing = missing;
+        if complete.is_empty() {
+            return;
+        }
+        for (run, device_id) in complete {
+            // A run that cannot be read is reported at the end.
+            let read = read_run(self.folder.path(), &run.id).ok();
+            if let Some(one) = read.and_then(|results| results.runs.into_iter().next()) {
+                self.headline.add(&Run {
+                    device_id,
+                    repetition: run.repetition,
+                    ..one
+                });
+            }
+        }
+        if let Some(sentence) = self.headline.news()
+            && let Ok(state) = self.folder.state()
+        {
+            self.observer.finding(&format!(
+                "so far, after {} of {} runs: {sentence}",
+                state.done, state.planned
+            ));
+        }
+    }
+}
+
+impl Observer for SoFar<'_> {
+    fn progress(&mut self, done: Duration, total: Duration, what: &str) {
+        self.look();
+        self.observer.progress(done, total, what);
+    }
+
+    fn left_out(&mut self, left_out: &LeftOut) {
+        self.observer.left_out(left_out);
+    }
+
+    fn note(&mut self, text: &str) {
+        self.observer.note(text);
+    }
+
+    fn finding(&mut self, text: &str) {
+        self.observer.finding(text);
+    }
+}
+
+/// Reads the results of a run of `what = ["comparison"]`.
+fn read_run(dir: &Path, id: &str) -> Result<Results, ExperimentError> {
+    let below = run_folder(id)?.join(&InsidePath::new(OF_A_RUN)?)?;
+    Ok(Results::load_below(dir, Some(&below))?)
 }
 
 /// Reads the results of all runs as a single comparison, and updates the manifest of the folder. A run that cannot be
@@ -65,9 +160,7 @@ pub fn read_comparison(dir: &Path) -> Result<Results, ExperimentError> {
     let mut heads = Vec::new();
     for run in &index {
         let device = device_of(&results.experiment, run.variant).map(|it| it.id.clone());
-        let below = run_folder(&run.id)?.join(&InsidePath::new(OF_A_RUN)?)?;
-        let read = Results::load_below(dir, Some(&below));
-        let (Some(device_id), Ok(of_run)) = (device, read) else {
+        let (Some(device_id), Ok(of_run)) = (device, read_run(dir, &run.id)) else {
             results
                 .problems
                 .push(format!("{}: has no results of a device", run.id));

@@ -151,6 +151,10 @@ pub struct Schedule {
     /// Conditions that a combination must meet to be run, such as `size * rate < 1e9`.
     #[schemars(with = "Vec<String>")]
     pub only: Vec<Spanned<String>>,
+    /// Values of variables: combinations with one of them, for each variable, have all their repetitions run before
+    /// those of the others.
+    #[schemars(with = "IndexMap<String, Vec<Scalar>>")]
+    pub first: IndexMap<String, Spanned<Vec<toml::Value>>>,
     /// Further repetitions until a metric is known well enough.
     pub until: Option<Until>,
 }
@@ -165,6 +169,7 @@ impl Default for Schedule {
             limit: "60s".to_owned(),
             attempts: 1,
             only: Vec::new(),
+            first: IndexMap::new(),
             until: None,
         }
     }

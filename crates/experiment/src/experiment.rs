@@ -1,11 +1,13 @@
 //! An experiment file, read and checked: every error that can be found is reported before the first run.
 
 use crate::attachments::Attachments;
+use crate::build::{Build, is_base};
 use crate::changes::Changes;
 use crate::definition::Definition;
 use crate::duration::time;
 use crate::error::{ExperimentError, Source};
 use crate::measurement::{Task, tasks};
+use crate::node::address::NodeAddress;
 use crate::role::{Role, roles};
 use crate::secrets::Secrets;
 use crate::seed::seed_of;
@@ -41,6 +43,8 @@ pub struct Experiment {
     pub(crate) nodes: IndexMap<String, Role>,
     /// Maximum duration of a run.
     pub(crate) limit: Duration,
+    /// The other build of taut, which makes the runs of the combinations with `build = "base"`.
+    pub(crate) against: Option<Build>,
 }
 
 /// A combination of the loop variables.
@@ -129,10 +133,13 @@ impl Experiment {
             nodes,
             definition,
             source,
+            against: changes.against.clone(),
         };
+        experiment.check_builds()?;
         experiment.check_plan()?;
         experiment.variants = experiment.make_variants()?;
         experiment.check_length()?;
+        experiment.check_first(changes)?;
         experiment.check_names()?;
         experiment.check_secrets()?;
         experiment.check_variables()?;
@@ -146,6 +153,25 @@ impl Experiment {
     /// Returns the experiment's title, one line.
     pub fn title(&self) -> &str {
         &self.definition.title
+    }
+
+    /// Returns the program of the other build if a run with these loop variables belongs to it; `None` if the run
+    /// belongs to this program.
+    pub(crate) fn program_of(&self, loops: &Values) -> Option<&str> {
+        let base = self.against.as_ref().filter(|_| is_base(loops));
+        base.map(|base| base.program.as_str())
+    }
+
+    /// Refuses the other build if some node is another machine, which has no copy of its program.
+    fn check_builds(&self) -> Result<(), ExperimentError> {
+        let mut nodes = self.nodes.iter();
+        match nodes.find(|(_, node)| node.address != NodeAddress::Local) {
+            Some((role, _)) if self.against.is_some() => Err(self.source.wrong_somewhere(format!(
+                "--against runs both builds on this machine, and node {role} is elsewhere: compare results of each \
+                 build with taut experiment compare"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the names of the loop variables, in the order of the experiment file.

@@ -18,6 +18,7 @@ use crate::error::ExperimentError;
 use crate::name::is_plain_name;
 use crate::plan::{MOST_RUNS, PlannedRun};
 use crate::variables::Values;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -62,7 +63,7 @@ const OWN: [&str; 17] = [
 pub(crate) const PUBLISHED: &str = "published";
 
 /// Contents of `state.json`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct State {
     /// Version of the folder's layout.
     pub schema: u32,
@@ -105,7 +106,7 @@ pub struct State {
 }
 
 /// Details of a publication.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Publication {
     /// Time of the publication, RFC 3339.
     pub at: String,
@@ -149,6 +150,9 @@ pub struct RunRecord {
     pub nodes: BTreeMap<String, InsidePath>,
     /// Measured metrics, by name.
     pub metrics: BTreeMap<String, f64>,
+    /// Names of the other programs that used the most processor time during the measurements.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<String>,
     /// Notes for the user.
     pub notes: Vec<String>,
     /// SHA-256 of every file of the run except `run.json`.
@@ -190,6 +194,9 @@ pub struct IndexedRun {
     pub variables: Values,
     /// Measured metrics, by name.
     pub metrics: BTreeMap<String, f64>,
+    /// Names of the other programs that used the most processor time during the measurements.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<String>,
     /// SHA-256 of the run's `run.json`.
     pub checksum: String,
 }
@@ -389,6 +396,7 @@ impl Folder {
             seconds: record.seconds,
             variables: record.loops.clone(),
             metrics: record.metrics.clone(),
+            programs: record.programs.clone(),
             checksum,
         }
     }
@@ -633,7 +641,7 @@ impl Folder {
 }
 
 /// A results folder that [`list`] found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Found {
     /// Path of the folder.
     pub folder: PathBuf,

@@ -29,6 +29,7 @@
 
 pub mod agent;
 mod attachments;
+mod build;
 mod changes;
 mod check;
 pub mod claim;
@@ -42,6 +43,7 @@ pub mod evaluate;
 mod experiment;
 pub mod folder;
 pub mod gate;
+mod limit;
 mod measurement;
 mod metrics;
 mod mistakes;
@@ -60,12 +62,14 @@ mod secrets;
 mod seed;
 mod variables;
 
+pub use build::Build;
 pub use changes::Changes;
 pub use check::{Check, PlannedCommand};
 pub use comparison::{compare_devices, is_comparison, read_comparison};
 pub use error::ExperimentError;
 pub use experiment::{Experiment, Variant};
 pub use folder::list;
+pub use limit::Limit;
 pub use node::check_machine_is_free;
 pub use open::{
     FORMER, TEMPLATE, fresh_folder, name_of, open, open_reference, reference, renamed, schema,

@@ -1,12 +1,17 @@
 //! Metrics: the numbers that the commands of a run print, by name.
 
+use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use taut_host::SystemActivity;
 use taut_lab::measurement::TrafficSummary;
 
 /// The number of values of a list, from the first on, that become metrics. Further values, as in a series, stay only in
 /// the run's files.
 const MOST_OF_A_LIST: usize = 16;
+
+/// Number of other programs of one measurement that a run names.
+const MOST_PROGRAMS: usize = 4;
 
 /// Returns the numbers in the last JSON object of `output`, each named by its path: `latency.p99_ns`, `sizes.0.rate`.
 /// The names of the first stream of `taut generate` lack the prefix `streams.0.`. Returns `None` if `output` contains
@@ -16,6 +21,41 @@ pub(crate) fn of_json(output: &str) -> Option<BTreeMap<String, f64>> {
     let mut metrics = BTreeMap::new();
     flatten(&object, String::new(), &mut metrics);
     Some(metrics)
+}
+
+/// Returns the names of the other programs that used the most processor time, from the last JSON object of `output`:
+/// from each `activity` of a machine, and each list `taken_by`.
+pub(crate) fn programs_of(output: &str) -> Vec<String> {
+    let mut programs = Vec::new();
+    if let Some(object) = last_object(output) {
+        add_programs(&object, &mut programs);
+    }
+    programs
+}
+
+fn add_programs(value: &Value, into: &mut Vec<String>) {
+    match value {
+        Value::Object(object) => {
+            for (name, value) in object {
+                let found = match name.as_str() {
+                    "activity" => SystemActivity::deserialize(value).map(|it| it.busiest()),
+                    "taken_by" => Vec::deserialize(value),
+                    _ => {
+                        add_programs(value, into);
+                        continue;
+                    }
+                };
+                let new = found.unwrap_or_default().into_iter();
+                into.extend(new.take(MOST_PROGRAMS));
+            }
+        }
+        Value::Array(list) => {
+            for value in list.iter().take(MOST_OF_A_LIST) {
+                add_programs(value, into);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Returns the whole output if it is a JSON object, otherwise its last line that is a JSON object.
@@ -157,6 +197,16 @@ mod tests {
         );
         assert_eq!(of_json("{\n \"a\": 1\n}").unwrap()["a"], 1.0);
         assert_eq!(of_json("nothing"), None);
+    }
+
+    #[test]
+    fn programs_that_took_a_core_are_found_in_json() {
+        let output = r#"{"activity": {"duration_ms": 1000, "cores": [], "context_switches": 0, "involuntary_switches": 0,
+            "load_average_before": null, "others": [{"name": "cc1", "ms": 500}, {"name": "sshd", "ms": 1}]},
+            "deep": [{"taken_by": ["ld"]}]}"#;
+        assert_eq!(programs_of(output), ["cc1", "ld"]);
+        assert!(programs_of(r#"{"activity": 3, "taken_by": 4}"#).is_empty());
+        assert!(programs_of("nothing").is_empty());
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 mod traffic;
 
+use crate::build::BUILD;
+use crate::changes::Changes;
 use crate::definition::{FigureDefinition, FigureKind, FileDefinition, Order, Published};
 use crate::error::ExperimentError;
 use crate::evaluate::formula::Formulas;
@@ -9,7 +11,7 @@ use crate::experiment::Experiment;
 use crate::folder::is_own;
 use crate::metrics::{names_of, without_indices};
 use crate::name::{LONGEST_NAME, is_plain_name};
-use crate::variables::{GIVEN, unknown};
+use crate::variables::{GIVEN, plain, text_of, unknown};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use taut_results::InsidePath;
@@ -46,6 +48,41 @@ impl Experiment {
                 return wrong(
                     "plan.until needs order = \"interleaved\" or \"random\": it looks at all combinations after each round",
                 );
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses variables and values in `plan.first` that no combination has. A value that `--set` has taken away is
+    /// no mistake.
+    pub(crate) fn check_first(&self, changes: &Changes) -> Result<(), ExperimentError> {
+        for (name, values) in &self.definition.plan.first {
+            let wrong = |reason: String| {
+                let reason = format!("plan.first: {reason}");
+                Err(self.source.wrong(values.span(), reason))
+            };
+            let of_variants = self.variants.iter();
+            let known: BTreeSet<String> = of_variants
+                .filter_map(|variant| Some(text_of(variant.variables.get(name)?)))
+                .collect();
+            if known.is_empty() {
+                let names = self.variants[0].variables.keys().map(String::as_str);
+                return wrong(format!(
+                    "unknown variable `{name}`{}",
+                    suggestion(name, names)
+                ));
+            }
+            let is_set = changes.set.iter().any(|(set, _)| set == name);
+            for value in values.get_ref() {
+                let Some(value) = plain(value).map(|value| text_of(&value)) else {
+                    return wrong(format!("{name}: expected texts, numbers, true or false"));
+                };
+                if !is_set && !known.contains(&value) {
+                    return wrong(format!(
+                        "no combination has {name} = {value}{}",
+                        suggestion(&value, known.iter().map(String::as_str))
+                    ));
+                }
             }
         }
         Ok(())
@@ -224,6 +261,8 @@ impl Experiment {
         let spans = self.spans();
         let mut used = self.used_in_texts(&known)?;
         self.add_used_in_values(&mut used)?;
+        // Runs differ by their build without a text that says so.
+        used.extend(self.against.iter().map(|_| BUILD.to_owned()));
         for only in &definition.plan.only {
             used.extend(self.templates.used_in_expression(&self.source, only)?);
         }
@@ -477,7 +516,6 @@ impl Experiment {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::Changes;
     use std::path::Path;
 
     fn parse(text: &str) -> Result<Experiment, String> {
@@ -623,6 +661,21 @@ mod tests {
                 "title = 't'\n[loop]\nx = [1]\n[plan]\nonly = ['z > 1']\n[[step]]\nrun = '{{ x }}'",
                 "e.toml:5:9: ",
                 "",
+            ),
+            (
+                "title = 't'\n[loop]\nx = ['on', 'off']\n[plan]\nfirst = { y = ['on'] }\n[[step]]\nrun = '{{ x }}'",
+                "e.toml:5:15: ",
+                "plan.first: unknown variable `y`",
+            ),
+            (
+                "title = 't'\n[loop]\nx = ['on', 'off']\n[plan]\nfirst = { x = ['of'] }\n[[step]]\nrun = '{{ x }}'",
+                "e.toml:5:15: ",
+                "plan.first: no combination has x = of; did you mean `off`?",
+            ),
+            (
+                "title = 't'\n[loop]\nx = [1, 2]\n[plan]\nfirst = { x = [[1]] }\n[[step]]\nrun = '{{ x }}'",
+                "e.toml:5:15: ",
+                "plan.first: x: expected texts, numbers, true or false",
             ),
             (
                 "title = 't'\n[plan]\nlimit = 'long'\n[[step]]\nrun = 'a'",

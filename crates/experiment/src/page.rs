@@ -1,6 +1,6 @@
 //! The report of an experiment: a page made from the results folder alone, which is displayed without a network.
 
-use crate::compare::{Comparisons, HEADINGS, words};
+use crate::compare::{BUILD_HEADINGS, Builds, Comparisons, HEADINGS, words};
 use crate::error::ExperimentError;
 use crate::evaluate::draw::Figure;
 use crate::evaluate::evaluation::Evaluation;
@@ -44,6 +44,8 @@ struct Page<'a> {
     command_line: &'a str,
     replication: Option<&'a Replication>,
     headings: [&'static str; 8],
+    builds: Option<&'a Builds>,
+    build_headings: [&'static str; 8],
     /// Name of the publication, if the page is the first page of its website.
     site: Option<&'a str>,
 }
@@ -149,6 +151,8 @@ fn write_as(
         command_line: &state.command_line,
         replication: evaluation.replication.as_ref(),
         headings: HEADINGS,
+        builds: evaluation.builds.as_ref(),
+        build_headings: BUILD_HEADINGS,
         site,
     };
     let text = page

@@ -4,9 +4,11 @@ use crate::definition::Order;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::seed::seed_of;
+use crate::variables::{plain, text_of};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use taut_results::hex;
+use toml::Spanned;
 
 /// Maximum number of runs in a plan, and in a results folder.
 pub(crate) const MOST_RUNS: usize = 1_000_000;
@@ -92,7 +94,21 @@ impl Experiment {
                 }
             }
         }
+        // The sort is stable, so that each of the two groups keeps its order.
+        runs[counted..].sort_by_cached_key(|run| !self.comes_first(run.variant));
         runs
+    }
+
+    /// Returns true if the combination has the values of `plan.first`.
+    fn comes_first(&self, variant: usize) -> bool {
+        let variables = &self.variants[variant].variables;
+        let has_one = |(name, values): (&String, &Spanned<Vec<toml::Value>>)| {
+            let wanted = values.get_ref().iter().map(plain);
+            variables
+                .get(name)
+                .is_some_and(|value| wanted.flatten().any(|it| text_of(&it) == text_of(value)))
+        };
+        self.definition.plan.first.iter().all(has_one)
     }
 
     /// Returns one run for every combination, in an order drawn from the seed and the repetition.
@@ -189,6 +205,31 @@ run = "echo {{ a }} {{ b }} {{ seed }}"
             .map(|round| round.iter().map(|run| run.variant).collect())
             .collect();
         assert!(orders.len() > 1, "each round has an order of its own");
+    }
+
+    #[test]
+    fn first_values_complete_their_repetitions_before_the_others() {
+        let runs = |plan: &str| {
+            let text = format!("{SMALL}\n[plan]\nwarm_up = 1\n{plan}");
+            let experiment = parse(&text).unwrap();
+            (experiment.plan(), experiment.fingerprint())
+        };
+        for order in ["interleaved", "random", "sequential"] {
+            let order = format!("order = '{order}'");
+            let (usual, of_usual) = runs(&order);
+            let (plan, fingerprint) =
+                runs(&format!("{order}\nfirst = {{ a = [2], b = ['x', 'z'] }}"));
+            assert_ne!(fingerprint, of_usual);
+            // Warm-ups keep their places; of the others, each group keeps its order.
+            let (warm_ups, counted) = usual.split_at(6);
+            let is_first = |run: &&PlannedRun| [3, 5].contains(&run.variant);
+            let first = counted.iter().filter(is_first);
+            let others = counted.iter().filter(|run| !is_first(run));
+            let mut wanted = warm_ups.to_vec();
+            wanted.extend(first.chain(others).cloned());
+            assert_eq!(plan, wanted, "{order}");
+        }
+        assert_eq!(runs("").1, runs("first = {}").1);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::node::address::NodeAddress;
 use crate::node::{Node, of_role};
 use crate::role::Role;
 use crate::run::{cluster, enough_room};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(20);
 
 /// The result of contacting a node.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Reached {
     /// Role of the node.
     pub node: String,

@@ -6,12 +6,13 @@ use crate::changes::Changes;
 use crate::compare::{Comparisons, Difference, Loaded, Wanted, compare_loaded, machines_differ};
 use crate::copying::copy;
 use crate::error::ExperimentError;
-use crate::evaluate::formula::Formulas;
+use crate::evaluate::formula::ClaimFormulas;
 use crate::evaluate::verdict::{Verdict, verdict};
 use crate::experiment::Experiment;
 use crate::folder::{Folder, PUBLISHED, run_folder};
 use crate::publish::archive;
 use crate::publish::sums::{SUMS, check_sums};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_measure::Finding;
@@ -127,7 +128,7 @@ impl Results {
 }
 
 /// Outcome of a replication.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reached {
     /// The results agree, and were measured on the same machines.
@@ -141,7 +142,7 @@ pub enum Reached {
 }
 
 /// A claim with two verdicts: as published, and on the new results.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Claimed {
     /// Verdict as published.
     pub published: Verdict,
@@ -174,7 +175,7 @@ impl Claimed {
 }
 
 /// Comparison of published results with the results that replicate them.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Replication {
     /// Name of the published results.
     pub of: String,
@@ -230,14 +231,14 @@ fn claims(there: &Loaded, here: &Loaded) -> Vec<Claimed> {
         return Vec::new();
     }
     let [there, of_here] =
-        [there, here].map(|loaded| Formulas::new(&loaded.runs, &loaded.experiment));
+        [there, here].map(|loaded| ClaimFormulas::new(&loaded.runs, &loaded.experiment));
     here.experiment
         .definition
         .claim
         .iter()
         .map(|claim| Claimed {
-            published: verdict(&there, claim),
-            here: verdict(&of_here, claim),
+            published: verdict(there.of(claim.value.get_ref()), claim),
+            here: verdict(of_here.of(claim.value.get_ref()), claim),
         })
         .collect()
 }

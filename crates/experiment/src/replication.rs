@@ -8,6 +8,7 @@ use crate::evaluate::verdict::{Verdict, VerdictKind};
 use crate::folder::{Folder, nodes_of};
 use crate::open::{open_reference, reference};
 use askama::Template;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -22,7 +23,7 @@ const INCONSISTENCIES: &str = include_str!("../../../experiments/published/incon
 const SYSTEMS: &str = include_str!("../../../experiments/published/systems.csv");
 
 /// The results of all reference experiments, gathered from a folder that contains one results folder per experiment.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ReplicationReport {
     /// Version of the layout of `replication.json`.
     pub schema: u32,
@@ -37,7 +38,7 @@ pub struct ReplicationReport {
 }
 
 /// The results of one reference experiment.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Replicated {
     /// Name of the experiment.
     pub name: String,
@@ -210,26 +211,27 @@ impl ReplicationReport {
             };
             *counts.entry(verdict.verdict.name()).or_default() += 1;
         }
-        let words = |counts: &BTreeMap<&str, usize>, kinds: &[VerdictKind]| {
-            let all: Vec<String> = kinds
-                .iter()
-                .map(|kind| {
-                    let count = counts.get(kind.name()).copied().unwrap_or(0);
-                    format!("{count} {}", kind.name())
-                })
-                .collect();
-            all.join(", ")
+        use VerdictKind::{
+            Fails, Holds, NoData, NotMeasured, Opposite, Same, SameDirection, Unclear,
         };
-        use VerdictKind::{Fails, Holds, NoData, Opposite, Same, SameDirection, Unclear};
+        let words = |counts: &BTreeMap<&str, usize>, kinds: &[VerdictKind]| {
+            let all = kinds.iter().filter_map(|kind| {
+                let count = counts.get(kind.name()).copied().unwrap_or(0);
+                // Most results have no disturbed runs.
+                let is_listed = count > 0 || *kind != NotMeasured;
+                is_listed.then(|| format!("{count} {}", kind.name()))
+            });
+            all.collect::<Vec<String>>().join(", ")
+        };
         format!(
             "Published figures ({}): {}. Claims of our own ({}): {}.",
             published.values().sum::<usize>(),
             words(
                 &published,
-                &[Same, SameDirection, Opposite, Unclear, NoData]
+                &[Same, SameDirection, Opposite, Unclear, NoData, NotMeasured]
             ),
             own.values().sum::<usize>(),
-            words(&own, &[Holds, Fails, Unclear, NoData]),
+            words(&own, &[Holds, Fails, Unclear, NoData, NotMeasured]),
         )
     }
 
@@ -631,7 +633,7 @@ mod tests {
             missing: missing.to_owned(),
             verdicts,
         };
-        use VerdictKind::{Fails, Holds, NoData, Opposite, SameDirection};
+        use VerdictKind::{Fails, Holds, NoData, NotMeasured, Opposite, SameDirection};
         let report = ReplicationReport {
             schema: 1,
             made: "2026-01-01T00:00:00Z".to_owned(),
@@ -650,7 +652,10 @@ mod tests {
                 ),
                 experiment(
                     "b",
-                    vec![verdict(Some("Lange 2015, III.D"), NoData)],
+                    vec![
+                        verdict(Some("Lange 2015, III.D"), NoData),
+                        verdict(None, NotMeasured),
+                    ],
                     "3 runs failed",
                 ),
             ],
@@ -682,7 +687,7 @@ mod tests {
         assert!(text.contains("- `b` (t): 1 of 2 runs. 3 runs failed"));
         assert_eq!(
             report.lead(),
-            "Published figures (3): 0 same, 1 same direction, 1 opposite, 0 unclear, 1 no data. Claims of our own (2): 1 holds, 1 fails, 0 unclear, 0 no data."
+            "Published figures (3): 0 same, 1 same direction, 1 opposite, 0 unclear, 1 no data. Claims of our own (3): 1 holds, 1 fails, 0 unclear, 0 no data, 1 not measured."
         );
         let folder = tempfile::tempdir().unwrap();
         let page = std::fs::read_to_string(report.write(folder.path()).unwrap()).unwrap();

@@ -43,7 +43,8 @@ pub(crate) fn scalar(
     })
 }
 
-fn plain(value: &toml::Value) -> Option<Value> {
+/// Returns a plain value of the file: a text, a number, true or false; `None` for another kind of value.
+pub(crate) fn plain(value: &toml::Value) -> Option<Value> {
     Some(match value {
         toml::Value::String(text) => Value::from(text.as_str()),
         toml::Value::Integer(number) => Value::from(*number),

@@ -200,11 +200,13 @@ impl Colours {
             let (from, to) = (COLOURS[index][which], COLOURS[index + 1][which]);
             f64::from(from) + part * (f64::from(to) - f64::from(from))
         };
-        let [red, green, blue] = [channel(0), channel(1), channel(2)];
-        // The perceived lightness (Rec. 601 weights) decides the colour of the number.
-        let light = 0.299 * red + 0.587 * green + 0.114 * blue;
-        let ink = if light > 125.0 { "#000" } else { "#fff" };
-        let (red, green, blue) = (red.round() as u8, green.round() as u8, blue.round() as u8);
+        let colour = [channel(0), channel(1), channel(2)];
+        let ink = if luminance(colour) > EVEN {
+            "#000"
+        } else {
+            "#fff"
+        };
+        let [red, green, blue] = colour.map(|part| part.round() as u8);
         (format!("#{red:02x}{green:02x}{blue:02x}"), ink)
     }
 
@@ -230,6 +232,18 @@ impl Colours {
     }
 }
 
+/// The relative luminance on which black and white text have the same contrast.
+const EVEN: f64 = 0.179;
+
+/// Returns the relative luminance of a colour of WCAG 2.2, 0 to 1. Its parts are 0 to 255.
+fn luminance(colour: [f64; 3]) -> f64 {
+    let [red, green, blue] = colour.map(|part| match part / 255.0 {
+        part if part <= 0.04045 => part / 12.92,
+        part => ((part + 0.055) / 1.055).powf(2.4),
+    });
+    0.2126 * red + 0.7152 * green + 0.0722 * blue
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,23 +255,24 @@ mod tests {
     };
 
     #[test]
-    fn heat_map_lightness_rises_with_values_and_text_contrasts() {
+    fn heat_map_luminance_rises_with_values_and_text_contrasts() {
         let colours = Colours::of(VALUE, [1.0, 1e6].into_iter());
         let light = |value: f64| {
             let (fill, ink) = colours.at(value);
             let rgb = u32::from_str_radix(&fill[1..], 16).unwrap_or(0);
-            let weighed = 0.299 * f64::from(rgb >> 16)
-                + 0.587 * f64::from(rgb >> 8 & 255)
-                + 0.114 * f64::from(rgb & 255);
-            (weighed, ink)
+            let parts = [rgb >> 16, rgb >> 8 & 255, rgb & 255];
+            (luminance(parts.map(f64::from)), ink)
         };
         let mut before = 0.0;
-        for power in 0..=60 {
-            let (weighed, ink) = light(10_f64.powf(f64::from(power) / 10.0));
-            assert!(weighed >= before - 1.0, "{power}");
-            let of_ink = if ink == "#000" { 0.0 } else { 255.0 };
-            assert!((weighed - of_ink).abs() > 95.0, "{power}");
-            before = weighed;
+        for power in 0..=240 {
+            let (found, ink) = light(10_f64.powf(f64::from(power) / 40.0));
+            assert!(found >= before - 0.002, "{power}");
+            let contrast = match ink {
+                "#000" => (found + 0.05) / 0.05,
+                _ => 1.05 / (found + 0.05),
+            };
+            assert!(contrast >= 4.5, "{power}: {contrast}");
+            before = found;
         }
     }
 

@@ -26,7 +26,7 @@ const STYLE: &str = "\
 .fig .note{font-size:11px;fill:#555}.fig .grid{stroke:#e4e4e4;stroke-width:1}.fig .minor{stroke:#f2f2f2;stroke-width:1}\
 .fig .frame{stroke:#333;stroke-width:1;fill:none}.fig .mark{stroke:#333;stroke-width:1}\
 .fig .line{fill:none;stroke-width:1.8;stroke-linejoin:round}.fig .dots{fill:none;stroke-linecap:round}\
-.fig .hit{fill:#fff;fill-opacity:0}.fig .empty{font-size:12px;fill:#777;font-style:italic}\
+.fig .hit{fill:#fff;fill-opacity:0}.fig .empty{font-size:12px;fill:#666;font-style:italic}\
 .fig .ink{stroke:#111}.fig .guide{stroke:#555}.fig .faint{stroke:#999}.fig .paper,.fig .published{fill:#fff}\
 .fig .key{fill:#444}.fig .keyline{stroke:#444}.fig .solid{fill:#333}.fig .none{fill:#f2f2f2}\
 .fig .strike{stroke:#ccc}.fig .rim{stroke:#fff}";

@@ -3,6 +3,7 @@
 //! 2021, sections 4.1.3 and 5.2.2, Fig. 5.6.)
 
 use crate::{Described, ForecastError};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +23,7 @@ const BEYOND_CACHES: f64 = 8.0;
 const MOST_BYTES: f64 = 512.0 * 1024.0 * 1024.0;
 
 /// The costs of memory accesses on this machine, measured and predicted.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Accesses {
     /// The costs for each list size, ascending.
     pub points: Vec<Access>,
@@ -37,7 +38,7 @@ pub struct Accesses {
 }
 
 /// The cost of one access to a list of one size, in cycles.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Access {
     /// Size of the list.
     pub bytes: u64,
@@ -55,7 +56,7 @@ pub struct Access {
 }
 
 /// Errors of both models, as fractions of the measured cycles.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub struct LevelError {
     /// Number of list sizes for which the errors were computed.
     pub count: usize,
@@ -70,7 +71,7 @@ pub struct LevelError {
 }
 
 /// A level of memory with its fitted parameters.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Fitted {
     /// Name of the level.
     pub level: String,

@@ -8,6 +8,7 @@
 
 use crate::ForecastError;
 use crate::overload::{Taken, published_errors};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use taut_engine::{functions_ticks, look_ticks};
@@ -65,7 +66,7 @@ pub struct Inspection {
 }
 
 /// The result of a measurement.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Capacity {
     /// Number of rules that the function `ips` loaded.
     pub rules: usize,
@@ -82,7 +83,7 @@ pub struct Capacity {
 }
 
 /// The result for one kind of traffic.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct OfTraffic {
     /// Name of the traffic: `port 53` or `mixed`.
     pub name: &'static str,
@@ -107,7 +108,7 @@ pub struct OfTraffic {
 }
 
 /// Times of packets that arrive alone, ns. The time of a packet is its median over all rounds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Alone {
     /// Median over the packets.
     pub p50_ns: f64,
@@ -118,7 +119,7 @@ pub struct Alone {
 }
 
 /// Latency at a fraction of R_max, with random (Poisson) arrivals.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct AtLoad {
     /// Rate as a fraction of R_max.
     pub share: f64,

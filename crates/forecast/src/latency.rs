@@ -2,6 +2,7 @@
 //! interruptions.
 
 use crate::ForecastError;
+use schemars::JsonSchema;
 use serde::Serialize;
 use taut_engine::Flush as Policy;
 use taut_model::queueing::{
@@ -52,7 +53,7 @@ pub struct Asked {
 }
 
 /// A quantile of the latency, with its interval over the runs of the simulation.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Quantile {
     /// Name of the quantile, such as `p99`.
     pub name: &'static str,
@@ -68,7 +69,7 @@ pub struct Quantile {
 }
 
 /// The results of a simulation.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Latency {
     /// Arriving packets per second.
     pub rate_pps: f64,

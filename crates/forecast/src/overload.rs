@@ -5,6 +5,7 @@
 //! A folder of the function under bursts gives a third prediction, from the worker's own time for the packets.
 
 use crate::ForecastError;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use taut_measure::{LatencyHistogram, median, median_interval};
@@ -36,7 +37,7 @@ const LONELY: f64 = 0.3;
 const FULL: f64 = 24.0;
 
 /// The predictions of the highest rate that a core with a function sustains.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct TippingPoint {
     /// Processor time of the function per packet, µs: t_CPU.
     pub cpu_us: Estimate,
@@ -55,7 +56,7 @@ pub struct TippingPoint {
 }
 
 /// The prediction from the worker's time under bursts, where packets come in full batches, as under overload.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Full {
     /// Time of the worker per packet, µs, receiving and sending included.
     pub cpu_us: f64,
@@ -67,7 +68,7 @@ pub struct Full {
 }
 
 /// The prediction of the queueing model from latencies on a busy core.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Busy {
     /// Mean processor time of the function per packet, µs. The processor times are distributed like those of lonely
     /// packets (packets that arrive alone), shifted so that the model predicts the measured median latency.
@@ -79,7 +80,7 @@ pub struct Busy {
 }
 
 /// The latencies of one device at one rate, read from one results folder for each run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Latencies {
     /// Median over the runs' median latencies, µs, with its interval. Packets of a run depend on each other, so a
     /// single run has no interval: its confidence is 0.
@@ -101,7 +102,7 @@ pub struct Latencies {
 }
 
 /// The interruptions of a core: how many there are per second, and the fraction of the time that they take.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Taken {
     /// Interruptions per second.
     pub per_second: f64,
@@ -110,7 +111,7 @@ pub struct Taken {
 }
 
 /// The time that a worker spent per packet.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Work {
     /// Time per packet, ns.
     pub packet_ns: f64,

@@ -3,6 +3,7 @@
 
 use crate::latency::{Asked, Latency, QUANTILES};
 use crate::{Described, ForecastError};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
 use taut_engine::Flush;
@@ -72,7 +73,7 @@ pub struct Demand {
 }
 
 /// A choice of cores, batch and flush policy, with its predicted result.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Choice {
     /// Number of cores over which the packets are spread.
     pub cores: u32,
@@ -87,7 +88,7 @@ pub struct Choice {
 }
 
 /// The result of planning.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Plan {
     /// The required rate, packets per second.
     pub rate_pps: f64,

@@ -1,9 +1,10 @@
 //! The counters of a function, for other threads to read while it runs: metrics, and the supervisor of a chain.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One counter of a function, in the form in which other threads read it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Count {
     /// The name of the function.
     pub function: String,
@@ -19,7 +20,9 @@ pub struct Count {
 }
 
 /// The kind of a count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum CountKind {
     /// Packets by outcome: each packet is counted once, as an outcome or as a drop.

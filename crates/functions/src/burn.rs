@@ -7,6 +7,7 @@
 //! when the worker is created. Each call also measures its own duration, because the processor cannot predict a loop of
 //! varying length exactly. The error is carried to the next call, so the mean is exact.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use taut_function::{
@@ -290,7 +291,7 @@ fn quantile(values: &mut [f64], q: f64) -> f64 {
 }
 
 /// The error of a burn, measured by its caller.
-#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, JsonSchema)]
 pub struct BurnError {
     /// The configured cycles per packet.
     pub cycles: u32,

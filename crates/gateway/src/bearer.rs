@@ -2,6 +2,7 @@
 //! gateway uses.
 
 use super::slot::{NO_QFI, Slot};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -258,7 +259,7 @@ impl Bearer {
 }
 
 /// The action on the packets of a bearer, as text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Word {
     Relay,
@@ -271,7 +272,7 @@ enum Word {
 }
 
 /// A bearer as text: a JSON object with these keys, or a line of CSV in this order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BearerText {
     #[serde(rename = "match")]

@@ -3,6 +3,7 @@
 
 use super::server::{Answer, Request};
 use super::{BearerText, CSV_HEADER, Refused};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::io::{BufRead, BufReader, Error, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -17,7 +18,7 @@ const IN_ONE_REQUEST: usize = 10;
 const MOST_AT_A_TIME: usize = 1000;
 
 /// The result of [`churn`]: the number and rate of changes, and the slowest reply.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Churned {
     /// The number of changed bearers.
     pub changes: u64,

@@ -3,6 +3,7 @@
 use super::bearer::{BearerText, Match, read_csv};
 use super::control::{Control, Wish};
 use super::refusal::Refused;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -41,7 +42,7 @@ pub enum Request {
 }
 
 /// The reply to a request.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// True if the request was granted.
     pub ok: bool,

@@ -2,6 +2,7 @@
 //! `/proc/stat` (proc_stat(5)), in ticks of the kernel's clock (10 ms).
 
 use crate::energy::run_time_s;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
@@ -17,7 +18,7 @@ pub struct CpuReading {
 }
 
 /// Fractions of the time, 0 to 1; their sum is 1.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuShare {
     /// The fraction spent in programs, without guests.
     pub user: f64,
@@ -36,7 +37,7 @@ pub struct CpuShare {
 }
 
 /// The fractions of the processors' time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuShares {
     /// The time between the readings, s.
     pub seconds: f64,

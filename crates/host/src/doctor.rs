@@ -4,18 +4,20 @@
 //! [`tune::noise::listen`] for noise.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
+use rustix::fs::{Access, access};
+use schemars::JsonSchema;
 use serde::Serialize;
 use taut_sys::Clock;
 
 use crate::cpu_list::format_cpu_list;
 use crate::machine::Machine;
 use crate::permissions::{Capability, in_user_namespace, is_root};
-use crate::private::{Claim, MEASURING};
+use crate::private::{Claim, MEASURING, cache_folder_path, run_folder_path};
 use crate::topology::{allowed_cpus, choose_cores};
 use crate::tune::noise::{CpuNoise, Plan, listen};
 use crate::tune::{self, Audit, Finding, Profile, Root, State, TuneError};
@@ -28,6 +30,8 @@ const CALIBRATED: Duration = Duration::from_millis(50);
 const SHOWN_SETTINGS: usize = 5;
 /// The number of huge pages that the buffers of a few ports need.
 const HUGE_PAGES: u64 = 256;
+/// The file that sets the number of huge pages.
+const HUGE_PAGES_FILE: &str = "/proc/sys/vm/nr_hugepages";
 /// The locked memory that an AF_XDP port with its default rings needs, with space for a second port.
 const LOCKED_BYTES: u64 = 64 << 20;
 
@@ -51,7 +55,7 @@ const RIGHTS: &[Capability] = &[
 ];
 
 /// The result of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The check passed.
@@ -63,7 +67,7 @@ pub enum Verdict {
 }
 
 /// The result of one check, with its advice.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Check {
     /// The name of the check.
     pub name: String,
@@ -102,8 +106,8 @@ impl Check {
     }
 }
 
-/// Runs all checks except those of ports: rights, cores, huge pages, clock, noise, then the settings with the largest
-/// benefit. `program` is the file that would get the rights; `stop` ends the noise measurement.
+/// Runs all checks except those of ports: rights, cores, folders, huge pages, clock, noise, then the settings with the
+/// largest benefit. `program` is the file that would get the rights; `stop` ends the noise measurement.
 ///
 /// # Errors
 /// [`TuneError::NoCpus`].
@@ -117,6 +121,7 @@ pub fn examine(program: &Path, stop: &AtomicBool) -> Result<Vec<Check>, TuneErro
     let mut checks = vec![
         rights(&machine, program),
         cores(&allowed_cpus(), &Machine::online()),
+        folders(&Folder::all(), is_writable),
         huge_pages(&machine),
         clock(&machine, &Clock::calibrate(CALIBRATED)),
         noise(cpu, stop),
@@ -227,6 +232,87 @@ fn cores(allowed: &BTreeSet<usize>, online: &BTreeSet<usize>) -> Check {
     Check::ill("cores", Verdict::Missing, found, mend)
 }
 
+/// A folder in which taut creates files.
+struct Folder {
+    path: PathBuf,
+    /// The files that taut creates there, in the plural.
+    content: &'static str,
+    /// The verdict if the folder is not writable.
+    otherwise: Verdict,
+    mend: &'static str,
+}
+
+impl Folder {
+    fn all() -> [Self; 4] {
+        let here = std::env::current_dir().unwrap_or_else(|_| ".".into());
+        let sockets = if is_root() {
+            "mount -t tmpfs tmpfs /run (for a container: --tmpfs /run)"
+        } else {
+            "export XDG_RUNTIME_DIR=FOLDER"
+        };
+        [
+            Self {
+                path: run_folder_path(),
+                content: "sockets and locks",
+                otherwise: Verdict::Missing,
+                mend: sockets,
+            },
+            Self {
+                path: std::env::temp_dir(),
+                content: "temporary files",
+                otherwise: Verdict::Missing,
+                mend: "export TMPDIR=FOLDER",
+            },
+            Self {
+                path: here.join("results"),
+                content: "results",
+                otherwise: Verdict::Better,
+                mend: "cd FOLDER, or option --out FOLDER",
+            },
+            Self {
+                path: cache_folder_path(),
+                content: "kernels of virtual machines",
+                otherwise: Verdict::Better,
+                mend: "export XDG_CACHE_HOME=FOLDER",
+            },
+        ]
+    }
+}
+
+/// Checks whether the folders in which taut creates files are writable.
+fn folders(folders: &[Folder], is_writable: impl Fn(&Path) -> bool) -> Check {
+    let name = "folders";
+    let ill: Vec<&Folder> = folders.iter().filter(|it| !is_writable(&it.path)).collect();
+    if ill.is_empty() {
+        let paths = folders.iter().map(|it| it.path.display().to_string());
+        let paths: Vec<_> = paths.collect();
+        return Check::well(name, format!("writable: {}", paths.join(", ")));
+    }
+    let is_missing = ill.iter().any(|it| it.otherwise == Verdict::Missing);
+    let verdict = if is_missing {
+        Verdict::Missing
+    } else {
+        Verdict::Better
+    };
+    let found = ill
+        .iter()
+        .map(|it| format!("{} ({})", it.path.display(), it.content));
+    let found = found.collect::<Vec<_>>().join(", ");
+    let mend = ill.iter().map(|it| it.mend).collect::<Vec<_>>();
+    Check::ill(
+        name,
+        verdict,
+        format!("not writable: {found}"),
+        mend.join("; "),
+    )
+}
+
+/// Reports whether this process can create files in the folder, or create the folder.
+fn is_writable(folder: &Path) -> bool {
+    let existing = folder.ancestors().find(|it| it.exists());
+    existing.is_some_and(|it| access(it, Access::WRITE_OK | Access::EXEC_OK).is_ok())
+}
+
 /// Checks whether huge pages are free.
 fn huge_pages(machine: &Machine) -> Check {
     let name = "huge pages";
@@ -256,7 +342,12 @@ fn huge_pages(machine: &Machine) -> Check {
         of_size.join("; ")
     };
     let wanted = default.total + HUGE_PAGES;
-    let mend = as_root(&format!("sysctl -w vm.nr_hugepages={wanted}"));
+    let mend = format!("sysctl -w vm.nr_hugepages={wanted}");
+    let mend = if is_root() && access(HUGE_PAGES_FILE, Access::WRITE_OK).is_err() {
+        format!("outside of this container: {mend}")
+    } else {
+        as_root(&mend)
+    };
     Check::ill(name, Verdict::Missing, found, mend)
 }
 
@@ -447,6 +538,37 @@ mod tests {
     }
 
     #[test]
+    fn the_worst_unwritable_folder_decides_the_verdict() {
+        let all = Folder::all();
+        let without = |contents: &[&str]| {
+            let ill = all.iter().filter(|it| contents.contains(&it.content));
+            let ill: Vec<&Path> = ill.map(|it| it.path.as_path()).collect();
+            folders(&all, |path| !ill.contains(&path))
+        };
+        let well = without(&[]);
+        assert_eq!(well.verdict, Verdict::Well);
+        assert!(well.found.starts_with("writable: /"), "{well:?}");
+        let home = without(&["kernels of virtual machines"]);
+        assert_eq!(home.verdict, Verdict::Better);
+        assert_eq!(home.mend, "export XDG_CACHE_HOME=FOLDER");
+        let both = without(&["temporary files", "results"]);
+        assert_eq!(both.verdict, Verdict::Missing);
+        assert_eq!(
+            both.mend,
+            "export TMPDIR=FOLDER; cd FOLDER, or option --out FOLDER"
+        );
+    }
+
+    #[test]
+    fn folders_below_a_file_are_not_writable() {
+        let folder = crate::private::scratch().unwrap();
+        assert!(is_writable(&folder.path().join("new/results")));
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(!is_writable(&file.join("results")));
+    }
+
+    #[test]
     fn the_huge_page_check_requires_free_pages() {
         let with = |total, free| {
             huge_pages(&Machine {
@@ -523,10 +645,10 @@ mod tests {
         let checks = examine(Path::new("taut"), &AtomicBool::new(false)).unwrap();
         let names: Vec<&str> = checks.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(
-            names[..5],
-            ["rights", "cores", "huge pages", "clock", "noise"]
+            names[..6],
+            ["rights", "cores", "folders", "huge pages", "clock", "noise"]
         );
-        assert!(checks.len() <= 5 + SHOWN_SETTINGS);
+        assert!(checks.len() <= 6 + SHOWN_SETTINGS);
         for check in &checks {
             assert_eq!(
                 check.mend.is_empty(),

@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The folder in which the kernel shows RAPL's counters, including those of AMD processors.
@@ -228,7 +229,7 @@ fn ask(line: &str) -> Result<f64, MeterError> {
 }
 
 /// Processor time of the processes that this process has started, and of their descendants.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuTime {
     /// Time on a processor, s: to the nanosecond if the kernel counts that precisely.
     pub cpu_s: f64,
@@ -342,7 +343,7 @@ pub struct Reading {
 }
 
 /// The energy and processor time used between two readings.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EnergyUse {
     /// The time between the readings, s.
     pub seconds: f64,

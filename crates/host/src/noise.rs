@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
@@ -45,8 +46,14 @@ struct CpuTimes {
     softirq_ms: u64,
 }
 
+/// Number of other programs that a warning names.
+const NAMED: usize = 2;
+
+/// Name of the source of noise that consists of the other programs.
+pub const OTHER_PROGRAMS: &str = "other programs";
+
 /// The name of an event, and how often it occurred.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Count {
     /// The kernel's name for the event, with the driver's name if there is one: `LOC Local timer interrupts`.
     pub name: String,
@@ -55,7 +62,7 @@ pub struct Count {
 }
 
 /// The activity on one CPU between two snapshots.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CoreActivity {
     /// The number of the CPU.
     pub cpu: usize,
@@ -76,7 +83,7 @@ pub struct CoreActivity {
 }
 
 /// The activity on the machine between two snapshots.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SystemActivity {
     /// The time between the snapshots.
     pub duration_ms: u64,
@@ -189,6 +196,17 @@ impl SystemActivity {
             load_average_before: self.load_average_before,
             others: join_tasks(self.others, later.others),
         }
+    }
+
+    /// Returns the names of up to two other programs that used noticeable processor time, the busiest first.
+    #[must_use]
+    pub fn busiest(&self) -> Vec<String> {
+        let others = self.others.iter();
+        others
+            .filter(|task| is_noticeable(task.ms, self.duration_ms))
+            .take(NAMED)
+            .map(|task| task.name.clone())
+            .collect()
     }
 }
 
@@ -408,7 +426,7 @@ fn sources_in(activity: &SystemActivity) -> Vec<NoiseSource> {
         .collect();
     if !named.is_empty() {
         sources.push(source(
-            "other programs",
+            OTHER_PROGRAMS,
             "other programs used processor time during the measurement",
             format!("{} of {during} ms (/proc/*/stat)", named.join(", ")),
         ));
@@ -425,7 +443,7 @@ fn sources_in(activity: &SystemActivity) -> Vec<NoiseSource> {
 }
 
 /// Returns whether a processor time is at least a hundredth of the duration.
-pub fn is_noticeable(ms: u64, duration_ms: u64) -> bool {
+fn is_noticeable(ms: u64, duration_ms: u64) -> bool {
     ms > 0 && ms.saturating_mul(100) >= duration_ms
 }
 
@@ -548,6 +566,28 @@ mod tests {
 
     fn names(sources: &[NoiseSource]) -> Vec<&str> {
         sources.iter().map(|source| source.name.as_str()).collect()
+    }
+
+    #[test]
+    fn the_busiest_noticeable_programs_are_named() {
+        let task = |(name, ms): (&str, u64)| TaskTime {
+            name: name.to_owned(),
+            ms,
+        };
+        let empty = snapshot(&[]);
+        let activity = SystemActivity {
+            duration_ms: 1_000,
+            others: [("rustc", 900), ("cc1", 500), ("ld", 100), ("sshd", 9)]
+                .map(task)
+                .to_vec(),
+            ..Snapshot::difference(&empty, &empty, &[])
+        };
+        assert_eq!(activity.busiest(), ["rustc", "cc1"]);
+        let quiet = SystemActivity {
+            others: vec![task(("sshd", 9))],
+            ..activity
+        };
+        assert!(quiet.busiest().is_empty());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The processor time that other processes of the machine use during a measurement.
 
 use crate::energy::stat_fields;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +11,7 @@ use std::path::Path;
 const NAMED: usize = 3;
 
 /// A process, and the processor time that it used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskTime {
     /// Name of the process, as the kernel stores it: at most 15 characters.
     pub name: String,

@@ -165,6 +165,15 @@ pub fn run_folder() -> io::Result<PathBuf> {
     Ok(path)
 }
 
+/// Returns the folder for files that this user downloads once and keeps, such as kernels. It is below `XDG_CACHE_HOME`,
+/// else below `.cache` in the home folder, else below `/var/cache`. It need not exist.
+pub fn cache_folder_path() -> PathBuf {
+    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let folder = of("XDG_CACHE_HOME").map(PathBuf::from);
+    let folder = folder.or_else(|| of("HOME").map(|home| Path::new(&home).join(".cache")));
+    folder.unwrap_or_else(|| "/var/cache".into()).join("taut")
+}
+
 /// A lock file of one process. The lock ends when this value is dropped, or when the process ends for any reason. The
 /// file contains the process number.
 #[derive(Debug)]

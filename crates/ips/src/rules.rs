@@ -1,6 +1,8 @@
 //! The rules in force. They are read from files, compiled in the background, and swapped as a whole while packets pass.
 
 use super::settings::Checked;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -116,7 +118,7 @@ struct State {
 }
 
 /// The result of reading rules.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Read {
     /// The number of rules in force.
     pub rules: usize,
@@ -139,7 +141,7 @@ pub struct Read {
 }
 
 /// A rule with its cost and its matches.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Costs {
     /// The generator identifier of the rule.
     pub gid: u32,

@@ -3,6 +3,7 @@
 use super::events::Writer;
 use super::outcome::{Counters, drops};
 use super::rules::{Costs, Read, Rules};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +27,7 @@ pub enum Request {
 }
 
 /// The reply to a request.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// True if the request succeeded.
     pub ok: bool,

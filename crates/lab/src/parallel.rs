@@ -5,6 +5,7 @@
 //! processors a packet also waits for other threads, and the figure shows this wait. A repetition has a minimum length,
 //! so that the scheduler switches between all threads many times.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -59,7 +60,7 @@ impl Plan {
 }
 
 /// The result of a measurement.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Measured {
     /// Number of threads.
     pub instances: usize,

@@ -234,8 +234,8 @@ pub fn experiment(plan: &Plan) -> Experiment {
         }),
         core_plan: "Core 0 runs the generator (sending and receiving in one loop), core 1 the device under test.".to_owned(),
         noise: vec![
-            Noise { name: "virtual machine".to_owned(), detail: "The host may take a core away at any time; steal time was 0.1 %.".to_owned(), taken: None },
-            Noise { name: "timer interrupts".to_owned(), detail: "250 per second on each core, a few µs each.".to_owned(), taken: None },
+            Noise { name: "virtual machine".to_owned(), detail: "The host may take a core away at any time; steal time was 0.1 %.".to_owned(), taken: None, programs: Vec::new() },
+            Noise { name: "timer interrupts".to_owned(), detail: "250 per second on each core, a few µs each.".to_owned(), taken: None, programs: Vec::new() },
         ],
         failed_attempts: Vec::new(),
             left_out: vec![LeftOut {

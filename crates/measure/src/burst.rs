@@ -4,6 +4,7 @@
 //! result is the average over repetitions (6.3). The buffer time is corrected by the packets that leave during the
 //! burst (6.4).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The search for the longest burst without loss: doubling from `first`, then bisection. The caller sends the bursts. A
@@ -82,7 +83,7 @@ impl BurstSearch {
 }
 
 /// The size of the device's buffer derived from bursts (RFC 9004 section 6.4).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BufferTime {
     /// Duration of the average burst, s: its length in packets divided by the rate at which it was sent.

@@ -6,6 +6,7 @@
 
 use crate::interval::{Interval, IntervalMethod, all_finite, inside_unit};
 use crate::rank::{median, median_of};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal};
 
@@ -22,7 +23,7 @@ const BETWEEN: f64 = 0.25;
 const EXACT_RUNS: usize = 40;
 
 /// The comparison of two groups of runs. Values, medians and differences are in the metric's unit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
     /// Number of runs of each group, group `a` first.
@@ -46,7 +47,7 @@ pub struct Comparison {
 }
 
 /// The result of a comparison, given the number of comparisons.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
     /// The groups differ.

@@ -10,6 +10,16 @@ use crate::latency::LatencyHistogram;
 use crate::rank::median;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+/// Ratio of the disturbed packets to the stolen time: after an interruption, the packets that waited delay those that
+/// follow them.
+const AFTERMATH: f64 = 2.0;
+
+/// Returns the largest fraction of the packets whose latency may be wrong or unknown, 0..1. Other programs took the
+/// fraction `taken` of a core, and the fraction `missing` of the packets did not come back.
+pub fn disturbed_share(taken: f64, missing: f64) -> f64 {
+    (AFTERMATH * taken + missing).min(1.0)
+}
+
 /// A value of which only bounds are known, because something disturbed its measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounded {
@@ -67,8 +77,10 @@ impl Bounded {
 /// bounds must be above zero.
 ///
 /// From six pairs on, the bounds are order statistics of the pairs' lower and upper bounds, as in
-/// [`median_interval`]. With two to five pairs, for which no such interval reaches 95 %, the logarithms of the ratios
-/// are taken as normally distributed (Student's t). Returns `None` with fewer than two pairs.
+/// [`median_interval`]. With two to five pairs, for which no such interval reaches 95 %, the bounds are Student's for
+/// the logarithms of the ratios, with half of the permitted error. The other half is for logarithms that are not
+/// normally distributed, and for narrow intervals by chance, which are stated more often than wide ones
+/// (`tests/statements.rs`). Returns `None` with fewer than two pairs.
 pub fn bounded_ratio_interval(pairs: &[Bounded], confidence: f64) -> Option<Interval> {
     let of = |value: fn(&Bounded) -> f64| pairs.iter().map(value).collect::<Vec<f64>>();
     let (lows, points, highs) = (of(|it| it.low), of(|it| it.point), of(|it| it.high));
@@ -88,9 +100,9 @@ pub fn bounded_ratio_interval(pairs: &[Bounded], confidence: f64) -> Option<Inte
         });
     }
     Some(Interval {
-        low: log_bound(&lows, confidence, -1.0)?,
+        low: log_bound(&lows, f64::midpoint(confidence, 1.0), -1.0)?,
         point: log_mean(&points).exp(),
-        high: log_bound(&highs, confidence, 1.0)?,
+        high: log_bound(&highs, f64::midpoint(confidence, 1.0), 1.0)?,
         confidence,
         count: pairs.len() as u64,
         method: IntervalMethod::Student,
@@ -117,7 +129,6 @@ fn log_bound(values: &[f64], confidence: f64, sign: f64) -> Option<f64> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use fastrand::Rng;
 
     fn histogram(values: impl IntoIterator<Item = f64>) -> LatencyHistogram {
         let mut latency = LatencyHistogram::new();
@@ -148,10 +159,14 @@ mod tests {
     fn few_pairs_have_a_students_interval_of_logarithms() {
         let pairs = [4.0, 4.4].map(Bounded::exact);
         let found = bounded_ratio_interval(&pairs, 0.95).unwrap();
-        // The mean is 1.43395, its standard error 0.047655, and t 12.7062: 0.82843 to 2.03947.
+        // The mean is 1.43395, its standard error 0.047655, and t of 97.5 % 25.4517: 0.22105 to 2.64685.
         assert_eq!(found.method, IntervalMethod::Student);
-        assert!((found.low.ln() - 0.828_43).abs() < 1e-3, "{found:?}");
-        assert!((found.high.ln() - 2.039_47).abs() < 1e-3, "{found:?}");
+        assert!((found.low.ln() - 0.221_05).abs() < 1e-3, "{found:?}");
+        assert!((found.high.ln() - 2.646_85).abs() < 1e-3, "{found:?}");
+        assert!(!found.says_something(), "two pairs are too few");
+        let three = [4.0, 4.4, 4.2].map(Bounded::exact);
+        let found = bounded_ratio_interval(&three, 0.95).unwrap();
+        assert!(found.says_something() && found.confidence == 0.95);
         assert_eq!(bounded_ratio_interval(&pairs[..1], 0.95), None);
         let six = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0].map(Bounded::exact);
         let found = bounded_ratio_interval(&six, 0.95).unwrap();
@@ -163,56 +178,5 @@ mod tests {
         };
         assert_eq!(bounded_ratio_interval(&[zero; 3], 0.95), None);
         assert_eq!(zero.over(Bounded::exact(1.0)), None);
-    }
-
-    /// Returns the latencies of a device in one repetition: `median` times noise, of which the fraction `stolen` waited
-    /// for a core that another program had taken.
-    fn repetition(random: &mut Rng, median: f64, stolen: f64) -> LatencyHistogram {
-        let drift = 1.0 + 0.03 * (random.f64() - 0.5);
-        histogram((0..400).map(|_| {
-            let normal: f64 = (0..6).map(|_| random.f64()).sum::<f64>() - 3.0;
-            let alone = median * drift * (0.3 * normal).exp();
-            let waited = random.f64() < stolen;
-            alone + if waited { 2e6 * random.f64() } else { 0.0 }
-        }))
-    }
-
-    #[test]
-    fn stated_ratios_of_disturbed_devices_are_rarely_wrong() {
-        // 1,000 machines with 0 to 5 % of stolen time, measured as half to one and a half of it; twice that is assumed.
-        let mut random = Rng::with_seed(11);
-        let (mut stated, mut wrong, mut withheld_needlessly, mut clear) = (0, 0, 0, 0);
-        for _ in 0..1_000 {
-            let stolen = 0.05 * random.f64();
-            let ratio = [1.0, 1.05, 1.3, 2.0, 50.0][random.usize(..5)];
-            let pairs = [2, 3, 6, 10][random.usize(..4)];
-            let pairs: Vec<Bounded> = (0..pairs)
-                .map(|_| {
-                    let known = 2.0 * stolen * (0.5 + random.f64());
-                    let [over, under] =
-                        [ratio, 1.0].map(|it| repetition(&mut random, it * 1e4, stolen));
-                    let [over, under] =
-                        [over, under].map(|it| Bounded::quantile(&it, 0.5, known).unwrap());
-                    over.over(under).unwrap()
-                })
-                .collect();
-            let found = bounded_ratio_interval(&pairs, 0.95).unwrap();
-            let is_stated = found.says_something();
-            stated += u32::from(is_stated);
-            wrong += u32::from(is_stated && !(found.low..=found.high).contains(&ratio));
-            if stolen < 0.03 && ratio >= 2.0 && pairs.len() >= 6 {
-                clear += 1;
-                withheld_needlessly += u32::from(!is_stated);
-            }
-        }
-        assert!(
-            f64::from(wrong) <= 0.05 * f64::from(stated),
-            "{wrong} of {stated}"
-        );
-        assert!(stated > 300 && clear > 50, "{stated} {clear}");
-        assert!(
-            f64::from(withheld_needlessly) <= 0.2 * f64::from(clear),
-            "{withheld_needlessly} of {clear}"
-        );
     }
 }

@@ -2,6 +2,7 @@
 //! are those of the MoonGen evaluation (Gallenmüller 2021, section 3.3): accuracy is the mean gap, precision the mean
 //! squared error against the requested gap.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::latency::LatencyHistogram;
@@ -19,7 +20,7 @@ pub struct GapRecorder {
 }
 
 /// The summary of recorded gaps.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GapSummary {
     /// Number of gaps: packets minus one.

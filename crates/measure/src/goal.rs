@@ -2,13 +2,14 @@
 //! attributes.
 
 use crate::search::Limit;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Goal Exceed Ratio that RFC 9971 recommends.
 pub const EXCEED_RATIO: f64 = 0.5;
 
 /// A Search Goal.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Goal {
     /// Goal Loss Ratio: highest loss ratio of a good trial, 0..1.
@@ -24,7 +25,7 @@ pub struct Goal {
 }
 
 /// The Goal Result of a Search Goal. Loads are packets per second, in both directions together if there are two.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GoalResult {
     /// The Search Goal.

@@ -69,6 +69,7 @@ impl ThroughputSearch {
             settings,
             trials: judged.collect(),
             goals: Vec::new(),
+            duration_sum: goal.duration_sum,
         }
     }
 
@@ -105,6 +106,7 @@ mod tests {
     use super::*;
     use crate::goal::EXCEED_RATIO;
     use crate::search::TrialOutcome;
+    use crate::throughput::Class;
     use fastrand::Rng;
 
     fn settings(loss_tolerance: f64) -> ThroughputSettings {
@@ -140,6 +142,18 @@ mod tests {
             search.report(wanted, outcome);
         }
         search.result()
+    }
+
+    /// Returns the outcome of a trial in which the device loses the fraction `lost`.
+    fn lossy(wanted: Wanted, lost: f64) -> TrialOutcome {
+        let sent = (wanted.rate_pps * wanted.seconds) as u64;
+        TrialOutcome {
+            offered_pps: wanted.rate_pps,
+            sent,
+            received: sent - (sent as f64 * lost) as u64,
+            refused: 0,
+            generator_behind: false,
+        }
     }
 
     #[test]
@@ -196,6 +210,40 @@ mod tests {
         let only = &found.goals[0];
         assert!(!only.regular && only.relevant_upper_bound.is_none());
         assert_eq!(only.limited_by, Limit::Range);
+    }
+
+    #[test]
+    fn duration_sums_need_not_be_whole_numbers_of_trials() {
+        let mut search = ThroughputSearch::new(settings(0.0)).unwrap();
+        let wanted = Wanted {
+            rate_pps: 1e6,
+            seconds: 1.0,
+        };
+        search.report(wanted, lossy(wanted, 0.5));
+        // One bad second is more than 40 % of 2.4 s and less than 40 % of 3 s.
+        for (sum, class) in [("2.4", Class::Fails), ("3", Class::Undecided)] {
+            let goal: Goal = format!("loss=0,exceed=0.4,sum={sum}").parse().unwrap();
+            let seen = search.seen_by(&goal);
+            assert_eq!(seen.classes(goal.duration_sum), [(1e6, class)], "{sum}");
+        }
+    }
+
+    #[test]
+    fn long_trials_weigh_more_in_the_conditional_throughput() {
+        let mut search = ThroughputSearch::new(ThroughputSettings {
+            loss_tolerance: 0.2,
+            votes: 4,
+            ..settings(0.0)
+        })
+        .unwrap();
+        for (seconds, lost) in [(3.0, 0.0), (1.0, 0.1)] {
+            let wanted = Wanted {
+                rate_pps: 1e6,
+                seconds,
+            };
+            search.report(wanted, lossy(wanted, lost));
+        }
+        assert_eq!(search.result_of_first_goal().conditional_pps, Some(1e6));
     }
 
     #[test]

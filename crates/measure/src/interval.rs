@@ -7,12 +7,16 @@
 //! is impossible, the interval is the range of the values, and `confidence` is the probability that this range contains
 //! the median.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::rank::{median, nearest_rank};
 
+/// Minimum number of pairs of repetitions for a statement about a ratio. Two pairs are equal by chance too often.
+pub const LEAST_PAIRS: u64 = 3;
+
 /// The method by which an interval is computed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum IntervalMethod {
     /// The bounds are two of the sorted values; the method suits the median of independent values.
@@ -30,7 +34,7 @@ pub enum IntervalMethod {
 }
 
 /// An estimate and its interval, in the unit of the values.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Interval {
     /// Lower end of the interval, in the unit of the values.
@@ -53,10 +57,11 @@ pub struct Interval {
 
 impl Interval {
     /// Returns whether the interval of a ratio says something: that the ratio is not 1, or that it is about 1. The
-    /// latter needs bounds within a quarter of each other.
+    /// latter needs bounds within a quarter of each other. Fewer than [`LEAST_PAIRS`] values say nothing.
     pub fn says_something(&self) -> bool {
         let is_apart = self.low > 1.0 || self.high < 1.0;
-        is_apart || self.high <= 1.25 * self.low
+        let is_narrow = self.high <= 1.25 * self.low;
+        self.count >= LEAST_PAIRS && (is_apart || is_narrow)
     }
 
     /// Returns the confidence of the interval as text: `96 %`, `range of 3` if there are too few values for the
@@ -104,7 +109,7 @@ impl Interval {
 }
 
 /// The ratio of two quantities measured in interleaved pairs.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PairedRatio {
     /// Median of the pairs' ratios, with its interval.

@@ -1,6 +1,7 @@
 //! Jitter: the difference between the latencies of successive packets. RFC 4689 section 3.2.5: the absolute difference
 //! of the forwarding delays of consecutive packets.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::latency::LatencyHistogram;
@@ -18,7 +19,7 @@ pub struct JitterRecorder {
 }
 
 /// The summary of jitter, in ns.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JitterSummary {
     /// Number of pairs of successive packets.

@@ -57,6 +57,7 @@ pub mod precision;
 pub mod quantity;
 pub mod rank;
 pub mod search;
+mod selector;
 pub mod sequence;
 pub mod sequential;
 pub mod stop;
@@ -66,11 +67,11 @@ pub mod throughput;
 pub use burst::{BURST_PRECISION, BufferTime, BurstSearch};
 pub use compare::{Comparison, Finding, Judged, compare, holm, judge, mann_whitney, runs_needed};
 pub use crossing::{Crossed, CrossingAccount, Crossings};
-pub use disturbed::{Bounded, bounded_ratio_interval};
+pub use disturbed::{Bounded, bounded_ratio_interval, disturbed_share};
 pub use gaps::{GapRecorder, GapSummary};
 pub use goal::{EXCEED_RATIO, Goal, GoalResult};
 pub use interval::{
-    Interval, IntervalMethod, PairedRatio, Ranks, mean_beside_median, median_interval,
+    Interval, IntervalMethod, LEAST_PAIRS, PairedRatio, Ranks, mean_beside_median, median_interval,
     quantile_interval, quantile_interval_ranks, ratio_interval,
 };
 pub use jitter::{JitterRecorder, JitterSummary};

@@ -5,6 +5,7 @@
 //! interruption of a virtual machine thus does not halve the result. The rates to try form a ladder: each rung is the
 //! rung below times a constant factor.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Smallest step of the ladder: a finer ladder would take thousands of trials.
@@ -46,7 +47,7 @@ pub enum SearchSettingsError {
 }
 
 /// The result of one trial at one rate. Counts are packets.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrialOutcome {
     /// Offered rate, packets per second: the rate of the trial, or less if the generator sent its last packets late.
@@ -62,7 +63,7 @@ pub struct TrialOutcome {
 }
 
 /// The verdict that a trial gives on its rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// All sent packets were received, on schedule.
@@ -114,7 +115,7 @@ pub struct Trial {
 }
 
 /// The reason why the search found no higher loss-free rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
     /// The device loses packets at higher rates.

@@ -1,6 +1,7 @@
 //! Counts of numbered packets: lost, duplicated, reordered, or too late to classify. A packet is reordered if its
 //! number is below the next expected one (RFC 4737 section 3.3, type-P-reordered).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The kind of a received sequence number.
@@ -44,7 +45,7 @@ pub struct SequenceTracker {
 }
 
 /// The counts of one flow. All fields but `max_reorder_extent` count packets; `exact` is a flag.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SequenceReport {
     /// Packets sent, as reported by the sender.

@@ -233,10 +233,13 @@ impl Sequential {
     /// [`POWER`], given the scatter of the pairs so far. Returns `None` with fewer than four pairs, or if not even a
     /// factor of two is found.
     pub fn smallest_detectable(&self, pairs: usize) -> Option<f64> {
-        // Steps of a factor of 2^(1/4) from 0.1 % on.
-        let mut effects =
-            (0..=40).map(|step| 1.0 + (0.001 * 2_f64.powf(f64::from(step) / 4.0)).min(1.0));
-        effects.find(|factor| self.pairs_needed(*factor, pairs).is_some())
+        // Steps of a factor of 2^(1/4) from 0.1 % on. The simulations of all steps draw the same pairs, so that a larger
+        // effect is found where a smaller one is.
+        let effects: Vec<f64> = (0..=40)
+            .map(|step| 1.0 + (0.001 * 2_f64.powf(f64::from(step) / 4.0)).min(1.0))
+            .collect();
+        let is_missed = |factor: &f64| self.pairs_needed(*factor, pairs).is_none();
+        effects.get(effects.partition_point(is_missed)).copied()
     }
 
     /// Returns the number of pairs within which a comparison finds a head whose ratio is `factor` times the limit, with
@@ -463,5 +466,22 @@ mod tests {
         assert!((0.5..=0.98).contains(&found), "{needed} pairs: {found}");
         let detectable = comparison.smallest_detectable(needed).unwrap();
         assert!((1.02..=1.06).contains(&detectable), "{detectable}");
+    }
+
+    #[test]
+    fn the_next_smaller_effect_is_not_detectable() {
+        let mut machine = Machine::new(11);
+        let mut comparison = Sequential::new(1.03, LEVEL);
+        for pair in 0..40 {
+            assert!(pair >= 4 || comparison.smallest_detectable(100).is_none());
+            let (base, head) = (machine.run(1.0), machine.run(1.0));
+            comparison.record(base, head);
+        }
+        let found = |factor: f64| comparison.pairs_needed(factor, 40).is_some();
+        let smallest = comparison.smallest_detectable(40).unwrap();
+        let smaller = 1.0 + (smallest - 1.0) / 2_f64.powf(0.25);
+        assert!(found(smallest) && !found(smaller), "{smallest}");
+        // No effect is found within five pairs.
+        assert_eq!(comparison.smallest_detectable(5), None);
     }
 }

@@ -1,5 +1,6 @@
 //! The summary of a set of latencies: count, extremes, mean, deviation, percentiles.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::latency::LatencyHistogram;
@@ -15,7 +16,7 @@ const SAMPLES_BEYOND: f64 = 10.0;
 /// that about 10 samples are beyond it. With fewer, a single outlier decides the value; with 10, the fraction beyond is
 /// known to about a third (1/sqrt(10), Poisson). The maximum is always present: it is the largest observed latency, not
 /// an estimate of future maxima.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
     /// Number of samples.

@@ -2,12 +2,16 @@
 //! repeated trials that vote. In a vote, several full trials at one rate decide together whether the rate passes.
 //!
 //! RFC 2544 section 26.1; ETSI GS NFV-TST 009 clause 12.3.3; RFC 9971, whose classification of loads (appendix A) and
-//! Conditional Throughput (appendix B) [`Method::Mlr`] follows. [`crate::goals`] searches for several goals of RFC
-//! 9971.
+//! Conditional Throughput (appendix B) [`Method::Mlr`] follows. [`crate::selector`] chooses its loads, and
+//! [`crate::goals`] searches for several goals of RFC 9971.
 
 use crate::goal::{EXCEED_RATIO, Goal, GoalResult};
 use crate::search::{Limit, TrialOutcome, Verdict};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// Length of a short trial as a fraction of a full one.
+pub(crate) const SHORT: f64 = 0.25;
 
 /// The method of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -17,7 +21,7 @@ pub enum Method {
     Binary,
     /// Bisection; a trial that fails is verified by one more, which decides (TST 009 clause 12.3.3).
     Tst009,
-    /// Short trials narrow the range of rates; full trials at one rate after the other then vote (MLRsearch).
+    /// Single trials narrow the range of rates; full trials at its two ends then vote (MLRsearch).
     #[default]
     Mlr,
 }
@@ -109,7 +113,7 @@ pub struct Wanted {
 }
 
 /// A trial of the search.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TimedTrial {
     /// Requested length of the trial, s.
@@ -125,13 +129,13 @@ pub struct TimedTrial {
 
 impl TimedTrial {
     /// Returns the rate of the trial, packets per second; the offered rate if the requested one is unknown.
-    fn asked_pps(&self) -> f64 {
+    pub(crate) fn asked_pps(&self) -> f64 {
         self.asked_pps.unwrap_or(self.outcome.offered_pps)
     }
 }
 
 /// The result of a complete or unfinished search.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ThroughputResult {
     /// Highest offered rate that passed, packets per second; `None` if none did.
@@ -163,18 +167,12 @@ fn exceed_ratio() -> f64 {
 /// device. If the generator falls behind in these trials too, it counts as the limit.
 const SECOND_CHANCES: usize = 2;
 
-/// Length of a short trial as a fraction of a full one.
-const SHORT: f64 = 0.25;
-
-/// Precision at which the short trials end, as a multiple of the final precision.
-const COARSER: f64 = 8.0;
-
 /// Maximum number of trials of a search. Without it, a search on a device with random results might never end.
 const MOST_TRIALS: usize = 400;
 
 /// The combined result of all trials at a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
+pub(crate) enum Class {
     Holds,
     Fails,
     GeneratorFails,
@@ -207,6 +205,8 @@ pub struct ThroughputSearch {
     pub(crate) trials: Vec<TimedTrial>,
     /// Goals of MLRsearch in addition to the goal of the settings.
     pub(crate) goals: Vec<Goal>,
+    /// Goal Duration Sum of MLRsearch, s.
+    pub(crate) duration_sum: f64,
 }
 
 impl ThroughputSearch {
@@ -247,6 +247,7 @@ impl ThroughputSearch {
             settings,
             trials: Vec::new(),
             goals: Vec::new(),
+            duration_sum: settings.trial_seconds * f64::from(settings.votes),
         })
     }
 
@@ -267,7 +268,7 @@ impl ThroughputSearch {
     pub(crate) fn next_of_first_goal(&self) -> Option<Wanted> {
         match self.settings.method {
             Method::Binary | Method::Tst009 => self.next_bisection(),
-            Method::Mlr => self.next_short().or_else(|| self.next_vote()),
+            Method::Mlr => self.next_load(),
         }
     }
 
@@ -295,9 +296,8 @@ impl ThroughputSearch {
             Method::Binary => halvings * trial_seconds,
             Method::Tst009 => 1.5 * halvings * trial_seconds,
             Method::Mlr => {
-                let short = (halvings - COARSER.log2()).max(1.0) + 3.0;
-                let votes = f64::from(votes) * (COARSER.log2() + 2.0) * 0.8;
-                (short * SHORT + votes) * trial_seconds
+                // Two or three trials near the result, short ones far from it, and votes at two rates.
+                (3.0 + halvings * SHORT + 2.0 * 0.8 * f64::from(votes)) * trial_seconds
             }
         };
         of_first + of_goals
@@ -313,8 +313,7 @@ impl ThroughputSearch {
 
     /// Returns the result for the goal of the settings, without the list of goals.
     pub(crate) fn result_of_first_goal(&self) -> ThroughputResult {
-        let full = self.settings.trial_seconds;
-        let classes = self.classes(full);
+        let classes = self.classes(self.duration_sum);
         let (lower, upper) = bounds(&classes);
         let complete = self.next().is_none() && self.trials.len() < self.most_trials();
         let limited_by = match upper {
@@ -343,12 +342,11 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns the highest passing and the lowest failing rate until now, packets per second. A bound that full trials
-    /// do not show is taken from short trials; it is `None` if these do not show it either.
+    /// Returns the highest passing and the lowest failing rate until now, packets per second. A bound that no complete
+    /// vote shows is taken from the trials so far; it is `None` if these do not show it either.
     pub fn bounds_so_far(&self) -> (Option<f64>, Option<f64>) {
-        let full = self.settings.trial_seconds;
-        let (low, high) = bounds(&self.classes(full));
-        let (hint_low, hint_high) = bounds(&self.classes(full * SHORT));
+        let (low, high) = bounds(&self.classes(self.duration_sum));
+        let (hint_low, hint_high) = bounds(&self.leaning());
         (
             low.or(hint_low),
             high.or(hint_high).map(|(rate_pps, _)| rate_pps),
@@ -359,7 +357,7 @@ impl ThroughputSearch {
     /// is at the highest rate. Returns `None` if the bisection is complete.
     fn next_bisection(&self) -> Option<Wanted> {
         let seconds = self.settings.trial_seconds;
-        let classes = self.classes(seconds);
+        let classes = self.classes(self.duration_sum);
         let rate_pps = match self.pending(&classes) {
             Some(rate) => rate,
             None => self.between(bounds(&classes), self.settings.precision)?,
@@ -393,122 +391,19 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns the next short trial of MLRsearch: one trial at the highest rate, one at the rate received in the first
-    /// trial, then one at each step of a bisection. Returns `None` once the short trials are complete.
-    fn next_short(&self) -> Option<Wanted> {
-        let ThroughputSettings {
-            min_pps, max_pps, ..
-        } = self.settings;
-        let seconds = self.settings.trial_seconds * SHORT;
-        // Full trials have begun to vote: the results of short trials are still used, but no more short trials are run.
-        if self.trials.iter().any(|t| t.seconds > seconds) {
-            return None;
-        }
-        let wanted = |rate_pps: f64| Some(Wanted { rate_pps, seconds });
-        let classes = self.classes(seconds);
-        if let Some(rate) = self.pending(&classes) {
-            return wanted(rate);
-        }
-        // An overloaded device forwards about as much as it can, or less, so the received rate is a good next guess.
-        if let Some(last) = self.trials.last().filter(|_| self.trials.len() <= 3) {
-            let through = last.outcome.offered_pps * (1.0 - last.outcome.loss_ratio());
-            let lower = through * (1.0 - self.settings.precision);
-            if last.verdict == Verdict::Lossy && lower > min_pps && lower < max_pps {
-                return wanted(lower);
-            }
-        }
-        wanted(self.between(bounds(&classes), self.settings.precision * COARSER)?)
-    }
-
-    /// Returns the next full trial; `None` if the search is complete. Trials vote at one rate after the other,
-    /// beginning at the highest rate that passed in short trials, or at the lowest rate if none passed.
-    fn next_vote(&self) -> Option<Wanted> {
-        let ThroughputSettings {
-            min_pps,
-            max_pps,
-            precision,
-            trial_seconds: seconds,
-            ..
-        } = self.settings;
-        let wanted = |rate_pps: f64| Some(Wanted { rate_pps, seconds });
-        let classes = self.classes(seconds);
-        let by_vote: Vec<(f64, Class)> = classes
-            .iter()
-            .copied()
-            .filter(|(_, class)| *class != Class::Undecided)
-            .collect();
-        let (low, high) = bounds(&by_vote);
-        // Rates beyond the bounds, which only other goals have tried, need no verdict.
-        let is_between = |rate: &f64| {
-            low.is_none_or(|low| *rate > low) && high.is_none_or(|(high, _)| *rate < high)
-        };
-        let voted = self.trials.iter().filter(|t| t.seconds >= seconds);
-        if let Some(rate) = voted
-            .map(TimedTrial::asked_pps)
-            .filter(is_between)
-            .find(|rate| class_at(&classes, *rate) == Class::Undecided)
-        {
-            return wanted(rate);
-        }
-        let (hint_low, hint_high) = bounds(&self.classes(seconds * SHORT));
-        match (low, high) {
-            (None, None) => wanted(hint_low.unwrap_or(min_pps)),
-            (Some(low), None) => {
-                // Above the range of the short trials, the rate rises in steps that double.
-                let step = self.steps_above(low, &by_vote) * precision;
-                let next = match hint_high {
-                    Some((high, _)) if high > low => high,
-                    _ => low * (1.0 + step),
-                };
-                (low < max_pps).then(|| next.min(max_pps)).and_then(wanted)
-            }
-            (None, Some((high, _))) => {
-                let step = (self.steps_below(&by_vote) * precision).min(0.5);
-                let next = (high * (1.0 - step)).max(min_pps);
-                (high > min_pps).then_some(next).and_then(wanted)
-            }
-            (Some(low), Some((high, _))) => (high - low > precision * high)
-                .then_some((low + high) / 2.0)
-                .and_then(wanted),
-        }
-    }
-
-    /// Returns the length of the next upward step as a multiple of the precision. It doubles with each rate at or below
-    /// `low` that has been tried.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        reason = "30 at most"
-    )]
-    fn steps_above(&self, low: f64, by_vote: &[(f64, Class)]) -> f64 {
-        let held = by_vote.iter().filter(|(rate, _)| *rate <= low).count();
-        2_f64.powi(held.min(30) as i32)
-    }
-
-    /// Returns the length of the next downward step, used while all rates fail, as a multiple of the precision. It
-    /// doubles with each rate that has been tried.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        reason = "30 at most"
-    )]
-    fn steps_below(&self, by_vote: &[(f64, Class)]) -> f64 {
-        2_f64.powi(by_vote.len().min(30) as i32)
-    }
-
-    /// Returns each tried rate, in rising order, with the result of its trials, where trials of `full_seconds` count as
-    /// full ones.
-    fn classes(&self, full_seconds: f64) -> Vec<(f64, Class)> {
+    /// Returns each tried rate, in rising order, with the result of its trials. In MLRsearch, a complete vote takes
+    /// `duration_sum` seconds.
+    pub(crate) fn classes(&self, duration_sum: f64) -> Vec<(f64, Class)> {
         let mut rates: Vec<f64> = self.trials.iter().map(|t| t.asked_pps()).collect();
         rates.sort_by(f64::total_cmp);
         rates.dedup();
         rates
             .into_iter()
-            .map(|rate| (rate, self.class(rate, full_seconds)))
+            .map(|rate| (rate, self.class(rate, duration_sum)))
             .collect()
     }
 
-    fn class(&self, rate_pps: f64, full_seconds: f64) -> Class {
+    fn class(&self, rate_pps: f64, duration_sum: f64) -> Class {
         let at = || {
             let trials = self.trials.iter();
             trials.filter(move |t| t.asked_pps() == rate_pps)
@@ -536,30 +431,36 @@ impl ThroughputSearch {
                 (Some(_), 2..) => Class::Fails,
                 _ => Class::Undecided,
             },
-            Method::Mlr => {
-                let short_only = full_seconds < self.settings.trial_seconds;
-                let goal = if short_only {
-                    full_seconds
-                } else {
-                    full_seconds * f64::from(self.settings.votes)
-                };
-                let sum = |long: bool, good: bool| -> f64 {
-                    valid()
-                        .filter(|t| (t.seconds >= full_seconds) == long)
-                        .filter(|t| (t.verdict == Verdict::LossFree) == good)
-                        .map(|t| t.seconds)
-                        .sum()
-                };
-                if short_only {
-                    return class_by(last);
-                }
-                classify(
-                    (goal, self.settings.exceed_ratio),
-                    [sum(true, true), sum(true, false)],
-                    [sum(false, true), sum(false, false)],
-                )
-            }
+            Method::Mlr if last.is_none() => Class::Undecided,
+            Method::Mlr => classify(
+                (duration_sum, self.settings.exceed_ratio),
+                self.effective_seconds(rate_pps),
+            ),
         }
+    }
+
+    /// Returns the seconds of the good and of the bad full trials at `rate_pps`. Bad short trials count as bad full
+    /// ones as far as the good short trials do not balance them (MLRsearch appendix A).
+    pub(crate) fn effective_seconds(&self, rate_pps: f64) -> [f64; 2] {
+        let ThroughputSettings {
+            trial_seconds,
+            exceed_ratio,
+            ..
+        } = self.settings;
+        let sum = |long: bool, verdict: Verdict| -> f64 {
+            let trials = self.trials.iter();
+            trials
+                .filter(|t| t.asked_pps() == rate_pps && t.verdict == verdict)
+                .filter(|t| (t.seconds >= trial_seconds) == long)
+                .map(|t| t.seconds)
+                .sum()
+        };
+        let balance = sum(false, Verdict::LossFree) * exceed_ratio / (1.0 - exceed_ratio);
+        let excess = (sum(false, Verdict::Lossy) - balance).max(0.0);
+        [
+            sum(true, Verdict::LossFree),
+            sum(true, Verdict::Lossy) + excess,
+        ]
     }
 
     /// Returns the median of the offered rates of the loss-free full trials at `rate_pps`, packets per second;
@@ -574,35 +475,36 @@ impl ThroughputSearch {
         offered.get(offered.len() / 2).copied().unwrap_or(rate_pps)
     }
 
-    /// Returns the loss ratio that Conditional Throughput subtracts from `rate_pps`: the highest loss ratio among the
-    /// better half of the full trials at that rate.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a rank among trials"
-    )]
+    /// Returns the loss ratio that Conditional Throughput subtracts from `rate_pps` (MLRsearch appendix B). It is the
+    /// highest one of the full trials there, after those with the most loss fill the fraction Goal Exceed Ratio.
     fn tolerated_loss(&self, rate_pps: f64) -> f64 {
         let full = self.settings.trial_seconds;
-        let mut losses: Vec<f64> = self
+        let trials = self
             .trials
             .iter()
             .filter(|t| t.asked_pps() == rate_pps && t.seconds >= full)
-            .filter(|t| t.verdict != Verdict::GeneratorBehind)
-            .map(|t| t.outcome.loss_ratio())
+            .filter(|t| t.verdict != Verdict::GeneratorBehind);
+        let mut losses: Vec<(f64, f64)> = trials
+            .map(|t| (t.outcome.loss_ratio(), t.seconds))
             .collect();
-        losses.sort_by(f64::total_cmp);
-        let wanted = match self.settings.method {
-            Method::Mlr => {
-                let all = losses.len().max(self.settings.votes as usize) as f64;
-                ((all * (1.0 - self.settings.exceed_ratio)).ceil() as usize).max(1)
-            }
-            Method::Binary | Method::Tst009 => 1,
+        losses.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let whole = losses.iter().map(|(_, seconds)| seconds).sum::<f64>();
+        let mut remaining = match self.settings.method {
+            Method::Mlr => whole.max(self.duration_sum) * (1.0 - self.settings.exceed_ratio),
+            // The best trial alone decides.
+            Method::Binary | Method::Tst009 => 0.0,
         };
-        losses
-            .get(wanted - 1)
-            .or(losses.last())
-            .copied()
-            .unwrap_or(0.0)
+        // The slack allows for the rounding errors of sums of seconds.
+        let slack = 1e-9 * remaining;
+        let mut found = 0.0;
+        for (index, (loss_ratio, seconds)) in losses.into_iter().enumerate() {
+            if index > 0 && remaining <= slack {
+                break;
+            }
+            found = loss_ratio;
+            remaining -= seconds;
+        }
+        found
     }
 }
 
@@ -630,16 +532,10 @@ fn class_by(last: Option<Verdict>) -> Class {
     }
 }
 
-/// Classifies a rate by the seconds of its full trials, good and bad, and of its short trials, good and bad (MLRsearch
-/// appendix A). A complete vote has `goal` seconds of full trials, of which the fraction `exceed_ratio` may be bad. A
-/// rate passes once the remaining trials cannot make it fail, and fails once they cannot make it pass.
-fn classify(
-    (goal, exceed_ratio): (f64, f64),
-    [good, bad]: [f64; 2],
-    [good_short, bad_short]: [f64; 2],
-) -> Class {
-    let balance = good_short * exceed_ratio / (1.0 - exceed_ratio);
-    let bad = bad + (bad_short - balance).max(0.0);
+/// Classifies a rate by the seconds of its good and bad trials (MLRsearch appendix A). A complete vote has `goal`
+/// seconds, of which the fraction `exceed_ratio` may be bad. A rate passes once the remaining trials cannot make it
+/// fail, and fails once they cannot make it pass.
+fn classify((goal, exceed_ratio): (f64, f64), [good, bad]: [f64; 2]) -> Class {
     let whole = (good + bad).max(goal);
     // The factor allows for the rounding errors of sums of seconds.
     let allowed = whole * exceed_ratio * (1.0 + 1e-9);
@@ -650,16 +546,19 @@ fn classify(
     }
 }
 
-fn class_at(classes: &[(f64, Class)], rate: f64) -> Class {
+pub(crate) fn class_at(classes: &[(f64, Class)], rate: f64) -> Class {
     let found = classes.iter().find(|(other, _)| *other == rate);
     found.map_or(Class::Undecided, |(_, class)| *class)
 }
 
+pub(crate) fn fails(class: Class) -> bool {
+    matches!(class, Class::Fails | Class::GeneratorFails)
+}
+
 /// Returns the highest passing rate below the lowest failing one, and the lowest failing rate with its class. Passing
 /// rates above a failing rate are ignored.
-fn bounds(classes: &[(f64, Class)]) -> (Option<f64>, Option<(f64, Class)>) {
-    let failing = |class| matches!(class, Class::Fails | Class::GeneratorFails);
-    let upper = classes.iter().copied().find(|(_, class)| failing(*class));
+pub(crate) fn bounds(classes: &[(f64, Class)]) -> (Option<f64>, Option<(f64, Class)>) {
+    let upper = classes.iter().copied().find(|(_, class)| fails(*class));
     let below = upper.map_or(f64::INFINITY, |(rate, _)| rate);
     let lower = classes
         .iter()
@@ -925,31 +824,33 @@ mod tests {
     #[test]
     fn loads_are_classified_as_the_mlrsearch_draft_defines() {
         // With a goal of 5 s, half of which may be bad, three good or three bad seconds decide.
-        assert_eq!(
-            classify((5.0, EXCEED_RATIO), [2.0, 2.0], [0.0, 0.0]),
-            Class::Undecided
-        );
-        assert_eq!(
-            classify((5.0, EXCEED_RATIO), [3.0, 2.0], [0.0, 0.0]),
-            Class::Holds
-        );
-        assert_eq!(
-            classify((5.0, EXCEED_RATIO), [2.0, 3.0], [0.0, 0.0]),
-            Class::Fails
-        );
+        let class = |seconds| classify((5.0, EXCEED_RATIO), seconds);
+        assert_eq!(class([2.0, 2.0]), Class::Undecided);
+        assert_eq!(class([3.0, 2.0]), Class::Holds);
+        assert_eq!(class([2.0, 3.0]), Class::Fails);
         // Bad short trials count only as far as they outweigh good short trials; good short trials alone prove nothing.
+        let after = |trials: &[(f64, f64)]| {
+            let mut search = ThroughputSearch::new(settings(Method::Mlr)).unwrap();
+            for (seconds, share) in trials {
+                let wanted = Wanted {
+                    rate_pps: 1e6,
+                    seconds: *seconds,
+                };
+                search.report(wanted, outcome(wanted, *share));
+            }
+            search.class(1e6, 5.0)
+        };
+        let (good, bad) = (1.0, 0.5);
+        let full = [(1.0, bad), (1.0, bad)];
         assert_eq!(
-            classify((5.0, EXCEED_RATIO), [0.0, 2.0], [0.5, 1.2]),
+            after(&[full[0], full[1], (0.5, good), (0.6, bad), (0.6, bad)]),
             Class::Fails
         );
         assert_eq!(
-            classify((5.0, EXCEED_RATIO), [0.0, 2.0], [1.2, 1.2]),
+            after(&[full[0], full[1], (0.6, good), (0.6, good), (0.9, bad)]),
             Class::Undecided
         );
-        assert_eq!(
-            classify((5.0, EXCEED_RATIO), [0.0, 0.0], [50.0, 0.0]),
-            Class::Undecided
-        );
+        assert_eq!(after(&[(0.9, good); 60]), Class::Undecided);
     }
 
     #[test]

@@ -7,10 +7,11 @@
 //! rate, for a constant time each; overlapping interrupts are served one after the other. A packet that arrives during
 //! an interrupt waits; a packet in service is interrupted.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A periodic interrupt.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interrupt {
     /// Interrupts per second, measured by the clock of the packets.
     pub per_second: f64,
@@ -21,7 +22,7 @@ pub struct Interrupt {
 }
 
 /// Traffic and interrupts on one core.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Scene {
     /// Constant rate of the packets, packets per second.
     pub rate_pps: f64,
@@ -43,7 +44,7 @@ pub struct Hit {
 }
 
 /// The lines that one interrupt forms in the latencies over time.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Beat {
     /// Change, from one interrupt to the next, of the time from an interrupt to the packet nearest to it, ns. It is
     /// positive if that packet comes later after each interrupt.

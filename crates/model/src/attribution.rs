@@ -5,6 +5,7 @@
 //! they last at least half of this excess. Matching is in time only, so it shows coincidence. On one clock, with gaps
 //! and transit times of some µs, little else can coincide by chance.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Fraction of a packet's excess latency that interruptions on its path must last to count as the cause.
@@ -38,7 +39,9 @@ impl Gap {
 }
 
 /// Cause of a packet's lateness.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
     /// A timer tick on the device's core.

@@ -4,6 +4,7 @@
 //! Gallenmüller 2021, section 4, requires that models be measurable, but states no intervals. The intervals here are
 //! this project's.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A value that is not a number, or invalid for its quantity.
@@ -61,7 +62,7 @@ fn check(what: &str, found: f64, holds: bool, needs: &'static str) -> Result<f64
 }
 
 /// A quantity and its interval. The unit is in the name of the field that holds the estimate.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Unchecked")]
 pub struct Estimate {
     /// The estimated value.
@@ -76,7 +77,7 @@ pub struct Estimate {
 }
 
 /// An estimate as read from a file, before validation.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Unchecked {
     value: f64,
@@ -173,7 +174,7 @@ impl Estimate {
 }
 
 /// The data on which the errors of a model were computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorBasis {
     /// Errors on runs that were not used in the fit.
@@ -187,7 +188,7 @@ pub enum ErrorBasis {
 }
 
 /// Relative errors of a model: |predicted - measured| / measured.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Errors {
     /// The data on which the errors were computed.
@@ -227,7 +228,7 @@ impl Errors {
 }
 
 /// A variable whose value is outside the range of the fit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Outside {
     /// Name of the variable.
@@ -241,7 +242,7 @@ pub struct Outside {
 }
 
 /// The result of evaluating a model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Prediction {
     /// The value and its interval.

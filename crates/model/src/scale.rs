@@ -7,6 +7,7 @@
 
 use crate::estimate::{Estimate, WrongValue, not_negative, positive};
 use crate::resource::{Carried, Costs, Machine, Packets, Resource};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Maximum number of machines in a table.
@@ -24,7 +25,7 @@ pub struct Demand {
 }
 
 /// The limit that a machine reaches first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
     /// The memory of the machine, which has to hold its share of the state.
@@ -34,7 +35,7 @@ pub enum Bound {
 }
 
 /// The load of each machine for one number of machines.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
     /// Number of machines.
     pub machines: u32,

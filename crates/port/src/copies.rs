@@ -2,10 +2,11 @@
 
 use crate::backend::Backend;
 use crate::handling::Handling;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The copies of a frame on its path between two ports.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Copies {
     /// Ingress port: its backend, and the option that selects this kind of port, if there is one.
     pub from: String,

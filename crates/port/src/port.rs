@@ -1,6 +1,7 @@
 //! The interface of all backends: [`Port`].
 
 use crate::Batch;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_sys::{Alarm, StampClock};
 
@@ -153,7 +154,7 @@ pub struct Breakdown {
 
 /// The counters of a port since it was opened. The port counts the packets that are lost inside it; the caller counts
 /// those for which the port had no space (`tx_full`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 // Missing fields default to 0, so that results folders of older versions stay readable.
 #[serde(default)]
 pub struct PortCounters {

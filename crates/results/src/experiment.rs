@@ -1,6 +1,7 @@
 //! `experiment.json`: the configuration, the machine, the devices, and how the experiment ended.
 
 use crate::manifest::Manifest;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The content of `experiment.json`.
@@ -57,7 +58,9 @@ pub struct Settings {
 }
 
 /// The transport of frames between the generator and the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
     /// Shared memory between two processes.
@@ -80,7 +83,7 @@ impl Transport {
 }
 
 /// The kind of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A forwarder under test.
@@ -90,7 +93,7 @@ pub enum Kind {
 }
 
 /// A device under test.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceInfo {
     /// Unique name, which is also the name of the device's folder below `runs`.

@@ -44,7 +44,7 @@ pub use folder::{
 pub use inside::{InsidePath, files_below};
 pub use interruptions::{CoreInterruptions, MeasuredInterruptions, RECORDED_INTERRUPTIONS};
 pub use manifest::{Completion, FailedAttempt, LeftOut, Manifest, Origin, hex, instant, moment};
-pub use noise::{MOST_TAKEN, Noise, busy, noise, taken};
+pub use noise::{MOST_TAKEN, Noise, busy, busy_with, noise, programs, taken, taken_text};
 pub use packets::{PacketFormat, PacketSample, PacketWriter};
 pub use parts::PartsFolder;
 pub use recording::{

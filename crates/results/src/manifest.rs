@@ -1,7 +1,9 @@
 //! The manifest of a results folder.
 
 use crate::noise::{Noise, noise};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 use taut_host::{CorePlan, Machine};
 
@@ -60,7 +62,7 @@ impl Manifest {
 }
 
 /// The state of an experiment or a benchmark.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Completion {
     /// The experiment is running, or its process ended before it could record another state (killed, power loss).
@@ -74,7 +76,7 @@ pub enum Completion {
 }
 
 /// A measurement that was skipped.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeftOut {
     /// The measurement that was skipped.
@@ -111,7 +113,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 /// The origin of a measurement: its time, command and software.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Origin {
     /// Time at which the measurement began, RFC 3339, UTC.
@@ -119,6 +121,7 @@ pub struct Origin {
     /// The command that repeats the measurement.
     pub command_line: String,
     /// Versions of the software that the results depend on.
+    #[schemars(with = "Option<BTreeMap<String, Option<String>>>")]
     pub versions: serde_json::Value,
     /// True if the measurement ended before all requested probes were sent.
     pub stopped: bool,

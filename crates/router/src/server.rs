@@ -5,6 +5,7 @@ use super::prefix::Network;
 use super::refusal::Refused;
 use super::status::{NeighbourText, RouteText, Status};
 use super::text::{self, Asked, Target};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::net::IpAddr;
@@ -56,7 +57,7 @@ fn main_table() -> u32 {
 }
 
 /// The reply to a request.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// True if the request was granted.
     pub ok: bool,

@@ -1,10 +1,11 @@
 //! The state of a router, its routes and neighbours, as the control socket reports it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
 /// A route as a line of text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RouteText {
     /// The prefix of the destinations.
     pub prefix: String,
@@ -13,7 +14,7 @@ pub struct RouteText {
 }
 
 /// A neighbour of the router.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NeighbourText {
     /// The name of the neighbour's interface.
     pub interface: String,
@@ -25,7 +26,7 @@ pub struct NeighbourText {
 }
 
 /// The state of a router.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     /// The number of IPv4 routes, including the routes of the interfaces' networks and own addresses.
     pub routes_v4: usize,
@@ -47,7 +48,7 @@ pub struct Status {
 }
 
 /// The sync status of the kernel's routes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KernelStatus {
     /// The number of routes received from the kernel.
     pub routes: usize,

@@ -86,10 +86,11 @@ impl Clock {
         let last = pair();
         let elapsed_ticks = (last.ticks - first.ticks) as f64;
         let elapsed_ns = (last.ns - first.ns).max(1) as f64;
+        // Up to a tick passes between two equal values, which counters of some 10 MHz give.
+        let width_ticks = first.bracket_ticks + 1 + last.bracket_ticks + 1;
         Clock {
             hz: elapsed_ticks * 1e9 / elapsed_ns,
-            error_ppm: (first.bracket_ticks + last.bracket_ticks) as f64 / 2.0 / elapsed_ticks
-                * 1e6,
+            error_ppm: width_ticks as f64 / 2.0 / elapsed_ticks * 1e6,
         }
     }
 

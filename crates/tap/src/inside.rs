@@ -2,13 +2,14 @@
 //! path.
 
 use super::{Ends, Tapped};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_measure::{LatencyHistogram, Summary};
 use taut_port::PortError;
 use taut_xdp::wire_tap::{self, WireTap};
 
 /// Packets of a trial as observed on the device's links.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Inside {
     /// Packets that entered the device.

@@ -9,6 +9,7 @@
 //! change. A key only authenticates packets, so the fields are readable with a key too.
 
 use super::capture_pair::{Reader, RecordingError};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::Path;
@@ -56,7 +57,7 @@ pub enum LayersError {
 }
 
 /// The times of messages that both captures contain.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct LayersReport {
     /// Times of messages from the side that opened the connection.
     pub there: LayeredWay,
@@ -70,7 +71,7 @@ pub struct LayersReport {
 }
 
 /// The times of the messages that are sent in one direction.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct LayeredWay {
     /// Messages of this direction in the captures, each counted once.
     pub messages: u64,

@@ -1,5 +1,6 @@
 //! The report of a tap, as `taut tap --json` prints it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_capture::matching::Counts;
 use taut_measure::{CrossingAccount, Interval, Summary};
@@ -8,7 +9,7 @@ use taut_results::Origin;
 use taut_xdp::wire_tap::Missed;
 
 /// The results of a tap.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TapReport {
     /// The interfaces watched, or the sides of a tap in line: A, B.
     pub interfaces: Vec<String>,
@@ -29,7 +30,7 @@ pub struct TapReport {
 }
 
 /// Packets that entered through one interface.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DirectionReport {
     /// The interface, or the side of the device, through which the packets entered.
     pub from: String,
@@ -43,7 +44,7 @@ pub struct DirectionReport {
 }
 
 /// Packets of one flow.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowReport {
     /// Flow number in the packets' stamps: the generator's trial times 16, plus the stream.
     pub flow: u16,
@@ -55,7 +56,7 @@ pub struct FlowReport {
 }
 
 /// Frames at both places that were not matched, by cause.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PlaceCounts {
     /// Frames that the filter dropped.
     pub filtered: u64,
@@ -64,7 +65,7 @@ pub struct PlaceCounts {
 }
 
 /// A packet that was slow or lost.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Delayed {
     /// Name of the place at which the packet was observed first.
     pub from: String,
@@ -77,7 +78,7 @@ pub struct Delayed {
 }
 
 /// The matching of packets by their content.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MatchReport {
     /// Number of packets by outcome.
     #[serde(flatten)]
@@ -99,7 +100,7 @@ pub struct MatchReport {
 }
 
 /// The relay statistics of a tap in line, as `taut tap --json` prints them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RelayReport {
     /// The core of the relay's thread; none if none was requested.
     pub core: Option<usize>,
@@ -112,7 +113,7 @@ pub struct RelayReport {
 }
 
 /// One port of a tap in line.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RelayPort {
     /// Port as `BACKEND:TARGET`.
     pub port: String,
@@ -122,7 +123,7 @@ pub struct RelayPort {
 }
 
 /// Statistics of packets that entered the device.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Account {
     /// Packets that entered the device.
     pub entered: u64,

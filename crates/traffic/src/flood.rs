@@ -6,6 +6,7 @@
 //! only until the count begins.
 
 use crate::Instrument;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -63,7 +64,7 @@ impl Share {
 }
 
 /// Counters of a flood.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Flow {
     /// Time during which packets were counted, s.
     pub seconds: f64,

@@ -1,6 +1,7 @@
 //! Interruptions of a busy loop by the kernel, the hypervisor and other tasks: noise that is part of every tail latency
 //! measured on this machine.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use taut_sys::{Clock, Interruption, RoundWatch, ticks};
 const SHORTEST_NS: f64 = 1_000.0;
 
 /// Statistics of the interruptions of a loop that only reads the clock.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interruptions {
     /// Duration of the observation, s.
     pub seconds: f64,

@@ -4,6 +4,8 @@
 //! while there is no empty block, packets are not stored, but counted as not stored.
 
 use crate::record::{Record, compiled_here};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -86,7 +88,7 @@ pub struct Sampler {
 }
 
 /// Counters of packets and arrivals that are missing from the samples.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SamplerAccount {
     /// Sent packets without a sample, because the disk was too slow or writing failed.
     pub not_kept: u64,

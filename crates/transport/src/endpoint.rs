@@ -10,6 +10,7 @@ use crate::wire::{
     self, Accept, Body, FEEDBACK_BYTES, Feedback, Header, Hello, Kind, MOST_DATAGRAM_BYTES,
     TAG_BYTES, WireError,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -82,7 +83,7 @@ pub enum SendError {
 }
 
 /// Counters of one side of a connection.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Counts {
     /// Packets that this side has sent.

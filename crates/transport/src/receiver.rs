@@ -5,6 +5,7 @@ use crate::offset::Offset;
 use crate::settings::Settings;
 use crate::slot_bitmap::Present;
 use crate::wire::{Data, Feedback, Hello, Repair, SYMBOL_BYTES};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_code::{Combination, Decoder};
 
@@ -13,7 +14,7 @@ const GUARD_NS: u64 = 50_000;
 
 /// Outcomes of messages, counted at their receiver. Each message that the receiver knows of is finally counted either
 /// in `in_time` or in `missed`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Received {
     /// Messages that were delivered in time.
@@ -390,14 +391,14 @@ mod tests {
         receiver.data(MS, 0, &data(0, 0, 0));
         assert_eq!(numbers(&mut receiver, &offset, MS), [0]);
         receiver.data(3 * MS, 2 * MS, &data(2, 2 * MS, 2));
-        assert_eq!(numbers(&mut receiver, &offset, 3 * MS), []);
+        assert!(numbers(&mut receiver, &offset, 3 * MS).is_empty());
         // Message 1 may arrive until 11 ms.
         assert_eq!(receiver.wake_ns(&offset, 3 * MS), Some(11 * MS));
         assert_eq!(numbers(&mut receiver, &offset, 11 * MS), [2]);
         assert_eq!(receiver.received.missed, 1);
         // Message 1 arrives late, and is not delivered after its successor.
         receiver.data(11 * MS, MS, &data(1, MS, 0));
-        assert_eq!(numbers(&mut receiver, &offset, 11 * MS), []);
+        assert!(numbers(&mut receiver, &offset, 11 * MS).is_empty());
         assert_eq!(receiver.received.behind, 1);
     }
 
@@ -413,11 +414,11 @@ mod tests {
     fn a_short_window_delays_delivery_until_just_before_the_deadline() {
         let (mut receiver, offset) = receiver(MS);
         receiver.data(MS, 0, &data(0, 0, 0));
-        assert_eq!(numbers(&mut receiver, &offset, 9 * MS - 1), []);
+        assert!(numbers(&mut receiver, &offset, 9 * MS - 1).is_empty());
         assert_eq!(receiver.wake_ns(&offset, MS), Some(9 * MS));
         assert_eq!(receiver.deliver(&offset, 9 * MS).unwrap().left_ns, MS);
         receiver.data(2 * MS, MS, &data(1, MS, 0));
-        assert_eq!(numbers(&mut receiver, &offset, 11 * MS), []);
+        assert!(numbers(&mut receiver, &offset, 11 * MS).is_empty());
         assert_eq!((receiver.received.missed, receiver.received.late), (1, 1));
     }
 

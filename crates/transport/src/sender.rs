@@ -7,6 +7,7 @@ use crate::wire::{
     Body, Data, FEEDBACK_BYTES, Feedback, MOST_DATAGRAM_BYTES, Repair, SYMBOL_BYTES,
     data_packet_bytes,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use taut_code::{Encoder, Scheme};
@@ -33,7 +34,7 @@ pub(crate) fn feedback_wait_ns(target_ns: u64) -> u64 {
 }
 
 /// Outcomes of messages, counted at their sender.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Sent {
     /// Messages from the application.

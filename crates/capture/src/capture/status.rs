@@ -6,11 +6,12 @@ use crate::dump::{Dumped, QueryOutput};
 use crate::flows::FlowsStatus;
 use crate::keeper;
 use crate::ring::Count;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// The status of a trigger, for users.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TriggerStatus {
     /// Name of the trigger.
     pub name: String,
@@ -29,7 +30,7 @@ pub struct TriggerStatus {
 }
 
 /// The result of a query.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Found {
     /// Number of packets written.
     pub packets: u64,
@@ -58,7 +59,7 @@ impl Found {
 }
 
 /// The status of a capture.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     /// Process identifier.
     pub process: u32,

@@ -1,6 +1,7 @@
 //! Matcher: matches the observations of packets at two places, A and B, in memory of a fixed size.
 
 use super::Identity;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use taut_sys::HashKey;
@@ -69,7 +70,7 @@ pub enum Outcome {
 
 /// The numbers of packets by their outcome. At any time `seen_a` is `matched + lost + gave_up` plus the
 /// [open](Matcher::open) packets, and `seen_b` is `matched + extra` plus the packets that wait at B.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
     /// Packets seen at A.
     pub seen_a: u64,

@@ -5,6 +5,7 @@
 mod x86;
 
 /// The key schedule of one key. (FIPS 197 section 5.2.)
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub(crate) struct RoundKeys {
     keys: [[u8; 16]; 15],
     /// Number of rounds, 10 or 14; the schedule has one round key more.

@@ -7,9 +7,11 @@ use crate::plant::{AXLE_M, WHEEL_RADIUS_M};
 use crate::protocol::Report;
 use crate::steps::Steps;
 use nalgebra::{DMatrix, DVector};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// The filter that estimates the states.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Filter {
     /// NCSbench's filter: it integrates the gyroscope's rate by rectangles over the fixed sampling period, and computes

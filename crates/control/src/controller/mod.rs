@@ -18,10 +18,12 @@ use crate::protocol::{Command, Report, SLOTS};
 use crate::steps::{Steps, eigenvalues};
 use estimate::Estimator;
 use nalgebra::{DMatrix, DVector};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The states from which the controller computes inputs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
     /// The gain is applied to the states at the reading, without regard to the delay.
@@ -38,7 +40,7 @@ pub enum Strategy {
 }
 
 /// Faults of NCSbench's controller and robot that weaken the compensation of the delay. They are off by default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Faults {
     /// Current inputs are computed from measured states; predicted states are used for the predicted inputs only.
@@ -60,7 +62,7 @@ impl Faults {
 }
 
 /// Settings of a controller.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Settings {
     /// The states from which the controller computes inputs.
     pub strategy: Strategy,

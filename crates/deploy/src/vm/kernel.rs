@@ -49,7 +49,7 @@ impl Kernel {
     /// # Errors
     /// No kernel exists here, and a requirement for downloading one is missing.
     pub fn find() -> Result<Self, DeployError> {
-        let cache = cache_folder().join("kernel");
+        let cache = taut_host::private::cache_folder_path().join("kernel");
         let unpacked = Self::newest_in(&cache, |folder| folder.join("modules"));
         let installed = || {
             let found = Self::installed();
@@ -192,14 +192,6 @@ impl Kernel {
         });
         Ok(())
     }
-}
-
-/// Returns the cache folder for downloaded kernels.
-fn cache_folder() -> PathBuf {
-    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let folder = of("XDG_CACHE_HOME").map(PathBuf::from);
-    let folder = folder.or_else(|| of("HOME").map(|home| Path::new(&home).join(".cache")));
-    folder.unwrap_or_else(|| "/var/cache".into()).join("taut")
 }
 
 /// Returns the error that there is no kernel for virtual machines; `what` is the missing requirement.

@@ -13,6 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use taut_engine::Chain;
 use taut_host::{Missing, is_installed};
@@ -99,6 +100,8 @@ pub struct MachineSpec<'a> {
 #[derive(Debug)]
 pub struct Machine {
     emulator: Child,
+    /// Thread that copies the console to standard error.
+    console: Option<JoinHandle<()>>,
     control: UnixStream,
     lines: BufReader<ChildStdout>,
 }
@@ -167,7 +170,7 @@ impl Machine {
             .map_err(cannot)?;
         // The console is piped through this process. If the machine wrote directly to this process's standard error, it
         // would truncate a file to which that is redirected.
-        if let Some(console) = emulator.stderr.take() {
+        let console = emulator.stderr.take().map(|console| {
             std::thread::spawn(move || {
                 let mut console = BufReader::new(console);
                 while let Some(line) = next_line(&mut console) {
@@ -175,13 +178,14 @@ impl Machine {
                     let line = format!("{}\n", told(&line));
                     eprint!("{line}");
                 }
-            });
-        }
+            })
+        });
         let Some(output) = emulator.stdout.take() else {
             return Err(cannot(std::io::ErrorKind::BrokenPipe.into()));
         };
         Ok(Self {
             emulator,
+            console,
             control,
             lines: BufReader::new(output),
         })
@@ -230,6 +234,10 @@ impl Machine {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             if let Ok(Some(status)) = self.emulator.try_wait() {
+                // The last lines of the console say why a machine died.
+                if let Some(console) = self.console.take() {
+                    let _ = console.join();
+                }
                 return Some(status);
             }
             std::thread::sleep(Duration::from_millis(5));

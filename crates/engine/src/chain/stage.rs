@@ -1,6 +1,7 @@
 //! One function of a chain with its settings, from a chain file or a command line; construction of the functions; and
 //! the reason why a chain cannot be used.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_function::{Catalog, Function, Member, SettingsError, Shared, Watcher};
 use taut_host::affinity::AffinityError;
@@ -8,7 +9,7 @@ use taut_port::PortError;
 use taut_settings::{SettingsFileError, suggestion};
 
 /// The place where packets are forwarded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
     /// A worker of this program forwards the packets.

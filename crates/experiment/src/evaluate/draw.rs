@@ -2,10 +2,12 @@
 
 use super::selection::{Group, Runs, SIDE, latencies, number};
 use super::table::{csv_line, quantity_of};
+use crate::build::{HEAD, names_build};
 use crate::definition::{FigureDefinition, FigureKind, LogAxes, Published};
 use crate::experiment::Experiment;
 use crate::folder::IndexedRun;
 use crate::variables::text_of;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use std::cell::RefCell;
@@ -20,7 +22,7 @@ use taut_measure::{LatencyHistogram, median};
 const MOST_SERIES: usize = 40;
 
 /// A drawn figure.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Figure {
     /// Name of the figure's files, without extension.
     pub name: String,
@@ -44,6 +46,8 @@ pub(crate) fn draw(
     figure: &FigureDefinition,
     runs: &Runs,
 ) -> Result<Figure, String> {
+    let head = head_only(experiment, figure).then(|| runs.of_build(HEAD));
+    let runs = head.as_ref().unwrap_or(runs);
     let side = runs.overlaid.then(|| SIDE.to_owned());
     let by: Vec<String> = figure
         .by
@@ -87,6 +91,13 @@ pub(crate) fn draw(
         data,
         runs: members,
     })
+}
+
+/// Returns true if a figure does not tell the two builds of an experiment apart: it then shows the head.
+fn head_only(experiment: &Experiment, figure: &FigureDefinition) -> bool {
+    let axes = [&figure.x, &figure.y, &figure.value].into_iter().flatten();
+    let mut names = axes.chain(&figure.by).chain(&figure.only);
+    experiment.against.is_some() && !names.any(|name| names_build(name.get_ref()))
 }
 
 /// Returns the groups of runs that a figure shows, one for each series.

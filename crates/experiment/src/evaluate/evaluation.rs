@@ -1,22 +1,24 @@
 //! An evaluation of a results folder: the contents of the report, and the files that are written with it.
 
+use super::disturbance::{is_behind, programs, taken};
 use super::draw::{Figure, draw};
-use super::formula::Formulas;
+use super::formula::ClaimFormulas;
 use super::selection::Runs;
 use super::table::{Table, make_table};
 use super::tidy;
 use super::verdict::{Verdict, verdict};
+use crate::compare::Builds;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, IndexedRun, State};
 use crate::replicate::Replication;
+use schemars::JsonSchema;
 use serde::Serialize;
-use taut_lab::report::LEAST_SENT;
 use taut_measure::quantity::share;
-use taut_results::{MOST_TAKEN, write_json, write_whole};
+use taut_results::{MOST_TAKEN, taken_text, write_json, write_whole};
 
 /// The contents of a report.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Evaluation {
     /// Title of the experiment, one line.
     pub title: String,
@@ -40,6 +42,9 @@ pub struct Evaluation {
     /// Comparison with the published results that the experiment replicates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replication: Option<Replication>,
+    /// Comparison of the two builds of an experiment with `--against`; `None` without another build.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub builds: Option<Builds>,
     /// The runs that were evaluated.
     #[serde(skip)]
     runs: Runs,
@@ -61,11 +66,10 @@ impl Evaluation {
         let verdicts = if runs.is_empty() {
             Vec::new()
         } else {
-            let formulas = Formulas::new(&runs, experiment);
-            definition
-                .claim
-                .iter()
-                .map(|claim| verdict(&formulas, claim))
+            let formulas = ClaimFormulas::new(&runs, experiment);
+            let claims = definition.claim.iter();
+            claims
+                .map(|claim| verdict(formulas.of(claim.value.get_ref()), claim))
                 .collect()
         };
         let tables = definition
@@ -94,6 +98,7 @@ impl Evaluation {
             } else {
                 Replication::of(folder.path())?
             },
+            builds: Builds::of(experiment, &runs),
             runs,
         })
     }
@@ -132,44 +137,23 @@ impl Evaluation {
     }
 }
 
-/// Returns the largest fraction of a measured core's time that others took in a run. The metrics of the run show it as
-/// interruptions that the device logged, or as steal time.
-fn taken(run: &IndexedRun) -> f64 {
-    let of = |(name, value): (&String, &f64)| {
-        if name.ends_with("device_interruptions.share") {
-            return Some(*value);
-        }
-        // Such as `activity.cores.0.steal_ms`.
-        let (before, _) = name.strip_suffix(".steal_ms")?.rsplit_once("cores.")?;
-        let duration_ms = run.metrics.get(&format!("{before}duration_ms"))?;
-        (*duration_ms > 0.0).then(|| value / duration_ms)
-    };
-    run.metrics.iter().filter_map(of).fold(0.0, f64::max)
-}
-
 fn busy(runs: &Runs) -> Option<String> {
-    let shares = runs.runs.iter().map(|run| (taken(run), &run.id));
-    let busy: Vec<(f64, &String)> = shares.filter(|(share, _)| *share > MOST_TAKEN).collect();
-    let (most, id) = busy.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let is_busy = |run: &&IndexedRun| taken(run) > MOST_TAKEN;
+    let busy: Vec<&IndexedRun> = runs.runs.iter().filter(is_busy).collect();
+    let worst = busy.iter().max_by(|a, b| taken(a).total_cmp(&taken(b)))?;
     Some(format!(
-        "In {} of {} runs others took more than {} of a measured core, at most {} (in {id}): means, high percentiles and maxima of \
-         these runs include that. `taut tune noise` names what runs there.",
+        "In {} of {} runs other programs took more than {} of a measured core: {} in {}. Means, high percentiles, maxima, losses \
+         and rates of these runs include that. `taut tune noise` lists what runs there.",
         busy.len(),
         runs.runs.len(),
         share(MOST_TAKEN),
-        share(*most)
+        taken_text(taken(worst), &programs(&busy)),
+        worst.id
     ))
 }
 
 fn behind(runs: &Runs) -> Option<String> {
-    let is_behind = |run: &&IndexedRun| {
-        run.metrics.iter().any(|(name, asked)| {
-            let prefix = name.strip_suffix("asked_pps");
-            let sent = prefix.and_then(|prefix| run.metrics.get(&format!("{prefix}sent_pps")));
-            sent.is_some_and(|sent| *sent < LEAST_SENT * asked)
-        })
-    };
-    let count = runs.runs.iter().filter(is_behind).count();
+    let count = runs.runs.iter().filter(|run| is_behind(run)).count();
     (count > 0).then(|| {
         format!(
             "In {count} of {} runs less than 97 % of the asked rate was sent: the machine kept the generator from its core, or no \
@@ -178,42 +162,4 @@ fn behind(runs: &Runs) -> Option<String> {
             runs.runs.len()
         )
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stolen_and_interrupted_time_is_found_in_metrics() {
-        let run = |metrics: &[(&str, f64)]| {
-            let metrics = metrics.iter();
-            taken(&IndexedRun {
-                id: "v1-r1".to_owned(),
-                variant: 1,
-                repetition: 1,
-                warm_up: false,
-                seconds: 1.0,
-                variables: crate::variables::Values::default(),
-                metrics: metrics
-                    .map(|(name, value)| ((*name).to_owned(), *value))
-                    .collect(),
-                checksum: String::new(),
-            })
-        };
-        assert_eq!(run(&[("lost", 3.0)]), 0.0);
-        assert_eq!(
-            run(&[
-                ("device_interruptions.share", 0.01),
-                ("x.device_interruptions.share", 0.04)
-            ]),
-            0.04
-        );
-        let stolen = [
-            ("t.activity.duration_ms", 1_000.0),
-            ("t.activity.cores.1.steal_ms", 50.0),
-        ];
-        assert_eq!(run(&stolen), 0.05);
-        assert_eq!(run(&stolen[1..]), 0.0);
-    }
 }

@@ -1,8 +1,11 @@
 //! Formulas that compute a value from the metrics of runs.
 
+use super::disturbance::{is_fragile, reason};
 use super::selection::{Runs, number};
+use crate::build::{HEAD, is_base, names_build};
 use crate::experiment::Experiment;
 use crate::folder::IndexedRun;
+use crate::metrics;
 use crate::variables::{MOST_STEPS, Values, message};
 use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
@@ -25,7 +28,41 @@ pub(super) struct Data {
     pub(super) planned: Vec<Values>,
 }
 
+/// The runs, in the form that the formulas of claims use.
+pub(crate) struct ClaimFormulas {
+    all: Formulas,
+    /// The runs by the head, if the experiment has two builds.
+    head: Option<Formulas>,
+}
+
+impl ClaimFormulas {
+    pub(crate) fn new(runs: &Runs, experiment: &Experiment) -> Self {
+        let with_builds = experiment.against.as_ref();
+        Self {
+            all: Formulas::new(runs, experiment),
+            head: with_builds.map(|_| Formulas::of_head(runs, experiment)),
+        }
+    }
+
+    /// Returns the runs that a formula uses: those by the head, unless it names a build.
+    pub(crate) fn of(&self, formula: &str) -> &Formulas {
+        let head = self.head.as_ref().filter(|_| !names_build(formula));
+        head.unwrap_or(&self.all)
+    }
+}
+
 type Figure = fn(&[f64]) -> Option<f64>;
+
+/// A call of a function in a formula.
+struct Call {
+    function: &'static str,
+    metric: String,
+    /// Indices of the planned combinations whose runs the call uses.
+    combinations: BTreeSet<usize>,
+}
+
+/// The function that counts runs, which uses no value of a metric.
+const COUNT: &str = "runs";
 
 /// Functions that a formula can apply to the values that a metric has in the runs of selected combinations.
 const FIGURES: [(&str, Figure); 5] = [
@@ -35,7 +72,7 @@ const FIGURES: [(&str, Figure); 5] = [
     }),
     ("smallest", |values| values.iter().copied().reduce(f64::min)),
     ("largest", |values| values.iter().copied().reduce(f64::max)),
-    ("runs", |values| Some(values.len() as f64)),
+    (COUNT, |values| Some(values.len() as f64)),
 ];
 
 fn environment() -> Environment<'static> {
@@ -81,6 +118,23 @@ impl Formulas {
         )
     }
 
+    /// Returns the runs by the head of an experiment with `--against`, as if there were no other build.
+    fn of_head(runs: &Runs, experiment: &Experiment) -> Self {
+        let variants = experiment.variants().iter().enumerate();
+        let of_head: Vec<usize> = variants
+            .filter(|(_, variant)| !is_base(&variant.loops))
+            .map(|(index, _)| index)
+            .collect();
+        let mut runs = runs.of_build(HEAD).runs;
+        for run in &mut runs {
+            let old = run.variant.checked_sub(1);
+            let place = old.and_then(|old| of_head.binary_search(&old).ok());
+            run.variant = place.map_or(0, |place| place + 1);
+        }
+        let loops = |index: &usize| experiment.variants()[*index].loops.clone();
+        Self::of(runs, of_head.iter().map(loops).collect())
+    }
+
     pub(super) fn of(runs: Vec<IndexedRun>, planned: Vec<Values>) -> Self {
         let data = Arc::new(Data { runs, planned });
         let runs = &data.runs;
@@ -120,23 +174,27 @@ impl Formulas {
     /// # Errors
     /// The formula is not an expression, or uses a name that does not exist.
     pub(crate) fn taken(planned: &[Values], formula: &str) -> Result<BTreeSet<usize>, String> {
-        let taken = Arc::new(Mutex::new(BTreeSet::new()));
-        let planned: Arc<[Values]> = planned.into();
-        let mut environment = environment();
-        for (name, _) in FIGURES {
-            let (taken, planned) = (Arc::clone(&taken), Arc::clone(&planned));
-            environment.add_function(name, move |_: String, only: Kwargs| {
-                let found = matching(&planned, &only)?;
-                let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
-                taken.extend(found);
-                // A call that uses further combinations returns another value than earlier calls, so that a difference
-                // of two metrics in a denominator is not zero.
-                Ok(1.0 + taken.len() as f64)
-            });
-        }
-        tried(&environment, formula, ()).map_err(|reason| with_figures(&reason))?;
-        let taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(taken.clone())
+        Ok(joined(&calls(planned, formula)?))
+    }
+
+    /// Returns the reason why a formula's value is not measured: too many of the runs in `whole` in which it uses a
+    /// fragile metric were disturbed. Returns `None` if the value is measured.
+    pub(super) fn disturbance(&self, formula: &str, whole: &[Vec<usize>]) -> Option<String> {
+        let calls = calls(&self.data.planned, formula).ok()?;
+        let is_used = |run: &IndexedRun| {
+            calls.iter().any(|call| {
+                run.variant.checked_sub(1).is_some_and(|number| {
+                    call.function != COUNT
+                        && call.combinations.contains(&number)
+                        && metrics::find(&run.metrics, &call.metric).is_some()
+                        && is_fragile(run, &call.metric)
+                })
+            })
+        };
+        let runs = whole.iter().flatten();
+        let runs = runs.filter_map(|index| self.data.runs.get(*index));
+        let used: Vec<&IndexedRun> = runs.filter(|run| is_used(run)).collect();
+        reason(&used)
     }
 
     /// Evaluates a condition once with a sample value, to find errors.
@@ -201,6 +259,40 @@ impl Formulas {
         };
         repetitions.iter().filter_map(alone).collect()
     }
+}
+
+/// Returns the calls in a formula, in their order.
+///
+/// # Errors
+/// The formula is not an expression, or uses a name that does not exist.
+fn calls(planned: &[Values], formula: &str) -> Result<Vec<Call>, String> {
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let planned: Arc<[Values]> = planned.into();
+    let mut environment = environment();
+    for (function, _) in FIGURES {
+        let (calls, planned) = (Arc::clone(&calls), Arc::clone(&planned));
+        environment.add_function(function, move |metric: String, only: Kwargs| {
+            let combinations = matching(&planned, &only)?;
+            let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
+            calls.push(Call {
+                function,
+                metric,
+                combinations,
+            });
+            // A call that uses further combinations returns another value than earlier calls, so that a difference of
+            // two metrics in a denominator is not zero.
+            Ok(1.0 + joined(&calls).len() as f64)
+        });
+    }
+    tried(&environment, formula, ()).map_err(|reason| with_figures(&reason))?;
+    let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(std::mem::take(&mut *calls))
+}
+
+/// Returns the combinations that any of the calls uses.
+fn joined(calls: &[Call]) -> BTreeSet<usize> {
+    let combinations = calls.iter().flat_map(|call| &call.combinations);
+    combinations.copied().collect()
 }
 
 /// Returns the value of an expression.

@@ -1,6 +1,7 @@
 //! Evaluation of the runs: tables, figures, verdicts, and a tidy table of all metrics. Every result is derived from the
 //! results folder, and names the runs from which it was derived.
 
+mod disturbance;
 pub(crate) mod draw;
 pub(crate) mod evaluation;
 pub(crate) mod formula;

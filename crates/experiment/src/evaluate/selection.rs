@@ -1,5 +1,6 @@
 //! Selection of runs by the values of their variables.
 
+use crate::build::BUILD;
 use crate::error::ExperimentError;
 use crate::folder::{Folder, IndexedRun, run_folder};
 use crate::metrics;
@@ -75,6 +76,16 @@ impl Runs {
             folders,
             overlaid: true,
         }
+    }
+
+    /// Returns the runs by one of the two builds of an experiment with `--against`: `head` or `base`.
+    pub(crate) fn of_build(&self, build: &str) -> Self {
+        let is_other = |run: &&IndexedRun| run.variables.get(BUILD).is_none_or(|it| it != build);
+        let others = self.runs.iter().filter(is_other);
+        let others = others.map(|run| run.id.clone()).collect();
+        let mut runs = self.clone();
+        runs.without(&others);
+        runs
     }
 
     /// Removes the runs with the names `ids`.

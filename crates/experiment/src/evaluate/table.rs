@@ -1,16 +1,18 @@
 //! Tables that are computed from runs: a row per combination, a column per metric.
 
 use super::selection::Runs;
+use crate::build::{BUILD, is_base};
 use crate::definition::TableDefinition;
 use crate::experiment::Experiment;
 use crate::variables::text_of;
+use schemars::JsonSchema;
 use serde::Serialize;
 use taut_figure::table;
 use taut_measure::quantity::Quantity;
 use taut_measure::{Interval, median_interval};
 
 /// A table: a row per combination, a column per metric.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Table {
     /// Name of the table's file, without extension.
     pub name: String,
@@ -25,7 +27,7 @@ pub struct Table {
 }
 
 /// A row of a table.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Row {
     /// Values of the variables, as text.
     pub of: Vec<String>,
@@ -36,7 +38,7 @@ pub struct Row {
 }
 
 /// A metric summarised over several runs.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Cell {
     /// Median of the values.
     pub median: f64,
@@ -128,6 +130,8 @@ pub(super) fn make_table(
     } else {
         table.rows.iter().map(|row| row.get_ref().clone()).collect()
     };
+    // A table that does not tell the builds apart shows this one.
+    let head_only = experiment.against.is_some() && !rows.iter().any(|name| name == BUILD);
     let metrics: Vec<&str> = table
         .metrics
         .iter()
@@ -148,7 +152,7 @@ pub(super) fn make_table(
             .collect(),
         variables: rows.len(),
         rows: runs
-            .groups(&rows)
+            .groups_where(&rows, |run| !head_only || !is_base(&run.variables))
             .into_iter()
             .map(|group| Row {
                 cells: metrics

@@ -2,6 +2,7 @@
 
 use super::formula::Formulas;
 use crate::claim::{Claim, PublishedFigure, Region};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_measure::quantity::plain;
 use taut_measure::{Interval, IntervalMethod, median_interval};
@@ -11,7 +12,7 @@ use taut_measure::{Interval, IntervalMethod, median_interval};
 const CONFIDENCE: f64 = 0.95;
 
 /// Verdict on a claim.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
     /// Text of the claim.
     pub text: String,
@@ -55,7 +56,9 @@ pub struct Verdict {
 }
 
 /// Kind of a verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictKind {
     /// The result has the published direction, and its interval overlaps the published figure within the tolerance.
@@ -77,6 +80,9 @@ pub enum VerdictKind {
     Unclear,
     /// The formula has no value: runs or metrics are missing.
     NoData,
+    /// Other programs or the generator disturbed at least half of the runs, and the formula uses means, maxima, high
+    /// percentiles, losses or rates.
+    NotMeasured,
 }
 
 impl VerdictKind {
@@ -90,6 +96,7 @@ impl VerdictKind {
             Self::Fails => "fails",
             Self::Unclear => "unclear",
             Self::NoData => "no data",
+            Self::NotMeasured => "not measured",
         }
     }
 
@@ -98,13 +105,13 @@ impl VerdictKind {
         match self {
             Self::Same | Self::Holds => "good",
             Self::Opposite | Self::Fails => "bad",
-            Self::SameDirection | Self::Unclear | Self::NoData => "open",
+            Self::SameDirection | Self::Unclear | Self::NoData | Self::NotMeasured => "open",
         }
     }
 
-    /// Returns true if the verdict is conclusive: data exist, and the verdict is not unclear.
+    /// Returns true if the verdict is conclusive: undisturbed data exist, and the verdict is not unclear.
     pub fn is_told(self) -> bool {
-        !matches!(self, Self::Unclear | Self::NoData)
+        !matches!(self, Self::Unclear | Self::NoData | Self::NotMeasured)
     }
 }
 
@@ -215,6 +222,8 @@ struct Found {
     /// Values for which the condition is evaluated: the value, and the bounds of its interval. With too few repetitions
     /// for an interval of 95 %, the values in single repetitions take the place of the bounds.
     judged: Vec<f64>,
+    /// Reason why the value is not measured; `None` if it is.
+    disturbance: Option<String>,
 }
 
 /// Evaluates a formula over all complete repetitions.
@@ -249,6 +258,7 @@ fn find(formulas: &Formulas, formula: &str) -> Result<Found, String> {
         spread,
         repetitions,
         judged,
+        disturbance: formulas.disturbance(formula, &whole),
     })
 }
 
@@ -298,7 +308,14 @@ pub(crate) fn verdict(formulas: &Formulas, claim: &Claim) -> Verdict {
             let of_published = verdict.figure.is_some().then_some(verdict.same);
             verdict.verdict = kind(&found.judged, &at, of_published);
         }
-        Err(reason) => verdict.note = reason,
+        Err(reason) => {
+            verdict.note = reason;
+            return verdict;
+        }
+    }
+    if let Some(reason) = found.disturbance {
+        verdict.verdict = VerdictKind::NotMeasured;
+        verdict.note = reason;
     }
     verdict
 }
@@ -346,6 +363,7 @@ mod tests {
             seconds: 1.0,
             variables: Values::default(),
             metrics: BTreeMap::from([("a".to_owned(), *value)]),
+            programs: Vec::new(),
             checksum: String::new(),
         };
         let runs = values.iter().enumerate().map(run).collect();
@@ -437,6 +455,52 @@ mod tests {
         assert!(words.to_string().ends_with("(published: some 4)"));
     }
 
+    /// Returns the verdict on a claim about `metric`, from six runs of which `busy` were disturbed.
+    fn judged_on_busy_machine(metric: &str, busy: u32, claim: &str) -> Verdict {
+        let run = |repetition: u32| IndexedRun {
+            id: format!("v1-r{repetition}"),
+            variant: 1,
+            repetition,
+            warm_up: false,
+            seconds: 1.0,
+            variables: Values::default(),
+            metrics: BTreeMap::from([
+                (metric.to_owned(), 2.0),
+                (
+                    "generator_interruptions.share".to_owned(),
+                    if repetition <= busy { 0.12 } else { 0.001 },
+                ),
+            ]),
+            programs: vec!["cc1".to_owned()],
+            checksum: String::new(),
+        };
+        let formulas = Formulas::of((1..=6).map(run).collect(), vec![Values::default()]);
+        let text = format!("text = 'it is so'\nvalue = \"median('{metric}')\"\n{claim}");
+        verdict(&formulas, &toml::from_str(&text).unwrap())
+    }
+
+    #[test]
+    fn fragile_claims_are_not_measured_if_half_were_disturbed() {
+        let own = "ours = true\nholds = 'value > 1'";
+        for (claim, wanted) in [(own, VerdictKind::Holds), (TWICE, VerdictKind::Same)] {
+            let tail = |busy| judged_on_busy_machine("latency_ns.p99_ns", busy, claim);
+            assert_eq!(tail(2).verdict, wanted);
+            assert_eq!(tail(3).verdict, VerdictKind::NotMeasured);
+            let median = judged_on_busy_machine("latency_ns.p50_ns", 6, claim);
+            assert_eq!(median.verdict, wanted);
+        }
+        let verdict = judged_on_busy_machine("latency_ns.p99_ns", 4, own);
+        assert_eq!(
+            verdict.to_string(),
+            "not measured: it is so [2, 96 % 2 to 2, n = 6; value > 1] 12.0 % of a core went to other programs (most: \
+             cc1) in 4 of 6 runs"
+        );
+        assert_eq!(verdict.brief(), "not measured");
+        assert!(!verdict.verdict.is_told());
+        let stored = serde_json::to_string(&verdict.verdict).unwrap();
+        assert_eq!(stored, "\"not-measured\"");
+    }
+
     #[test]
     fn former_verdict_names_are_still_parsed() {
         let read =
@@ -502,6 +566,7 @@ mod tests {
             seconds: 1.0,
             variables: planned()[variant - 1].clone(),
             metrics: BTreeMap::from([("a".to_owned(), variant as f64)]),
+            programs: Vec::new(),
             checksum: String::new(),
         };
         let judged = |runs: Vec<IndexedRun>| {

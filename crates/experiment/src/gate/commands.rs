@@ -1,15 +1,17 @@
 //! Runs the commands of a gate with a shell, each in its own process group, so that nothing outlives a run.
 
-use super::{GateError, Metric, Runner, Settings, Which};
+use super::{Metric, RunError, Runner, Settings, Which};
+use crate::error::ExperimentError;
 use crate::metrics;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::process::CommandExt;
+use std::ops::RangeInclusive;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
@@ -21,6 +23,12 @@ const TICK: Duration = Duration::from_millis(50);
 /// Maximum distance by which the time of a new file may precede the start of the run that wrote it. File systems store
 /// times in steps of the kernel's clock tick.
 const FILE_TIME_STEP: Duration = Duration::from_millis(20);
+/// Number of lines of a failed command's output that the gate repeats.
+const LAST_LINES: usize = 5;
+/// Maximum length of a repeated line, characters.
+const LONGEST_LINE: usize = 300;
+/// The exit codes with which shells report the signals 1 to 64.
+const SIGNAL_CODES: RangeInclusive<i32> = 129..=192;
 
 /// Runs the commands of a gate with `sh -c`. The gate's folder contains the output of the last run of each command:
 /// `base.out`, `base.err`, `head.out`, `head.err`.
@@ -31,7 +39,8 @@ pub struct Commands<'a> {
     patience: Duration,
     stop: &'a AtomicBool,
     began: Instant,
-    runs: [u64; 2],
+    /// True for a command of which a run had all metrics: the base, then the head.
+    has_metrics: [bool; 2],
 }
 
 /// The cause of the end of a run: exit, timeout or stop request.
@@ -56,15 +65,14 @@ impl<'a> Commands<'a> {
             patience,
             stop,
             began: Instant::now(),
-            runs: [0; 2],
+            has_metrics: [false; 2],
         }
     }
 
-    fn failed(&self, which: Which, reason: impl Into<String>) -> GateError {
-        GateError::Failed {
-            which,
-            run: self.runs[which.index()],
+    fn failed(&self, which: Which, reason: impl Into<String>) -> RunError {
+        RunError::Failed {
             reason: reason.into(),
+            printed: self.last_lines(which),
         }
     }
 
@@ -73,10 +81,10 @@ impl<'a> Commands<'a> {
     }
 
     /// Runs a command, and returns its time in seconds.
-    fn timed(&self, which: Which) -> Result<f64, GateError> {
+    fn timed(&self, which: Which) -> Result<f64, RunError> {
         let create = |kind: &str| {
             let path = self.output(which, kind);
-            File::create(&path).map_err(|source| GateError::Io { path, source })
+            File::create(&path).map_err(|e| RunError::File(ExperimentError::io(path)(e)))
         };
         let (out, err) = (create("out")?, create("err")?);
         let mut command = Command::new("sh");
@@ -98,19 +106,19 @@ impl<'a> Commands<'a> {
             .wait()
             .map_err(|e| self.failed(which, format!("cannot wait for it: {e}")))?;
         match end {
-            End::Stopped => Err(GateError::Stopped),
+            End::Stopped => Err(RunError::Stopped),
             End::TimedOut => Err(self.failed(
                 which,
-                format!("killed after {} s (--timeout)", self.patience.as_secs_f64()),
+                format!(
+                    "killed after the --timeout of {} s",
+                    self.patience.as_secs_f64()
+                ),
             )),
             // Ctrl-C reaches this process only, but a terminal that closes ends all.
             End::Exited if !status.success() && self.stop.load(Ordering::Relaxed) => {
-                Err(GateError::Stopped)
+                Err(RunError::Stopped)
             }
-            End::Exited if !status.success() => {
-                let last = self.last_line(which);
-                Err(self.failed(which, format!("{status}{last}")))
-            }
+            End::Exited if !status.success() => Err(self.failed(which, end_in_words(status))),
             End::Exited => Ok(seconds),
         }
     }
@@ -149,25 +157,23 @@ impl<'a> Commands<'a> {
         })
     }
 
-    /// Returns a colon and the last line that a command wrote to standard error, or else to standard output; an empty
-    /// text if the command wrote neither.
-    fn last_line(&self, which: Which) -> String {
+    /// Returns the last lines that a command wrote to standard error, or else to standard output.
+    fn last_lines(&self, which: Which) -> Vec<String> {
         let lines = ["err", "out"].map(|kind| {
             let text = end_of(&self.output(which, kind)).unwrap_or_default();
-            let last = text.lines().rev().find(|line| !line.trim().is_empty());
-            last.map(|line| line.trim().chars().take(300).collect::<String>())
+            let all: Vec<&str> = text
+                .lines()
+                .filter(|line| !line.trim().is_empty())
+                .collect();
+            let last = all.iter().skip(all.len().saturating_sub(LAST_LINES));
+            last.map(|line| printable(line)).collect::<Vec<_>>()
         });
-        let last = lines.into_iter().flatten().next();
-        last.map_or_else(String::new, |line| format!(": {line}"))
+        let [errors, output] = lines;
+        if errors.is_empty() { output } else { errors }
     }
 
     /// Returns the metrics of the run that has just ended.
-    fn metrics(
-        &self,
-        which: Which,
-        seconds: f64,
-        begin: SystemTime,
-    ) -> Result<Vec<f64>, GateError> {
+    fn metrics(&self, which: Which, seconds: f64, begin: SystemTime) -> Result<Vec<f64>, RunError> {
         let mut printed = None;
         let metrics = &self.settings.metrics;
         let found = metrics.iter().map(|metric| {
@@ -179,7 +185,7 @@ impl<'a> Commands<'a> {
                         printed = metrics::of_json(&text);
                     }
                     let Some(printed) = &printed else {
-                        return Err(self.failed(which, "no JSON object in its output"));
+                        return Err(self.failed(which, self.without_object(which)));
                     };
                     self.value(which, path, printed)?
                 }
@@ -209,7 +215,31 @@ impl<'a> Commands<'a> {
         found.collect()
     }
 
-    fn text(&self, which: Which, path: &Path) -> Result<String, GateError> {
+    /// Describes an output without a JSON object.
+    fn without_object(&self, which: Which) -> String {
+        let is_empty = |kind: &str| {
+            let file = fs::metadata(self.output(which, kind));
+            file.is_ok_and(|it| it.len() == 0)
+        };
+        let found = match (is_empty("out"), is_empty("err")) {
+            (true, true) => "it printed nothing, so no JSON object",
+            (true, false) => "it printed nothing to standard output, so no JSON object",
+            (false, _) => "no JSON object in its output",
+        };
+        format!("{found}{}", self.unlike_the_other(which))
+    }
+
+    /// Returns a remark that the other command printed what this one did not; empty if no run of the other did so.
+    fn unlike_the_other(&self, which: Which) -> String {
+        let other = which.other();
+        if self.has_metrics[other.index()] {
+            format!(", while {other} has what --metric names")
+        } else {
+            String::new()
+        }
+    }
+
+    fn text(&self, which: Which, path: &Path) -> Result<String, RunError> {
         let text = end_of(path);
         text.map_err(|e| self.failed(which, format!("cannot read {}: {e}", path.display())))
     }
@@ -219,28 +249,52 @@ impl<'a> Commands<'a> {
         which: Which,
         path: &str,
         values: &BTreeMap<String, f64>,
-    ) -> Result<f64, GateError> {
+    ) -> Result<f64, RunError> {
         metrics::find(values, path).ok_or_else(|| {
             let near = taut_settings::suggestion(path, values.keys().map(String::as_str));
-            self.failed(which, format!("no number `{path}` in its JSON{near}"))
+            let unlike = self.unlike_the_other(which);
+            self.failed(
+                which,
+                format!("no number `{path}` in its JSON{unlike}{near}"),
+            )
         })
     }
 }
 
 impl Runner for Commands<'_> {
-    fn run(&mut self, which: Which) -> Result<Vec<f64>, GateError> {
+    fn run(&mut self, which: Which) -> Result<Vec<f64>, RunError> {
         if self.stop.load(Ordering::Relaxed) {
-            return Err(GateError::Stopped);
+            return Err(RunError::Stopped);
         }
-        self.runs[which.index()] += 1;
         let begin = SystemTime::now();
         let seconds = self.timed(which)?;
-        self.metrics(which, seconds, begin)
+        let found = self.metrics(which, seconds, begin)?;
+        self.has_metrics[which.index()] = true;
+        Ok(found)
     }
 
     fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
+}
+
+/// Describes the end of a command that did not succeed: `exit code 3`, `killed by signal 9`.
+fn end_in_words(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) if SIGNAL_CODES.contains(&code) => {
+            let signal = code - 128;
+            format!("exit code {code}, with which a shell reports signal {signal}")
+        }
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
+
+/// Returns a line without control characters, cut to [`LONGEST_LINE`].
+fn printable(line: &str) -> String {
+    let plain = line.replace(|c: char| c.is_control(), " ");
+    plain.trim().chars().take(LONGEST_LINE).collect()
 }
 
 /// Reads the last [`READ_BYTES`] of a file as text.
@@ -251,4 +305,113 @@ fn end_of(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.take(READ_BYTES).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::{Outcome, Stopped, Verdict, run, write};
+    use super::*;
+
+    /// Runs a gate in a folder of its own, and writes its files there. The base prints a number `rate`.
+    fn gate(folder: &Path, head: &str, metric: &str, seconds: u64, stop: &AtomicBool) -> Outcome {
+        let head = head.replace("DIR", &folder.display().to_string());
+        let settings = Settings {
+            commands: ["echo '{\"rate\": 2}'".to_owned(), head],
+            metrics: vec![metric.parse().unwrap()],
+            limit: "50%".parse().unwrap(),
+            level: 0.01,
+            time: Duration::from_secs(60),
+            pairs: 4,
+            seed: 1,
+        };
+        let patience = Duration::from_secs(seconds);
+        let mut runner = Commands::new(&settings, folder, patience, stop);
+        let outcome = run(&settings, &mut runner, stop, |_, _| {}).unwrap();
+        write(&outcome, folder).unwrap();
+        outcome
+    }
+
+    /// Returns the end of a gate whose head fails, after a check of its files.
+    fn end_of_gate(head: &str, metric: &str, seconds: u64) -> (Outcome, Stopped) {
+        let folder = tempfile::tempdir().unwrap();
+        let never = AtomicBool::new(false);
+        let outcome = gate(folder.path(), head, metric, seconds, &never);
+        assert_eq!(outcome.verdict, Verdict::Stopped);
+        for file in ["gate.json", "junit.xml", "summary.md"] {
+            let text = fs::read_to_string(folder.path().join(file)).unwrap();
+            assert!(text.contains("stopped: head failed in"), "{file}: {text}");
+        }
+        let pairs = fs::read_to_string(folder.path().join("pairs.csv")).unwrap();
+        assert_eq!(pairs.lines().count(), 1 + outcome.pairs.len());
+        let stopped = outcome.stopped.clone().unwrap();
+        (outcome, stopped)
+    }
+
+    #[test]
+    fn a_command_that_fails_later_keeps_its_pairs() {
+        let head =
+            "echo >> DIR/runs; [ $(wc -l < DIR/runs) -lt 4 ] || { echo no; echo bad >&2; exit 3; }";
+        let (outcome, stopped) = end_of_gate(head, "time", 30);
+        // The warm-up is the first run, so the fourth one is in the third pair.
+        assert_eq!(outcome.pairs.len(), 2);
+        assert_eq!(stopped.text, "stopped: head failed in pair 3 (exit code 3)");
+        assert_eq!(stopped.printed, ["bad"]);
+        assert!(!outcome.interrupted && outcome.metrics[0].verdict == Verdict::CannotTell);
+    }
+
+    #[test]
+    fn each_kind_of_failure_is_named() {
+        let cases = [
+            ("exit 7", "exit code 7"),
+            ("kill -9 $$", "killed by signal 9"),
+            (
+                "exit 137",
+                "exit code 137, with which a shell reports signal 9",
+            ),
+            (
+                "true",
+                "it printed nothing, so no JSON object, while base has what --metric names",
+            ),
+            (
+                "echo '{\"rates\": 2}'",
+                "no number `rate` in its JSON, while base has what --metric names; did you mean `rates`?",
+            ),
+            (
+                "echo '{\"rate\": 0}'",
+                "rate is 0: only values above zero have a ratio",
+            ),
+        ];
+        for (head, reason) in cases {
+            let (outcome, stopped) = end_of_gate(head, "rate", 30);
+            assert_eq!(stopped.reason, reason, "{head}");
+            assert_eq!((stopped.command, stopped.pair), (Some(Which::Head), 0));
+            assert!(outcome.pairs.is_empty() && outcome.metrics.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_run_beyond_the_timeout_is_killed() {
+        let (_, stopped) = end_of_gate("sleep 30", "time", 2);
+        assert_eq!(stopped.reason, "killed after the --timeout of 2 s");
+    }
+
+    #[test]
+    fn an_interrupted_gate_writes_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let stop = AtomicBool::new(true);
+        let outcome = gate(folder.path(), "true", "time", 30, &stop);
+        let stopped = outcome.stopped.unwrap();
+        assert_eq!(stopped.text, "stopped: interrupted in the warm-up");
+        assert!(outcome.interrupted && stopped.command.is_none());
+        let summary = fs::read_to_string(folder.path().join("summary.md")).unwrap();
+        assert!(summary.contains(&stopped.text), "{summary}");
+    }
+
+    #[test]
+    fn the_last_lines_of_standard_error_are_repeated() {
+        let head = "seq 9 >&2; printf '\\033[1mred\\n' >&2; exit 1";
+        let (_, stopped) = end_of_gate(head, "time", 30);
+        assert_eq!(stopped.printed, ["6", "7", "8", "9", "[1mred"]);
+    }
 }

@@ -12,9 +12,11 @@ pub use commands::Commands;
 pub use metric::Metric;
 pub use write::{junit, markdown, write};
 
+use crate::error::ExperimentError;
+use crate::limit::Limit;
 use fastrand::Rng;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_measure::sequential::{Decision, POWER};
@@ -46,61 +48,8 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// The change of a metric up to which the head is not worse.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Limit {
-    /// Fraction of the base's value, such as 0.03; at least 0.
-    pub share: f64,
-    /// True if a lower value is worse, as for rates.
-    pub less_is_worse: bool,
-}
-
-impl Limit {
-    /// Returns the ratio head / base at the limit.
-    pub fn ratio(self) -> f64 {
-        if self.less_is_worse {
-            1.0 - self.share
-        } else {
-            1.0 + self.share
-        }
-    }
-}
-
-impl std::str::FromStr for Limit {
-    type Err = String;
-
-    /// Parses a limit such as `3%`, or `-5%` if a lower value is worse.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (less_is_worse, digits) = match text.strip_prefix('-') {
-            Some(digits) => (true, digits),
-            None => (false, text.strip_prefix('+').unwrap_or(text)),
-        };
-        let percent = digits
-            .strip_suffix('%')
-            .and_then(|it| it.trim().parse::<f64>().ok());
-        let share = percent.map(|percent| percent / 100.0);
-        let highest = if less_is_worse { 1.0 } else { f64::INFINITY };
-        match share {
-            Some(share) if (0.0..highest).contains(&share) => Ok(Self {
-                share,
-                less_is_worse,
-            }),
-            _ => Err(format!(
-                "`{text}` is not a limit: give a change such as 3%, or -5% where a lower value is worse"
-            )),
-        }
-    }
-}
-
-impl std::fmt::Display for Limit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let sign = if self.less_is_worse { "-" } else { "+" };
-        write!(f, "{sign}{} %", rounded(self.share * 100.0))
-    }
-}
-
 /// One of the two commands that a gate compares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Which {
     /// The reference.
@@ -117,6 +66,14 @@ impl Which {
             Self::Head => 1,
         }
     }
+
+    /// Returns the other command.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Base => Self::Head,
+            Self::Head => Self::Base,
+        }
+    }
 }
 
 impl std::fmt::Display for Which {
@@ -128,30 +85,20 @@ impl std::fmt::Display for Which {
     }
 }
 
-/// The reason why a gate ended without an outcome.
-#[derive(Debug, thiserror::Error)]
-pub enum GateError {
-    /// A command failed.
-    #[error("the {which} command failed in run {run}: {reason}")]
+/// The reason why a run has no metrics.
+#[derive(Debug)]
+pub enum RunError {
+    /// The command failed.
     Failed {
-        /// The command that failed: base or head.
-        which: Which,
-        /// Number of the command's run, from 1; the first one is the warm-up.
-        run: u64,
-        /// Exit status of the command, and the last line that the command printed.
+        /// How the command ended, or what is missing: `exit code 3`.
         reason: String,
-    },
-    /// A file could not be written or read.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file or folder that could not be written or read.
-        path: PathBuf,
-        /// The error of the system.
-        source: std::io::Error,
+        /// The last lines that the command wrote to standard error, or else to standard output.
+        printed: Vec<String>,
     },
     /// The stop flag was set.
-    #[error("stopped")]
     Stopped,
+    /// A file of the gate could not be written.
+    File(ExperimentError),
 }
 
 /// Runs commands and returns their metrics.
@@ -160,14 +107,14 @@ pub trait Runner {
     ///
     /// # Errors
     /// The command failed, took too long, printed no such metric or a value that is not above zero, or was stopped.
-    fn run(&mut self, which: Which) -> Result<Vec<f64>, GateError>;
+    fn run(&mut self, which: Which) -> Result<Vec<f64>, RunError>;
 
     /// Returns the time since the gate began.
     fn elapsed(&self) -> Duration;
 }
 
 /// One pair of runs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pair {
     /// The command that ran first.
     pub first: Which,
@@ -178,7 +125,7 @@ pub struct Pair {
 }
 
 /// The verdict of a gate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// A metric of the head is worse than the limit.
@@ -187,10 +134,60 @@ pub enum Verdict {
     Within,
     /// The time limit or the maximum number of pairs was reached before the comparison was decided.
     CannotTell,
+    /// A command failed, or the gate was interrupted, before the comparison was decided. No single metric has this
+    /// verdict.
+    Stopped,
+}
+
+/// The end of a gate that was stopped before its verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Stopped {
+    /// The verdict in words: `stopped: head failed in pair 12 (exit code 3)`.
+    pub text: String,
+    /// The command that failed; none if the gate was interrupted.
+    pub command: Option<Which>,
+    /// Number of the pair that is not complete, from 1; 0 for the runs that warm up.
+    pub pair: u64,
+    /// How the command ended, or what its output lacks; empty if the gate was interrupted.
+    pub reason: String,
+    /// The last lines that the command printed.
+    pub printed: Vec<String>,
+}
+
+impl Stopped {
+    /// Describes the failure of a command in the pair with this number; 0 means the runs that warm up.
+    fn failed(which: Which, pair: u64, reason: String, printed: Vec<String>) -> Self {
+        Self {
+            text: format!("stopped: {which} failed in {} ({reason})", place(pair)),
+            command: Some(which),
+            pair,
+            reason,
+            printed,
+        }
+    }
+
+    /// Describes an interruption in the pair with this number; 0 means the runs that warm up.
+    fn interrupted(pair: u64) -> Self {
+        Self {
+            text: format!("stopped: interrupted in {}", place(pair)),
+            command: None,
+            pair,
+            reason: String::new(),
+            printed: Vec::new(),
+        }
+    }
+}
+
+/// Names a pair by its number; 0 means the runs that warm up.
+fn place(pair: u64) -> String {
+    match pair {
+        0 => "the warm-up".to_owned(),
+        _ => format!("pair {pair}"),
+    }
 }
 
 /// The result of the comparison of one metric.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MetricOutcome {
     /// The metric as given on the command line, such as `time`.
     pub metric: String,
@@ -219,7 +216,7 @@ pub struct MetricOutcome {
 }
 
 /// The result of a gate.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Outcome {
     /// Version of the format of the stored outcome.
     pub schema: u32,
@@ -246,16 +243,20 @@ pub struct Outcome {
     pub seed: u64,
     /// Model of the machine's CPU.
     pub cpu_model: Option<String>,
-    /// True if the gate was stopped before all metrics were decided.
+    /// True if the gate was interrupted before all metrics were decided.
     pub interrupted: bool,
-    /// The result for each metric.
+    /// The reason why the gate was stopped before its verdict; none if it was not.
+    #[serde(default)]
+    pub stopped: Option<Stopped>,
+    /// The result for each metric; empty without a complete pair.
     pub metrics: Vec<MetricOutcome>,
     /// All pairs, in their order.
     pub pairs: Vec<Pair>,
 }
 
 impl Outcome {
-    const SCHEMA: u32 = 1;
+    /// Version of the layout of `gate.json`.
+    pub const SCHEMA: u32 = 1;
 
     /// Returns the mean duration of a pair of runs, s.
     pub fn seconds_per_pair(&self) -> f64 {
@@ -263,29 +264,29 @@ impl Outcome {
     }
 }
 
-/// Runs pairs until all metrics are decided, one is worse, the time or the pairs are used up, or `stop` is set. `seen`
-/// is called after each pair with the number of pairs and a text with the median ratio of each metric.
+/// Runs pairs until all metrics are decided, one is worse, time or pairs are used up, a command fails, or `stop` is
+/// set. `seen` is called after each pair with the number of pairs and a text with the median ratio of each metric.
 ///
 /// # Errors
-/// A command failed, or the gate was stopped before the first pair.
+/// A file could not be written. The failure of a command is part of the outcome, as the pairs before it count.
 pub fn run(
     settings: &Settings,
     runner: &mut impl Runner,
     stop: &AtomicBool,
     mut seen: impl FnMut(usize, &str),
-) -> Result<Outcome, GateError> {
+) -> Result<Outcome, ExperimentError> {
     let started = taut_results::instant(std::time::SystemTime::now());
     // The warm-up shows at once whether both commands work and print the metrics.
-    for which in [Which::Base, Which::Head] {
-        runner.run(which)?;
-    }
+    let mut stopped = run_pair(0, [Which::Base, Which::Head], runner)?.err();
     let began = runner.elapsed();
     let mut coin = Rng::with_seed(settings.seed);
     let mut comparisons = begin(settings);
     let mut pairs: Vec<Pair> = Vec::new();
     let mut longest = Duration::ZERO;
-    let mut interrupted = false;
-    while verdict_of(&comparisons) == Verdict::CannotTell && pairs.len() < settings.pairs {
+    while stopped.is_none()
+        && verdict_of(&comparisons) == Verdict::CannotTell
+        && pairs.len() < settings.pairs
+    {
         let begins = runner.elapsed();
         if !pairs.is_empty() && begins + longest > settings.time {
             break;
@@ -294,31 +295,47 @@ pub fn run(
             true => [Which::Base, Which::Head],
             false => [Which::Head, Which::Base],
         };
-        let pair = match run_pair(order, runner) {
+        let next = pairs.len() as u64 + 1;
+        let pair = match run_pair(next, order, runner)? {
             Ok(pair) => pair,
-            Err(GateError::Stopped) if !pairs.is_empty() => {
-                interrupted = true;
+            Err(end) => {
+                stopped = Some(end);
                 break;
             }
-            Err(e) => return Err(e),
         };
         longest = longest.max(runner.elapsed().saturating_sub(begins));
         record(settings.limit, &mut comparisons, &pair);
         pairs.push(pair);
         seen(pairs.len(), &standing(settings, &comparisons));
-        if stop.load(Ordering::Relaxed) {
-            interrupted = verdict_of(&comparisons) == Verdict::CannotTell;
-            break;
+        if stop.load(Ordering::Relaxed) && verdict_of(&comparisons) == Verdict::CannotTell {
+            stopped = Some(Stopped::interrupted(next + 1));
         }
     }
     let seconds = runner.elapsed().saturating_sub(began).as_secs_f64();
+    let times = (started, seconds);
+    Ok(outcome(settings, &comparisons, times, pairs, stopped))
+}
+
+/// Returns the outcome of a gate that began at the first of two times, and whose pairs took the second, in seconds.
+fn outcome(
+    settings: &Settings,
+    comparisons: &[Sequential],
+    (started, seconds): (String, f64),
+    pairs: Vec<Pair>,
+    stopped: Option<Stopped>,
+) -> Outcome {
     let of = |(index, comparison)| metric_outcome(settings, index, comparison, &pairs);
-    Ok(Outcome {
+    // Without a complete pair there is nothing to say about any metric.
+    let compared = comparisons.iter().enumerate().filter(|_| !pairs.is_empty());
+    Outcome {
         schema: Outcome::SCHEMA,
         taut: env!("CARGO_PKG_VERSION").to_owned(),
         started,
         seconds,
-        verdict: verdict_of(&comparisons),
+        verdict: match &stopped {
+            Some(_) => Verdict::Stopped,
+            None => verdict_of(comparisons),
+        },
         base: settings.commands[0].clone(),
         head: settings.commands[1].clone(),
         limit: settings.limit,
@@ -326,21 +343,37 @@ pub fn run(
         power: POWER,
         seed: settings.seed,
         cpu_model: taut_host::Machine::read().cpu_model.map(|fact| fact.value),
-        interrupted,
-        metrics: comparisons.iter().enumerate().map(of).collect(),
+        interrupted: stopped.as_ref().is_some_and(|it| it.command.is_none()),
+        metrics: compared.map(of).collect(),
+        stopped,
         pairs,
-    })
+    }
 }
 
-/// Runs both commands once in the given order.
-fn run_pair(order: [Which; 2], runner: &mut impl Runner) -> Result<Pair, GateError> {
+/// Runs both commands once in the given order, in the pair with this number. The inner error is the reason why the pair
+/// is not complete.
+///
+/// # Errors
+/// A file could not be written.
+fn run_pair(
+    pair: u64,
+    order: [Which; 2],
+    runner: &mut impl Runner,
+) -> Result<Result<Pair, Stopped>, ExperimentError> {
     let mut values = [Vec::new(), Vec::new()];
     for which in order {
-        values[which.index()] = runner.run(which)?;
+        values[which.index()] = match runner.run(which) {
+            Ok(values) => values,
+            Err(RunError::Failed { reason, printed }) => {
+                return Ok(Err(Stopped::failed(which, pair, reason, printed)));
+            }
+            Err(RunError::Stopped) => return Ok(Err(Stopped::interrupted(pair))),
+            Err(RunError::File(e)) => return Err(e),
+        };
     }
     let [base, head] = values;
     let first = order[0];
-    Ok(Pair { first, base, head })
+    Ok(Ok(Pair { first, base, head }))
 }
 
 fn record(limit: Limit, comparisons: &mut [Sequential], pair: &Pair) {
@@ -443,13 +476,6 @@ fn metric_outcome(
         smallest_detectable: detectable.map(|factor| (upright(limit, factor) - 1.0).abs()),
         pairs_needed: needed.map(|pairs| pairs as u64),
     }
-}
-
-/// Returns a number with at most two decimals, without trailing zeros.
-pub(crate) fn rounded(value: f64) -> String {
-    let text = format!("{value:.2}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    text.to_owned()
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ struct Virtual {
     noise: f64,
     now: f64,
     runs: u64,
-    /// Number of runs after which the commands fail.
+    /// Number of runs after which the gate is interrupted.
+    stops_after: u64,
+    /// Number of runs after which the head fails.
     fails_after: u64,
 }
 
@@ -21,16 +23,23 @@ impl Virtual {
             noise: 0.01,
             now: 0.0,
             runs: 0,
+            stops_after: u64::MAX,
             fails_after: u64::MAX,
         }
     }
 }
 
 impl Runner for Virtual {
-    fn run(&mut self, which: Which) -> Result<Vec<f64>, GateError> {
+    fn run(&mut self, which: Which) -> Result<Vec<f64>, RunError> {
         self.runs += 1;
-        if self.runs > self.fails_after {
-            return Err(GateError::Stopped);
+        if self.runs > self.stops_after {
+            return Err(RunError::Stopped);
+        }
+        if self.runs > self.fails_after && which == Which::Head {
+            return Err(RunError::Failed {
+                reason: "exit code 3".to_owned(),
+                printed: vec!["no <such> file".to_owned(), "giving up".to_owned()],
+            });
         }
         let noise = 1.0 + self.noise * (self.random.f64() - 0.5);
         self.now += noise;
@@ -126,7 +135,7 @@ fn a_gate_without_time_estimates_the_number_of_pairs_needed() {
 #[test]
 fn a_stopped_gate_keeps_its_complete_pairs() {
     let mut runner = Virtual {
-        fails_after: 9,
+        stops_after: 9,
         ..Virtual::new(&[1.03])
     };
     let outcome = gate(&settings("3%", &["time"]), &mut runner);
@@ -135,7 +144,66 @@ fn a_stopped_gate_keeps_its_complete_pairs() {
         outcome.interrupted && outcome.pairs.len() == 3,
         "{outcome:?}"
     );
-    assert_eq!(outcome.verdict, Verdict::CannotTell);
+    assert_eq!(outcome.verdict, Verdict::Stopped);
+    assert_eq!(outcome.metrics[0].verdict, Verdict::CannotTell);
+    let text = &outcome.stopped.as_ref().unwrap().text;
+    assert_eq!(text, "stopped: interrupted in pair 4");
+    assert!(junit(&outcome).contains("errors=\"0\" skipped=\"1\""));
+    let precision = outcome.precision(&outcome.metrics[0]);
+    assert!(
+        precision.contains("too few pairs to foresee"),
+        "{precision}"
+    );
+}
+
+#[test]
+fn a_failed_command_is_an_error_in_the_reports() {
+    let mut runner = Virtual {
+        fails_after: 12,
+        ..Virtual::new(&[1.03, 0.5])
+    };
+    let outcome = gate(&settings("3%", &["time", "x"]), &mut runner);
+    let stopped = outcome.stopped.as_ref().unwrap();
+    assert_eq!(stopped.text, "stopped: head failed in pair 6 (exit code 3)");
+    assert_eq!(outcome.verdict, Verdict::Stopped);
+    assert!(!outcome.interrupted && outcome.pairs.len() == 5);
+    let junit = junit(&outcome);
+    let errors = outcome.metrics.iter();
+    let errors = errors.filter(|it| it.verdict == Verdict::CannotTell);
+    let counts = format!("failures=\"0\" errors=\"{}\" skipped=\"0\"", errors.count());
+    assert!(junit.contains(&counts), "{junit}");
+    assert!(
+        junit.contains("<error message=\"stopped: head failed in pair 6"),
+        "{junit}"
+    );
+    assert!(junit.contains("no &#60;such&#62; file"), "{junit}");
+    let summary = markdown(&outcome);
+    let head = "## taut gate: stopped: head failed in pair 6 (exit code 3)\n\n    no <such> file\n    giving up\n\n|";
+    assert!(summary.starts_with(head), "{summary}");
+}
+
+#[test]
+fn a_gate_that_fails_at_once_writes_its_reason() {
+    let mut runner = Virtual {
+        fails_after: 0,
+        ..Virtual::new(&[1.0])
+    };
+    let outcome = gate(&settings("3%", &["time"]), &mut runner);
+    let folder = tempfile::tempdir().unwrap();
+    write(&outcome, folder.path()).unwrap();
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert_eq!(read("pairs.csv"), "pair,first,metric,base,head\n");
+    let report = read("junit.xml");
+    assert!(
+        report.contains("tests=\"1\" failures=\"0\" errors=\"1\""),
+        "{report}"
+    );
+    let again: Outcome = serde_json::from_str(&read("gate.json")).unwrap();
+    assert_eq!(
+        again.stopped.unwrap().text,
+        "stopped: head failed in the warm-up (exit code 3)"
+    );
+    assert!(again.metrics.is_empty() && !read("summary.md").contains("| metric |"));
 }
 
 #[test]
@@ -166,14 +234,4 @@ fn the_folder_is_safe_for_any_command_line() {
     );
     assert_eq!(again.metrics[1].metric, outcome.metrics[1].metric);
     assert!((again.metrics[1].ratio - outcome.metrics[1].ratio).abs() < 1e-12);
-}
-
-#[test]
-fn limits_are_percentages_with_the_direction_as_sign() {
-    let limit: Limit = "-5%".parse().unwrap();
-    assert!(limit.less_is_worse && limit.ratio() == 0.95 && limit.to_string() == "-5 %");
-    assert_eq!("3%".parse::<Limit>().unwrap().ratio(), 1.03);
-    for wrong in ["", "3", "x%", "-100%", "nan%", "--3%", "1e999%"] {
-        assert!(wrong.parse::<Limit>().is_err(), "{wrong}");
-    }
 }

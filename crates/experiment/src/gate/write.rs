@@ -1,14 +1,18 @@
 //! The folder of a gate: `gate.json`, `pairs.csv`, `junit.xml`, `summary.md`, and a figure for each metric.
 
-use super::{MetricOutcome, Outcome, Pair, Verdict, rounded};
+use super::{MetricOutcome, Outcome, Pair, Stopped, Verdict};
 use crate::error::ExperimentError;
+use crate::limit::rounded;
 use askama::Template;
 use std::fmt::Write;
 use std::path::Path;
 use taut_figure::lines::{self, Line};
 use taut_figure::{Chart, Scale, Series, Style};
-use taut_measure::quantity::Quantity;
+use taut_measure::quantity::{Quantity, counted};
 use taut_results::{write_json, write_whole};
+
+/// Number of pairs from which on the number of necessary pairs can be foreseen.
+const FEWEST_TO_FORESEE: usize = 4;
 
 /// The JUnit report, which CI servers read.
 #[derive(Template)]
@@ -16,6 +20,7 @@ use taut_results::{write_json, write_whole};
 struct Junit<'a> {
     cases: Vec<Case<'a>>,
     failures: usize,
+    errors: usize,
     skipped: usize,
     seconds: f64,
     started: &'a str,
@@ -28,9 +33,11 @@ struct Case<'a> {
     text: String,
 }
 
+#[derive(Clone, Copy, PartialEq)]
 enum End {
     Passed,
     Failed,
+    Error,
     Skipped,
 }
 
@@ -44,7 +51,7 @@ impl Outcome {
         let verdict = match metric.verdict {
             Verdict::Worse => "worse than",
             Verdict::Within => "within",
-            Verdict::CannotTell => "cannot be told from",
+            Verdict::CannotTell | Verdict::Stopped => "cannot be told from",
         };
         format!(
             "{}: head / base {:.3}{range}: {verdict} the limit of {}",
@@ -83,6 +90,9 @@ impl Outcome {
         };
         if metric.verdict == Verdict::CannotTell {
             let more = match metric.pairs_needed {
+                _ if pairs < FEWEST_TO_FORESEE => {
+                    "; too few pairs to foresee how many would decide".to_owned()
+                }
                 Some(needed) => format!(
                     "; the ratio seen so far would be decided after about {needed} pairs ({})",
                     minutes(needed as f64 * self.seconds_per_pair())
@@ -120,28 +130,45 @@ fn minutes(seconds: f64) -> String {
     }
 }
 
-/// Returns the JUnit report. A metric without a decision is reported as a skipped test.
+/// Returns the JUnit report. A metric without a decision is a skipped test, or an error if a command failed.
 pub fn junit(outcome: &Outcome) -> String {
+    let stopped = outcome.stopped.as_ref();
+    let undecided = match stopped {
+        Some(stopped) if stopped.command.is_some() => End::Error,
+        _ => End::Skipped,
+    };
+    let reason = stopped.map(|stopped| reason_in_words(stopped, "\n"));
     let of = |metric: &MetricOutcome| match metric.verdict {
         Verdict::Within => End::Passed,
         Verdict::Worse => End::Failed,
-        Verdict::CannotTell => End::Skipped,
+        Verdict::CannotTell | Verdict::Stopped => undecided,
     };
-    let metrics = &outcome.metrics;
-    let cases = metrics.iter().map(|metric| Case {
-        name: &metric.metric,
-        end: of(metric),
-        text: format!(
-            "{}; {}",
-            outcome.sentence(metric),
-            outcome.precision(metric)
-        ),
+    let metrics = outcome.metrics.iter().map(|metric| {
+        let text = [outcome.sentence(metric), outcome.precision(metric)].join("; ");
+        let reason = reason.as_ref().filter(|_| of(metric) == undecided);
+        Case {
+            name: &metric.metric,
+            end: of(metric),
+            text: match reason {
+                Some(reason) => format!("{reason}\n{text}"),
+                None => text,
+            },
+        }
     });
-    let count = |wanted: Verdict| metrics.iter().filter(|it| it.verdict == wanted).count();
+    let mut cases: Vec<Case<'_>> = metrics.collect();
+    if let Some(reason) = reason.as_ref().filter(|_| cases.is_empty()) {
+        cases.push(Case {
+            name: "runs",
+            end: undecided,
+            text: reason.clone(),
+        });
+    }
+    let count = |wanted: End| cases.iter().filter(|it| it.end == wanted).count();
     let junit = Junit {
-        cases: cases.collect(),
-        failures: count(Verdict::Worse),
-        skipped: count(Verdict::CannotTell),
+        failures: count(End::Failed),
+        errors: count(End::Error),
+        skipped: count(End::Skipped),
+        cases,
         seconds: outcome.seconds,
         started: &outcome.started,
     };
@@ -149,15 +176,50 @@ pub fn junit(outcome: &Outcome) -> String {
     junit.render().unwrap_or_default()
 }
 
+/// Describes why a gate was stopped, with the last lines that the failed command printed, joined by `between`.
+fn reason_in_words(stopped: &Stopped, between: &str) -> String {
+    let lines = std::iter::once(&stopped.text).chain(&stopped.printed);
+    let plain: Vec<String> = lines.map(|line| without_controls(line)).collect();
+    plain.join(between)
+}
+
 /// Returns the summary in Markdown, with links to the figures in the gate's folder.
 pub fn markdown(outcome: &Outcome) -> String {
     let mut text = String::new();
-    let verdict = match outcome.verdict {
-        Verdict::Worse => "worse",
-        Verdict::Within => "not worse",
-        Verdict::CannotTell => "cannot tell",
+    let verdict = match (&outcome.stopped, outcome.verdict) {
+        (Some(stopped), _) => without_controls(&stopped.text),
+        (None, Verdict::Worse) => "worse".to_owned(),
+        (None, Verdict::Within) => "not worse".to_owned(),
+        (None, Verdict::CannotTell | Verdict::Stopped) => "cannot tell".to_owned(),
     };
     let _ = writeln!(text, "## taut gate: {verdict}\n");
+    let printed = outcome.stopped.iter().flat_map(|it| &it.printed);
+    for line in printed {
+        // An indented line is shown as it is.
+        let _ = writeln!(text, "    {}", without_controls(line));
+    }
+    if outcome
+        .stopped
+        .as_ref()
+        .is_some_and(|it| !it.printed.is_empty())
+    {
+        text.push('\n');
+    }
+    if !outcome.metrics.is_empty() {
+        add_table(&mut text, outcome);
+    }
+    for (name, line) in [("base", &outcome.base), ("head", &outcome.head)] {
+        let _ = writeln!(
+            text,
+            "- {name}: `{}`",
+            without_controls(line).replace('`', "'")
+        );
+    }
+    text
+}
+
+/// Adds the table of the metrics to a summary in Markdown, and what is known of each metric.
+fn add_table(text: &mut String, outcome: &Outcome) {
     let _ = writeln!(
         text,
         "| metric | base | head | change | 95 % at every look | limit | verdict |"
@@ -174,7 +236,7 @@ pub fn markdown(outcome: &Outcome) -> String {
         let verdict = match metric.verdict {
             Verdict::Worse => "**worse**",
             Verdict::Within => "within",
-            Verdict::CannotTell => "cannot tell",
+            Verdict::CannotTell | Verdict::Stopped => "cannot tell",
         };
         let _ = writeln!(
             text,
@@ -188,8 +250,8 @@ pub fn markdown(outcome: &Outcome) -> String {
     }
     let _ = writeln!(
         text,
-        "\n{} pairs in {}, in random order; a wrong verdict has a probability of at most {} %.",
-        outcome.pairs.len(),
+        "\n{} in {}, in random order; a wrong verdict has a probability of at most {} %.",
+        counted(outcome.pairs.len(), "pair"),
         minutes(outcome.seconds),
         rounded(outcome.level * 100.0)
     );
@@ -202,14 +264,6 @@ pub fn markdown(outcome: &Outcome) -> String {
         );
         let _ = writeln!(text, "\n![ratio of each pair]({})\n", figure_name(index));
     }
-    for (name, line) in [("base", &outcome.base), ("head", &outcome.head)] {
-        let _ = writeln!(
-            text,
-            "- {name}: `{}`",
-            without_controls(line).replace('`', "'")
-        );
-    }
-    text
 }
 
 /// Returns a text that cannot break out of a cell of a Markdown table.
@@ -274,7 +328,7 @@ fn figure(outcome: &Outcome, index: usize) -> String {
     lines::draw(
         &Chart::new("gate", &title, &outcome.sentence(metric)),
         (
-            Scale::linear(Quantity::Number, 1.0, outcome.pairs.len() as f64),
+            Scale::linear(Quantity::Number, 1.0, outcome.pairs.len().max(2) as f64),
             "pair",
         ),
         (

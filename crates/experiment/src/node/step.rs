@@ -21,6 +21,8 @@ pub(crate) struct Step<'a> {
     /// True if no core may halt while the command runs.
     pub(crate) awake: bool,
     pub(crate) secrets: &'a Secrets,
+    /// Path of the program that the script runs as `taut`; `None` if it is this program.
+    pub(crate) program: Option<&'a str>,
     /// Log files of the command: standard output, standard error.
     pub(crate) logs: [File; 2],
 }
@@ -50,6 +52,7 @@ impl Step<'_> {
         let mut words = vec!["--name", self.name, "--limit", &seconds];
         words.extend((!self.secrets.is_empty()).then_some("--secrets"));
         words.extend(self.awake.then_some("--awake"));
+        words.extend(self.program.iter().flat_map(|path| ["--program", path]));
         words.extend(["--", self.script]);
         let mut command = agent(&words);
         let mut scrubbed = None;

@@ -17,6 +17,7 @@ use crate::node::address::NodeAddress;
 use crate::run::now;
 use crate::secrets::Secrets;
 use pseudonyms::Pseudonyms;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -47,7 +48,7 @@ pub struct Options {
 }
 
 /// Result of a publication.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Published {
     /// Path of the published folder.
     pub folder: PathBuf,

@@ -174,6 +174,12 @@ impl<'a> Site<'a> {
                     .repetitions
                     .map(|count| format!("{count} repetitions")),
             )
+            .chain(
+                changes
+                    .against
+                    .iter()
+                    .map(|base| format!("against {}", base.version)),
+            )
             .collect();
         format!(
             "{} runs of {} combinations{}{}",

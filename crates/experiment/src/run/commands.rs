@@ -133,12 +133,14 @@ impl Driver<'_> {
         let node = self.node(role)?;
         let log = |kind: &str| making.folder.join("logs").join(format!("{name}.{kind}"));
         let create = |path: PathBuf| File::create(&path).map_err(ExperimentError::io(path));
+        let experiment = &self.request.experiment;
         let step = node.start(Step {
             name,
             script,
             limit: left,
             awake: making.awake,
             secrets: &self.secrets,
+            program: experiment.program_of(&making.record.loops),
             logs: [create(log("out"))?, create(log("err"))?],
         })?;
         making.record.commands.push(CommandRecord {

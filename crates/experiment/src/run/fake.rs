@@ -139,7 +139,10 @@ impl Node for FakeNode {
     }
 
     fn start(&self, step: Step<'_>) -> Result<Box<dyn StepUnderWay>, ExperimentError> {
-        self.world.note(step.script.to_owned());
+        let by = step
+            .program
+            .map_or_else(String::new, |it| format!(" by {it}"));
+        self.world.note(format!("{}{by}", step.script));
         let course = (self.world.answer)(&Asked {
             run: &self.run,
             attempt: self.attempts[&self.run],
@@ -269,8 +272,12 @@ pub(super) struct Came {
 impl Trial {
     /// Makes a trial from the text of an experiment file.
     pub(super) fn new(text: &str) -> Self {
+        Self::with(text, Changes::default())
+    }
+
+    /// Makes a trial from the text of an experiment file with changes.
+    pub(super) fn with(text: &str, changes: Changes) -> Self {
         let place = tempfile::tempdir().unwrap();
-        let changes = Changes::default();
         let experiment = Experiment::parse(text, "e.toml", Path::new("."), &changes).unwrap();
         let dir = place.path().join("results");
         let folder = Folder::begin(&dir, &experiment, "e", "taut", &changes).unwrap();

@@ -50,12 +50,15 @@ pub struct Request {
 /// experiment: it is counted, moved to `failed/`, and retried by the next call.
 ///
 /// # Errors
-/// A node is permanently unusable, or results cannot be written.
+/// A node is permanently unusable, the other build is gone, or results cannot be written.
 pub fn run(
     request: &Request,
     observer: &mut dyn Observer,
     stop: &AtomicBool,
 ) -> Result<State, ExperimentError> {
+    if let Some(base) = &request.experiment.against {
+        base.check()?;
+    }
     let _alone = request.folder.claim()?;
     let state = request.folder.state()?;
     Driver::new(request, observer, stop)?.run(state)

@@ -128,6 +128,7 @@ impl Driver<'_> {
                     .into_iter()
                     .map(|(name, value)| (format!("{}{name}", task.prefix), value));
                 making.record.metrics.extend(named);
+                making.record.programs.extend(metrics::programs_of(&output));
             }
             for (name, pattern) in patterns {
                 let value = metrics::of_pattern(&pattern, &(output.clone() + &read("err")))
@@ -156,6 +157,7 @@ pub(super) fn record_of(experiment: &Experiment, planned: &PlannedRun, attempt: 
         commands: Vec::new(),
         nodes: BTreeMap::new(),
         metrics: BTreeMap::new(),
+        programs: Vec::new(),
         notes: Vec::new(),
         files: BTreeMap::new(),
     }
@@ -212,6 +214,66 @@ run = "measure"
             "end first device",
         ];
         assert_eq!(commands, expected);
+    }
+
+    #[test]
+    fn runs_of_the_other_build_use_its_program() {
+        let text = r#"
+title = "t"
+[plan]
+repetitions = 1
+[[step]]
+run = "device"
+background = true
+[[step]]
+name = "measure"
+run = "measure"
+extract = { rate = 'rate (\d+)' }
+[[claim]]
+text = "the head has a rate"
+value = "median('rate')"
+holds = "value == 17"
+[[claim]]
+text = "both have the same"
+value = "median('rate', build='head') / median('rate', build='base')"
+holds = "value == 1"
+"#;
+        let against = Some(crate::Build {
+            program: "/other/taut".to_owned(),
+            version: "taut 0.1.0".to_owned(),
+        });
+        let changes = crate::Changes {
+            against,
+            ..crate::Changes::default()
+        };
+        let trial = Trial::with(text, changes);
+        let came = trial.run(World::new(|asked| match asked.script {
+            "device" => Course::goes_on(),
+            _ => Course::ends(1, 0).prints(Duration::ZERO, "rate 17"),
+        }));
+        for run in trial.folder().index().unwrap() {
+            let begin = format!("begin {}", run.id);
+            let mut steps = came.happened.iter().skip_while(|what| **what != begin);
+            let by = match run.variables["build"].as_str() {
+                Some("base") => " by /other/taut",
+                _ => "",
+            };
+            assert_eq!(steps.nth(1).unwrap(), &format!("device{by}"));
+            assert_eq!(steps.next().unwrap(), &format!("measure{by}"));
+        }
+        let folder = trial.folder();
+        let experiment = folder.experiment().unwrap();
+        let found = crate::evaluate::Evaluation::of(&experiment, folder).unwrap();
+        let verdicts = found.verdicts.iter().map(|it| it.value);
+        assert_eq!(verdicts.collect::<Vec<_>>(), [Some(17.0), Some(1.0)]);
+        let builds = found.builds.unwrap();
+        assert_eq!(
+            (builds.metrics.len(), builds.base.as_str()),
+            (1, "taut 0.1.0")
+        );
+        assert_eq!(builds.metrics[0].comparison.runs, [1, 1]);
+        let lead = builds.lead();
+        assert!(lead.starts_with("Too few runs to test 1 metric"), "{lead}");
     }
 
     #[test]

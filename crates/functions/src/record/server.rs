@@ -1,5 +1,6 @@
 //! The requests and replies of a recording's control socket.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
@@ -49,7 +50,7 @@ pub enum Request {
 }
 
 /// The reply to a request.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// True if the request was granted.
     pub ok: bool,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::journal::{self, Entry, Journal, JournalHeader};
@@ -13,7 +14,7 @@ use super::{TuneError, audit, platform};
 use crate::cpu_list::format_cpu_list;
 
 /// The outcome of one group of settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// The settings were changed, with the number of changes.
@@ -27,7 +28,7 @@ pub enum Outcome {
 }
 
 /// The result of `apply`.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Applied {
     /// The outcome of each group, in the order in which they were applied.
     pub groups: Vec<(Group, Outcome)>,
@@ -36,7 +37,7 @@ pub struct Applied {
 }
 
 /// The result of `revert`.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Reverted {
     /// The number of changes that were reverted.
     pub restored: usize,

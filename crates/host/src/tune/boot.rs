@@ -1,11 +1,12 @@
 //! Settings that only the next boot can change: arguments for the kernel's command line, and the files for them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Audit;
 
 /// Arguments for the kernel's command line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BootLine {
     /// Arguments that the running kernel was not started with, in the order of the settings.
     pub arguments: Vec<String>,

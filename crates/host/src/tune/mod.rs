@@ -22,6 +22,7 @@ mod step;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use apply::{Applied, Outcome, Reverted, apply, plan, revert, revert_plan};
@@ -111,7 +112,7 @@ pub enum TuneError {
 }
 
 /// The result of an audit.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Audit {
     /// The profile that the machine is compared with.
     pub profile: Profile,

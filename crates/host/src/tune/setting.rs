@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::root::Root;
@@ -11,7 +12,7 @@ use crate::cpu_list::{format_cpu_list, mask_of_cpus, parse_cpu_list};
 use crate::machine::Machine;
 
 /// The goal for which a machine is tuned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
     /// The shortest tail latency on the given CPUs, at any cost in power, memory and speed of other CPUs.
@@ -29,7 +30,9 @@ pub(super) const QUIET: &[Profile] = &[Profile::Latency, Profile::Shared];
 pub(super) const FULL_SPEED: &[Profile] = &[Profile::Latency, Profile::Throughput];
 
 /// A family of settings; `apply` changes all settings of a group or none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {
     /// Settings that keep other tasks off the isolated CPUs.
@@ -77,7 +80,7 @@ impl Display for Group {
 }
 
 /// The state of a setting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// The setting has the value that the profile requires, or the profile does not depend on the setting.
@@ -205,7 +208,7 @@ impl Looked {
 }
 
 /// The finding about one setting on this machine.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// The name of the setting.
     pub name: String,

@@ -10,6 +10,7 @@
 
 pub(crate) mod definition;
 pub(crate) mod error;
+pub(crate) mod highest;
 mod kinds;
 pub(crate) mod plan;
 pub(crate) mod results;

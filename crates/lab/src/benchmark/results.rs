@@ -5,7 +5,7 @@ use super::definition::{Benchmark, Results};
 use crate::report::display::Shown;
 use crate::report::error::ReportError;
 use std::path::Path;
-use taut_results::{ResultsError, read_each, read_head};
+use taut_results::{ResultsError, busy, read_each, read_head};
 
 /// Reads a folder. Damaged outcomes are skipped and named in `problems`.
 ///
@@ -27,12 +27,17 @@ pub(crate) fn show<B: Benchmark>(dir: &Path, width: Option<usize>) -> Result<Sho
     let page = B::report(dir, &results)?;
     let text = B::text(&results, width);
     let manifest = results.head.manifest;
+    let busy = busy(&manifest.noise);
     let failed = manifest.failed_attempts.iter();
     let failed = failed.map(|it| format!("{}: failed and was made again: {}", it.what, it.why));
     Ok(Shown {
         text,
         left_out: manifest.left_out,
-        problems: results.problems.into_iter().chain(failed).collect(),
+        problems: busy
+            .into_iter()
+            .chain(results.problems)
+            .chain(failed)
+            .collect(),
         completion: manifest.completion,
         ..Shown::page(page)
     })

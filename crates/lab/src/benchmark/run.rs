@@ -23,6 +23,8 @@ pub trait Observer {
     fn left_out(&mut self, left_out: &LeftOut);
     /// Prints a text on the terminal immediately.
     fn note(&mut self, text: &str);
+    /// Prints a sentence about the results so far; an observer without a terminal ignores it.
+    fn finding(&mut self, _text: &str) {}
 }
 
 /// Runs a benchmark and returns its results folder. Setting `stop` ends the run early: complete outcomes are kept, and

@@ -4,12 +4,53 @@ use super::definition::{Benchmark, Results};
 use crate::report::drawn::{Drawn, write_figures};
 use crate::report::error::ReportError;
 use crate::report::rawdata::flatten;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_measure::quantity::time;
 use taut_results::{
-    Completion, FailedAttempt, LeftOut, Manifest, Mode, Noise, busy, write_json, write_whole,
+    Completion, FailedAttempt, LeftOut, Manifest, Mode, Noise, busy, programs, taken, write_json,
+    write_whole,
 };
+
+/// The fields of a benchmark's `summary.json` that describe how busy the machine was with other programs.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub(crate) struct OtherPrograms {
+    /// Largest fraction of a measured core that other programs took before the measurement, 0 to 1; none if it was not
+    /// measured.
+    taken_share: Option<f64>,
+    /// Names of the programs that used the most processor time during the measurement.
+    taken_by: Vec<String>,
+}
+
+impl OtherPrograms {
+    /// Returns the fields for the noise in a manifest.
+    pub(crate) fn of(noise: &[Noise]) -> Self {
+        Self {
+            taken_share: taken(noise),
+            taken_by: programs(noise),
+        }
+    }
+}
+
+/// The fields of [`OtherPrograms`], and the warning about a busy machine.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub(crate) struct Warned {
+    #[serde(flatten)]
+    others: OtherPrograms,
+    /// Warnings for the reader of the results, one sentence each.
+    warnings: Vec<String>,
+}
+
+impl Warned {
+    /// Returns the fields for the noise in a manifest.
+    pub(crate) fn of(noise: &[Noise]) -> Self {
+        Self {
+            others: OtherPrograms::of(noise),
+            warnings: busy(noise).into_iter().collect(),
+        }
+    }
+}
 
 /// The fields that `base.html` shows around a page's own sections.
 pub(crate) struct Shell<'a> {

@@ -101,6 +101,7 @@ fn measure_interruptions(
                     three_digits(i.seconds)
                 ),
                 taken: Some(i.share),
+                programs: Vec::new(),
             })
         })
         .collect()

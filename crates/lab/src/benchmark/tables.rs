@@ -8,6 +8,7 @@ use askama::Template;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_figure::table;
+use taut_results::{MOST_TAKEN, taken_text};
 
 /// A value, and the text in small type after it, such as its interval. The text is empty if there is none.
 pub type Cell = [String; 2];
@@ -15,6 +16,20 @@ pub type Cell = [String; 2];
 /// Returns a cell with only a value.
 pub fn plain(figure: impl Into<String>) -> Cell {
     [figure.into(), String::new()]
+}
+
+/// Returns the label of a row, with a star if `taken`, the fraction of a core that other programs took while the row was
+/// measured, is too much.
+pub(crate) fn marked(label: &str, taken: f64) -> String {
+    let star = if taken > MOST_TAKEN { " *" } else { "" };
+    format!("{label}{star}")
+}
+
+/// Returns a line for each marked row, with the reason. A row is its label and the fraction that other programs took.
+pub(crate) fn disturbed_lines<'a>(rows: impl Iterator<Item = (&'a str, f64)>) -> Vec<String> {
+    rows.filter(|(_, taken)| *taken > MOST_TAKEN)
+        .map(|(label, taken)| format!("* {label}: {}", taken_text(taken, &[])))
+        .collect()
 }
 
 /// A table of a report.
@@ -95,4 +110,17 @@ pub fn text(tables: &[Table], width: Option<usize>) -> String {
         table::text(made, &order, width)
     });
     texts.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disturbed_rows_are_marked_and_explained() {
+        assert_eq!(marked("memif", 0.001), "memif");
+        assert_eq!(marked("pair", 0.125), "pair *");
+        let lines = disturbed_lines([("memif", 0.001), ("pair", 0.125)].into_iter());
+        assert_eq!(lines, ["* pair: 12.5 % of a core went to other programs"]);
+    }
 }

@@ -86,6 +86,7 @@ fn preempted(runs: &[Run]) -> Option<Noise> {
             sum("duration_ms")
         ),
         taken: None,
+        programs: Vec::new(),
     })
 }
 
@@ -116,6 +117,7 @@ fn taken(heads: &[(String, Experiment)]) -> Vec<Noise> {
                 worst.detail
             ),
             taken: Some(share),
+            programs: Vec::new(),
         })
     };
     by_name.into_iter().filter_map(of_name).collect()
@@ -136,6 +138,7 @@ mod tests {
                 name: "taken from a busy loop on CPU 0".to_string(),
                 detail: format!("{share}"),
                 taken: Some(share),
+                programs: Vec::new(),
             });
             (format!("v1-r{p50_ns}"), head)
         };

@@ -19,7 +19,9 @@ pub use rounds::{RoundsError, read_rounds, rounds_text};
 pub use run::{Node, RunError, Sides, run};
 pub use shown::{PUBLISHED, is_published, outcome, rows, runs};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
 use taut_control::{Kpis, Record};
 use taut_results::{ResultsError, read, read_head, refuse_results, write_json, write_whole};
@@ -29,10 +31,11 @@ use taut_traffic::control::{Datagrams, End};
 pub const HEAD: &str = "summary.json";
 /// The file with one row for each sampling period.
 pub const ROUNDS: &str = "rounds.csv";
-const SCHEMA: u32 = 1;
+/// Version of the layout of the folder.
+pub const SCHEMA: u32 = 1;
 
 /// The result of one run of a control loop.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ControlReport {
     /// Layout version of the folder.
@@ -50,6 +53,7 @@ pub struct ControlReport {
     /// True if time was virtual.
     pub is_virtual: bool,
     /// The settings of the run.
+    #[schemars(with = "BTreeMap<String, serde_json::Value>")]
     pub settings: serde_json::Value,
     /// The reason why the run ended.
     pub end: End,

@@ -3,9 +3,10 @@
 use super::trial::{Bottleneck, Trial};
 use super::{Results, design};
 use crate::report::rawdata::flatten;
+use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use taut_measure::median;
+use taut_measure::{Limit, median};
 use taut_model::Errors;
 use taut_model::chain;
 use taut_model::fit::Spread;
@@ -49,7 +50,7 @@ impl Compared {
 }
 
 /// A term of a fitted model: its coefficient with the confidence interval.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct TermRow {
     /// The name of the term.
     pub name: String,
@@ -64,7 +65,7 @@ pub struct TermRow {
 }
 
 /// The results of a kind of port.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct PortModel {
     /// Id of the kind of port.
     pub port: String,
@@ -89,6 +90,8 @@ pub struct PortModel {
     pub interrupted: f64,
     /// Highest rate of all runs, packets per second.
     pub highest_pps: f64,
+    /// The part that limited the highest rate.
+    pub highest_limited_by: Limit,
     /// Terms of the model; empty without a model.
     pub terms: Vec<TermRow>,
     /// The reason why there is no model; none if there is one.
@@ -192,6 +195,9 @@ fn port_model(results: &Results, port: &str) -> PortModel {
         .fit(&runs(&seen), &runs(&held_out), &from)
         .map_err(|error| error.to_string());
     let interrupted: Vec<f64> = trials.iter().map(|trial| trial.interrupted).collect();
+    let highest = trials
+        .iter()
+        .max_by(|a, b| a.rate_pps.total_cmp(&b.rate_pps));
     let mut row = PortModel {
         port: port.to_owned(),
         runs: planned,
@@ -206,7 +212,11 @@ fn port_model(results: &Results, port: &str) -> PortModel {
         goal: goal(port),
         meets_goal: None,
         interrupted: median(&interrupted).unwrap_or(0.0),
-        highest_pps: trials.iter().map(|t| t.rate_pps).fold(0.0, f64::max),
+        highest_pps: highest.map_or(0.0, |trial| trial.rate_pps),
+        highest_limited_by: match highest.map(|trial| trial.bottleneck) {
+            Some(Bottleneck::Generator) => Limit::Generator,
+            _ => Limit::Device,
+        },
         terms: Vec::new(),
         no_model: None,
         compared: Vec::new(),

@@ -18,6 +18,7 @@ mod trial;
 
 pub use evaluate::{Evaluation, PortModel};
 pub use lengths::Lengths;
+pub use report::Summary;
 pub use trial::{Bottleneck, Trial};
 
 use crate::benchmark::definition::{self, Benchmark};

@@ -3,21 +3,25 @@
 use super::evaluate::{Evaluation, PortModel, TermRow};
 use super::prediction::Asked;
 use super::{Results, figures, page};
-use crate::benchmark::shell::publish;
-use crate::benchmark::tables::{self, Table, plain};
+use crate::benchmark::highest;
+use crate::benchmark::shell::{Warned, publish};
+use crate::benchmark::tables::{self, Table, disturbed_lines, marked, plain};
 use crate::report::error::ReportError;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_measure::quantity::{rate, share, three_digits};
 use taut_results::{InsidePath, ResultsError, write_whole};
 
 /// The contents of `summary.json`.
-#[derive(Serialize)]
-struct Summary<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct Summary<'a> {
     tsc_hz: f64,
     ports: &'a [PortModel],
     left_out: &'a [taut_results::LeftOut],
     problems: &'a [String],
+    #[serde(flatten)]
+    machine: Warned,
 }
 
 /// Writes the report into the results folder `dir`.
@@ -31,6 +35,7 @@ pub(super) fn write(dir: &Path, results: &Results) -> Result<PathBuf, ReportErro
         ports: &evaluation.ports,
         left_out: &results.head.manifest.left_out,
         problems: &results.problems,
+        machine: Warned::of(&results.head.manifest.noise),
     };
     write_models(dir, &evaluation.ports)?;
     write_whole(&dir.join("runs.csv"), runs(results).as_bytes())?;
@@ -42,7 +47,12 @@ pub(super) fn write(dir: &Path, results: &Results) -> Result<PathBuf, ReportErro
 
 /// Returns the tables for a terminal.
 pub(super) fn text(results: &Results, width: Option<usize>) -> String {
-    tables::text(&all_tables(&Evaluation::of(results)), width)
+    let evaluation = Evaluation::of(results);
+    let mut text = tables::text(&all_tables(&evaluation), width);
+    for line in disturbed(&evaluation) {
+        text += &format!("{line}\n");
+    }
+    text
 }
 
 /// Returns the runs in the format of `taut model fit`, in the order of their points.
@@ -89,6 +99,12 @@ fn all_tables(evaluation: &Evaluation<'_>) -> Vec<Table> {
     vec![errors_table(evaluation), terms_table(evaluation)]
 }
 
+/// Returns a line for each kind of port whose worker lost too much time.
+fn disturbed(evaluation: &Evaluation<'_>) -> Vec<String> {
+    let ports = evaluation.ports.iter();
+    disturbed_lines(ports.map(|port| (port.port.as_str(), port.interrupted)))
+}
+
 fn errors_table(evaluation: &Evaluation<'_>) -> Table {
     let row = |port: &PortModel| {
         let error = |of: fn(&taut_model::Errors) -> f64| {
@@ -103,10 +119,13 @@ fn errors_table(evaluation: &Evaluation<'_>) -> Table {
             count => format!("{count} left out: a core was moved"),
         };
         vec![
-            plain(port.port.clone()),
+            plain(marked(&port.port, port.interrupted)),
             [port.runs.to_string(), moved],
             plain(port.generator_bound.to_string()),
-            plain(rate(port.highest_pps)),
+            plain(highest::in_table(
+                &rate(port.highest_pps),
+                port.highest_limited_by,
+            )),
             plain(share(port.interrupted)),
             error(|e| e.median),
             error(|e| e.p95),
@@ -121,6 +140,7 @@ fn errors_table(evaluation: &Evaluation<'_>) -> Table {
     };
     Table {
         title: "Errors on held-out runs".to_owned(),
+        caption: disturbed(evaluation).join("; "),
         head: [
             "port",
             "runs",
@@ -180,6 +200,44 @@ mod tests {
     use super::super::{Costs, made_up};
     use crate::benchmark::definition::Benchmark;
     use crate::benchmark::results::show;
+    use taut_results::{Noise, write_json};
+
+    #[test]
+    fn ports_of_interrupted_workers_are_marked() {
+        let mut results = made_up::results();
+        let outcomes = results.outcomes.iter_mut();
+        for trial in outcomes.filter(|trial| trial.port == "pair") {
+            trial.interrupted = 0.05;
+        }
+        let text = super::text(&results, None);
+        let line = "\n* pair: 5.0 % of a core went to other programs\n";
+        assert!(text.contains("pair *") && text.contains(line), "{text}");
+        assert!(!text.contains("null *"), "{text}");
+    }
+
+    #[test]
+    fn a_busy_machine_is_in_notes_summary_and_page() {
+        let folder = tempfile::tempdir().unwrap();
+        made_up::write(folder.path());
+        let mut head = made_up::results().head;
+        head.manifest.noise = vec![Noise {
+            name: "made up".to_owned(),
+            detail: String::new(),
+            taken: Some(0.12),
+            programs: vec!["cc1".to_owned()],
+        }];
+        write_json(&folder.path().join(Costs::HEAD), &head).unwrap();
+        let shown = show::<Costs>(folder.path(), None).unwrap();
+        let reason = "12.0 % of a core went to other programs (most: cc1)";
+        assert!(shown.problems[0].contains(reason), "{:?}", shown.problems);
+        let summary = std::fs::read_to_string(folder.path().join("summary.json")).unwrap();
+        let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+        assert_eq!(summary["warnings"][0], shown.problems[0]);
+        assert_eq!(summary["taken_share"], 0.12);
+        assert_eq!(summary["taken_by"][0], "cc1");
+        let page = std::fs::read_to_string(&shown.page).unwrap();
+        assert!(page.contains(reason));
+    }
 
     #[test]
     fn a_results_folder_becomes_a_page_with_figures_and_checks() {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_model::{Attribution, Cause, Gap, Interrupt, Scene, Ticks, find_ticks};
 
@@ -12,7 +13,7 @@ use taut_results::{MeasuredInterruptions, Run, Sample};
 const DRAWN: usize = 10_000;
 
 /// The causes of a device's latency outliers, over all runs with known causes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Causes {
     /// Number of packets above their run's 99.9th percentile.
     pub spikes: u64,

@@ -2,15 +2,9 @@
 
 use super::Device;
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use taut_host::SystemActivity;
-use taut_host::noise::is_noticeable;
-use taut_measure::{Interval, median, quantity};
-use taut_results::{CbrResult, CoreInterruptions, MOST_TAKEN, Run};
-
-/// Ratio of the disturbed packets to the stolen time: after an interruption, the packets that waited delay those that
-/// follow them.
-const AFTERMATH: f64 = 2.0;
+use taut_measure::{Interval, LEAST_PAIRS, disturbed_share, median, quantity};
+use taut_results::{CbrResult, CoreInterruptions, MOST_TAKEN, Run, taken_text};
 
 /// Minimum fraction of the scheduled packets that must come back for a comparison of means and rates.
 const LEAST_RECEIVED: f64 = 0.97;
@@ -45,11 +39,13 @@ impl Disturbance {
 
     /// Returns the largest fraction of the packets whose latency may be wrong or unknown, 0..1.
     pub fn disturbed(self) -> f64 {
-        (AFTERMATH * self.taken + self.missing).min(1.0)
+        disturbed_share(self.taken, self.missing)
     }
 }
 
-fn share_of(core: &CoreInterruptions, seconds: f64) -> f64 {
+/// Returns the fraction of the time for which a core was interrupted. It is a lower bound if the log omits some
+/// interruptions.
+pub(crate) fn share_of(core: &CoreInterruptions, seconds: f64) -> f64 {
     let lengths_ns: u64 = core.each.iter().map(|(_, length_ns)| length_ns).sum();
     let share = lengths_ns as f64 / 1e9 / seconds;
     if share.is_finite() { share } else { 0.0 }
@@ -65,32 +61,18 @@ impl Device {
 
     /// Describes the fraction of a core's time that other programs took, and names the programs that used the most.
     fn taken_text(&self) -> String {
-        let share = self.taken() * 100.0;
-        let names = match self.busiest() {
-            names if names.is_empty() => String::new(),
-            names => format!(" (most: {})", names.join(", ")),
-        };
-        format!("{share:.1} % of a core went to other programs{names}")
+        taken_text(self.taken(), &self.busiest())
     }
 
     /// Returns the names of up to two other programs that used noticeable processor time at the constant rate.
     fn busiest(&self) -> Vec<String> {
-        let mut times: BTreeMap<String, u64> = BTreeMap::new();
-        let mut duration_ms = 0;
-        for cbr in self.cbr.values() {
-            // Results of versions before 0.3 name no other programs.
-            let Ok(activity) = SystemActivity::deserialize(&cbr.activity) else {
-                continue;
-            };
-            duration_ms += activity.duration_ms;
-            for task in activity.others {
-                *times.entry(task.name).or_default() += task.ms;
-            }
-        }
-        let mut times: Vec<(String, u64)> = times.into_iter().collect();
-        times.retain(|(_, ms)| is_noticeable(*ms, duration_ms));
-        times.sort_by_key(|(_, ms)| std::cmp::Reverse(*ms));
-        times.into_iter().take(2).map(|(name, _)| name).collect()
+        // Results of versions before 0.3 name no other programs.
+        let activities = self
+            .cbr
+            .values()
+            .filter_map(|cbr| SystemActivity::deserialize(&cbr.activity).ok());
+        let all = activities.reduce(SystemActivity::join);
+        all.map_or_else(Vec::new, |all| all.busiest())
     }
 
     /// Returns the reason why means, maxima and rates of this device are not comparable: other programs took too much
@@ -127,6 +109,9 @@ pub(super) fn withheld(
     }
     if found.says_something() {
         return None;
+    }
+    if found.count < LEAST_PAIRS {
+        return Some("a ratio needs three repetitions of both devices".to_owned());
     }
     let busier = if over.taken() > under.taken() {
         over

@@ -11,6 +11,7 @@ mod timeline;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use taut_host::EnergyUse;
 use taut_measure::{
@@ -21,7 +22,9 @@ use taut_results::{CbrResult, DeviceInfo, Results, Run};
 
 pub use causes::{Aliasing, Causes};
 pub use disturbance::Disturbance;
+pub(crate) use disturbance::share_of;
 pub use load::LoadPoint;
+pub(crate) use ratio::headline_pair;
 pub use ratio::{MEDIAN, Ratio, policy, ratios};
 pub use slowest::{SlowestPackets, SlowestSummary};
 pub use table::{Row, disturbed_rows, render_text_table, rows};
@@ -75,7 +78,7 @@ pub struct Device {
 }
 
 /// Smallest, median and largest value over some repetitions.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Spread {
     /// Smallest.
     pub min: f64,
@@ -148,6 +151,25 @@ impl Device {
         problems: &mut Vec<String>,
     ) -> Device {
         let mut device = Device {
+            load: load::points(runs),
+            ..Device::new(info, index, planned)
+        };
+        for run in runs {
+            device.add_constant_rate(run, problems);
+            device.add_sweep(run, problems);
+        }
+        if let Err(error) = device.read_samples(runs) {
+            problems.push(error.to_string());
+        }
+        for latency in device.latencies.values() {
+            device.latency.merge(latency);
+        }
+        device
+    }
+
+    /// Returns a device without repetitions.
+    pub(crate) fn new(info: &DeviceInfo, index: usize, planned: u32) -> Device {
+        Device {
             info: info.clone(),
             index,
             planned,
@@ -159,30 +181,24 @@ impl Device {
             jitter: LatencyHistogram::new(),
             timeline: Timeline::default(),
             causes: None,
-            load: load::points(runs),
+            load: Vec::new(),
             loss_free_pps: BTreeMap::new(),
             limited_by: Vec::new(),
-        };
-        for run in runs {
-            if let Some(cbr) = &run.cbr {
-                let disturbance = Disturbance::of(run, cbr);
-                device.disturbances.insert(run.repetition, disturbance);
-                device.cbr.insert(run.repetition, cbr.clone());
-            } else {
-                problems.push(format!(
-                    "{}, repetition {}: no measurement at the constant rate",
-                    info.id, run.repetition
-                ));
-            }
-            device.add_sweep(run, problems);
         }
-        if let Err(error) = device.read_samples(runs) {
-            problems.push(error.to_string());
+    }
+
+    /// Adds the summary of a run at the constant rate, and its disturbance.
+    pub(crate) fn add_constant_rate(&mut self, run: &Run, problems: &mut Vec<String>) {
+        if let Some(cbr) = &run.cbr {
+            let disturbance = Disturbance::of(run, cbr);
+            self.disturbances.insert(run.repetition, disturbance);
+            self.cbr.insert(run.repetition, cbr.clone());
+        } else {
+            problems.push(format!(
+                "{}, repetition {}: no measurement at the constant rate",
+                self.info.id, run.repetition
+            ));
         }
-        for latency in device.latencies.values() {
-            device.latency.merge(latency);
-        }
-        device
     }
 
     /// Adds the highest loss-free rate of a run.

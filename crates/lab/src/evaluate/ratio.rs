@@ -3,18 +3,19 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use taut_measure::{
     Bounded, Interval, IntervalMethod, LatencyHistogram, Summary, bounded_ratio_interval,
 };
 
-use taut_results::Kind;
+use taut_results::{DeviceInfo, Kind};
 
 use super::disturbance::withheld;
 use super::{CONFIDENCE, Device};
 
 /// The ratio of a value between two devices.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Ratio {
     /// The compared value, for example `average latency`.
     pub figure: String,
@@ -25,6 +26,7 @@ pub struct Ratio {
     /// Median of the ratios of the repetitions in which both devices were measured, with its confidence interval. The
     /// interval of a quantile is wide enough to include the possible influence of other programs.
     #[serde(flatten, serialize_with = "written")]
+    #[schemars(with = "Written")]
     pub found: Interval,
     /// The ratio in the reference, on other hardware; none if the reference does not report it.
     pub published: Option<f64>,
@@ -33,7 +35,7 @@ pub struct Ratio {
 }
 
 /// The median ratio as written to files.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Written {
     /// Median of the repetitions' ratios.
     median: f64,
@@ -134,6 +136,33 @@ pub fn ratios(devices: &[Device]) -> Vec<Ratio> {
     out
 }
 
+/// Returns the indices of the two devices whose median latencies the first sentence of the finding compares: `full` and
+/// `each`, else `idle` and `each`, else the first two forwarders. Returns `None` with fewer than two forwarders.
+pub(crate) fn headline_pair(infos: &[DeviceInfo]) -> Option<[usize; 2]> {
+    let forwarders = || {
+        let all = infos.iter().enumerate();
+        all.filter(|(_, info)| info.kind == Kind::Forwarder)
+    };
+    let beside_each = |name: &str| {
+        let mut of_each = forwarders().filter(|(_, info)| policy_of(info) == Some("each"));
+        of_each.find_map(|(each, info)| {
+            let is_beside = |other: &DeviceInfo| {
+                (other.transport, &other.io) == (info.transport, &info.io)
+                    && policy_of(other) == Some(name)
+            };
+            let found = forwarders().find(|(_, other)| is_beside(other));
+            found.map(|(other, _)| [other, each])
+        })
+    };
+    let two_first = || {
+        let mut all = forwarders().map(|(index, _)| index);
+        Some([all.next()?, all.next()?])
+    };
+    beside_each("full")
+        .or_else(|| beside_each("idle"))
+        .or_else(two_first)
+}
+
 /// Returns the ratios between a device with the policy `full` and one with `each`.
 fn of_full(full: &Device, each: &Device) -> Vec<Ratio> {
     let ratios = [
@@ -201,7 +230,11 @@ fn against_the_first(forwarders: &[&Device]) -> Vec<Ratio> {
 /// Returns a device's flush policy without its arguments: `full`, `each`, `every`, `idle`; none for a device without a
 /// policy.
 pub fn policy(device: &Device) -> Option<&str> {
-    let flush = device.info.flush.as_deref()?;
+    policy_of(&device.info)
+}
+
+fn policy_of(info: &DeviceInfo) -> Option<&str> {
+    let flush = info.flush.as_deref()?;
     Some(flush.split('(').next().unwrap_or(flush).trim())
 }
 

@@ -1,5 +1,6 @@
 //! The slowest packets of one measurement, each with its cause.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_model::Cause;
 
@@ -18,7 +19,7 @@ pub struct SlowestPackets {
 }
 
 /// The causes of the slowest packets.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SlowestSummary {
     /// The lowest latency among the slowest packets, ns.
     pub above_ns: f64,

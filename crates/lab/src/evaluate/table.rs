@@ -1,6 +1,7 @@
 //! The result table with one row per device, for the terminal, for JSON and for the report.
 
 use comfy_table::CellAlignment;
+use schemars::JsonSchema;
 use serde::Serialize;
 use taut_measure::{Interval, JitterSummary, Limit, Summary};
 
@@ -12,7 +13,7 @@ use super::causes::Causes;
 use super::{Device, Spread};
 
 /// The results of a device as numbers.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
     /// The device's id.
     pub device_id: String,
@@ -60,6 +61,8 @@ pub struct Row {
     pub device_core_busy_share: Option<f64>,
     /// The causes of the packets above the 99.9th percentile; none without runs that logged interruptions.
     pub causes: Option<Causes>,
+    /// Fraction of a core's time that other programs took, median over the repetitions, 0 to 1.
+    pub taken_share: f64,
     /// The reason why means, maxima and rates of this row are not comparable; none if they are.
     pub disturbance: Option<String>,
 }
@@ -112,6 +115,7 @@ fn row(device: &Device) -> Row {
         device_cpu_share: device.mean_energy(|used| used.device_cpu_share),
         device_core_busy_share: device.mean_energy(|used| used.device_core_busy_share),
         causes: device.causes.clone(),
+        taken_share: device.taken(),
         disturbance: device.disturbance(),
     }
 }

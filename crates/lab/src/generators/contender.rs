@@ -1,6 +1,7 @@
 //! The generators that are compared, the command line of each, and the requirements that this machine lacks.
 
 use crate::io_cost::Transport;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use taut_host::is_installed;
@@ -8,7 +9,7 @@ use taut_host::testpmd::{Memory, Testpmd};
 use taut_results::LeftOut;
 
 /// The program of a generator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Program {
     /// `taut generate`.

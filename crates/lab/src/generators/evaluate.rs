@@ -3,8 +3,10 @@
 use super::contender::{Contender, Program};
 use super::facts::Results;
 use super::trial::{Part, Trial};
+use crate::benchmark::tables::{disturbed_lines, marked};
 use crate::io_cost::{Estimate, Transport};
 use comfy_table::Table;
+use schemars::JsonSchema;
 use serde::Serialize;
 use taut_figure::table;
 use taut_measure::quantity::{power, rate, share, time};
@@ -16,7 +18,7 @@ const CONFIDENCE: f64 = 0.95;
 pub(super) const CANNOT_PACE: &str = "no data: cannot pace";
 
 /// The results of a generator.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
     /// The generator's id.
     pub id: String,
@@ -33,6 +35,8 @@ pub struct Row {
     /// Measured frame size in bytes, check sequence included, in trials that request 64 bytes; none without such a
     /// trial.
     pub frame_size_bytes: Option<f64>,
+    /// Median fraction of the receiver's core that other programs took in the trials, 0 to 1.
+    pub taken_share: f64,
     /// Accuracy and precision at each rate.
     pub rates: Vec<RateRow>,
     /// The reason why there are no rates; none for a generator that can pace.
@@ -40,7 +44,7 @@ pub struct Row {
 }
 
 /// The results of a generator at one rate.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct RateRow {
     /// Requested rate, packets per second.
     pub asked_pps: f64,
@@ -77,7 +81,7 @@ pub struct RateRow {
 }
 
 /// Two generators under the same conditions, compared repetition by repetition.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Comparison {
     /// The compared value, such as `packets per second over memif`.
     pub what: String,
@@ -230,6 +234,12 @@ fn row(results: &Results, contender: &Contender) -> Row {
         .iter()
         .filter(|rates| rates.transport == contender.transport && contender.paces())
         .flat_map(|rates| &rates.pps);
+    let taken: Vec<f64> = results
+        .outcomes
+        .iter()
+        .filter(|trial| trial.generator == contender.id && trial.seconds > 0.0)
+        .map(|trial| trial.interrupted_seconds / trial.seconds)
+        .collect();
     let sizes: Vec<f64> = trials(results, &contender.id, Part::Unpaced)
         .map(|t| t.frame_size_bytes)
         .collect();
@@ -241,6 +251,7 @@ fn row(results: &Results, contender: &Contender) -> Row {
         unpaced_pps: pps(Part::Unpaced),
         paced_pps: pps(Part::Paced),
         frame_size_bytes: taut_measure::median(&sizes),
+        taken_share: taut_measure::median(&taken).unwrap_or_default(),
         rates: rates
             .filter_map(|pps| rate_row(results, contender, *pps))
             .collect(),
@@ -293,6 +304,18 @@ pub(super) fn signed(error: f64) -> String {
     }
 }
 
+impl Row {
+    /// Returns the label, with a star if the trials were disturbed.
+    pub(super) fn marked(&self) -> String {
+        marked(&self.label, self.taken_share)
+    }
+}
+
+/// Returns a line for each generator whose trials were disturbed.
+pub(super) fn disturbed(rows: &[Row]) -> Vec<String> {
+    disturbed_lines(rows.iter().map(|row| (row.label.as_str(), row.taken_share)))
+}
+
 /// Returns the tables for a terminal.
 pub(super) fn render_text_table(evaluation: &Evaluation<'_>, width: Option<usize>) -> String {
     let mut bandwidth = made(&[
@@ -314,7 +337,7 @@ pub(super) fn render_text_table(evaluation: &Evaluation<'_>, width: Option<usize
         "pauses",
     ]);
     for row in &evaluation.rows {
-        let name = [row.label.clone(), row.transport.name().to_string()];
+        let name = [row.marked(), row.transport.name().to_string()];
         let pps = |e: Option<Estimate>| e.map_or("-".to_string(), |e| rate(e.point));
         let [label, over] = name.clone();
         bandwidth.add_row([label, over, pps(row.unpaced_pps), pps(row.paced_pps)]);
@@ -474,6 +497,27 @@ mod tests {
         let text = render_text_table(&evaluation, None);
         assert!(
             text.contains(CANNOT_PACE) && text.contains("12.0 Mpkt/s"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn generators_of_disturbed_trials_are_marked() {
+        let mut results = made_up();
+        let evaluation = Evaluation::of(&results);
+        assert!(disturbed(&evaluation.rows).is_empty());
+        let of_testpmd = results.outcomes.iter_mut();
+        for trial in of_testpmd.filter(|trial| trial.generator == "testpmd") {
+            trial.interrupted_seconds = 0.04;
+        }
+        let evaluation = Evaluation::of(&results);
+        assert_eq!(
+            disturbed(&evaluation.rows),
+            ["* testpmd: 4.0 % of a core went to other programs"]
+        );
+        let text = render_text_table(&evaluation, None);
+        assert!(
+            text.contains("testpmd *") && !text.contains("ours *"),
             "{text}"
         );
     }

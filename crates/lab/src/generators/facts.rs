@@ -4,6 +4,7 @@ use super::Generators;
 use super::contender::Contender;
 use crate::benchmark::definition;
 use crate::io_cost::Transport;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The contents of a results folder, read from disk.
@@ -19,7 +20,7 @@ pub struct Facts {
 }
 
 /// The rates over one transport.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rates {
     /// The transport.
     pub transport: Transport,

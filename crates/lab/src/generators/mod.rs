@@ -11,6 +11,7 @@ mod trial;
 pub use contender::{Contender, Program};
 pub use evaluate::{Evaluation, RateRow, Row};
 pub use facts::{Facts, Rates, Results};
+pub use report::Summary;
 pub use trial::{Part, Trial};
 
 use crate::benchmark::definition::Benchmark;

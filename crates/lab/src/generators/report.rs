@@ -2,14 +2,15 @@
 //! summary in JSON. All are made from the folder alone.
 
 use super::evaluate::{
-    CANNOT_PACE, Comparison, Evaluation, RateRow, Row, render_text_table, signed,
+    CANNOT_PACE, Comparison, Evaluation, RateRow, Row, disturbed, render_text_table, signed,
 };
 use super::facts::Results;
-use crate::benchmark::shell::{Shell, publish};
+use crate::benchmark::shell::{Shell, Warned, publish};
 use crate::io_cost::{Estimate, Transport};
 use crate::report::drawn::Drawn;
 use crate::report::error::ReportError;
 use askama::Template;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_figure::bars::{self, Figure, Item};
@@ -18,8 +19,8 @@ use taut_measure::precision::BINS_PER_GAP;
 use taut_measure::quantity::{Quantity, count, power, rate, ratio, share, time};
 
 /// The contents of `summary.json`.
-#[derive(Serialize)]
-struct Summary<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct Summary<'a> {
     tsc_hz: f64,
     tsc_error_ppm: f64,
     rates: &'a [super::facts::Rates],
@@ -27,6 +28,8 @@ struct Summary<'a> {
     comparisons: &'a [Comparison],
     left_out: &'a [taut_results::LeftOut],
     problems: &'a [String],
+    #[serde(flatten)]
+    machine: Warned,
 }
 
 #[derive(Template)]
@@ -35,6 +38,7 @@ struct Page<'a> {
     shell: Shell<'a>,
     bandwidth: Vec<Cells>,
     precision: Vec<Cells>,
+    disturbed: Vec<String>,
     comparisons: Vec<[String; 5]>,
     rates: Vec<String>,
     generators: Vec<[String; 2]>,
@@ -65,6 +69,7 @@ pub(super) fn write(dir: &Path, results: &Results) -> Result<PathBuf, ReportErro
         comparisons: &evaluation.comparisons,
         left_out: &head.manifest.left_out,
         problems: &results.problems,
+        machine: Warned::of(&head.manifest.noise),
     };
     let figures = draw(&evaluation);
     let page = page(&evaluation, &figures).render()?;
@@ -75,6 +80,9 @@ pub(super) fn write(dir: &Path, results: &Results) -> Result<PathBuf, ReportErro
 pub(super) fn text(results: &Results, width: Option<usize>) -> String {
     let evaluation = Evaluation::of(results);
     let mut text = render_text_table(&evaluation, width);
+    for line in disturbed(&evaluation.rows) {
+        text += &format!("{line}\n");
+    }
     for c in &evaluation.comparisons {
         text += &format!(
             "{}: {} {:.2} times as good as {} ({})\n",
@@ -102,6 +110,7 @@ fn page<'a>(evaluation: &'a Evaluation<'a>, figures: &'a [Drawn]) -> Page<'a> {
         },
         bandwidth: rows().map(bandwidth_cells).collect(),
         precision: rows().flat_map(precision_cells).collect(),
+        disturbed: disturbed(&evaluation.rows),
         comparisons: evaluation.comparisons.iter().map(compared).collect(),
         rates: head
             .own
@@ -186,7 +195,7 @@ fn plain(text: String) -> [String; 2] {
 fn bandwidth_cells((index, row): (usize, &Row)) -> Cells {
     Cells {
         colour: Style::of(index).colour,
-        label: row.label.clone(),
+        label: row.marked(),
         over: row.transport.name(),
         cells: vec![
             cell(row.unpaced_pps, rate),
@@ -225,7 +234,7 @@ fn precision_cells((index, row): (usize, &Row)) -> Vec<Cells> {
     };
     let row_of = |cells| Cells {
         colour: Style::of(index).colour,
-        label: row.label.clone(),
+        label: row.marked(),
         over: row.transport.name(),
         cells,
     };

@@ -6,6 +6,7 @@ use super::knee::Knee;
 use super::part::Part;
 use super::session::Events;
 use super::trial::{Series, Trial};
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use taut_figure::table;
@@ -19,8 +20,20 @@ const CONFIDENCE: f64 = 0.95;
 pub const CHECKED_LOAD: u32 = 350;
 
 /// The median of a value over the repetitions, with its interval.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema)]
+#[schemars(with = "Written")]
 pub struct Estimate(Interval);
+
+/// An estimate as written to files.
+#[derive(Serialize, JsonSchema)]
+struct Written {
+    median: f64,
+    low: f64,
+    high: f64,
+    count: u64,
+    coverage: f64,
+    method: IntervalMethod,
+}
 
 impl Estimate {
     /// Estimates the median of some values; none without values.
@@ -39,15 +52,6 @@ impl std::ops::Deref for Estimate {
 
 impl Serialize for Estimate {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Written {
-            median: f64,
-            low: f64,
-            high: f64,
-            count: u64,
-            coverage: f64,
-            method: IntervalMethod,
-        }
         let written = Written {
             median: self.point,
             low: self.low,
@@ -61,7 +65,7 @@ impl Serialize for Estimate {
 }
 
 /// The results of a framework.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
     /// The framework's id.
     pub id: String,
@@ -108,7 +112,7 @@ pub struct Row {
 }
 
 /// The results for one size of the list that packets walk through.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Walk {
     /// The framework's id.
     pub framework: String,

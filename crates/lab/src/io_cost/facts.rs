@@ -3,6 +3,7 @@
 use super::IoCost;
 use super::framework::Framework;
 use crate::benchmark::definition;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_functions::burn::BurnError;
 use taut_host::machine::Cache;
@@ -29,7 +30,7 @@ pub struct Facts {
 }
 
 /// The hardware events that were counted, or the reason why none were counted.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HardwareCounters {
     /// These events were counted.

@@ -1,12 +1,13 @@
 //! The frameworks that are compared: packet I/O backends, each with the forwarder that uses it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_host::{is_installed, testpmd};
 use taut_port::{BATCH_CAPACITY, backends};
 use taut_results::LeftOut;
 
 /// The forwarding program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Program {
     /// `taut forward`, in a process of its own.
@@ -18,7 +19,7 @@ pub enum Program {
 }
 
 /// The transport of frames to the forwarder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
     /// None: the device creates and discards frames, so that only the program has a cost.

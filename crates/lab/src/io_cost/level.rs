@@ -1,6 +1,7 @@
 //! The levels of the memory hierarchy, and the measured and published costs of one memory access at each level.
 
 use super::evaluate::Evaluation;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Published cycles of a random memory access, as pairs of largest list size in bytes and cycles (Gallenmüller 2021,
@@ -16,7 +17,7 @@ pub(super) const PUBLISHED_STEPS: [(f64, f64); 4] = [
 const USABLE: f64 = 0.85;
 
 /// A level of the memory hierarchy, and the cost of one access to it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Level {
     pub(super) name: String,
     pub(super) size_bytes: Option<u64>,

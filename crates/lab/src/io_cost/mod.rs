@@ -21,6 +21,7 @@ pub use framework::{Framework, Program, Transport};
 pub use knee::{Knee, KneeSearch, KneeSettings};
 pub use lengths::Lengths;
 pub use part::Part;
+pub use report::Summary;
 pub(crate) use session::Session;
 pub use session::{Events, Own, Work};
 pub use trial::{Series, Trial};

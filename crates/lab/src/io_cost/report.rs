@@ -9,10 +9,11 @@ use super::facts::{HardwareCounters, Results};
 use super::level::{Level, PUBLISHED_STEPS, levels};
 use super::machine_file::{self, MachineFile};
 use super::trial::Trial;
-use crate::benchmark::shell::{Shell, publish};
+use crate::benchmark::shell::{Shell, Warned, publish};
 use crate::report::drawn::Drawn;
 use crate::report::error::ReportError;
 use askama::Template;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,8 +25,8 @@ use taut_results::write_whole;
 use taut_sys::Event;
 
 /// The contents of `summary.json`.
-#[derive(Serialize)]
-struct Summary<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct Summary<'a> {
     tsc_hz: f64,
     frameworks: &'a [Row],
     access: &'a [Level],
@@ -33,6 +34,8 @@ struct Summary<'a> {
     walks: &'a [Walk],
     hardware_counters: &'a HardwareCounters,
     problems: &'a [String],
+    #[serde(flatten)]
+    machine: Warned,
 }
 
 #[derive(Template)]
@@ -89,6 +92,7 @@ pub(super) fn write(dir: &Path, results: &Results) -> Result<PathBuf, ReportErro
         walks: &walks,
         hardware_counters: &results.head.own.hardware_counters,
         problems: &results.problems,
+        machine: Warned::of(&results.head.manifest.noise),
     };
     let figures = draw(&evaluation, &levels);
     let page = page(&evaluation, &levels, &walks, &figures).render()?;

@@ -6,16 +6,17 @@ use super::summary::{
     DeviceWork, Kept, KernelStamps, StreamSummary, TakenAway, TrafficSummary, Versions,
 };
 use super::verdict::{LimitMissed, lost_share, verdict};
-use crate::evaluate::SlowestPackets;
+use crate::evaluate::{SlowestPackets, share_of};
 use crate::probe_results::Budget;
 use crate::report::error::ReportError;
 use crate::report::recording::write_recording;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use taut_host::SystemActivity;
 use taut_measure::{LatencyHistogram, Summary};
 use taut_results::{
-    MeasuredInterruptions, PacketFormat, Recording, ResultsError, SampleThread, instant,
+    MeasuredInterruptions, PacketFormat, Recording, ResultsError, SampleThread, busy_with, instant,
 };
 use taut_sys::Clock;
 use taut_tap::Inside;
@@ -115,6 +116,7 @@ impl Account {
         let streams = stream_summaries(measurement, asked_pps, &outcome, &samples, &slowest);
         let found = outcome.meanwhile.interruptions;
         let seconds = measurement.trial.duration.as_secs_f64();
+        let [generator, device] = taken_away(&found, &outcome.tallies);
         let summary = TrafficSummary {
             event: "summary".to_string(),
             started: instant(begun),
@@ -123,7 +125,9 @@ impl Account {
             ports: outcome.ports,
             device: setup.made_device(),
             versions: Versions::here(),
-            device_interruptions: taken_away(&found, &outcome.tallies),
+            device_interruptions: device,
+            generator_interruptions: generator,
+            warnings: busy(&found, &outcome.tallies, &outcome.meanwhile.activity),
             device_work: outcome
                 .meanwhile
                 .work
@@ -169,14 +173,41 @@ impl Account {
     }
 }
 
-/// Returns the interruptions of the device's core while packets were sent; none if they are unknown.
+/// Returns the time for which packets were sent, s.
+fn sending_seconds(tallies: &[Tally]) -> f64 {
+    let sending = tallies.iter().map(|tally| tally.seconds);
+    sending.fold(0.0, f64::max)
+}
+
+/// Returns the interruptions of the generator's and of the device's core while packets were sent; none if they are
+/// unknown.
 fn taken_away(
     found: &Result<MeasuredInterruptions, taut_sys::Error>,
     tallies: &[Tally],
-) -> Option<TakenAway> {
-    let device = found.as_ref().ok()?.device.as_ref()?;
-    let sending = tallies.iter().map(|tally| tally.seconds);
-    TakenAway::of(device, sending.fold(0.0, f64::max))
+) -> [Option<TakenAway>; 2] {
+    let seconds = sending_seconds(tallies);
+    let found = found.as_ref().ok();
+    let device = found.and_then(|found| found.device.as_ref());
+    [found.map(|found| &found.generator), device]
+        .map(|core| core.and_then(|core| TakenAway::of(core, seconds)))
+}
+
+/// Returns the warning that other programs took too much of a core; empty if they did not, or if it is unknown.
+fn busy(
+    found: &Result<MeasuredInterruptions, taut_sys::Error>,
+    tallies: &[Tally],
+    activity: &SystemActivity,
+) -> Vec<String> {
+    let Ok(found) = found else {
+        return Vec::new();
+    };
+    let seconds = sending_seconds(tallies);
+    let cores = std::iter::once(&found.generator).chain(&found.device);
+    let taken = cores
+        .map(|core| share_of(core, seconds))
+        .fold(0.0, f64::max);
+    let warning = busy_with(taken.min(1.0), &activity.busiest());
+    warning.into_iter().collect()
 }
 
 /// Writes the page; none without a folder, or after a problem in writing it.
@@ -376,4 +407,37 @@ fn finish_samples(
         }
     });
     (samples.collect(), first)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_results::CoreInterruptions;
+
+    #[test]
+    fn a_generator_that_lost_its_core_causes_a_warning() {
+        let activity = serde_json::json!({"duration_ms": 1_000, "cores": [], "context_switches": 0,
+            "involuntary_switches": 0, "load_average_before": null, "others": [{"name": "cc1", "ms": 500}]});
+        let activity: SystemActivity = serde_json::from_value(activity).unwrap();
+        let tallies = [Tally {
+            seconds: 1.0,
+            ..Tally::default()
+        }];
+        let found = |length_ns| {
+            Ok(MeasuredInterruptions {
+                generator: CoreInterruptions {
+                    unkept: 0,
+                    each: vec![(0, length_ns)],
+                },
+                device: None,
+            })
+        };
+        assert!(busy(&found(20_000_000), &tallies, &activity).is_empty());
+        let warnings = busy(&found(120_000_000), &tallies, &activity);
+        let reason = "12.0 % of a core went to other programs (most: cc1)";
+        assert!(warnings[0].contains(reason), "{warnings:?}");
+        let [generator, device] = taken_away(&found(120_000_000), &tallies);
+        assert_eq!((generator.unwrap().share, device), (0.12, None));
+    }
 }

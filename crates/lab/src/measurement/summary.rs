@@ -2,6 +2,7 @@
 
 use crate::evaluate::{Causes, SlowestSummary};
 use crate::probe_results::Budget;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use taut_host::{EnergyUse, SystemActivity};
 use taut_measure::{GapSummary, JitterSummary, SequenceReport, Summary};
@@ -13,7 +14,7 @@ use taut_tap::Inside;
 use taut_traffic::{SamplerAccount, Tally};
 
 /// Summary of a measurement with one or more streams.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrafficSummary {
     /// The constant `summary`, which distinguishes this line from other lines of `taut generate --json`.
     pub event: String,
@@ -35,6 +36,9 @@ pub struct TrafficSummary {
     /// Interruptions of the device's core during the measurement; none for a device that does not log them.
     #[serde(default)]
     pub device_interruptions: Option<TakenAway>,
+    /// Interruptions of the generator's core during the measurement; none if they are unknown.
+    #[serde(default)]
+    pub generator_interruptions: Option<TakenAway>,
     /// Work of the device's worker during the measurement; none if the device does not log its work, or if the log
     /// shows no packet, as after a very short measurement.
     #[serde(default)]
@@ -50,10 +54,13 @@ pub struct TrafficSummary {
     /// it; none without a wiretap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Inside>,
+    /// Warnings for the reader of the results, one sentence each.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// Time that a worker spent on packets.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceWork {
     /// Time per packet in iterations with packets, without interruptions, ns.
     pub packet_ns: f64,
@@ -75,7 +82,7 @@ impl DeviceWork {
 }
 
 /// Frequency and length of a core's interruptions.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TakenAway {
     /// Interruptions per second.
     pub per_second: f64,
@@ -87,7 +94,7 @@ pub struct TakenAway {
 }
 
 /// Interruptions in one class of length.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TakenFor {
     /// Interruptions per second.
     pub per_second: f64,
@@ -162,8 +169,9 @@ impl TrafficSummary {
 }
 
 /// Summaries of one or more streams.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(try_from = "Stored")]
+#[schemars(with = "Written<'static>")]
 pub struct Streams {
     /// Summary of the first stream.
     pub first: StreamSummary,
@@ -180,13 +188,15 @@ impl Streams {
 
 impl Serialize for Streams {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Written<'a> {
-            streams: Vec<&'a StreamSummary>,
-        }
         let streams = self.iter().collect();
         Written { streams }.serialize(serializer)
     }
+}
+
+/// The field of a summary that contains the streams, as this version writes it.
+#[derive(Serialize, JsonSchema)]
+struct Written<'a> {
+    streams: Vec<&'a StreamSummary>,
 }
 
 /// The fields of a stored summary that contain the streams, in the format of this or an earlier version of taut.
@@ -215,7 +225,7 @@ impl TryFrom<Stored> for Streams {
 }
 
 /// Summary of one stream.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamSummary {
     /// Name of the stream.
     pub name: String,
@@ -276,7 +286,7 @@ fn yes() -> bool {
 }
 
 /// Latency by arrival timestamps of the kernel or the device.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KernelStamps {
     /// Maximum error of the arrival timestamps relative to the send timestamps, ns.
     pub error_ns: f64,
@@ -285,7 +295,7 @@ pub struct KernelStamps {
 }
 
 /// Counts of a stream's samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Kept {
     /// Number of packets in the sample file.
     pub kept: u64,
@@ -295,7 +305,7 @@ pub struct Kept {
 }
 
 /// The device of a measurement, if taut set it up.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MeasuredDevice {
     /// The device's description.
     #[serde(flatten)]
@@ -306,7 +316,7 @@ pub struct MeasuredDevice {
 }
 
 /// The software versions that affect results.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Versions {
     /// Version of taut.
     pub taut: String,

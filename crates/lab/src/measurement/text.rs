@@ -3,6 +3,7 @@
 use super::account::Account;
 use super::summary::{DeviceWork, Kept, MeasuredDevice, StreamSummary, Versions};
 use super::verdict::LimitMissed;
+use schemars::JsonSchema;
 use serde::Serialize;
 use taut_host::EnergyUse;
 use taut_measure::quantity::{rate, summary as percentiles, time};
@@ -35,6 +36,8 @@ impl Account {
         lines.extend(summary.energy.as_ref().and_then(energy_line));
         lines.extend(summary.device_work.as_ref().map(work_line));
         lines.extend(port_losses(self.port_names.iter().zip(&summary.ports)));
+        let warnings = summary.warnings.iter();
+        lines.extend(warnings.map(|warning| format!("note: {warning}")));
         lines
     }
 }
@@ -259,7 +262,7 @@ pub fn port_losses<'a>(
 }
 
 /// The summary that `taut generate --rate max --json` and `--cores` print.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct FloodSummary {
     /// The constant `summary`, which distinguishes this line from other lines.
     pub event: &'static str,

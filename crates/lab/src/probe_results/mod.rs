@@ -6,6 +6,7 @@ mod report;
 pub use files::ProbeFolder;
 pub use report::{is_probed, write};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use taut_transport::Counts;
 const CONFIDENCE: f64 = 0.95;
 
 /// The results of all probes. Times are round trips at the client.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeReport {
     /// Address of the server.
     pub server: SocketAddr,
@@ -84,7 +85,7 @@ impl ProbeReport {
 }
 
 /// The stages of round trips. The names of timestamps are those of Gallenmüller's dissertation, section 6.3.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeStages {
     /// Time in the sender's network stack, from sending until the datagram is in the interface's queue (m2 - m1).
     pub sender_ns: Summary,
@@ -97,7 +98,7 @@ pub struct ProbeStages {
 }
 
 /// Counts of probes by their result.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeCounts {
     /// Probes that the kernel accepted.
     pub sent: u64,
@@ -120,7 +121,7 @@ pub struct ProbeCounts {
 }
 
 /// Latency budget of round trips.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Budget {
     /// The budget, ns.
     pub ns: u64,
@@ -130,7 +131,7 @@ pub struct Budget {
 }
 
 /// One repetition.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RepetitionReport {
     /// Counts of the repetition's probes.
     #[serde(flatten)]

@@ -3,11 +3,18 @@
 
 use crate::evaluate::{Device, Evaluation, MEDIAN, Ratio, policy};
 use taut_measure::quantity::{ratio, three_digits, time};
-use taut_results::{Completion, Results};
+use taut_results::{Completion, Experiment};
 
-/// Returns sentences about the results of the experiment, the most important one first. A ratio with a reason in
-/// [`Ratio::withheld`] is not in a sentence.
-pub fn sentences(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -> Vec<String> {
+/// Maximum number of sentences.
+const MOST_SENTENCES: usize = 3;
+
+/// Returns up to three sentences about the results of the experiment, the most important one first. A ratio with a
+/// reason in [`Ratio::withheld`] is not in a sentence.
+pub fn sentences(
+    experiment: &Experiment,
+    evaluation: &Evaluation,
+    ratios: &[Ratio],
+) -> Vec<String> {
     let find = |figure: &str, over: &str, under: &str| {
         ratios.iter().find(|ratio| {
             ratio.figure == figure
@@ -18,7 +25,7 @@ pub fn sentences(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -
     };
     let mut sentences = Vec::new();
     if let Some(found) = find(MEDIAN, "full", "each") {
-        let rate = three_digits(results.experiment.settings.rate_pps / 1e3);
+        let rate = three_digits(experiment.settings.rate_pps / 1e3);
         sentences.extend(full_buffers(evaluation, found, &rate));
     }
     if let Some(found) = find("highest loss-free rate", "each", "full") {
@@ -44,8 +51,9 @@ pub fn sentences(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -
         sentences.extend(against_the_first(evaluation, ratios));
     }
     if sentences.is_empty() {
-        sentences.push(nothing(results, ratios));
+        sentences.push(nothing(experiment, ratios));
     }
+    sentences.truncate(MOST_SENTENCES);
     sentences
 }
 
@@ -111,9 +119,9 @@ fn against_the_first(evaluation: &Evaluation, ratios: &[Ratio]) -> Vec<String> {
         .collect()
 }
 
-fn nothing(results: &Results, ratios: &[Ratio]) -> String {
+fn nothing(experiment: &Experiment, ratios: &[Ratio]) -> String {
     let withheld = ratios.iter().find_map(|ratio| ratio.withheld.as_ref());
-    let why = match (results.experiment.manifest.completion, withheld) {
+    let why = match (experiment.manifest.completion, withheld) {
         (_, Some(reason)) => reason.as_str(),
         (Completion::Finished, None) => "no two devices were measured twice",
         _ => "the experiment did not come far enough",

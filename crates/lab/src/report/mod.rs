@@ -7,12 +7,14 @@ pub(crate) mod drawn;
 pub(crate) mod error;
 mod figures;
 mod finding;
+mod headline;
 mod page;
 pub(crate) mod rawdata;
 pub(crate) mod recording;
 
 pub use drawn::Drawn;
 pub use error::ReportError;
+pub use headline::Headline;
 pub use rawdata::flatten;
 pub use recording::{LEAST_SENT, is_recording, write_recording};
 
@@ -27,6 +29,7 @@ pub const SCRIPTS: [&str; 2] = [HOVER, include_str!("sliders.js")];
 
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use self::display::Shown;
@@ -35,7 +38,7 @@ use crate::evaluate::{Evaluation, Ratio, Row, disturbed_rows, ratios, render_tex
 use taut_results::Results;
 
 /// The contents of `summary.json`: the table and the ratios.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Summary<'a> {
     /// One row per device.
     pub devices: &'a [Row],
@@ -70,13 +73,15 @@ pub fn show_comparison(results: &Results, width: Option<usize>) -> Result<Shown,
     let page = page::render(results, &evaluation, &rows, &ratios, &figures)?;
     let page = publish(&results.dir, &summary, &figures, &page)?;
     let mut text = render_text_table(&rows, width);
+    for sentence in finding::sentences(&results.experiment, &evaluation, &ratios) {
+        text += &format!("{sentence}\n");
+    }
     for line in disturbed_rows(&rows) {
         text += &format!("{line}\n");
     }
-    for sentence in finding::sentences(results, &evaluation, &ratios) {
-        text += &format!("{sentence}\n");
-    }
-    for ratio in ratios {
+    let (stated, withheld): (Vec<&Ratio>, Vec<&Ratio>) =
+        ratios.iter().partition(|ratio| ratio.withheld.is_none());
+    for ratio in stated.into_iter().chain(withheld) {
         text += &format!("{ratio}\n");
     }
     text += "as an experiment, to change and to publish: taut experiment run demo\n";
@@ -127,6 +132,34 @@ mod tests {
     fn reports_never_read_or_write_files_outside_the_results_folder() {
         let (_parent, dir) = made_up();
         crate::strangers::check(&dir);
+    }
+
+    #[test]
+    fn sentences_follow_the_table_and_withheld_ratios_come_last() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("made-up");
+        let plan = Plan {
+            repetitions: 3,
+            ..SMALL
+        };
+        synthetic::write(&dir, &plan);
+        let mut results = Results::load(&dir).unwrap();
+        for run in &mut results.runs {
+            // Means and rates of this device are not comparable, but its median is.
+            run.taken = (run.device_id == "memif-idle").then_some(0.1);
+        }
+        let text = show_comparison(&results, None).unwrap().text;
+        let heading = 2 + results.experiment.devices.len();
+        let lines: Vec<&str> = text.lines().skip(heading).collect();
+        assert!(lines[0].starts_with("At 100 kpkt/s"), "{text}");
+        let star = lines.iter().position(|line| line.starts_with("* memif"));
+        assert_eq!(star, Some(3), "{text}");
+        let ratios = &lines[4..lines.len() - 1];
+        let reason =
+            "memif-idle over memif-full: not stated, as 10.0 % of a core went to other programs";
+        assert!(ratios.iter().any(|line| line.contains(reason)), "{text}");
+        let is_withheld = |line: &&str| line.contains(": not stated, as ");
+        assert!(ratios.is_sorted_by_key(is_withheld), "{text}");
     }
 
     #[test]

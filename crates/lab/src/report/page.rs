@@ -96,7 +96,7 @@ pub fn render(
     let page = Page {
         experiment,
         shell: Shell {
-            finding: finding::sentences(results, evaluation, ratios).join(" "),
+            finding: finding::sentences(&results.experiment, evaluation, ratios).join(" "),
             busy: (!disturbed.is_empty()).then(|| disturbed.join("; ")),
             subtitle: subtitle(experiment),
             ..Shell::of(

@@ -113,6 +113,8 @@ fn page<'a>(
     problems: &'a [String],
 ) -> Page<'a> {
     let stopped = streams.iter().any(|s| s.summary.tally.stopped);
+    let warnings = summary.warnings.iter().cloned();
+    let warnings: Vec<String> = warnings.chain(streams.iter().find_map(too_slow)).collect();
     Page {
         shell: Shell {
             title: match &summary.device {
@@ -120,7 +122,7 @@ fn page<'a>(
                 None => "Traffic and what came back".to_owned(),
             },
             subtitle: format!("{} · taut {}", summary.started, summary.versions.taut),
-            busy: streams.iter().find_map(too_slow),
+            busy: (!warnings.is_empty()).then(|| warnings.join(" ")),
             state: stopped.then(ended_early),
             finding: streams.iter().map(finding).collect::<Vec<_>>().join(" "),
             figures,
@@ -344,6 +346,7 @@ mod tests {
                 json!({"duration_ms": 2000, "context_switches": 7, "cores": [], "involuntary_switches": 0, "load_average_before": null}),
             ),
             ("streams", json!([stream])),
+            ("warnings", json!(["The machine was busy."])),
         ] {
             summary[key] = value;
         }
@@ -398,6 +401,7 @@ mod tests {
             "Example 9000",
             ">isolated cpus<",
             "Latency histogram",
+            "The machine was busy.",
         ] {
             assert!(page.contains(part), "{part}");
         }

@@ -13,6 +13,7 @@ mod soak;
 mod tables;
 
 pub use lengths::Lengths;
+pub use report::Summary;
 pub(crate) use report::show;
 pub(crate) use results::HEAD;
 pub use results::{Head, Limits, Part, Results, Settings};

@@ -4,13 +4,15 @@
 use super::evaluate::{Evaluation, Missed, SizeRow, Warning, named_size};
 use super::results::{Part, Results, Soak, SoakInterval};
 use super::tables::{self, DEVICE_ONLY, gigabits};
-use crate::benchmark::shell::{Shell, publish};
+use crate::benchmark::highest;
+use crate::benchmark::shell::{OtherPrograms, Shell, publish};
 use crate::benchmark::tables::Table;
 use crate::report::causes;
 use crate::report::display::Shown;
 use crate::report::drawn::Drawn;
 use crate::report::error::ReportError;
 use askama::Template;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_figure::curves::{self, Curve, Extent, Figure, Part as PanelPart, Point};
@@ -26,8 +28,8 @@ const DRAWN_SIZES: usize = 3;
 const DRAWN_INTERVALS: usize = 400;
 
 /// The contents of `summary.json`.
-#[derive(Serialize)]
-struct Summary<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct Summary<'a> {
     device: &'a str,
     #[serde(rename = "stage")]
     completion: Completion,
@@ -36,6 +38,8 @@ struct Summary<'a> {
     limits_missed: Vec<String>,
     warnings: Vec<String>,
     problems: &'a [String],
+    #[serde(flatten)]
+    others: OtherPrograms,
 }
 
 #[derive(Template)]
@@ -85,6 +89,7 @@ fn write(dir: &Path, evaluation: &Evaluation<'_>) -> Result<PathBuf, ReportError
         limits_missed: texts(&evaluation.missed),
         warnings: texts(&evaluation.warnings),
         problems: &results.problems,
+        others: OtherPrograms::of(&results.head.manifest.noise),
     };
     let figures = draw(evaluation);
     let page = page(evaluation, &figures).render()?;
@@ -132,18 +137,15 @@ fn finding(evaluation: &Evaluation<'_>) -> String {
         .iter()
         .filter(|row| row.throughput.as_ref().is_some_and(|t| t.mean_pps > 0.0))
         .collect();
-    let is_busy = taut_results::busy(&evaluation.results.head.manifest.noise).is_some();
+    let is_busy = evaluation.is_busy();
     let throughput = |row: &SizeRow| {
         let found = row.throughput.as_ref();
-        let pps = found.map_or(0.0, |t| t.mean_pps);
-        // What another program or the generator limited says how much the device carries at least.
-        let is_least = is_busy || found.is_some_and(|t| t.limited_by != Limit::Device);
-        let least = if is_least { "at least " } else { "" };
+        let (pps, limit) = found.map_or((0.0, Limit::Device), |t| (t.mean_pps, t.limited_by));
         let frames = match row.size.as_str() {
             "imix" => "IMIX frames".to_owned(),
             size => format!("frames of {size} bytes"),
         };
-        format!("{least}{} with {frames}", rate(pps))
+        format!("{} with {frames}", highest::in_words(pps, limit, is_busy))
     };
     let tolerance = evaluation.results.head.settings.loss_tolerance;
     let without = if tolerance > 0.0 {
@@ -522,6 +524,7 @@ mod tests {
     use super::super::made_up;
     use super::*;
     use std::fs;
+    use taut_results::Noise;
 
     #[test]
     fn the_page_is_self_contained_and_reproducible_from_its_folder() {
@@ -538,6 +541,36 @@ mod tests {
         );
         let figures = fs::read_dir(dir.join("figures")).unwrap().count();
         assert_eq!(figures, 5);
+    }
+
+    #[test]
+    fn the_finding_states_what_limited_a_throughput() {
+        let (_parent, dir) = made_up::folder_of(Completion::Finished, 1_000);
+        let mut results = Results::load(&dir).unwrap();
+        let mut evaluation = Evaluation::of(&results);
+        assert!(!finding(&evaluation).contains("at least"));
+        for row in &mut evaluation.rows {
+            if let Some(throughput) = &mut row.throughput {
+                throughput.limited_by = Limit::Generator;
+            }
+        }
+        let said = finding(&evaluation);
+        assert!(
+            said.contains("pkt/s (the generator was the limit) with frames of 64 bytes"),
+            "{said}"
+        );
+        let table = tables::text(&evaluation, None);
+        assert!(table.contains(" the generator"), "{table}");
+        results.head.manifest.noise.push(Noise {
+            name: "made up".to_owned(),
+            detail: String::new(),
+            taken: Some(0.5),
+            programs: Vec::new(),
+        });
+        let evaluation = Evaluation::of(&results);
+        assert!(finding(&evaluation).contains("at least"));
+        let table = tables::text(&evaluation, None);
+        assert!(table.contains("the device, or other programs"), "{table}");
     }
 
     #[test]

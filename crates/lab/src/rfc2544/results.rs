@@ -10,6 +10,7 @@
 //! ```
 
 use crate::evaluate::SlowestPackets;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::Write;
@@ -142,7 +143,7 @@ impl Head {
 }
 
 /// The counts of a trial.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
     /// Offered rate, packets per second: the requested rate, or less if the generator was late with its last packets.
@@ -290,7 +291,7 @@ pub struct SoakInterval {
 }
 
 /// The contents of `soak/soak.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Soak {
     /// Frame size as configured.

@@ -8,7 +8,7 @@ use super::results::Soak;
 use crate::benchmark::tables::{self, Cell, Table, plain};
 use crate::report::causes;
 use taut_measure::quantity::{count, rate, share, three_digits, time};
-use taut_measure::{BURST_PRECISION, Interval};
+use taut_measure::{BURST_PRECISION, Interval, Limit};
 use taut_model::Cause;
 
 /// The explanation of the device's own latency.
@@ -97,6 +97,11 @@ fn interval(interval: Option<&Interval>, show: fn(f64) -> String) -> String {
 }
 
 fn throughput(evaluation: &Evaluation<'_>) -> Table {
+    let is_busy = evaluation.is_busy();
+    let limit = |t: &ThroughputRow| match t.limited_by {
+        Limit::Device if is_busy && t.mean_pps > 0.0 => "the device, or other programs".to_owned(),
+        _ => t.limit().to_owned(),
+    };
     let cells = |row: &SizeRow| {
         let t = row.throughput.as_ref()?;
         let none_held = match t.none_held {
@@ -113,7 +118,7 @@ fn throughput(evaluation: &Evaluation<'_>) -> Table {
             plain(rate(t.conditional_pps)),
             plain(gigabits(t.layer2_bits)),
             plain(gigabits(t.layer1_bits)),
-            [t.limit().to_owned(), none_held],
+            [limit(t), none_held],
         ])
     };
     let few = if evaluation.results.head.settings.repetitions < 6 {

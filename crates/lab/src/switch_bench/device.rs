@@ -2,6 +2,7 @@
 
 use super::openflow::{Address, Controller};
 use crate::benchmark::rig::Failed;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display};
 use std::net::ToSocketAddrs;
@@ -16,7 +17,7 @@ use taut_results::LeftOut;
 const GREETING: Duration = Duration::from_secs(3);
 
 /// A switch to measure.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 pub enum Switch {
     /// The function `switch` of `taut forward` between memif links; cables are `pair` ports.

@@ -5,17 +5,19 @@ use super::Results;
 use super::device::Switch;
 use super::outcome::{Amplified, Latency, Seen, Trial};
 use super::part::{Does, Matching, Order, Part};
+use crate::benchmark::shell::Warned;
 use crate::io_cost::Estimate;
+use schemars::JsonSchema;
 use serde::Serialize;
 use taut_measure::rank::nearest_rank;
-use taut_measure::ratio_interval;
+use taut_measure::{Limit, ratio_interval};
 use taut_model::fit::Coefficient;
 use taut_model::hops::Hops;
 
 const CONFIDENCE: f64 = 0.95;
 
 /// The contents of `summary.json`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Evaluation<'a> {
     pub tsc_hz: f64,
     /// The second switch, which multiplied traffic; none if the measured switch did so itself.
@@ -25,10 +27,12 @@ pub(super) struct Evaluation<'a> {
     pub ratios: Vec<Compared>,
     pub left_out: &'a [taut_results::LeftOut],
     pub problems: &'a [String],
+    #[serde(flatten)]
+    pub(super) machine: Warned,
 }
 
 /// The results of a switch.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Row {
     pub switch: Switch,
     pub version: String,
@@ -47,7 +51,7 @@ pub(super) struct Row {
     pub actions: Vec<ActionRow>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct HopRow {
     pub loops: u32,
     pub min_ns: Option<Estimate>,
@@ -59,7 +63,7 @@ pub(super) struct HopRow {
 }
 
 /// Latency by number of loops: a least-squares line through the medians of all repetitions.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Line {
     pub per_loop_ns: Coefficient,
     pub without_ns: Coefficient,
@@ -68,11 +72,13 @@ pub(super) struct Line {
     pub odd_residual_ns: Option<f64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct RuleRow {
     pub matching: Matching,
     pub rules: u32,
     pub pps: Option<Estimate>,
+    /// The part that limited the rate in most repetitions; none in results that do not contain it.
+    pub limited_by: Option<Limit>,
     /// Rate divided by the rate of plain forwarding in the same repetition: median over the repetitions that measured
     /// both. It is none without such a repetition.
     pub of_plain: Option<f64>,
@@ -82,7 +88,7 @@ pub(super) struct RuleRow {
     pub rule_ns: Option<Estimate>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct QosRow {
     pub load_percent: u32,
     pub priority: bool,
@@ -93,7 +99,7 @@ pub(super) struct QosRow {
     pub background_p50_ns: Option<Estimate>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct InsertionRow {
     pub order: Order,
     /// Number of rules that were added, in all repetitions together.
@@ -135,7 +141,7 @@ pub(super) struct InsertionRow {
     pub unseen: u32,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct AmplifyRow {
     pub cables: u32,
     pub copies: u32,
@@ -152,10 +158,12 @@ pub(super) struct AmplifyRow {
     pub most_lost_at_most: f64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct ActionRow {
     pub does: Does,
     pub pps: Option<Estimate>,
+    /// The part that limited the rate in most repetitions; none in results that do not contain it.
+    pub limited_by: Option<Limit>,
     /// Time per packet that the action adds to plain forwarding, ns: median over the repetitions that measured both
     /// rates. It is none without such a repetition.
     pub costs_ns: Option<f64>,
@@ -163,7 +171,7 @@ pub(super) struct ActionRow {
     pub p99_ns: Option<Estimate>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Compared {
     pub what: String,
     /// The other switch, with which the first switch is compared.
@@ -187,6 +195,7 @@ impl<'a> Evaluation<'a> {
             ratios: ratios(results),
             left_out: &results.head.manifest.left_out,
             problems: &results.problems,
+            machine: Warned::of(&results.head.manifest.noise),
         }
     }
 }
@@ -341,6 +350,7 @@ impl<'a> Trials<'a> {
                 matching,
                 rules,
                 pps: estimate(trials.iter().filter_map(|trial| rate_of(trial))),
+                limited_by: limit_of(&trials),
                 of_plain: median(&of_plain),
                 p50_ns: percentiles(&seen, p50),
                 p99_ns: percentiles(&seen, p99),
@@ -495,6 +505,7 @@ impl<'a> Trials<'a> {
             ActionRow {
                 does,
                 pps: estimate(trials.iter().filter_map(|trial| rate_of(trial))),
+                limited_by: limit_of(&trials),
                 costs_ns: median(&costs).filter(|_| does != Does::Output),
                 p50_ns: percentiles(&seen, p50),
                 p99_ns: percentiles(&seen, p99),
@@ -502,6 +513,22 @@ impl<'a> Trials<'a> {
         };
         points.into_iter().map(row).collect()
     }
+}
+
+/// Returns what limited the rate in most of the trials.
+fn limit_of(trials: &[&Trial]) -> Option<Limit> {
+    let limits = trials.iter().filter_map(|trial| match &trial.seen {
+        Seen::Rate { limited_by, .. } => *limited_by,
+        _ => None,
+    });
+    let limits: Vec<Limit> = limits.collect();
+    let of = |wanted: Limit| limits.iter().filter(|limit| **limit == wanted).count();
+    let most = if of(Limit::Generator) > of(Limit::Device) {
+        Limit::Generator
+    } else {
+        Limit::Device
+    };
+    (!limits.is_empty()).then_some(most)
 }
 
 fn rate_of(trial: &Trial) -> Option<f64> {

@@ -33,6 +33,7 @@ use crate::benchmark::error::BenchmarkError;
 use crate::benchmark::plan::Plan;
 use crate::benchmark::rig::{Failed, Rig, Unit};
 use crate::report::error::ReportError;
+use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -41,6 +42,11 @@ use taut_results::{LeftOut, Mode};
 
 /// A results folder that was read back.
 pub type Results = definition::Results<Switched>;
+
+/// Returns the schema of `summary.json`.
+pub fn summary_schema(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<evaluate::Evaluation<'_>>()
+}
 
 /// The fields of the manifest that only this benchmark has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

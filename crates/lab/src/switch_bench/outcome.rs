@@ -4,7 +4,7 @@ use super::device::Switch;
 use super::part::Part;
 use crate::benchmark::rig::Failed;
 use serde::{Deserialize, Serialize};
-use taut_measure::Summary;
+use taut_measure::{Limit, Summary};
 use taut_traffic::{Summaries, Tally};
 
 /// The result of one switch at one point of a measurement, in one repetition.
@@ -30,6 +30,9 @@ pub enum Seen {
     Rate {
         /// Received packets per second at the highest offered rate.
         pps: f64,
+        /// The part that limited the rate; none in results that do not contain it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limited_by: Option<Limit>,
         /// Latency at 100 kpkt/s.
         latency: Latency,
         /// Time until all rules are added, divided by their number, ns; none if no rules were added.

@@ -1,5 +1,6 @@
 //! The measurements of a switch: their points, and the lengths and repetitions of their trials.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use taut_results::Mode;
@@ -8,7 +9,9 @@ use taut_results::Mode;
 pub const MEASUREMENTS: [&str; 6] = ["hops", "rules", "qos", "insertion", "amplify", "actions"];
 
 /// The kind of match that all rules of a point have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Matching {
     /// No rules: a forwarder between two ports.
@@ -20,7 +23,9 @@ pub enum Matching {
 }
 
 /// Priorities of rules that are added one after another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// Each rule has a higher priority than the rule added before.
@@ -32,7 +37,9 @@ pub enum Order {
 }
 
 /// The actions on packets in addition to forwarding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Does {
     /// No further action.

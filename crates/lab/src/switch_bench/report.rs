@@ -2,11 +2,13 @@
 
 use super::evaluate::{Evaluation, Row};
 use super::{Results, Switched, figures};
+use crate::benchmark::highest;
 use crate::benchmark::tables::{self, Cell, Table, plain};
 use crate::io_cost::Estimate;
 use crate::report::error::ReportError;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use taut_measure::Limit;
 use taut_measure::quantity::{rate, ratio, share, time};
 
 const HOW: &str = "The generator has two ports of the switch; others are joined by cables. Rules are made over OpenFlow where the switch can hear \
@@ -81,6 +83,15 @@ fn cell(estimate: &Option<Estimate>, text: fn(f64) -> String) -> Cell {
         None => plain("–"),
         Some(it) => [text(it.point), it.short(text)],
     }
+}
+
+/// Returns the cell of a highest rate, with `>=` before it if the generator was the limit.
+fn rate_cell(pps: &Option<Estimate>, limited_by: Option<Limit>) -> Cell {
+    let [text, beside] = cell(pps, rate);
+    [
+        highest::in_table(&text, limited_by.unwrap_or(Limit::Device)),
+        beside,
+    ]
 }
 
 fn number(value: Option<f64>, text: fn(f64) -> String) -> Cell {
@@ -175,7 +186,7 @@ fn rules(evaluation: &Evaluation<'_>) -> Table {
             vec![
                 name(&row.matching),
                 plain(row.rules.to_string()),
-                cell(&row.pps, rate),
+                rate_cell(&row.pps, row.limited_by),
                 number(row.of_plain, ratio),
                 cell(&row.p50_ns, time),
                 cell(&row.p99_ns, time),
@@ -311,7 +322,7 @@ fn actions(evaluation: &Evaluation<'_>) -> Table {
         |row| {
             vec![
                 name(&row.does),
-                cell(&row.pps, rate),
+                rate_cell(&row.pps, row.limited_by),
                 number(row.costs_ns, time),
                 cell(&row.p50_ns, time),
                 cell(&row.p99_ns, time),
@@ -356,7 +367,7 @@ mod tests {
     use crate::benchmark::definition::{Benchmark, Head};
     use crate::benchmark::results::show;
     use std::path::Path;
-    use taut_measure::Summary;
+    use taut_measure::{Limit, Summary};
     use taut_results::{Mode, write_json};
 
     fn latency(ns: u64) -> Latency {
@@ -372,6 +383,7 @@ mod tests {
         let jitter = u64::from(repetition);
         let rate = |pps: f64, rule_ns| Seen::Rate {
             pps: pps / slower,
+            limited_by: (*switch == Switch::Taut).then_some(Limit::Generator),
             latency: latency(2_000 + jitter),
             rule_ns,
         };
@@ -483,6 +495,8 @@ mod tests {
         let factor = taut["qos_factor"].as_f64().unwrap();
         assert!((1_900.0..2_010.0).contains(&factor), "{factor}");
         assert_eq!(taut["amplify"][2]["copies"], 47);
+        assert_eq!(taut["rules"][0]["limited_by"], "generator");
+        assert!(shown.text.contains(">= 10.0 Mpkt/s"), "{}", shown.text);
         assert_eq!(taut["amplify"][0]["most_lost_at_most"], 0.25);
         let insertion = &taut["insertion"][0];
         assert_eq!(insertion["modified_ns"]["median"], 28_000.0);

@@ -14,8 +14,9 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use taut_measure::Limit;
 use taut_traffic::{
-    Flood, Instrument, Load, Plan, Sizes, Stream, Summaries, Traffic, Trial as Rated,
+    Flood, Flow, Instrument, Load, Plan, Sizes, Stream, Summaries, Traffic, Trial as Rated,
 };
 use taut_wire::UdpFlow;
 
@@ -355,6 +356,7 @@ impl At<'_> {
         instrument.drain();
         Ok(Seen::Rate {
             pps: flow.received_pps(),
+            limited_by: Some(limit_of(&flow)),
             latency: self.latency(instrument, LATENCY_PPS)?,
             rule_ns,
         })
@@ -394,6 +396,17 @@ fn path(wiring: &Wiring, loops: u32) -> Vec<Rule> {
     }
     rules.push(sending(at, vec![Action::Output(wiring.last)]));
     rules
+}
+
+/// Returns what limited the rate of a flood: the generator if the switch accepted and returned nearly all its packets.
+fn limit_of(flow: &Flow) -> Limit {
+    let offered = flow.sent + flow.refused;
+    // A hundredth may be on its way at the ends of the count.
+    if flow.received * 100 >= offered * 99 {
+        Limit::Generator
+    } else {
+        Limit::Device
+    }
 }
 
 /// The rules that multiply a stream.
@@ -577,6 +590,19 @@ mod tests {
                 (5, Action::Output(8))
             ]
         );
+    }
+
+    #[test]
+    fn a_flood_that_comes_back_was_limited_by_the_generator() {
+        let flow = |refused, received| Flow {
+            sent: 1_000,
+            refused,
+            received,
+            ..Flow::default()
+        };
+        assert_eq!(limit_of(&flow(0, 995)), Limit::Generator);
+        assert_eq!(limit_of(&flow(0, 900)), Limit::Device);
+        assert_eq!(limit_of(&flow(500, 1_000)), Limit::Device);
     }
 
     fn outputs(rule: &Rule) -> usize {

@@ -1,9 +1,10 @@
 //! The edge of a memory level, and the share of accesses that hit in this level or a faster one.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The upper edge of a memory level: the largest structure that fits completely into this level and all faster ones.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Edge {
     /// Number of bytes that this level and all faster ones hold together; infinite for memory.

@@ -3,10 +3,11 @@
 use super::FitError;
 use crate::estimate::{WrongValue, positive};
 use nalgebra::{DMatrix, DVector};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The assumed scatter of measured values around the model.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spread {
     /// Equal scatter for all values: the fit minimises absolute errors.

@@ -5,6 +5,7 @@ use super::design::finite;
 use super::{Design, FitError, Spread};
 use crate::estimate::{ErrorBasis, Errors, Estimate, WrongValue, probability};
 use nalgebra::{DMatrix, DVector};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -17,7 +18,7 @@ const ROUNDING: f64 = 1e-13;
 
 /// One coefficient of a fit. The interval may reach below 0 even if the quantity cannot be negative: the data then do
 /// not show whether it differs from 0.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Coefficient {
     /// Name of the coefficient's term.
@@ -34,7 +35,7 @@ pub struct Coefficient {
 
 /// Criteria for comparing models of the same runs; smaller values are better. They count the coefficients and the
 /// variance as parameters, and assume normal errors.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Criteria {
     /// Akaike's criterion.

@@ -12,6 +12,7 @@ pub use shape::{Factor, Shape, Variables};
 
 use crate::estimate::{ErrorBasis, Errors, Outside, Prediction, WrongValue, positive, probability};
 use crate::fit::{Coefficient, Criteria, FitError, PredictionInterval, Spread, student};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ use std::collections::BTreeMap;
 pub const SCHEMA: u32 = 1;
 
 /// The quantity that a model predicts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Cycles of a packet, by load, frame size and batch: [`crate::resource`].
@@ -35,7 +36,7 @@ pub enum Kind {
 }
 
 /// A measured quantity of runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Variable {
     /// Name of the quantity.
@@ -45,7 +46,7 @@ pub struct Variable {
 }
 
 /// The range of a variable among the runs of the fit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
     /// Name of the variable.
@@ -59,7 +60,7 @@ pub struct Range {
 }
 
 /// A term with its coefficient.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Term {
     /// Coefficient of the term, with its interval; it has the term's name.
@@ -69,7 +70,7 @@ pub struct Term {
 }
 
 /// A results file or folder to which a model was fitted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
     /// Name of the file or folder.
@@ -81,7 +82,7 @@ pub struct Source {
 }
 
 /// The content of a model file, before validation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelFile {
     /// Version of the layout: [`SCHEMA`].
@@ -162,7 +163,7 @@ pub enum ModelError {
 }
 
 /// A fitted model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "ModelFile", into = "ModelFile")]
 pub struct Model(ModelFile);
 

@@ -14,10 +14,11 @@ pub use flower::medians as flower_medians;
 
 use crate::estimate::{ErrorBasis, Errors, Estimate, WrongValue};
 use crate::fit::FitError;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The verdict on a prediction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The error of the prediction is within the limit.
@@ -30,7 +31,7 @@ pub enum Verdict {
 pub const OVERLOAD_AS_SEEN: &str = "overload, as seen";
 
 /// A published figure with a model's prediction of it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Check {
     /// Name of the group.
     pub group: &'static str,

@@ -14,6 +14,7 @@ pub mod bandwidth;
 use crate::estimate::{Errors, Estimate, Prediction, WrongValue, not_negative, positive};
 use crate::model_file::{Factor, Shape};
 use bandwidth::ethernet_pps;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Number of times that a packet crosses the memory bus, if packets go through memory: a write on receipt and a read on
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 const MEMORY_CROSSINGS: f64 = 2.0;
 
 /// A resource that packets use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resource {
     /// The links through which packets leave.
@@ -125,7 +126,7 @@ impl Packets {
 }
 
 /// The limit set by one resource.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Limit {
     /// The resource that sets this limit.
     pub resource: Resource,
@@ -146,7 +147,7 @@ impl Limit {
 }
 
 /// The highest rate of a machine, and the limits that its resources set.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Carried {
     /// The highest rate, packets per second.
     pub highest: Prediction,

@@ -79,9 +79,21 @@ pub(super) fn shim() -> Result<&'static Shim, PortError> {
     SHIM.get_or_init(load).as_ref().copied().map_err(|reason| {
         PortError::missing(
             "loading DPDK",
-            format!("DPDK's libraries: apt install libdpdk-dev dpdk ({reason})"),
+            format!(
+                "DPDK's libraries of release {}: apt install libdpdk-dev dpdk, or build taut anew where apt has \
+                 another release ({reason})",
+                release(super::BUILT_WITH.unwrap_or_default())
+            ),
         )
     })
+}
+
+/// Returns the release of a version: its libraries serve all versions with the same first two numbers.
+fn release(version: &str) -> &str {
+    version
+        .match_indices('.')
+        .nth(1)
+        .map_or(version, |(end, _)| &version[..end])
 }
 
 fn load() -> Result<&'static Shim, String> {
@@ -111,4 +123,15 @@ fn memory_file() -> rustix::io::Result<OwnedFd> {
         left = &left[written..];
     }
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::release;
+
+    #[test]
+    fn a_release_of_dpdk_is_named_by_two_numbers() {
+        assert_eq!(release("22.11.11"), "22.11");
+        assert_eq!(release("24.11"), "24.11");
+    }
 }

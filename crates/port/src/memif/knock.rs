@@ -5,8 +5,13 @@
 //! single write prevents blocking (`pwritev2` refuses `RWF_NOWAIT` here). Asynchronous I/O does not block: the kernel
 //! adds one to a counter when a request completes, and never waits for space (`io_submit(2)`, `IOCB_FLAG_RESFD`). The
 //! request itself reads nothing from an empty file.
+//!
+//! A kernel without asynchronous I/O (`CONFIG_AIO`; QEMU's user emulation has none either) leaves plain writes, made only
+//! if the counter has space at that moment. There, a peer that fills the counter in between blocks the write.
 
 use crate::PortError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::write;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
@@ -42,10 +47,10 @@ struct Request {
 #[derive(Clone, Copy)]
 struct Done([u64; 4]);
 
-/// The kernel's context for asynchronous I/O, and the empty file that requests read.
+/// The kernel's context for asynchronous I/O, `None` without such calls, and the empty file that requests read.
 #[derive(Debug)]
 pub(super) struct Knocker {
-    context: libc::c_ulong,
+    context: Option<libc::c_ulong>,
     empty: File,
 }
 
@@ -71,9 +76,15 @@ impl Knocker {
             // SAFETY: the kernel writes the context's number, which has to be 0 before.
             let answer = unsafe { libc::syscall(libc::SYS_io_setup, KEPT, &raw mut context) };
             if answer < 0 {
-                return Err(PortError::system(what, std::io::Error::last_os_error()));
+                let error = std::io::Error::last_os_error();
+                let context = None;
+                return match error.raw_os_error() {
+                    Some(libc::ENOSYS) => Ok(Self { context, empty }),
+                    _ => Err(PortError::system(what, error)),
+                };
             }
         }
+        let context = Some(context);
         Ok(Self { context, empty })
     }
 
@@ -83,6 +94,9 @@ impl Knocker {
         if cfg!(miri) {
             return;
         }
+        let Some(context) = self.context else {
+            return write_if_space(counter);
+        };
         let mut request = Request {
             data: 0,
             key: 0,
@@ -97,46 +111,58 @@ impl Knocker {
             flags: COUNT_WHEN_DONE,
             counter: counter.as_raw_fd() as u32,
         };
-        if !self.submit(&mut request) {
+        if !submit(context, &mut request) {
             // The kernel's list of results is full, so they are discarded before the retry.
-            self.forget_results();
-            self.submit(&mut request);
+            forget_results(context);
+            submit(context, &mut request);
         }
     }
+}
 
-    fn submit(&self, request: &mut Request) -> bool {
-        let mut requests = [&raw mut *request];
-        // SAFETY: a list of one request, whose read of no bytes touches no memory, and is done before the call returns.
-        let taken =
-            unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, requests.as_mut_ptr()) };
-        taken == 1
+fn submit(context: libc::c_ulong, request: &mut Request) -> bool {
+    let mut requests = [&raw mut *request];
+    // SAFETY: a list of one request, whose read of no bytes touches no memory, and is done before the call returns.
+    let taken = unsafe { libc::syscall(libc::SYS_io_submit, context, 1, requests.as_mut_ptr()) };
+    taken == 1
+}
+
+fn forget_results(context: libc::c_ulong) {
+    let mut done = [Done([0; 4]); KEPT];
+    let no_time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes at most as many results as the list is long, and does not wait for any.
+    unsafe {
+        libc::syscall(
+            libc::SYS_io_getevents,
+            context,
+            0,
+            KEPT,
+            done.as_mut_ptr(),
+            &raw const no_time,
+        );
     }
+}
 
-    fn forget_results(&self) {
-        let mut done = [Done([0; 4]); KEPT];
-        let no_time = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        // SAFETY: the kernel writes at most as many results as the list is long, and does not wait for any.
-        unsafe {
-            libc::syscall(
-                libc::SYS_io_getevents,
-                self.context,
-                0,
-                KEPT,
-                done.as_mut_ptr(),
-                &raw const no_time,
-            );
-        }
+/// Adds one to `counter` by a write, if there is space at this moment.
+fn write_if_space(counter: &OwnedFd) {
+    let mut polled = [PollFd::new(counter, PollFlags::OUT)];
+    let no_time = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    if poll(&mut polled, Some(&no_time)).is_ok() && polled[0].revents().contains(PollFlags::OUT) {
+        // A peer that has closed the counter is noticed elsewhere.
+        let _ = write(counter, &1_u64.to_ne_bytes());
     }
 }
 
 impl Drop for Knocker {
     fn drop(&mut self) {
-        if !cfg!(miri) {
+        if let (false, Some(context)) = (cfg!(miri), self.context) {
             // SAFETY: the context was made by `new` and is not used after this call.
-            unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+            unsafe { libc::syscall(libc::SYS_io_destroy, context) };
         }
     }
 }
@@ -146,11 +172,21 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use rustix::event::{EventfdFlags, eventfd};
-    use rustix::io::{read, write};
+    use rustix::io::read;
 
     #[test]
     fn interrupts_are_counted_and_a_full_counter_blocks_no_sender() {
-        let knocker = Knocker::new().unwrap();
+        counts_and_never_blocks(&Knocker::new().unwrap());
+    }
+
+    #[test]
+    fn interrupts_are_counted_without_asynchronous_io_too() {
+        let empty = File::open("/dev/null").unwrap();
+        let context = None;
+        counts_and_never_blocks(&Knocker { context, empty });
+    }
+
+    fn counts_and_never_blocks(knocker: &Knocker) {
         // A counter whose writers block when it is full.
         let counter = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let mut value = [0; 8];

@@ -9,6 +9,7 @@ pub use controller::{ControllerRun, ControllerSide, Heard};
 pub use plant::{End, PlantRun, PlantSide};
 
 use crate::messages::Messages;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use taut_control::protocol::{MOST_BYTES, ProtocolError};
@@ -17,7 +18,7 @@ use taut_control::protocol::{MOST_BYTES, ProtocolError};
 const LOOK_NS: u64 = 100_000_000;
 
 /// Counters of a socket.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Datagrams {
     /// Messages sent.

@@ -5,6 +5,7 @@ use crate::messages::{Messages, Transport, now_ns, open};
 use crate::probe::Over;
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
@@ -24,7 +25,7 @@ const LEAD_NS: u64 = 5_000_000;
 const SILENT_PERIODS: u64 = 64;
 
 /// Reason why a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
     /// All sampling periods are over.

@@ -1,6 +1,7 @@
 //! A trial: its settings, its counters, and its errors.
 
 use crate::pattern::Schedule;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -25,7 +26,7 @@ impl Trial {
 }
 
 /// Counters of a trial.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tally {
     /// Packets that were due in the trial.
     pub owed: u64,

@@ -1,5 +1,6 @@
 //! The transports of messages, and the trait that sends and receives through any of them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use taut_transport::{Counts, Notice};
 pub const MOST_MESSAGE_BYTES: usize = 65_507;
 
 /// A transport of messages.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
     /// A datagram per message, without recovery.

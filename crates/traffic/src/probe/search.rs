@@ -1,6 +1,7 @@
 //! Searches the highest rate without loss and reordering.
 
 use super::{ProbeSession, Train, TrainResult};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,7 +15,7 @@ const MOST_LATE: f64 = 1.02;
 const LATE_AT_LEAST_SECONDS: f64 = 0.002;
 
 /// Result of a search.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SearchedRate {
     /// The highest rate and all trials. In the trials, reordered probes count as not received.
     #[serde(flatten)]

@@ -3,6 +3,7 @@
 use super::Over;
 use crate::messages::{Messages, Transport, open, widen};
 use rustix::thread::set_current_timer_slack;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
@@ -28,7 +29,7 @@ enum Carrier {
 }
 
 /// Counters of a server.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Answered {
     /// Probes that were sent back.
     pub answered: u64,

@@ -8,6 +8,7 @@
 //!
 //! The module needs feature `xdp`; in builds without the feature, starting returns an error.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "xdp")]
@@ -19,7 +20,7 @@ pub use driver::WireTap;
 pub use without::WireTap;
 
 /// Numbers of sightings and frames that a tap missed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Missed {
     /// Sightings that did not fit into the ring between the kernel and this process.
     pub ring_full: u64,

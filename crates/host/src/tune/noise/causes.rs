@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_sys::{Clock, Interruption};
 
@@ -25,7 +26,7 @@ pub struct Gap {
 }
 
 /// Statistics of all gaps that have the same cause.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cause {
     /// The name of the cause.
     pub name: String,
@@ -42,7 +43,7 @@ pub struct Cause {
 }
 
 /// The gaps whose length is in one range.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bin {
     /// The lower limit of the range, ns.
     pub from_ns: f64,
@@ -53,7 +54,7 @@ pub struct Bin {
 }
 
 /// The fractions of the stored gaps that have a known cause, 0 to 1.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explained {
     /// The fraction of the total length of all gaps.
     pub share_of_time: f64,

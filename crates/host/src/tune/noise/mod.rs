@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_sys::{Clock, ClockReading, StampClock};
 use taut_traffic::{Interruptions, Watched, watch_interruptions};
@@ -47,7 +48,7 @@ pub struct Plan {
 }
 
 /// The noise that was measured.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Heard {
     /// The noise of each CPU.
     pub cpus: Vec<CpuNoise>,
@@ -60,7 +61,7 @@ pub struct Heard {
 }
 
 /// The noise on one CPU.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct CpuNoise {
     /// The number of the CPU.
     pub cpu: usize,

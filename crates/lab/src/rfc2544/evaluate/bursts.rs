@@ -3,11 +3,12 @@
 use super::throughput::ThroughputRow;
 use super::{CONFIDENCE, mean};
 use crate::rfc2544::results::{Measured, Unit};
+use schemars::JsonSchema;
 use serde::Serialize;
 use taut_measure::{BufferTime, Interval, mean_beside_median};
 
 /// The results of back-to-back frames for a frame size.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct BurstRow {
     /// Mean of the repetitions' longest bursts, packets (RFC 9004).
     pub mean: f64,

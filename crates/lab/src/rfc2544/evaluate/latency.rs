@@ -3,6 +3,7 @@
 use super::{CONFIDENCE, mean, side_by_side};
 use crate::evaluate::SlowestSummary;
 use crate::rfc2544::results::{Counts, LoadLatency, Measured, Unit};
+use schemars::JsonSchema;
 use serde::Serialize;
 use taut_measure::quantity::{rate, three_digits};
 use taut_measure::{Interval, LatencyHistogram, median_interval};
@@ -25,7 +26,7 @@ pub(crate) fn percentile(quantile: f64) -> String {
 pub(super) const BEYOND: f64 = 10.0;
 
 /// A quantile of latency.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct QuantileRow {
     /// The quantile: 0.99 is p99.
     pub quantile: f64,
@@ -37,7 +38,7 @@ pub struct QuantileRow {
 }
 
 /// Latency at one load.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct LatencyRow {
     /// The load as a fraction of the throughput; none if the rate was configured.
     pub share: Option<f64>,
@@ -102,7 +103,7 @@ fn slowest(repetitions: &[&LoadLatency]) -> Option<SlowestSummary> {
 }
 
 /// Latency of the device alone.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct InsideRow {
     /// Packets that the wiretap saw both entering and leaving the device.
     pub packets: u64,

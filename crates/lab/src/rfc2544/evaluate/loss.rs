@@ -2,10 +2,11 @@
 
 use super::{mean, side_by_side};
 use crate::rfc2544::results::{Counts, Measured, Unit};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Loss at one offered rate.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct LossRow {
     /// Offered rate, packets per second.
     pub offered_pps: f64,

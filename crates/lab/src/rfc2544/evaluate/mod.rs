@@ -19,6 +19,7 @@ pub(super) use warnings::Warning;
 pub(super) use warnings::What;
 
 use super::results::{Results, Unit};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Confidence of an interval of the median over at least six repetitions. An interval over fewer repetitions reports
@@ -34,7 +35,7 @@ pub(super) fn named_size(size: &str) -> String {
 }
 
 /// The results for a frame size.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct SizeRow {
     /// Frame size as configured.
     pub size: String,
@@ -89,6 +90,11 @@ impl<'a> Evaluation<'a> {
             missed,
             warnings,
         }
+    }
+
+    /// Returns true if other programs took too much of a core.
+    pub(super) fn is_busy(&self) -> bool {
+        taut_results::busy(&self.results.head.manifest.noise).is_some()
     }
 }
 

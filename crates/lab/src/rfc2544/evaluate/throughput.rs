@@ -2,6 +2,7 @@
 
 use super::{CONFIDENCE, mean};
 use crate::rfc2544::results::{Measured, Unit};
+use schemars::JsonSchema;
 use serde::Serialize;
 use taut_measure::{
     Goal, GoalResult, Interval, Limit, ThroughputResult, mean_beside_median, median,
@@ -12,7 +13,7 @@ use taut_measure::{
 const WIRE_OVERHEAD_BYTES: f64 = 20.0;
 
 /// The throughput for a frame size.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ThroughputRow {
     /// Mean over the repetitions, packets per second. A repetition without a loss-free rate counts as zero.
     pub mean_pps: f64,
@@ -44,7 +45,7 @@ pub struct ThroughputRow {
 
 /// The results for a goal of MLRsearch over the repetitions. Loads are packets per second; each is the median of the
 /// repetitions that have it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct GoalRow {
     /// The Search Goal.
     pub goal: Goal,
