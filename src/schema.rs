@@ -566,6 +566,9 @@ mod tests {
 
     const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/schemas");
 
+    /// The schema that consists of others, and is not stored.
+    const UNION: &str = "report";
+
     /// Commands that have `--json` but no schema.
     const WITHOUT: [(&str, &str); 1] = [("capture stop", "prints nothing")];
 
@@ -658,12 +661,15 @@ mod tests {
         assert_eq!(schema, want);
     }
 
-    /// Removes the descriptions, which are no part of the contract.
+    /// Removes descriptions and the widths of numbers, which are no part of the contract.
     fn without_words(schema: &mut Value) {
         match schema {
             Value::Object(keys) => {
-                if keys.get("description").is_some_and(Value::is_string) {
-                    keys.remove("description");
+                // The field of a type that has such a name is an object.
+                for note in ["description", "format", "minimum", "maximum"] {
+                    if keys.get(note).is_some_and(|it| !it.is_object()) {
+                        keys.remove(note);
+                    }
                 }
                 keys.values_mut().for_each(without_words);
             }
@@ -698,7 +704,8 @@ mod tests {
             std::fs::create_dir_all(folder).unwrap();
         }
         let mut stale = Vec::new();
-        for output in OUTPUTS {
+        let outputs = || OUTPUTS.iter().filter(|it| it.name != UNION);
+        for output in outputs() {
             let file = folder.join(format!("{}.json", output.name));
             let text = stored(output.schema());
             if std::fs::read_to_string(&file).ok().as_ref() == Some(&text) {
@@ -710,7 +717,7 @@ mod tests {
             }
         }
         let count = std::fs::read_dir(folder).map_or(0, Iterator::count);
-        assert_eq!(count, OUTPUTS.len(), "files of no command in {FOLDER}");
+        assert_eq!(count, outputs().count(), "files of no command in {FOLDER}");
         assert!(
             stale.is_empty(),
             "`./run reference` writes these; increase `version` if a field was removed or changed: {stale:#?}"

@@ -6,12 +6,13 @@
     docs/runs/mlrsearch.py FOLDER target/release/examples/mlrsearch [DEVICES]
 
 Both search the same devices (10,000 by default) for the goals of FD.io CSIT, without loss and with at most 0.5 %. FOLDER
-gets devices.csv, ours.csv, our-trials.csv, theirs.csv, again.csv and summary.json; the summary is printed as well. The loss
-of a trial depends on the device, the load, the duration and the number of earlier trials at that load, here and in
+gets devices.csv, ours.csv, our-trials.csv, theirs.csv, again.csv, mlrsearch.csv.gz with the essence of all of them, and
+summary.json, which is printed as well. The loss of a trial depends on the device, the load, the duration and the number of earlier trials at that load, here and in
 crates/measure/examples/mlrsearch.rs. The library searches each device twice with different random numbers, to show what
 chance alone changes, and it classifies the loads by the trials of our search.
 """
 import csv
+import gzip
 import json
 import multiprocessing
 import statistics
@@ -244,6 +245,25 @@ def percentiles(values):
     }
 
 
+def write_essence(path, devices, ours, theirs, again):
+    """Writes a line per device: trials and seconds, and by how many widths our bounds are above theirs, for each goal."""
+    head = ["device", "kind", "ours_trials", "theirs_trials", "again_trials", "ours_seconds"]
+    bounds = [(goal, key) for goal in range(len(LOSS_RATIOS)) for key in ("lower", "upper")]
+    head += [f"goal{goal}_{key}_widths" for goal, key in bounds]
+
+    def widths(device, goal, key):
+        a, b = ours[device, goal][key], theirs[device, goal][key]
+        return "" if a is None or b is None else round((a / b - 1.0) / WIDTH, 2)
+
+    with gzip.open(path, "wt", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(head)
+        for device, kind, *_ in devices:
+            trials = [int(it[device, 0]["trials"]) for it in (ours, theirs, again)]
+            offsets = [widths(device, *bound) for bound in bounds]
+            writer.writerow([device, kind, *trials, ours[device, 0]["seconds"], *offsets])
+
+
 def summarise(keys, ours, theirs):
     """Returns the comparison of the results for some devices and goals."""
     pairs = [(ours[key], theirs[key]) for key in keys]
@@ -283,6 +303,7 @@ def main():
             write(folder / f"{name}.csv", head, [row for rows in found for row in rows])
 
     ours, theirs, again = (read_results(folder / f"{name}.csv") for name in ("ours", "theirs", "again"))
+    write_essence(folder / "mlrsearch.csv.gz", devices, ours, theirs, again)
     keys = sorted(theirs)
     summary = {"all": summarise(keys, ours, theirs), "all, library twice": summarise(keys, again, theirs)}
     for kind in KINDS:

@@ -193,7 +193,7 @@ fn method(evaluation: &Evaluation<'_>) -> String {
         Method::Binary => "bisection in which one trial decides (RFC 2544 section 26.1)".to_string(),
         Method::Tst009 => "bisection in which a trial that fails is verified by another one (ETSI GS NFV-TST 009 clause 12.3.3)".to_string(),
         Method::Mlr => format!(
-            "short trials that find where to look, then up to {} full trials per rate that vote (MLRsearch, RFC 9971)",
+            "single trials that find where to look, then up to {} full trials per rate that vote (MLRsearch, RFC 9971)",
             s.votes
         ),
     };
