@@ -7,6 +7,11 @@ use serde::Serialize;
 use taut_host::doctor::{Check, Verdict, examine};
 use taut_port::{Backend, PortError, backends};
 
+/// Maximum width of a line with a finding, characters. Commands that fix it are not split.
+const WIDTH: usize = 100;
+/// Width of the columns before a finding, characters.
+const INDENT: usize = 33;
+
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   taut doctor
@@ -90,9 +95,9 @@ fn show(checks: &[Check]) {
         }
         line(check.verdict, &check.name, &check.found);
         if is_port && rights.is_some_and(|rights| rights.mend == check.mend) {
-            print::line(format!("{:<33}fix: see \"rights\"", ""));
+            print::line(format!("{:<INDENT$}fix: see \"rights\"", ""));
         } else if !check.mend.is_empty() {
-            print::line(format!("{:<33}fix: {}", "", check.mend));
+            print::line(format!("{:<INDENT$}fix: {}", "", check.mend));
         }
     }
 }
@@ -103,5 +108,37 @@ fn line(verdict: Verdict, name: &str, found: &str) {
         Verdict::Better => "tip",
         Verdict::Missing => "MISSING",
     };
-    print::line(format!("{verdict:<9}{name:<24}{found}"));
+    let mut lines = in_lines(found, WIDTH - INDENT).into_iter();
+    let first = lines.next().unwrap_or_default();
+    print::line(format!("{verdict:<9}{name:<24}{first}"));
+    for more in lines {
+        print::line(format!("{:<INDENT$}{more}", ""));
+    }
+}
+
+/// Splits a text between words into lines of at most `width` characters. A longer word has a line of its own.
+fn in_lines(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_findings_are_split_between_words() {
+        assert_eq!(in_lines("ab cd efg", 5), ["ab cd", "efg"]);
+        assert_eq!(in_lines("abcdefgh ij", 5), ["abcdefgh", "ij"]);
+        assert_eq!(in_lines("", 5), [""]);
+    }
 }

@@ -7,9 +7,9 @@
 
 Both search the same devices (10,000 by default) for the goals of FD.io CSIT, without loss and with at most 0.5 %. FOLDER
 gets devices.csv, ours.csv, our-trials.csv, theirs.csv, again.csv, mlrsearch.csv.gz with the essence of all of them, and
-summary.json, which is printed as well. The loss of a trial depends on the device, the load, the duration and the number of earlier trials at that load, here and in
-crates/measure/examples/mlrsearch.rs. The library searches each device twice with different random numbers, to show what
-chance alone changes, and it classifies the loads by the trials of our search.
+summary.json, which is printed as well. The loss of a trial depends on the device, the load, the duration and the number of
+earlier trials at that load, here and in crates/measure/examples/mlrsearch.rs. The library searches each device twice with
+different random numbers, to show what chance alone changes, and it classifies the loads by the trials of our search.
 """
 import csv
 import gzip
@@ -173,7 +173,8 @@ def number(text):
 def read_results(path):
     """Returns the rows of a file of results by device and goal, as numbers."""
     with open(path, newline="") as file:
-        return {(int(it["device"]), int(it["goal"])): {key: number(value) for key, value in it.items()} for it in csv.DictReader(file)}
+        rows = [{key: number(value) for key, value in it.items()} for it in csv.DictReader(file)]
+    return {(int(it["device"]), int(it["goal"])): it for it in rows}
 
 
 def write(path, head, rows):
@@ -275,11 +276,14 @@ def summarise(keys, ours, theirs):
     def both(a, b, width):
         return same(a["lower"], b["lower"], width) and same(a["upper"], b["upper"], width)
 
+    def known(result):
+        return result["lower"] is None, result["upper"] is None
+
     summary = {
         "devices": len(searches),
         "overlap": share(sum(overlap(a, b) for a, b in pairs), pairs),
         "within a width": share(sum(both(a, b, WIDTH * 1.000001) for a, b in pairs), pairs),
-        "same bounds known": share(sum(all((a[k] is None) == (b[k] is None) for k in ("lower", "upper")) for a, b in pairs), pairs),
+        "same bounds known": share(sum(known(a) == known(b) for a, b in pairs), pairs),
     }
     for name in ("trials", "seconds"):
         ratios = percentiles([a[name] / b[name] for a, b in searches])

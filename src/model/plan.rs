@@ -284,9 +284,8 @@ fn show(answer: &Answer, arguments: &Arguments) {
     for note in &answer.notes {
         print::line(format!("note: {note}"));
     }
-    print::line(
-        "note: assumes random arrivals, spread evenly over cores; latency excludes ports, cables and the end hosts' own time",
-    );
+    print::line("note: assumes random arrivals, spread evenly over cores");
+    print::line("note: latency excludes ports, cables and the end hosts' own time");
 }
 
 fn print_choices(found: &Plan, arguments: &Arguments) {

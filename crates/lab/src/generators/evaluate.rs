@@ -328,11 +328,11 @@ pub(super) fn render_text_table(evaluation: &Evaluation<'_>, width: Option<usize
         "generator",
         "over",
         "asked",
-        "rate error",
+        "rate\nerror",
         "gap error\nmedian",
-        "p99",
-        "mean squared\nerror ns2",
-        "best 99.9 %\nns2",
+        "\np99",
+        "MSE\nns2",
+        "best\n99.9 %",
         "bunched",
         "pauses",
     ]);
@@ -341,10 +341,6 @@ pub(super) fn render_text_table(evaluation: &Evaluation<'_>, width: Option<usize
         let pps = |e: Option<Estimate>| e.map_or("-".to_string(), |e| rate(e.point));
         let [label, over] = name.clone();
         bandwidth.add_row([label, over, pps(row.unpaced_pps), pps(row.paced_pps)]);
-        if let Some(why) = row.no_rates {
-            let [label, over] = name.clone();
-            precision.add_row([label, over, why.to_string()]);
-        }
         for at in &row.rates {
             let [label, over] = name.clone();
             precision.add_row([
@@ -372,7 +368,18 @@ pub(super) fn render_text_table(evaluation: &Evaluation<'_>, width: Option<usize
         ],
         width,
     );
-    [text(bandwidth, &[(1, "over")], width), precision].join("\n")
+    let bandwidth = text(bandwidth, &[(1, "over")], width);
+    bandwidth + "\n" + &precision + &without_rates(&evaluation.rows)
+}
+
+/// Returns a line with the generators that have no rows in the table of precision; empty if there are none.
+fn without_rates(rows: &[Row]) -> String {
+    let of = |row: &Row| Some((row.no_rates?, row.label.clone()));
+    let (reasons, labels): (Vec<&str>, Vec<String>) = rows.iter().filter_map(of).unzip();
+    match reasons.first() {
+        Some(reason) => format!("{reason}: {}\n", labels.join(", ")),
+        None => String::new(),
+    }
 }
 
 fn made(header: &[&str]) -> Table {
