@@ -8,6 +8,8 @@ use crate::terminal::Bar;
 use crate::terminal::print;
 use crate::terminal::quantity;
 use clap::Subcommand;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use taut_experiment::compare::{Kept, MetricLimit, Wanted};
@@ -487,11 +489,40 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
     }
 }
 
+/// A reference experiment in the list.
+#[derive(Serialize, JsonSchema)]
+pub struct ReferenceRow {
+    name: &'static str,
+    title: String,
+    /// Names of earlier versions, which still work.
+    former_names: Vec<&'static str>,
+}
+
+impl ReferenceRow {
+    fn of(name: &'static str) -> Result<Self, Failure> {
+        let experiment = taut_experiment::open_reference(name, &Changes::default())?;
+        let former = taut_experiment::FORMER.iter();
+        Ok(Self {
+            name,
+            title: experiment.title().to_owned(),
+            former_names: former
+                .filter(|(_, now, _)| *now == name)
+                .map(|(then, ..)| *then)
+                .collect(),
+        })
+    }
+}
+
 fn list(results: &Path, reference: bool, json: bool) -> Result<(), Failure> {
     if reference {
-        for name in taut_experiment::reference() {
-            let experiment = taut_experiment::open_reference(name, &Changes::default())?;
-            print::line(format!("{name:<40}{}", experiment.title()));
+        let rows = taut_experiment::reference().map(ReferenceRow::of);
+        let rows = rows.collect::<Result<Vec<ReferenceRow>, Failure>>()?;
+        if json {
+            print::json(&rows);
+            return Ok(());
+        }
+        for ReferenceRow { name, title, .. } in rows {
+            print::line(format!("{name:<40}{title}"));
         }
         for (then, now, why) in taut_experiment::FORMER {
             print::line(format!("{then:<40}is now called {now}: {why}"));

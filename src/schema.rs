@@ -2,8 +2,8 @@
 
 use crate::terminal::watch::SecondLine;
 use crate::{
-    capture, chain, control, demo, doctor, functions, ips, model, ports, probe, route, script,
-    serve, tune, usage,
+    capture, chain, control, demo, doctor, experiment, functions, ips, model, ports, probe, route,
+    script, serve, tune, usage,
 };
 use clap::{Arg, ArgAction, Command};
 use schemars::generate::SchemaSettings;
@@ -262,7 +262,10 @@ static OUTPUTS: &[Output] = &[
         "experiment-list",
         &["experiment list"],
         folder::State::SCHEMA,
-        &[of::<Vec<folder::Found>>],
+        &[
+            of::<Vec<folder::Found>>,
+            of::<Vec<experiment::ReferenceRow>>,
+        ],
     ),
     one(
         "experiment-publish",

@@ -13,13 +13,14 @@ use std::time::{Duration, SystemTime};
 use taut_results::{InsidePath, has};
 
 /// Files that identify a results folder; the first existing one is used.
-const HEADS: [&str; 7] = [
+const HEADS: [&str; 8] = [
     "state.json",
     "experiment.json",
     "bench.json",
     "io.json",
     "costs.json",
     "generators.json",
+    "switch.json",
     "summary.json",
 ];
 /// The deepest level of folders that is searched.

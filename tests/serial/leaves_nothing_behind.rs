@@ -173,7 +173,7 @@ fn resuming_completes_the_runs_that_ctrl_c_skipped() {
     assert_eq!(stage(&out), "finished");
     let summary: Value = serde_json::from_str(&resumed.stdout).unwrap();
     for device in summary["devices"].as_array().unwrap() {
-        assert_eq!(device["repetitions"], 2, "{summary}");
+        assert_eq!(device["repetitions"], 3, "{summary}");
     }
     assert_eq!(summary["problems"], serde_json::json!([]));
 }

@@ -198,6 +198,17 @@ impl SystemActivity {
         }
     }
 
+    /// Returns an upper bound of the fraction of a core's time that other programs took, 0..1: the processor time of the
+    /// busiest other processes and the largest steal time. Interruptions of a core beyond that are work of the kernel
+    /// for the measured packets. It is 0 for results that do not contain other processes.
+    #[must_use]
+    pub fn most_taken(&self) -> f64 {
+        let others_ms: u64 = self.others.iter().map(|task| task.ms).sum();
+        let steal_ms = self.cores.iter().map(|core| core.steal_ms).max();
+        let ms = others_ms + steal_ms.unwrap_or_default();
+        (ms as f64 / self.duration_ms.max(1) as f64).min(1.0)
+    }
+
     /// Returns the names of up to two other programs that used noticeable processor time, the busiest first.
     #[must_use]
     pub fn busiest(&self) -> Vec<String> {

@@ -10,6 +10,9 @@ use std::path::Path;
 /// Number of processes that a result names.
 const NAMED: usize = 3;
 
+/// Beginnings of the names of kernel threads that handle soft interrupts, also those of the measured packets.
+const OF_SOFT_INTERRUPTS: [&str; 2] = ["ksoftirqd/", "napi/"];
+
 /// A process, and the processor time that it used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskTime {
@@ -52,10 +55,14 @@ impl TaskTimes {
     }
 
     /// Returns the processes other than `own` and its descendants that used the most processor time since `before`. The
-    /// times of processes with the same name are added up.
+    /// times of processes with the same name are added up; threads of soft interrupts are omitted.
     pub(crate) fn others_since(&self, before: &Self, own: u32) -> Vec<TaskTime> {
         let mut by_name: BTreeMap<&str, u64> = BTreeMap::new();
-        for (id, task) in self.0.iter().filter(|(id, _)| !self.is_below(**id, own)) {
+        let is_other = |id: u32, task: &Task| {
+            let mut own_work = OF_SOFT_INTERRUPTS.iter();
+            !self.is_below(id, own) && !own_work.any(|name| task.name.starts_with(name))
+        };
+        for (id, task) in self.0.iter().filter(|(id, task)| is_other(**id, task)) {
             let earlier = before.0.get(id).map_or(0, |earlier| earlier.ms);
             *by_name.entry(&task.name).or_default() += task.ms.saturating_sub(earlier);
         }
@@ -116,6 +123,8 @@ mod tests {
             (20, "rustc", 1, 1_000),
             (21, "rustc", 1, 30),
             (22, "sshd", 1, 20),
+            (23, "ksoftirqd/1", 1, 500),
+            (24, "napi/dut0-8193", 1, 500),
         ]);
         let others = after.others_since(&before, 10);
         let named: Vec<(&str, u64)> = others.iter().map(|it| (it.name.as_str(), it.ms)).collect();

@@ -44,7 +44,7 @@ impl Bounded {
     /// Returns quantile `q` of latencies, ns, of which the fraction `disturbed` was disturbed in an unknown way.
     /// Returns `None` for an empty histogram, or if a parameter is outside 0..1.
     pub fn quantile(latency: &LatencyHistogram, q: f64, disturbed: f64) -> Option<Self> {
-        if !(0.0..1.0).contains(&disturbed) || !inside_unit(q) {
+        if !(0.0..=1.0).contains(&disturbed) || !inside_unit(q) {
             return None;
         }
         let low = q * (1.0 - disturbed);
@@ -151,7 +151,12 @@ mod tests {
         assert!(near(p99.high, 990e3) && near(p99.low, 970e3), "{p99:?}");
         let none = Bounded::quantile(&latency, 0.9, 0.0).unwrap();
         assert_eq!((none.low, none.high), (none.point, none.point));
-        assert_eq!(Bounded::quantile(&latency, 0.5, 1.0), None);
+        let unknown = Bounded::quantile(&latency, 0.5, 1.0).unwrap();
+        assert!(
+            near(unknown.low, 1e3) && near(unknown.high, 1_000e3),
+            "{unknown:?}"
+        );
+        assert_eq!(Bounded::quantile(&latency, 0.5, 1.1), None);
         assert_eq!(Bounded::quantile(&LatencyHistogram::new(), 0.5, 0.0), None);
     }
 

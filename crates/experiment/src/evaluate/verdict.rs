@@ -80,8 +80,8 @@ pub enum VerdictKind {
     Unclear,
     /// The formula has no value: runs or metrics are missing.
     NoData,
-    /// Other programs or the generator disturbed at least half of the runs, and the formula uses means, maxima, high
-    /// percentiles, losses or rates.
+    /// Other programs disturbed at least half of the runs, and the formula uses means, maxima, high percentiles, losses
+    /// or rates.
     NotMeasured,
 }
 
@@ -467,7 +467,7 @@ mod tests {
             metrics: BTreeMap::from([
                 (metric.to_owned(), 2.0),
                 (
-                    "generator_interruptions.share".to_owned(),
+                    "taken_share".to_owned(),
                     if repetition <= busy { 0.12 } else { 0.001 },
                 ),
             ]),

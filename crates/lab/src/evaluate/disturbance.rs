@@ -13,7 +13,7 @@ const LEAST_RECEIVED: f64 = 0.97;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Disturbance {
     /// Largest fraction of the time of a core that other programs took, 0..1. It is measured by a busy loop before the
-    /// run, or by a loop that logs interruptions during the run.
+    /// run, or by a loop that logs interruptions during the run, of which other processes can explain only their time.
     pub taken: f64,
     /// Fraction of the scheduled packets that did not come back, 0..1.
     pub missing: f64,
@@ -24,7 +24,9 @@ impl Disturbance {
         let seconds = cbr.sent as f64 / cbr.sent_pps;
         let logs = run.interruptions.iter();
         let cores = logs.flat_map(|of| std::iter::once(&of.generator).chain(&of.device));
-        let shares = cores.map(|core| share_of(core, seconds));
+        let activity = SystemActivity::deserialize(&cbr.activity);
+        let most = activity.map_or(0.0, |activity| activity.most_taken());
+        let shares = cores.map(|core| share_of(core, seconds).min(most));
         let received = cbr.received_pps / cbr.offered_pps;
         let missing = if received.is_finite() {
             1.0 - received

@@ -206,7 +206,7 @@ fn busy(
     let taken = cores
         .map(|core| share_of(core, seconds))
         .fold(0.0, f64::max);
-    let warning = busy_with(taken.min(1.0), &activity.busiest());
+    let warning = busy_with(taken.min(activity.most_taken()), &activity.busiest());
     warning.into_iter().collect()
 }
 
