@@ -113,10 +113,11 @@ RULES = {
 }
 
 
-def ask(command, codes):
-    """Runs a peer and returns its exit code; an exit code that is no verdict is an error."""
+def ask(command, codes, verdict=None):
+    """Runs a peer and returns its exit code; one that is no verdict, or lacks the words of the verdict, is an error."""
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if done.returncode not in codes:
+    is_verdict = done.returncode == 0 or verdict is None or verdict in done.stderr
+    if done.returncode not in codes or not is_verdict:
         lines = (done.stderr or done.stdout).strip().splitlines()
         raise RuntimeError(f"exit code {done.returncode}: {lines[-1] if lines else ''}")
     return done.returncode
@@ -135,8 +136,8 @@ def ask_perfgate(base, head, arguments, folder):
     command = ["perfgate", "paired", "--name", "pair", "--baseline-cmd", shlex.join(base)]
     command += ["--current-cmd", shlex.join(head), "--repeat", str(arguments.pairs), "--warmup", "1"]
     command += ["--fail-on-regression", "0", "--out", str(out)]
-    # Exit code 2 means a regression, but also unknown options: only a regression comes with a result.
-    slower = ask(command, [0, 2]) == 2
+    # Version 0.18 ends with code 1 for a regression, others with 2, which also means unknown options.
+    slower = ask(command, [0, 1, 2], "regression") != 0
     return slower, len([sample for sample in json.loads(out.read_text())["samples"] if not sample["warmup"]])
 
 
@@ -225,6 +226,35 @@ def write_results(arguments, counts):
     print(f"CSV: {arguments.out}")
 
 
+# Rows of the figure: the programs, then the colours of the cases.
+DRAWN = ["taut gate", "perfgate paired", "hyperfine"]
+COLOURS = {"A/A": "#c0392b", "+5 %": "#7fb3d5", "+10 %": "#1f618d"}
+
+
+def draw(source, target):
+    """Draws the shares of `slower` with their intervals, from a CSV that this script wrote."""
+    with open(source, newline="") as file:
+        rows = {(row["program"], row["case"]): row for row in csv.DictReader(file)}
+    drawn = [(name, case, rows[name, case]) for name in DRAWN for case in COLOURS if (name, case) in rows]
+    height = 22 * len(drawn) + 60
+    x = lambda share: 250 + 400 * float(share)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 {height}" font-family="sans-serif" font-size="13">',
+        f'<rect width="700" height="{height}" fill="#fff"/>',
+        '<text x="20" y="20" font-weight="bold">How often "slower" is said, beside one busy loop per CPU</text>',
+    ]
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        parts.append(f'<line x1="{x(share)}" y1="32" x2="{x(share)}" y2="{height - 24}" stroke="#ddd"/>')
+        parts.append(f'<text x="{x(share)}" y="{height - 8}" text-anchor="middle">{share:.0%}</text>')
+    for index, (name, case, row) in enumerate(drawn):
+        y = 50 + 22 * index
+        parts.append(f'<text x="240" y="{y + 4}" text-anchor="end">{name}, {case} (n = {row["comparisons"]})</text>')
+        ends = f'x1="{x(row["low"]):.1f}" y1="{y}" x2="{x(row["high"]):.1f}" y2="{y}"'
+        parts.append(f'<line {ends} stroke="{COLOURS[case]}" stroke-width="3"/>')
+        parts.append(f'<circle cx="{x(row["share"]):.1f}" cy="{y}" r="5" fill="{COLOURS[case]}"/>')
+    Path(target).write_text("\n".join([*parts, "</svg>"]) + "\n")
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commands", nargs="*", metavar="COMMAND", help="BASE and HEAD; without them, a shell loop")
@@ -234,6 +264,7 @@ def parse():
     parser.add_argument("--run-ms", type=float, default=20, help="time of a run of the loop without neighbours (20)")
     parser.add_argument("--neighbours", type=int, default=os.cpu_count(), help="number of busy loops (one per CPU)")
     parser.add_argument("--out", default="gate-peers.csv", help="file to write (gate-peers.csv)")
+    parser.add_argument("--draw", nargs=2, metavar=("CSV", "SVG"), help="measure nothing: draw the CSV of an earlier call")
     arguments = parser.parse_args()
     if len(arguments.commands) not in (0, 2) or arguments.pairs < 2 or arguments.most_pairs < 1:
         parser.error("expected no command or two, and at least two pairs")
@@ -243,6 +274,8 @@ def parse():
 
 def main():
     arguments = parse()
+    if arguments.draw:
+        return draw(*arguments.draw)
     for name in PEERS.keys() - set(arguments.peers):
         print(f"{name} is not in PATH: only its rule is applied", file=sys.stderr)
     counts = {}
