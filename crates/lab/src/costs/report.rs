@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_measure::quantity::{rate, share, three_digits};
-use taut_results::{InsidePath, ResultsError, write_whole};
+use taut_results::{InsidePath, ResultsError, busy, write_whole};
 
 /// The contents of `summary.json`.
 #[derive(Serialize, JsonSchema)]
@@ -99,10 +99,19 @@ fn all_tables(evaluation: &Evaluation<'_>) -> Vec<Table> {
     vec![errors_table(evaluation), terms_table(evaluation)]
 }
 
+/// Returns the fraction of the time that other programs took from the worker of a port, 0..1. On a quiet machine it is
+/// 0: interruptions are then work of the kernel for the measured packets.
+fn taken(evaluation: &Evaluation<'_>, port: &PortModel) -> f64 {
+    match busy(&evaluation.results.head.manifest.noise) {
+        Some(_) => port.interrupted,
+        None => 0.0,
+    }
+}
+
 /// Returns a line for each kind of port whose worker lost too much time.
 fn disturbed(evaluation: &Evaluation<'_>) -> Vec<String> {
     let ports = evaluation.ports.iter();
-    disturbed_lines(ports.map(|port| (port.port.as_str(), port.interrupted)))
+    disturbed_lines(ports.map(|port| (port.port.as_str(), taken(evaluation, port))))
 }
 
 fn errors_table(evaluation: &Evaluation<'_>) -> Table {
@@ -119,7 +128,7 @@ fn errors_table(evaluation: &Evaluation<'_>) -> Table {
             count => format!("{count} left out: a core was moved"),
         };
         vec![
-            plain(marked(&port.port, port.interrupted)),
+            plain(marked(&port.port, taken(evaluation, port))),
             [port.runs.to_string(), moved],
             plain(port.generator_bound.to_string()),
             plain(highest::in_table(
@@ -202,6 +211,15 @@ mod tests {
     use crate::benchmark::results::show;
     use taut_results::{Noise, write_json};
 
+    fn made_up_noise() -> Noise {
+        Noise {
+            name: "made up".to_owned(),
+            detail: String::new(),
+            taken: Some(0.12),
+            programs: vec!["cc1".to_owned()],
+        }
+    }
+
     #[test]
     fn ports_of_interrupted_workers_are_marked() {
         let mut results = made_up::results();
@@ -209,6 +227,9 @@ mod tests {
         for trial in outcomes.filter(|trial| trial.port == "pair") {
             trial.interrupted = 0.05;
         }
+        let quiet = super::text(&results, None);
+        assert!(!quiet.contains("pair *"), "{quiet}");
+        results.head.manifest.noise = vec![made_up_noise()];
         let text = super::text(&results, None);
         let line = "\n* pair: 5.0 % of a core went to other programs\n";
         assert!(text.contains("pair *") && text.contains(line), "{text}");
@@ -220,12 +241,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         made_up::write(folder.path());
         let mut head = made_up::results().head;
-        head.manifest.noise = vec![Noise {
-            name: "made up".to_owned(),
-            detail: String::new(),
-            taken: Some(0.12),
-            programs: vec!["cc1".to_owned()],
-        }];
+        head.manifest.noise = vec![made_up_noise()];
         write_json(&folder.path().join(Costs::HEAD), &head).unwrap();
         let shown = show::<Costs>(folder.path(), None).unwrap();
         let reason = "12.0 % of a core went to other programs (most: cc1)";
