@@ -41,7 +41,8 @@ enum Event {
 /// Runs `script` in `folder` until the script ends, standard input closes, or `limit` expires, then ends all processes
 /// of the script. With `secrets`, the first line of standard input contains the experiment's secrets, which the script
 /// gets in its environment. With `awake`, no core of this machine halts during the step, if the kernel accepts such
-/// requests. The script runs `program` as `taut`, or else this program. Writes the machine's activity to `activity/<name>.json` in the folder. Returns the script's exit code.
+/// requests. The script runs `program` as `taut`, or else this program. Writes the machine's activity to
+/// `activity/<name>.json` in the folder. Returns the script's exit code.
 ///
 /// # Errors
 /// The folder or the shell cannot be used, or the line with secrets does not arrive.

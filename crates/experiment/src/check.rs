@@ -125,12 +125,7 @@ impl Experiment {
     /// Returns the metrics that a comparison of two results tests: those that the file names.
     fn compared_metrics(&self) -> BTreeSet<&str> {
         let definition = &self.definition;
-        let tables = definition.table.iter().flat_map(|table| &table.metrics);
-        let figures = definition.figure.iter().flat_map(|figure| {
-            let axes = [&figure.x, &figure.y, &figure.value].into_iter().flatten();
-            axes.chain(&figure.parts)
-        });
-        let plain = tables.chain(figures).map(|name| name.get_ref().as_str());
+        let plain = definition.shown_metrics();
         let claims = definition
             .claim
             .iter()

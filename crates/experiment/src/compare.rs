@@ -238,12 +238,7 @@ impl Loaded {
 /// Returns those of the known metrics that the experiment file names.
 fn named(experiment: &Experiment, known: &BTreeSet<&str>) -> Vec<String> {
     let definition = &experiment.definition;
-    let tables = definition.table.iter().flat_map(|table| &table.metrics);
-    let figures = definition.figure.iter().flat_map(|figure| {
-        let axes = [&figure.x, &figure.y, &figure.value].into_iter().flatten();
-        axes.chain(&figure.parts)
-    });
-    let plain = tables.chain(figures).map(|name| name.get_ref().as_str());
+    let plain = definition.shown_metrics();
     let claims = definition
         .claim
         .iter()
@@ -295,10 +290,10 @@ fn values_of(runs: &Runs, members: &[usize], metric: &str) -> Vec<f64> {
 }
 
 /// Compares the metrics in each combination that both groups of runs have. Adds the metrics that only one group has to
-/// `problems`.
+/// `problems`, with its name, one of `names`.
 fn compare_runs(
-    a: &Runs,
-    b: &Runs,
+    [a, b]: [&Runs; 2],
+    names: [&str; 2],
     metrics: &[String],
     problems: &mut Vec<String>,
 ) -> Vec<Compared> {
@@ -318,7 +313,7 @@ fn compare_runs(
                 Some(comparison) => found.push((variables.clone(), metric.clone(), comparison)),
                 None if in_a.is_empty() != in_b.is_empty() => problems.push(format!(
                     "{metric}: only {} has it{}",
-                    if in_a.is_empty() { "B" } else { "A" },
+                    names[usize::from(in_a.is_empty())],
                     of(&variables)
                 )),
                 None => {}
@@ -384,7 +379,7 @@ pub(crate) fn compare_loaded(
         })
         .collect();
     let metrics = metrics(a, b, wanted)?;
-    let metrics = compare_runs(&a.runs, &b.runs, &metrics, &mut problems);
+    let metrics = compare_runs([&a.runs, &b.runs], ["A", "B"], &metrics, &mut problems);
     let (of_a, of_b) = (variants_of(&a.runs), variants_of(&b.runs));
     Ok(Comparisons {
         environment: environment(&a.side, &b.side),
@@ -783,15 +778,11 @@ impl Builds {
             names = known.iter().map(|name| (*name).to_owned()).collect();
         }
         let mut problems = Vec::new();
-        let metrics = compare_runs(&a, &b, &names, &mut problems);
-        let problems = problems.iter().map(|text| {
-            let text = text.replace(": only A has it", ": only base has it");
-            text.replace(": only B has it", ": only head has it")
-        });
+        let metrics = compare_runs([&a, &b], [BASE, HEAD], &names, &mut problems);
         Some(Self {
             base: base.version.clone(),
             metrics,
-            problems: problems.collect(),
+            problems,
         })
     }
 

@@ -68,6 +68,18 @@ pub struct Definition {
     pub claim: Vec<Claim>,
 }
 
+impl Definition {
+    /// Returns the names of the metrics in tables and figures, in the order of the file.
+    pub(crate) fn shown_metrics(&self) -> impl Iterator<Item = &str> {
+        let tables = self.table.iter().flat_map(|table| &table.metrics);
+        let figures = self.figure.iter().flat_map(|figure| {
+            let axes = [&figure.x, &figure.y, &figure.value].into_iter().flatten();
+            axes.chain(&figure.parts)
+        });
+        tables.chain(figures).map(|name| name.get_ref().as_str())
+    }
+}
+
 /// A time as written in the file: a text, as it has a unit.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a time in quotes, such as \"60s\"")]

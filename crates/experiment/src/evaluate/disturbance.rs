@@ -107,12 +107,12 @@ pub(super) fn is_fragile(run: &IndexedRun, metric: &str) -> bool {
 /// the runs.
 pub(super) fn reason(runs: &[&IndexedRun]) -> Option<String> {
     let count = runs.len();
-    let busy = runs.iter().copied();
-    let busy: Vec<&IndexedRun> = busy.filter(|run| taken(run) > MOST_TAKEN).collect();
+    let shares = runs.iter().map(|run| (taken(run), *run));
+    let (shares, busy): (Vec<f64>, Vec<&IndexedRun>) =
+        shares.filter(|(share, _)| *share > MOST_TAKEN).unzip();
     if 2 * busy.len() < count {
         return None;
     }
-    let shares: Vec<f64> = busy.iter().map(|run| taken(run)).collect();
     let text = taken_text(median(&shares)?, &programs(&busy));
     Some(format!("{text} in {} of {count} runs", busy.len()))
 }

@@ -138,16 +138,17 @@ impl Evaluation {
 }
 
 fn busy(runs: &Runs) -> Option<String> {
-    let is_busy = |run: &&IndexedRun| taken(run) > MOST_TAKEN;
-    let busy: Vec<&IndexedRun> = runs.runs.iter().filter(is_busy).collect();
-    let worst = busy.iter().max_by(|a, b| taken(a).total_cmp(&taken(b)))?;
+    let shares = runs.runs.iter().map(|run| (taken(run), run));
+    let (shares, busy): (Vec<f64>, Vec<&IndexedRun>) =
+        shares.filter(|(share, _)| *share > MOST_TAKEN).unzip();
+    let (most, worst) = shares.iter().zip(&busy).max_by(|a, b| a.0.total_cmp(b.0))?;
     Some(format!(
         "In {} of {} runs other programs took more than {} of a measured core: {} in {}. Means, high percentiles, maxima, losses \
          and rates of these runs include that. `taut tune noise` lists what runs there.",
         busy.len(),
         runs.runs.len(),
         share(MOST_TAKEN),
-        taken_text(taken(worst), &programs(&busy)),
+        taken_text(*most, &programs(&busy)),
         worst.id
     ))
 }

@@ -111,8 +111,8 @@ mod tests {
     use crate::synthetic::{self, Plan};
     use taut_results::Results;
 
-    #[test]
-    fn the_first_sentence_comes_with_the_third_repetition() {
+    /// Returns results of eight repetitions, and the folder that contains them.
+    fn made_up() -> (tempfile::TempDir, Results) {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("made-up");
         let plan = Plan {
@@ -121,7 +121,13 @@ mod tests {
             seed: 7,
         };
         synthetic::write(&dir, &plan);
-        let mut results = Results::load(&dir).unwrap();
+        let results = Results::load(&dir).unwrap();
+        (parent, results)
+    }
+
+    #[test]
+    fn the_first_sentence_comes_with_the_third_repetition() {
+        let (_parent, mut results) = made_up();
         let mut headline = Headline::begin(&results.experiment).unwrap();
         results.runs.retain(|run| headline.is_about(&run.device_id));
         assert_eq!(results.runs.len(), 2 * 8);
@@ -142,15 +148,7 @@ mod tests {
 
     #[test]
     fn a_withheld_ratio_is_told_from_the_third_repetition_on() {
-        let parent = tempfile::tempdir().unwrap();
-        let dir = parent.path().join("made-up");
-        let plan = Plan {
-            repetitions: 8,
-            packets: 3_000,
-            seed: 7,
-        };
-        synthetic::write(&dir, &plan);
-        let mut results = Results::load(&dir).unwrap();
+        let (_parent, mut results) = made_up();
         // The medians of these two are almost equal, and other programs took much of the time at first.
         let alike = ["memif-each", "memif-idle"];
         let is_alike = |id: &str| alike.contains(&id);
