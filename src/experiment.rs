@@ -481,11 +481,17 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
         Completion::Interrupted if stop.load(Ordering::Relaxed) => Err(Failure::Interrupted(
             format!("interrupted; continue with: taut experiment resume {dir}"),
         )),
-        _ => Err(Failure::Limit(format!(
-            "{} of {} runs are missing ({dir}/failed says why); try them again with: taut experiment resume {dir}",
-            state.planned - state.done,
-            state.planned
-        ))),
+        _ => {
+            let why = match request.folder.last_failure()? {
+                Some((run, reason)) => format!("{run}: {reason}; "),
+                None => String::new(),
+            };
+            Err(Failure::Limit(format!(
+                "{} of {} runs are missing: {why}{dir}/failed has the output; try them again with: taut experiment resume {dir}",
+                state.planned - state.done,
+                state.planned
+            )))
+        }
     }
 }
 

@@ -501,6 +501,15 @@ impl Folder {
         records.map(|name| self.read_json(name)).collect()
     }
 
+    /// Returns the identifier of the failed run that began last, and why it failed.
+    ///
+    /// # Errors
+    /// A record is damaged.
+    pub fn last_failure(&self) -> Result<Option<(String, String)>, ExperimentError> {
+        let last = self.failures()?.into_iter().max_by(|a, b| a.started.cmp(&b.started));
+        Ok(last.and_then(|record| Some((record.id, record.failure?))))
+    }
+
     /// Reads a complete run's record.
     ///
     /// # Errors
