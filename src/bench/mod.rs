@@ -14,8 +14,8 @@ use crate::terminal::measure_alone;
 use crate::terminal::quantity;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use taut_lab::benchmark::{self, Benchmark, BenchmarkError, Plan};
-use taut_lab::comparison::fresh_folder;
+use taut_bench::benchmark::fresh_folder;
+use taut_bench::benchmark::{self, Benchmark, BenchmarkError, Plan};
 use taut_results::Mode;
 
 #[derive(clap::Args)]
