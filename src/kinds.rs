@@ -28,7 +28,7 @@ enum KnownBy {
 impl Kind {
     const fn of<B: Benchmark>() -> Self {
         Self {
-            known_by: KnownBy::Head(B::HEAD),
+            known_by: KnownBy::Head(B::DESCRIPTION.head),
             show: show::<B>,
         }
     }

@@ -139,25 +139,25 @@ static OUTPUTS: &[Output] = &[
     one(
         "bench-io",
         &["bench io"],
-        IoCost::SCHEMA,
+        IoCost::DESCRIPTION.schema,
         &[of::<io_cost::Summary<'static>>],
     ),
     one(
         "bench-costs",
         &["bench costs"],
-        Costs::SCHEMA,
+        Costs::DESCRIPTION.schema,
         &[of::<costs::Summary<'static>>],
     ),
     one(
         "bench-generator",
         &["bench generator"],
-        Generators::SCHEMA,
+        Generators::DESCRIPTION.schema,
         &[of::<generators::Summary<'static>>],
     ),
     one(
         "bench-switch",
         &["bench switch"],
-        Switched::SCHEMA,
+        Switched::DESCRIPTION.schema,
         &[switch_bench::summary_schema],
     ),
     one(

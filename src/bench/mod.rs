@@ -119,7 +119,11 @@ impl InTurns {
                 "--trial: expected {least_trial} to 60 seconds"
             )));
         }
-        let name = B::COMMAND.rsplit(' ').next().unwrap_or(B::COMMAND);
+        let name = B::DESCRIPTION
+            .command
+            .rsplit(' ')
+            .next()
+            .unwrap_or(B::DESCRIPTION.command);
         let fresh = || fresh_folder(Path::new("results"), name);
         let plan = Plan {
             mode,

@@ -20,22 +20,8 @@ pub trait Benchmark: Sync {
     /// The fields of the manifest that only this benchmark has, in addition to [`Head`]'s own fields.
     type Facts: Serialize + DeserializeOwned;
 
-    /// The command that runs the benchmark, such as `bench io`.
-    const COMMAND: &'static str;
-    /// The title of the benchmark, in one line.
-    const TITLE: &'static str;
-    /// The name of the file that identifies a results folder of this benchmark.
-    const HEAD: &'static str;
-    /// The layout version of the file called [`Benchmark::HEAD`].
-    const SCHEMA: u32;
-    /// The plural noun for the outcomes, such as `trials`, and the name of the folder that contains them.
-    const OUTCOMES: &'static str;
-    /// The noun for a subject in messages, such as `framework`.
-    const SUBJECT: &'static str;
-    /// The advice that is printed if a subject fails.
-    const ADVICE: &'static str;
-    /// The number of phases. The outcomes of one phase decide what a later phase measures.
-    const PHASES: u32 = 1;
+    /// What is the same in every run of the benchmark.
+    const DESCRIPTION: Description;
 
     /// Selects the subjects that the plan requests and this machine supports. Returns the skipped subjects.
     ///
@@ -43,15 +29,9 @@ pub trait Benchmark: Sync {
     /// Returns an error if the plan requests a subject that does not exist.
     fn prepare(&mut self, plan: &Plan, rig: &Rig<'_>) -> Result<Vec<LeftOut>, BenchmarkError>;
 
-    /// Returns the number of interleaved repetitions.
-    fn repetitions(&self) -> u32;
-
-    /// Returns the length of a trial.
-    fn trial(&self) -> Duration;
-
-    /// Returns the manifest fields of this benchmark. The procedure calls this method again at the beginning of each
-    /// phase, because the outcomes of earlier phases may change the fields.
-    fn facts(&self) -> Self::Facts;
+    /// Returns the settings of this run. The procedure calls this method again at the beginning of each phase, because
+    /// the outcomes of earlier phases may change the facts.
+    fn settings(&self) -> Settings<Self::Facts>;
 
     /// Prepares a phase from the outcomes of the earlier phases.
     fn begin_phase(&mut self, _phase: u32, _outcomes: &[Self::Outcome]) {}
@@ -60,14 +40,8 @@ pub trait Benchmark: Sync {
     /// part.
     fn turns(&self, phase: u32, repetition: u32) -> Vec<(usize, Self::Part)>;
 
-    /// Returns the file name of a subject's part, such as `memif-load`.
-    fn file_name(&self, subject: usize, part: Self::Part) -> String;
-
-    /// Returns the readable name of a subject's part.
-    fn label(&self, subject: usize, part: Self::Part) -> String;
-
-    /// Estimates how long the measurement of a subject's part takes.
-    fn estimate(&self, subject: usize, part: Self::Part) -> Duration;
+    /// Returns the names of a subject's part, and how long its measurement takes.
+    fn describe(&self, subject: usize, part: Self::Part) -> Described;
 
     /// Measures a unit. The method runs on a thread of its own, which may pin itself to a core and enter a namespace.
     ///
@@ -80,18 +54,61 @@ pub trait Benchmark: Sync {
         stop: &AtomicBool,
     ) -> Result<Self::Outcome, Failed>;
 
-    /// Writes the summary, the figures and the page into the folder, and returns the path of the page.
+    /// Writes the summary, the figures and the page into the folder. Returns the path of the page, and tables and
+    /// findings for a terminal with `width` columns.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be written.
-    fn report(dir: &Path, results: &Results<Self>) -> Result<PathBuf, ReportError>
+    fn report(
+        dir: &Path,
+        results: &Results<Self>,
+        width: Option<usize>,
+    ) -> Result<(PathBuf, String), ReportError>
     where
         Self: Sized;
+}
 
-    /// Returns tables and findings for a terminal with `width` columns.
-    fn text(results: &Results<Self>, width: Option<usize>) -> String
-    where
-        Self: Sized;
+/// What is the same in every run of a benchmark.
+#[derive(Debug, Clone, Copy)]
+pub struct Description {
+    /// The command that runs the benchmark, such as `bench io`.
+    pub command: &'static str,
+    /// The title of the benchmark, in one line.
+    pub title: &'static str,
+    /// The name of the file that identifies a results folder of this benchmark.
+    pub head: &'static str,
+    /// The layout version of the file called `head`.
+    pub schema: u32,
+    /// The plural noun for the outcomes, such as `trials`, and the name of the folder that contains them.
+    pub outcomes: &'static str,
+    /// The noun for a subject in messages, such as `framework`.
+    pub subject: &'static str,
+    /// The advice that is printed if a subject fails.
+    pub advice: &'static str,
+    /// The number of phases. The outcomes of one phase decide what a later phase measures.
+    pub phases: u32,
+}
+
+/// The settings of a run, which its manifest contains.
+#[derive(Debug, Clone)]
+pub struct Settings<F> {
+    /// The number of interleaved repetitions.
+    pub repetitions: u32,
+    /// The length of a trial.
+    pub trial: Duration,
+    /// The fields of the manifest that only this benchmark has.
+    pub facts: F,
+}
+
+/// The names of a subject's part, and the time that it takes.
+#[derive(Debug, Clone)]
+pub struct Described {
+    /// The file name, such as `memif-load`.
+    pub file_name: String,
+    /// The readable name.
+    pub label: String,
+    /// The estimated duration of the measurement.
+    pub estimate: Duration,
 }
 
 /// The complete manifest of a benchmark.

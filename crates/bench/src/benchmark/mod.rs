@@ -2,7 +2,7 @@
 //! the layout of results folders and pages.
 //!
 //! A benchmark implements [`Benchmark`]: the subjects ([`Benchmark::prepare`], [`Benchmark::turns`]), the measurement
-//! of one unit ([`Benchmark::measure`]), and the output ([`Benchmark::report`], [`Benchmark::text`]). A *unit* is one
+//! of one unit ([`Benchmark::measure`]), and the output ([`Benchmark::report`]). A *unit* is one
 //! part of a subject's measurement in one repetition. [`run`] does the rest: cores and clock, facts of the machine,
 //! noise and interruptions before and after, and the order of the units. It also shows progress, handles failed units
 //! and Ctrl-C, and writes the results folder. `taut report` finds the folders of a benchmark through its entry in the
@@ -20,7 +20,7 @@ pub(crate) mod shell;
 mod surroundings;
 pub mod tables;
 
-pub use definition::{Benchmark, Head, Results};
+pub use definition::{Benchmark, Described, Description, Head, Results, Settings};
 pub use error::BenchmarkError;
 pub use estimate::Estimate;
 pub use plan::{Plan, fresh_folder};

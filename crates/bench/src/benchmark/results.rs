@@ -12,8 +12,8 @@ use taut_results::{ResultsError, busy, read_each, read_head};
 /// # Errors
 /// Returns an error if the manifest is missing or unreadable.
 pub fn read_results<B: Benchmark>(dir: &Path) -> Result<Results<B>, ResultsError> {
-    let head = read_head(dir, B::HEAD, B::SCHEMA)?;
-    let (outcomes, problems) = read_each(dir, B::OUTCOMES)?;
+    let head = read_head(dir, B::DESCRIPTION.head, B::DESCRIPTION.schema)?;
+    let (outcomes, problems) = read_each(dir, B::DESCRIPTION.outcomes)?;
     Ok(Results {
         head,
         outcomes,
@@ -27,8 +27,7 @@ pub fn read_results<B: Benchmark>(dir: &Path) -> Result<Results<B>, ResultsError
 /// Returns an error if the folder cannot be read or written.
 pub fn show<B: Benchmark>(dir: &Path, width: Option<usize>) -> Result<Shown, ReportError> {
     let results = read_results::<B>(dir)?;
-    let page = B::report(dir, &results)?;
-    let text = B::text(&results, width);
+    let (page, text) = B::report(dir, &results, width)?;
     let manifest = results.head.manifest;
     let busy = busy(&manifest.noise);
     let failed = manifest.failed_attempts.iter();

@@ -1,7 +1,7 @@
 //! Runs a benchmark. Each repetition interleaves the subjects in a new order. If a part of a subject fails twice in a
 //! row, later repetitions skip that part. Complete outcomes are stored.
 
-use super::definition::{Benchmark, Head};
+use super::definition::{Benchmark, Described, Head};
 use super::error::BenchmarkError;
 use super::plan::Plan;
 use super::rig::{Failed, Repeats, Rig, Unit};
@@ -53,16 +53,20 @@ pub fn run<B: Benchmark>(
     };
     let left_out = prepare(&mut benchmark, plan, &rig, observer)?;
     let mut head = begin_head(&benchmark, plan, &rig, left_out);
-    let folder = PartsFolder::create(&plan.folder, (B::HEAD, &head), B::OUTCOMES)?;
+    let folder = PartsFolder::create(
+        &plan.folder,
+        (B::DESCRIPTION.head, &head),
+        B::DESCRIPTION.outcomes,
+    )?;
     let before = watched(estimate(&benchmark, 0));
     let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores, before)?;
     let mut random = fastrand::Rng::with_seed(plan.seed);
     let mut outcomes = Vec::new();
     let mut failures = Vec::new();
     let mut done = Duration::ZERO;
-    for phase in 0..B::PHASES {
+    for phase in 0..B::DESCRIPTION.phases {
         benchmark.begin_phase(phase, &outcomes);
-        head.own = benchmark.facts();
+        head.own = benchmark.settings().facts;
         folder.update(&head)?;
         let later = estimate(&benchmark, phase + 1);
         let units = units(&benchmark, phase, Some(&mut random));
@@ -85,7 +89,7 @@ pub fn run<B: Benchmark>(
     folder.update(&head)?;
     match first_failure {
         Some(why) if outcomes.is_empty() => Err(BenchmarkError::Nothing {
-            what: B::SUBJECT,
+            what: B::DESCRIPTION.subject,
             why,
         }),
         _ => Ok(plan.folder.clone()),
@@ -113,24 +117,25 @@ fn begin_head<B: Benchmark>(
     rig: &Rig<'_>,
     left_out: Vec<LeftOut>,
 ) -> Head<B::Facts> {
-    let title = (B::SCHEMA, B::TITLE.to_string());
+    let title = (B::DESCRIPTION.schema, B::DESCRIPTION.title.to_string());
+    let settings = benchmark.settings();
     Head {
         manifest: Manifest::begin(title, &plan.command_line, rig.cores, left_out),
         mode: plan.mode,
         seed: plan.seed,
-        repetitions: benchmark.repetitions(),
-        trial_seconds: benchmark.trial().as_secs_f64(),
+        repetitions: settings.repetitions,
+        trial_seconds: settings.trial.as_secs_f64(),
         tsc_hz: rig.clock.hz,
         tsc_error_ppm: rig.clock.error_ppm,
-        own: benchmark.facts(),
+        own: settings.facts,
     }
 }
 
 /// Estimates the duration of all units from phase `from_phase` on.
 fn estimate<B: Benchmark>(benchmark: &B, from_phase: u32) -> Duration {
-    (from_phase..B::PHASES)
+    (from_phase..B::DESCRIPTION.phases)
         .flat_map(|phase| units(benchmark, phase, None))
-        .map(|unit| benchmark.estimate(unit.subject, unit.part))
+        .map(|unit| benchmark.describe(unit.subject, unit.part).estimate)
         .sum()
 }
 
@@ -141,7 +146,7 @@ fn units<B: Benchmark>(
     mut random: Option<&mut fastrand::Rng>,
 ) -> Vec<Unit<B::Part>> {
     let mut units = Vec::new();
-    for repetition in 1..=benchmark.repetitions() {
+    for repetition in 1..=benchmark.settings().repetitions {
         let mut turns = benchmark.turns(phase, repetition);
         if let Some(random) = &mut random {
             random.shuffle(&mut turns);
@@ -182,10 +187,14 @@ impl<B: Benchmark> Attempts<'_, B> {
             if self.stop.load(Ordering::Relaxed) {
                 break;
             }
-            let estimate = |unit: &Unit<B::Part>| self.benchmark.estimate(unit.subject, unit.part);
-            let takes = estimate(&unit);
-            let left: Duration = takes + units.iter().map(estimate).sum::<Duration>() + self.later;
-            let what = self.benchmark.label(unit.subject, unit.part);
+            let describe = |unit: &Unit<B::Part>| self.benchmark.describe(unit.subject, unit.part);
+            let Described {
+                file_name,
+                label: what,
+                estimate: takes,
+            } = describe(&unit);
+            let others = units.iter().map(|unit| describe(unit).estimate);
+            let left: Duration = takes + others.sum::<Duration>() + self.later;
             self.observer.progress(done, done + left, &what);
             // An interruption on a shared machine makes only one attempt fail; a real defect makes both fail.
             let outcome = match self.attempt(&unit) {
@@ -204,8 +213,7 @@ impl<B: Benchmark> Attempts<'_, B> {
             }
             match outcome {
                 Ok(outcome) => {
-                    let name = self.benchmark.file_name(unit.subject, unit.part);
-                    let name = format!("{name}-{}", unit.repetition);
+                    let name = format!("{file_name}-{}", unit.repetition);
                     self.folder.write(&name, &outcome)?;
                     self.outcomes.push(outcome);
                 }
@@ -214,7 +222,7 @@ impl<B: Benchmark> Attempts<'_, B> {
                     let missing = LeftOut {
                         what: format!("{what}, from repetition {} on", unit.repetition),
                         why: in_short(&why),
-                        how: B::ADVICE.to_string(),
+                        how: B::DESCRIPTION.advice.to_string(),
                     };
                     self.observer.left_out(&missing);
                     self.failures.push(missing);
@@ -287,7 +295,7 @@ pub(crate) fn in_short(message: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::benchmark::definition::Results;
+    use crate::benchmark::definition::{Description, Results, Settings};
     use crate::benchmark::results::{read_results, show};
     use crate::benchmark::tables;
     use crate::report::error::ReportError;
@@ -325,27 +333,27 @@ mod tests {
         type Part = char;
         type Outcome = (usize, char, u32);
         type Facts = Facts;
-        const COMMAND: &'static str = "bench made-up";
-        const TITLE: &'static str = "Made up";
-        const HEAD: &'static str = "made-up.json";
-        const SCHEMA: u32 = 3;
-        const OUTCOMES: &'static str = "outcomes";
-        const SUBJECT: &'static str = "subject";
-        const ADVICE: &'static str = "mend it";
-        const PHASES: u32 = 2;
+        const DESCRIPTION: Description = Description {
+            command: "bench made-up",
+            title: "Made up",
+            head: "made-up.json",
+            schema: 3,
+            outcomes: "outcomes",
+            subject: "subject",
+            advice: "mend it",
+            phases: 2,
+        };
 
         fn prepare(&mut self, _: &Plan, _: &Rig<'_>) -> Result<Vec<LeftOut>, BenchmarkError> {
             Ok(Vec::new())
         }
-        fn repetitions(&self) -> u32 {
-            3
-        }
-        fn trial(&self) -> Duration {
-            Duration::from_secs(1)
-        }
-        fn facts(&self) -> Facts {
-            Facts {
-                seen: self.seen_before_the_second,
+        fn settings(&self) -> Settings<Facts> {
+            Settings {
+                repetitions: 3,
+                trial: Duration::from_secs(1),
+                facts: Facts {
+                    seen: self.seen_before_the_second,
+                },
             }
         }
         fn begin_phase(&mut self, phase: u32, outcomes: &[Self::Outcome]) {
@@ -357,14 +365,12 @@ mod tests {
             let part = if phase == 0 { 'a' } else { 'b' };
             (0..3).map(|subject| (subject, part)).collect()
         }
-        fn file_name(&self, subject: usize, part: char) -> String {
-            format!("{subject}-{part}")
-        }
-        fn label(&self, subject: usize, part: char) -> String {
-            format!("number {subject}, {part}")
-        }
-        fn estimate(&self, _: usize, _: char) -> Duration {
-            Duration::from_secs(1)
+        fn describe(&self, subject: usize, part: char) -> Described {
+            Described {
+                file_name: format!("{subject}-{part}"),
+                label: format!("number {subject}, {part}"),
+                estimate: Duration::from_secs(1),
+            }
         }
         fn measure(
             &self,
@@ -386,13 +392,15 @@ mod tests {
                 _ => Ok((unit.subject, unit.part, unit.repetition)),
             }
         }
-        fn report(dir: &Path, results: &Results<Self>) -> Result<PathBuf, ReportError> {
+        fn report(
+            dir: &Path,
+            results: &Results<Self>,
+            width: Option<usize>,
+        ) -> Result<(PathBuf, String), ReportError> {
             let words = ("All is well.", "It was made up.");
             let tables = [made_up_table(results)];
-            tables::report(dir, results, &results.outcomes, words, &tables, &[])
-        }
-        fn text(results: &Results<Self>, width: Option<usize>) -> String {
-            tables::text(&[made_up_table(results)], width)
+            let page = tables::report(dir, results, &results.outcomes, words, &tables, &[])?;
+            Ok((page, tables::text(&tables, width)))
         }
     }
 

@@ -140,7 +140,7 @@ impl<'a> Shell<'a> {
             ..Self::of(
                 &head.manifest,
                 head.mode,
-                B::OUTCOMES,
+                B::DESCRIPTION.outcomes,
                 &results.problems,
                 figures,
             )

@@ -82,8 +82,8 @@ pub fn report<B: Benchmark>(
         tables,
         how,
         core_plan: &results.head.manifest.core_plan,
-        head: B::HEAD,
-        outcomes: B::OUTCOMES,
+        head: B::DESCRIPTION.head,
+        outcomes: B::DESCRIPTION.outcomes,
     };
     publish(dir, summary, figures, &page.render()?)
 }

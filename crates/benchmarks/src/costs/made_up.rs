@@ -39,7 +39,7 @@ pub fn results() -> Results {
         ports,
     };
     Results {
-        head: head(Costs::SCHEMA, facts),
+        head: head(Costs::DESCRIPTION.schema, facts),
         outcomes,
         problems: Vec::new(),
     }
@@ -75,9 +75,9 @@ fn trial(port: &str, (number, point): (usize, Point), line: Option<f64>, noise: 
 /// Writes the runs as a results folder.
 pub fn write(dir: &Path) {
     let results = results();
-    let folder = dir.join(Costs::OUTCOMES);
+    let folder = dir.join(Costs::DESCRIPTION.outcomes);
     std::fs::create_dir_all(&folder).unwrap();
-    write_json(&dir.join(Costs::HEAD), &results.head).unwrap();
+    write_json(&dir.join(Costs::DESCRIPTION.head), &results.head).unwrap();
     for trial in &results.outcomes {
         let name = format!("{}-{:04}-1.json", trial.port, trial.number);
         write_json(&folder.join(name), trial).unwrap();

@@ -25,8 +25,9 @@ use design::Point;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
-use taut_bench::benchmark::{Benchmark, BenchmarkError, Failed, Plan, Rig, Unit, choose};
+use taut_bench::benchmark::{
+    Benchmark, BenchmarkError, Described, Description, Failed, Plan, Rig, Settings, Unit, choose,
+};
 use taut_bench::framework::{Framework, Program, Session, Transport};
 use taut_bench::report::ReportError;
 use taut_port::backends;
@@ -76,13 +77,16 @@ impl Benchmark for Costs {
     type Outcome = Trial;
     type Facts = Facts;
 
-    const COMMAND: &'static str = "bench costs";
-    const TITLE: &'static str = "What a packet costs, measured and fitted";
-    const HEAD: &'static str = "costs.json";
-    const SCHEMA: u32 = 1;
-    const OUTCOMES: &'static str = "points";
-    const SUBJECT: &'static str = "port";
-    const ADVICE: &'static str = "taut ports says what each port needs";
+    const DESCRIPTION: Description = Description {
+        command: "bench costs",
+        title: "What a packet costs, measured and fitted",
+        head: "costs.json",
+        schema: 1,
+        outcomes: "points",
+        subject: "port",
+        advice: "taut ports says what each port needs",
+        phases: 1,
+    };
 
     fn prepare(&mut self, plan: &Plan, _: &Rig<'_>) -> Result<Vec<LeftOut>, BenchmarkError> {
         self.lengths = Lengths::of(plan.mode);
@@ -91,8 +95,13 @@ impl Benchmark for Costs {
         }
         self.lengths.points = self.points.unwrap_or(self.lengths.points);
         let known: Vec<String> = all().into_iter().map(|port| port.id).collect();
-        let (ports, left_out) =
-            choose(Self::SUBJECT, &plan.only, possible(), Framework::id, &known)?;
+        let (ports, left_out) = choose(
+            Self::DESCRIPTION.subject,
+            &plan.only,
+            possible(),
+            Framework::id,
+            &known,
+        )?;
         let count = self.lengths.points;
         // The index refers to the list of all kinds of ports, so that the points of one kind do not depend on which
         // other kinds are measured.
@@ -108,16 +117,12 @@ impl Benchmark for Costs {
         Ok(left_out)
     }
 
-    fn repetitions(&self) -> u32 {
-        1
-    }
-
-    fn trial(&self) -> Duration {
-        self.lengths.trial()
-    }
-
-    fn facts(&self) -> Facts {
-        self.facts.clone()
+    fn settings(&self) -> Settings<Facts> {
+        Settings {
+            repetitions: 1,
+            trial: self.lengths.trial(),
+            facts: self.facts.clone(),
+        }
     }
 
     fn turns(&self, _: u32, _: u32) -> Vec<(usize, usize)> {
@@ -126,20 +131,17 @@ impl Benchmark for Costs {
         turns.collect()
     }
 
-    fn file_name(&self, port: usize, point: usize) -> String {
-        format!("{}-{point:04}", self.facts.ports[port].id)
-    }
-
-    fn label(&self, port: usize, point: usize) -> String {
+    fn describe(&self, port: usize, point: usize) -> Described {
+        let (id, label) = (&self.facts.ports[port].id, &self.facts.ports[port].label);
         let of = &self.designs[port][point];
-        format!(
-            "{} at {} cycles, {} functions, {} bytes, burst {}",
-            self.facts.ports[port].label, of.load_cycles, of.functions, of.frame_bytes, of.burst
-        )
-    }
-
-    fn estimate(&self, _: usize, _: usize) -> Duration {
-        self.lengths.estimate()
+        Described {
+            file_name: format!("{id}-{point:04}"),
+            label: format!(
+                "{label} at {} cycles, {} functions, {} bytes, burst {}",
+                of.load_cycles, of.functions, of.frame_bytes, of.burst
+            ),
+            estimate: self.lengths.estimate(),
+        }
     }
 
     fn measure(
@@ -161,12 +163,12 @@ impl Benchmark for Costs {
         )
     }
 
-    fn report(dir: &Path, results: &Results) -> Result<PathBuf, ReportError> {
-        report::write(dir, results)
-    }
-
-    fn text(results: &Results, width: Option<usize>) -> String {
-        report::text(results, width)
+    fn report(
+        dir: &Path,
+        results: &Results,
+        width: Option<usize>,
+    ) -> Result<(PathBuf, String), ReportError> {
+        Ok((report::write(dir, results)?, report::text(results, width)))
     }
 }
 
@@ -207,7 +209,7 @@ fn possible() -> (Vec<Framework>, Vec<LeftOut>) {
         left_out.push(LeftOut {
             what: format!("{} ports", port.id),
             why,
-            how: Costs::ADVICE.to_string(),
+            how: Costs::DESCRIPTION.advice.to_string(),
         });
         false
     });

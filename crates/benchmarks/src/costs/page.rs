@@ -78,8 +78,8 @@ pub fn render(
         published: published(),
         how: HOW,
         core_plan: &results.head.manifest.core_plan,
-        head: Costs::HEAD,
-        outcomes: Costs::OUTCOMES,
+        head: Costs::DESCRIPTION.head,
+        outcomes: Costs::DESCRIPTION.outcomes,
     };
     page.render()
 }

@@ -240,7 +240,7 @@ mod tests {
         made_up::write(folder.path());
         let mut head = made_up::results().head;
         head.manifest.noise = vec![made_up_noise()];
-        write_json(&folder.path().join(Costs::HEAD), &head).unwrap();
+        write_json(&folder.path().join(Costs::DESCRIPTION.head), &head).unwrap();
         let shown = show::<Costs>(folder.path(), None).unwrap();
         let reason = "12.0 % of a core went to other programs (most: cc1)";
         assert!(shown.problems[0].contains(reason), "{:?}", shown.problems);
@@ -324,7 +324,7 @@ mod tests {
         });
         let outside = tempfile::tempdir().unwrap();
         let precious = outside.path().join("x.toml");
-        let head = folder.path().join(Costs::HEAD);
+        let head = folder.path().join(Costs::DESCRIPTION.head);
         let text = std::fs::read_to_string(&head).unwrap();
         let points = folder.path().join("points");
         let names = [
@@ -347,7 +347,7 @@ mod tests {
                 let to = place.path().join("points").join(path.file_name().unwrap());
                 std::fs::write(to, with(&point)).unwrap();
             }
-            std::fs::copy(&head, place.path().join(Costs::HEAD)).unwrap();
+            std::fs::copy(&head, place.path().join(Costs::DESCRIPTION.head)).unwrap();
             let refused = show::<Costs>(place.path(), None).unwrap_err().to_string();
             assert!(
                 refused.contains("cannot be the name of a file in the folder"),

@@ -489,7 +489,7 @@ mod tests {
             ],
         };
         Results {
-            head: head(Generators::SCHEMA, facts),
+            head: head(Generators::DESCRIPTION.schema, facts),
             outcomes: trials,
             problems: Vec::new(),
         }

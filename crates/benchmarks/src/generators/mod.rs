@@ -17,8 +17,9 @@ pub use trial::{Part, Trial};
 use lengths::Lengths;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
-use taut_bench::benchmark::{Benchmark, BenchmarkError, Failed, Plan, Rig, Unit, choose};
+use taut_bench::benchmark::{
+    Benchmark, BenchmarkError, Described, Description, Failed, Plan, Rig, Settings, Unit, choose,
+};
 use taut_bench::framework::Transport;
 use taut_bench::report::ReportError;
 use taut_results::{LeftOut, Mode};
@@ -66,36 +67,39 @@ impl Benchmark for Generators {
     type Outcome = Trial;
     type Facts = Facts;
 
-    const COMMAND: &'static str = "bench generator";
-    const TITLE: &'static str = "Bandwidth, accuracy and precision of packet generators";
-    const HEAD: &'static str = "generators.json";
-    const SCHEMA: u32 = 1;
-    const OUTCOMES: &'static str = "trials";
-    const SUBJECT: &'static str = "generator";
-    const ADVICE: &'static str = "see what the program says when it is run by hand";
-    const PHASES: u32 = 2;
+    const DESCRIPTION: Description = Description {
+        command: "bench generator",
+        title: "Bandwidth, accuracy and precision of packet generators",
+        head: "generators.json",
+        schema: 1,
+        outcomes: "trials",
+        subject: "generator",
+        advice: "see what the program says when it is run by hand",
+        phases: 2,
+    };
 
     fn prepare(&mut self, plan: &Plan, _: &Rig<'_>) -> Result<Vec<LeftOut>, BenchmarkError> {
         self.lengths = Lengths::of(plan.mode);
         self.lengths.trial = plan.trial.unwrap_or(self.lengths.trial);
         let possible = contender::possible();
         let known = contender::ids();
-        let (generators, left_out) =
-            choose(Self::SUBJECT, &plan.only, possible, Contender::id, &known)?;
+        let (generators, left_out) = choose(
+            Self::DESCRIPTION.subject,
+            &plan.only,
+            possible,
+            Contender::id,
+            &known,
+        )?;
         self.facts.generators = generators;
         Ok(left_out)
     }
 
-    fn repetitions(&self) -> u32 {
-        self.lengths.repetitions
-    }
-
-    fn trial(&self) -> Duration {
-        self.lengths.trial
-    }
-
-    fn facts(&self) -> Facts {
-        self.facts.clone()
+    fn settings(&self) -> Settings<Facts> {
+        Settings {
+            repetitions: self.lengths.repetitions,
+            trial: self.lengths.trial,
+            facts: self.facts.clone(),
+        }
     }
 
     fn begin_phase(&mut self, phase: u32, trials: &[Trial]) {
@@ -121,19 +125,14 @@ impl Benchmark for Generators {
         turns
     }
 
-    fn file_name(&self, subject: usize, part: Part) -> String {
-        format!("{}-{}", self.facts.generators[subject].id, part.name())
-    }
-
-    fn label(&self, subject: usize, part: Part) -> String {
+    fn describe(&self, subject: usize, part: Part) -> Described {
         let contender = &self.facts.generators[subject];
         let over = contender.transport.name();
-        format!("{} over {over} {}", contender.label, part.name())
-    }
-
-    fn estimate(&self, subject: usize, _: Part) -> Duration {
-        let transport = self.facts.generators[subject].transport;
-        self.lengths.estimate(transport)
+        Described {
+            file_name: format!("{}-{}", contender.id, part.name()),
+            label: format!("{} over {over} {}", contender.label, part.name()),
+            estimate: self.lengths.estimate(contender.transport),
+        }
     }
 
     fn measure(
@@ -146,12 +145,12 @@ impl Benchmark for Generators {
         trial::measure(rig, contender, unit, self.lengths.trial, stop)
     }
 
-    fn report(dir: &Path, results: &Results) -> Result<PathBuf, ReportError> {
-        report::write(dir, results)
-    }
-
-    fn text(results: &Results, width: Option<usize>) -> String {
-        report::text(results, width)
+    fn report(
+        dir: &Path,
+        results: &Results,
+        width: Option<usize>,
+    ) -> Result<(PathBuf, String), ReportError> {
+        Ok((report::write(dir, results)?, report::text(results, width)))
     }
 }
 

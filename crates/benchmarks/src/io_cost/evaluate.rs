@@ -477,7 +477,7 @@ pub(super) mod tests {
             ..Facts::default()
         };
         Results {
-            head: head(IoCost::SCHEMA, facts),
+            head: head(IoCost::DESCRIPTION.schema, facts),
             outcomes: series,
             problems: Vec::new(),
         }

@@ -23,8 +23,9 @@ pub use trial::{Series, Trial};
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
-use taut_bench::benchmark::{Benchmark, BenchmarkError, Failed, Plan, Rig, Unit, choose};
+use taut_bench::benchmark::{
+    Benchmark, BenchmarkError, Described, Description, Failed, Plan, Rig, Settings, Unit, choose,
+};
 use taut_bench::framework::{Framework, Program, Session};
 use taut_bench::report::ReportError;
 use taut_functions::burn::{BurnError, measure_error};
@@ -66,13 +67,16 @@ impl Benchmark for IoCost {
     type Outcome = Series;
     type Facts = Facts;
 
-    const COMMAND: &'static str = "bench io";
-    const TITLE: &'static str = "What input and output of a packet cost";
-    const HEAD: &'static str = "io.json";
-    const SCHEMA: u32 = 2;
-    const OUTCOMES: &'static str = "series";
-    const SUBJECT: &'static str = "framework";
-    const ADVICE: &'static str = "taut ports says what each port needs";
+    const DESCRIPTION: Description = Description {
+        command: "bench io",
+        title: "What input and output of a packet cost",
+        head: "io.json",
+        schema: 2,
+        outcomes: "series",
+        subject: "framework",
+        advice: "taut ports says what each port needs",
+        phases: 1,
+    };
 
     fn prepare(&mut self, plan: &Plan, rig: &Rig<'_>) -> Result<Vec<LeftOut>, BenchmarkError> {
         let machine = Machine::read();
@@ -81,8 +85,13 @@ impl Benchmark for IoCost {
         self.lengths.trial = plan.trial.unwrap_or(self.lengths.trial);
         let possible = framework::possible();
         let known: Vec<String> = possible.0.iter().map(|f| f.id.clone()).collect();
-        let (frameworks, left_out) =
-            choose(Self::SUBJECT, &plan.only, possible, Framework::id, &known)?;
+        let (frameworks, left_out) = choose(
+            Self::DESCRIPTION.subject,
+            &plan.only,
+            possible,
+            Framework::id,
+            &known,
+        )?;
         self.facts = Facts {
             steps: self.lengths.steps,
             frame_size_bytes: FRAME_SIZE_BYTES as u32,
@@ -94,16 +103,12 @@ impl Benchmark for IoCost {
         Ok(left_out)
     }
 
-    fn repetitions(&self) -> u32 {
-        self.lengths.repetitions
-    }
-
-    fn trial(&self) -> Duration {
-        self.lengths.trial
-    }
-
-    fn facts(&self) -> Facts {
-        self.facts.clone()
+    fn settings(&self) -> Settings<Facts> {
+        Settings {
+            repetitions: self.lengths.repetitions,
+            trial: self.lengths.trial,
+            facts: self.facts.clone(),
+        }
     }
 
     fn turns(&self, _: u32, repetition: u32) -> Vec<(usize, Part)> {
@@ -120,16 +125,13 @@ impl Benchmark for IoCost {
         turns
     }
 
-    fn file_name(&self, subject: usize, part: Part) -> String {
-        format!("{}-{}", self.facts.frameworks[subject].id, part.name())
-    }
-
-    fn label(&self, subject: usize, part: Part) -> String {
-        format!("{} {}", self.facts.frameworks[subject].label, part.name())
-    }
-
-    fn estimate(&self, subject: usize, part: Part) -> Duration {
-        self.lengths.estimate(&self.facts.frameworks[subject], part)
+    fn describe(&self, subject: usize, part: Part) -> Described {
+        let framework = &self.facts.frameworks[subject];
+        Described {
+            file_name: format!("{}-{}", framework.id, part.name()),
+            label: format!("{} {}", framework.label, part.name()),
+            estimate: self.lengths.estimate(framework, part),
+        }
     }
 
     fn measure(
@@ -152,12 +154,12 @@ impl Benchmark for IoCost {
         Ok(series)
     }
 
-    fn report(dir: &Path, results: &Results) -> Result<PathBuf, ReportError> {
-        report::write(dir, results)
-    }
-
-    fn text(results: &Results, width: Option<usize>) -> String {
-        report::text(results, width)
+    fn report(
+        dir: &Path,
+        results: &Results,
+        width: Option<usize>,
+    ) -> Result<(PathBuf, String), ReportError> {
+        Ok((report::write(dir, results)?, report::text(results, width)))
     }
 }
 

@@ -32,8 +32,9 @@ use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
-use taut_bench::benchmark::{Benchmark, BenchmarkError, Failed, Plan, Rig, Unit};
+use taut_bench::benchmark::{
+    Benchmark, BenchmarkError, Described, Description, Failed, Plan, Rig, Settings, Unit,
+};
 use taut_bench::report::ReportError;
 use taut_results::{LeftOut, Mode};
 
@@ -118,13 +119,16 @@ impl Benchmark for Switched {
     type Outcome = Trial;
     type Facts = Facts;
 
-    const COMMAND: &'static str = "bench switch";
-    const TITLE: &'static str = "A switch measured by two ports";
-    const HEAD: &'static str = "switch.json";
-    const SCHEMA: u32 = 2;
-    const OUTCOMES: &'static str = "points";
-    const SUBJECT: &'static str = "measurement";
-    const ADVICE: &'static str = "see what the switch says when it is run by hand";
+    const DESCRIPTION: Description = Description {
+        command: "bench switch",
+        title: "A switch measured by two ports",
+        head: "switch.json",
+        schema: 2,
+        outcomes: "points",
+        subject: "measurement",
+        advice: "see what the switch says when it is run by hand",
+        phases: 1,
+    };
 
     fn prepare(&mut self, plan: &Plan, _: &Rig<'_>) -> Result<Vec<LeftOut>, BenchmarkError> {
         self.lengths = Lengths::of(plan.mode);
@@ -132,7 +136,7 @@ impl Benchmark for Switched {
         let is_known = |asked: &&String| MEASUREMENTS.contains(&asked.as_str());
         if let Some(asked) = plan.only.iter().find(|asked| !is_known(asked)) {
             return Err(BenchmarkError::Unknown {
-                what: Self::SUBJECT,
+                what: Self::DESCRIPTION.subject,
                 asked: asked.clone(),
                 there: MEASUREMENTS.join(", "),
             });
@@ -172,16 +176,12 @@ impl Benchmark for Switched {
         Ok(left_out)
     }
 
-    fn repetitions(&self) -> u32 {
-        self.lengths.repetitions
-    }
-
-    fn trial(&self) -> Duration {
-        self.lengths.trial
-    }
-
-    fn facts(&self) -> Facts {
-        self.facts.clone()
+    fn settings(&self) -> Settings<Facts> {
+        Settings {
+            repetitions: self.lengths.repetitions,
+            trial: self.lengths.trial,
+            facts: self.facts.clone(),
+        }
     }
 
     fn turns(&self, _: u32, _: u32) -> Vec<(usize, Part)> {
@@ -194,18 +194,14 @@ impl Benchmark for Switched {
         turns.collect()
     }
 
-    fn file_name(&self, subject: usize, part: Part) -> String {
-        let id = self.switch(subject).file_name();
-        format!("{id}-{}-{}", part.measurement(), part.point())
-    }
-
-    fn label(&self, subject: usize, part: Part) -> String {
-        let label = self.switch(subject).label();
-        format!("{label} {} {}", part.measurement(), part.point())
-    }
-
-    fn estimate(&self, subject: usize, part: Part) -> Duration {
-        self.lengths.estimate(part) + self.switch(subject).starts_within()
+    fn describe(&self, subject: usize, part: Part) -> Described {
+        let switch = self.switch(subject);
+        let (measurement, point) = (part.measurement(), part.point());
+        Described {
+            file_name: format!("{}-{measurement}-{point}", switch.file_name()),
+            label: format!("{} {measurement} {point}", switch.label()),
+            estimate: self.lengths.estimate(part) + switch.starts_within(),
+        }
     }
 
     fn measure(
@@ -218,11 +214,11 @@ impl Benchmark for Switched {
         trial::measure(rig, subject, unit, &self.lengths, stop)
     }
 
-    fn report(dir: &Path, results: &Results) -> Result<PathBuf, ReportError> {
-        report::write(dir, results)
-    }
-
-    fn text(results: &Results, width: Option<usize>) -> String {
-        report::text(results, width)
+    fn report(
+        dir: &Path,
+        results: &Results,
+        width: Option<usize>,
+    ) -> Result<(PathBuf, String), ReportError> {
+        Ok((report::write(dir, results)?, report::text(results, width)))
     }
 }

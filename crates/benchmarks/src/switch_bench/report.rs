@@ -439,7 +439,7 @@ mod tests {
     const SWITCHES: [Switch; 2] = [Switch::Taut, Switch::OpenVSwitch];
 
     fn write(dir: &Path) {
-        let folder = dir.join(Switched::OUTCOMES);
+        let folder = dir.join(Switched::DESCRIPTION.outcomes);
         std::fs::create_dir_all(&folder).unwrap();
         let facts = Facts {
             switches: SWITCHES
@@ -447,7 +447,11 @@ mod tests {
                 .to_vec(),
             amplifier: None,
         };
-        write_json(&dir.join(Switched::HEAD), &head(Switched::SCHEMA, facts)).unwrap();
+        write_json(
+            &dir.join(Switched::DESCRIPTION.head),
+            &head(Switched::DESCRIPTION.schema, facts),
+        )
+        .unwrap();
         for part in Lengths::of(Mode::Default).parts(|_| true) {
             for switch in SWITCHES {
                 if switch.cannot(part, &Wires::default()).is_some() {
@@ -530,8 +534,8 @@ mod tests {
     fn an_empty_results_folder_still_yields_a_page() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path());
-        std::fs::remove_dir_all(folder.path().join(Switched::OUTCOMES)).unwrap();
-        std::fs::create_dir(folder.path().join(Switched::OUTCOMES)).unwrap();
+        std::fs::remove_dir_all(folder.path().join(Switched::DESCRIPTION.outcomes)).unwrap();
+        std::fs::create_dir(folder.path().join(Switched::DESCRIPTION.outcomes)).unwrap();
         let shown = show::<Switched>(folder.path(), None).unwrap();
         assert!(shown.text.contains("The tables say"), "{}", shown.text);
     }
