@@ -1,4 +1,4 @@
-//! What benchmarks and measurements have in common: the procedure, the devices, the measurement of traffic, and pages.
+//! The common parts of benchmarks: their procedure, devices under test, the measurement of traffic, and pages.
 //!
 //! The most important types:
 //!

@@ -20,7 +20,7 @@ pub trait Benchmark: Sync {
     /// The fields of the manifest that only this benchmark has, in addition to [`Head`]'s own fields.
     type Facts: Serialize + DeserializeOwned;
 
-    /// What is the same in every run of the benchmark.
+    /// The texts and numbers that all runs of the benchmark share.
     const DESCRIPTION: Description;
 
     /// Selects the subjects that the plan requests and this machine supports. Returns the skipped subjects.
@@ -68,7 +68,7 @@ pub trait Benchmark: Sync {
         Self: Sized;
 }
 
-/// What is the same in every run of a benchmark.
+/// The texts and numbers that all runs of a benchmark share.
 #[derive(Debug, Clone, Copy)]
 pub struct Description {
     /// The command that runs the benchmark, such as `bench io`.

@@ -1,4 +1,4 @@
-//! What reports compute from the packets of a measurement: their latency over time, and the causes of the slowest ones.
+//! Latency over time and the causes of the slowest packets, as reports compute them from the packets of a measurement.
 
 mod causes;
 mod slowest;

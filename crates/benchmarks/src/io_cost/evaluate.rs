@@ -450,7 +450,7 @@ pub(super) mod tests {
     use taut_bench::framework::{Own, Work};
 
     #[test]
-    fn an_estimate_is_written_as_median_with_the_range_of_its_values() {
+    fn an_estimate_is_printed_as_median_with_its_range() {
         let estimate = Estimate::of(&[90.0, 100.0, 95.0, 102.0, 91.0]).unwrap();
         assert_eq!(cycles(Some(&estimate)), "95.0 (range of 5: 90.0 to 102)");
     }
