@@ -3,8 +3,8 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, ValueHint};
 use clap_complete::Shell;
+use taut_bench::device;
 use taut_functions::FUNCTIONS;
-use taut_lab::device;
 use taut_port::backends;
 
 /// Returns the script with which a shell completes the command line.

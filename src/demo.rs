@@ -10,12 +10,12 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use taut_bench::benchmark::{Observer, fresh_folder};
+use taut_bench::device::{self, Choice, Device};
+use taut_comparison::Whole;
 use taut_experiment::folder::Folder;
 use taut_experiment::{Changes, Experiment, Request, compare_devices};
 use taut_host::private::EXPERIMENT;
-use taut_lab::benchmark::Observer;
-use taut_lab::comparison::{Whole, fresh_folder};
-use taut_lab::device::{self, Choice, Device};
 use taut_results::{Completion, LeftOut, Mode, Settings, refuse_results};
 
 /// The name of the reference experiment that `taut demo` runs.

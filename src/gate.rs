@@ -9,9 +9,9 @@ use crate::terminal::quantity;
 use clap::{Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use taut_bench::benchmark::Observer;
 use taut_experiment::gate::{self, Commands, Metric, Outcome, Settings, Stopped, Verdict, Which};
 use taut_experiment::{Limit, fresh_folder};
-use taut_lab::benchmark::Observer;
 
 /// Maximum length of a command in an error message, characters.
 const LONGEST_COMMAND: usize = 100;

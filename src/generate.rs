@@ -9,11 +9,11 @@ use crate::terminal::{print, quantity};
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
-use taut_host::{Meter, MeterError};
-use taut_lab::device::{DeviceUnderTest, RunError};
-use taut_lab::measurement::{
+use taut_bench::device::{DeviceUnderTest, RunError};
+use taut_bench::measurement::{
     Account, FloodSummary, Measurement, Recorded, Setup, measure_flood, measure_flood_together,
 };
+use taut_host::{Meter, MeterError};
 use taut_live::Dashboard;
 use taut_port::{Attachment, PortSpec};
 use taut_sys::Clock;

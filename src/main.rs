@@ -18,6 +18,7 @@ mod gate;
 mod generate;
 mod guest;
 mod ips;
+mod kinds;
 mod man;
 mod model;
 mod node;

@@ -16,10 +16,10 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
+use taut_bench::benchmark::Observer;
+use taut_bench::measurement::Versions;
+use taut_folders::probe_results::{ProbeAccount, ProbeFolder, ProbeReport};
 use taut_host::{CpuReading, CpuShare, CpuShares};
-use taut_lab::benchmark::Observer;
-use taut_lab::measurement::Versions;
-use taut_lab::probe_results::{ProbeAccount, ProbeFolder, ProbeReport};
 use taut_measure::{
     EXCEED_RATIO, Interval, Limit, Method, ThroughputSearch, ThroughputSettings,
     mean_beside_median, median_interval,

@@ -1,12 +1,13 @@
 //! `taut report`: regenerates the report and the figures of a results folder.
 
 use crate::exit::Failure;
+use crate::kinds::kind_of;
 use crate::terminal::print;
 use std::path::{Path, PathBuf};
+use taut_bench::report::{ReportError, Shown};
+use taut_comparison::report;
 use taut_experiment::{is_comparison, read_comparison};
 use taut_figure::table::terminal_width;
-use taut_lab::benchmark::{Shown, kind_of};
-use taut_lab::report::{self, ReportError};
 use taut_results::{Completion, Results, has};
 
 #[derive(clap::Args)]

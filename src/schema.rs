@@ -9,18 +9,19 @@ use clap::{Arg, ArgAction, Command};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
+use taut_bench::benchmark::Benchmark;
+use taut_bench::measurement::{FloodSummary, TrafficSummary};
+use taut_benchmarks::costs::{self, Costs};
+use taut_benchmarks::generators::{self, Generators};
+use taut_benchmarks::io_cost::{self, IoCost};
+use taut_benchmarks::parallel;
+use taut_benchmarks::switch_bench::{self, Switched};
+use taut_comparison::report;
 use taut_experiment::evaluate::Evaluation;
 use taut_experiment::{ReplicationReport, folder, gate};
+use taut_folders::control_loop::{self, ControlReport};
+use taut_folders::probe_results::ProbeReport;
 use taut_host::tune::{Applied, Audit, BootLine, Reverted};
-use taut_lab::benchmark::Benchmark;
-use taut_lab::control_loop::{self, ControlReport};
-use taut_lab::costs::{self, Costs};
-use taut_lab::generators::{self, Generators};
-use taut_lab::io_cost::{self, IoCost};
-use taut_lab::measurement::{FloodSummary, TrafficSummary};
-use taut_lab::probe_results::ProbeReport;
-use taut_lab::switch_bench::{self, Switched};
-use taut_lab::{parallel, report, rfc2544};
 use taut_model::{Prediction, model_file, published, scale};
 use taut_tap::{LayersReport, TapReport};
 
@@ -132,31 +133,31 @@ static OUTPUTS: &[Output] = &[
     one(
         "bench-rfc2544",
         RFC2544,
-        rfc2544::Head::SCHEMA,
-        &[of::<rfc2544::Summary<'static>>],
+        taut_rfc2544::Head::SCHEMA,
+        &[of::<taut_rfc2544::Summary<'static>>],
     ),
     one(
         "bench-io",
         &["bench io"],
-        IoCost::SCHEMA,
+        IoCost::DESCRIPTION.schema,
         &[of::<io_cost::Summary<'static>>],
     ),
     one(
         "bench-costs",
         &["bench costs"],
-        Costs::SCHEMA,
+        Costs::DESCRIPTION.schema,
         &[of::<costs::Summary<'static>>],
     ),
     one(
         "bench-generator",
         &["bench generator"],
-        Generators::SCHEMA,
+        Generators::DESCRIPTION.schema,
         &[of::<generators::Summary<'static>>],
     ),
     one(
         "bench-switch",
         &["bench switch"],
-        Switched::SCHEMA,
+        Switched::DESCRIPTION.schema,
         &[switch_bench::summary_schema],
     ),
     one(
@@ -403,7 +404,7 @@ static OUTPUTS: &[Output] = &[
             of::<generators::Summary<'static>>,
             of::<costs::Summary<'static>>,
             switch_bench::summary_schema,
-            of::<rfc2544::Summary<'static>>,
+            of::<taut_rfc2544::Summary<'static>>,
             of::<report::Summary<'static>>,
             of::<Evaluation>,
         ],

@@ -7,7 +7,7 @@ use crate::terminal::{print, quantity};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use taut_lab::measurement::port_losses;
+use taut_bench::measurement::port_losses;
 use taut_port::PortSpec;
 use taut_tap::{
     DirectionReport, Ends, PATIENCE, RelayReport, RunningTap, Sightings, TapFolder, TapReport,

@@ -2,7 +2,7 @@
 //! bench` use it.
 
 use crate::exit::Failure;
-use taut_lab::device::{Device, DeviceUnderTest, UnknownDevice};
+use taut_bench::device::{Device, DeviceUnderTest, UnknownDevice};
 use taut_port::PortSpec;
 
 /// The target on the command line.

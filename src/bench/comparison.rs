@@ -3,8 +3,9 @@
 use crate::exit::{self, Failure};
 use crate::terminal::measure_alone;
 use std::path::{Path, PathBuf};
-use taut_lab::comparison::{self, ComparisonError, Plan};
-use taut_lab::device::Device;
+use taut_bench::benchmark::fresh_folder;
+use taut_bench::device::Device;
+use taut_comparison::{ComparisonError, Plan};
 use taut_results::{Mode, Settings};
 use taut_traffic::Rate;
 
@@ -66,12 +67,17 @@ impl Load {
             (_, true) => Mode::Full,
             _ => Mode::Default,
         };
-        Ok(comparison::settings(mode, self.rate, self.seconds, seed)?)
+        Ok(taut_comparison::settings(
+            mode,
+            self.rate,
+            self.seconds,
+            seed,
+        )?)
     }
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let fresh = || comparison::fresh_folder(Path::new("results"), "comparison");
+    let fresh = || fresh_folder(Path::new("results"), "comparison");
     let plan = Plan {
         settings: arguments.load.settings(0)?,
         device: Device::named(&arguments.device)?,
@@ -79,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         program: exit::own_program()?,
         command_line: std::env::args().collect::<Vec<_>>().join(" "),
     };
-    measure_alone(arguments.json, |_, stop| comparison::run(&plan, stop))
+    measure_alone(arguments.json, |_, stop| taut_comparison::run(&plan, stop))
 }
 
 impl From<ComparisonError> for Failure {

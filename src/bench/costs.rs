@@ -2,7 +2,7 @@
 
 use super::InTurns;
 use crate::exit::Failure;
-use taut_lab::costs::{Costs, FEWEST_POINTS};
+use taut_benchmarks::costs::{Costs, FEWEST_POINTS};
 use taut_results::Mode;
 
 #[derive(clap::Args)]

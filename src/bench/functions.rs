@@ -7,11 +7,11 @@ use crate::terminal::{Alone, Bar};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use taut_bench::benchmark::Observer;
+use taut_benchmarks::parallel::{self, Measured, ParallelError, Plan};
 use taut_engine::{Chain, Stage};
 use taut_figure::table::terminal_width;
 use taut_functions::FUNCTIONS;
-use taut_lab::benchmark::Observer;
-use taut_lab::parallel::{self, Measured, ParallelError, Plan};
 use taut_sys::Clock;
 
 #[derive(clap::Args)]

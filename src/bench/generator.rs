@@ -2,7 +2,7 @@
 
 use super::InTurns;
 use crate::exit::Failure;
-use taut_lab::generators::Generators;
+use taut_benchmarks::generators::Generators;
 use taut_traffic::Rate;
 
 #[derive(clap::Args)]

@@ -2,7 +2,7 @@
 
 use super::InTurns;
 use crate::exit::Failure;
-use taut_lab::io_cost::IoCost;
+use taut_benchmarks::io_cost::IoCost;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:

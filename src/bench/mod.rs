@@ -14,8 +14,8 @@ use crate::terminal::measure_alone;
 use crate::terminal::quantity;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use taut_lab::benchmark::{self, Benchmark, BenchmarkError, Plan};
-use taut_lab::comparison::fresh_folder;
+use taut_bench::benchmark::fresh_folder;
+use taut_bench::benchmark::{self, Benchmark, BenchmarkError, Plan};
 use taut_results::Mode;
 
 #[derive(clap::Args)]
@@ -119,7 +119,11 @@ impl InTurns {
                 "--trial: expected {least_trial} to 60 seconds"
             )));
         }
-        let name = B::COMMAND.rsplit(' ').next().unwrap_or(B::COMMAND);
+        let name = B::DESCRIPTION
+            .command
+            .rsplit(' ')
+            .next()
+            .unwrap_or(B::DESCRIPTION.command);
         let fresh = || fresh_folder(Path::new("results"), name);
         let plan = Plan {
             mode,

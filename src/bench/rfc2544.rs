@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
-use taut_lab::benchmark::Observer;
-use taut_lab::comparison::fresh_folder;
-use taut_lab::rfc2544::{self, BenchError, Lengths, Limits, Part, Plan, Settings};
+use taut_bench::benchmark::Observer;
+use taut_bench::benchmark::fresh_folder;
 use taut_live::Dashboard;
 use taut_measure::{Goal, Method};
 use taut_results::{LeftOut, Mode};
+use taut_rfc2544::{BenchError, Lengths, Limits, Part, Plan, Settings};
 use taut_sys::{Clock, LoggedInterruptions};
 use taut_traffic::{Rate, Sizes};
 
@@ -549,7 +549,7 @@ fn watched(common: &Common, plan: &Plan, stop: &AtomicBool) -> Result<PathBuf, F
     };
     let measured = std::thread::scope(|scope| {
         let measuring = scope.spawn(move || {
-            let measured = rfc2544::run(plan, &mut telling, live, stop);
+            let measured = taut_rfc2544::run(plan, &mut telling, live, stop);
             telling.clear();
             measured
         });

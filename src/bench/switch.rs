@@ -3,7 +3,7 @@
 use super::InTurns;
 use crate::exit::Failure;
 use std::path::PathBuf;
-use taut_lab::switch_bench::{Switch, Switched, Topology, Wires};
+use taut_benchmarks::switch_bench::{Switch, Switched, Topology, Wires};
 use taut_results::Mode;
 
 #[derive(clap::Args)]

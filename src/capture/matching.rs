@@ -7,11 +7,11 @@ use crate::terminal::{print, quantity};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use taut_bench::measurement::Versions;
 use taut_capture::dump::time_in_words;
 use taut_capture::filter::Filter;
 use taut_capture::matching::{IDENTITY_BYTES, Identify, Ignore, Settings};
-use taut_lab::capture_match::write_page_of;
-use taut_lab::measurement::Versions;
+use taut_folders::capture_match::write_page_of;
 use taut_port::PortSpec;
 use taut_results::Origin;
 use taut_tap::{

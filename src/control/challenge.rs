@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+use taut_bench::benchmark::Observer;
 use taut_control::challenge::{Axis, Found, largest};
 use taut_control::{LinkSettings, Scenario, controller, station};
-use taut_lab::benchmark::Observer;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:

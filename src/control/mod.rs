@@ -12,7 +12,7 @@ pub mod show;
 use crate::exit::Failure;
 use taut_control::ModelError;
 use taut_control::plant::PlantError;
-use taut_lab::control_loop::RunError;
+use taut_folders::control_loop::RunError;
 
 #[derive(clap::Args)]
 pub struct Arguments {

@@ -10,7 +10,7 @@ use taut_control::link::recorded;
 use taut_control::plant::{NAMES, model, model_of_file};
 use taut_control::station::{self, Discipline, OnLoss};
 use taut_control::{Format, LinkSettings, Model, Shape};
-use taut_lab::control_loop::ControlReport;
+use taut_folders::control_loop::ControlReport;
 use taut_settings::{SettingsFileError, suggestion};
 
 #[derive(Clone, clap::Args)]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_control::protocol::{COMMAND_PORT, MOST_BYTES, REPORT_PORT};
 use taut_control::{Kpis, Standing, plant};
-use taut_lab::control_loop::{ControlReport, write_report};
+use taut_folders::control_loop::{ControlReport, write_report};
 use taut_results::refuse_results;
 use taut_traffic::control::{End, PlantRun, PlantSide};
 

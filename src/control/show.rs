@@ -9,7 +9,9 @@ use std::path::Path;
 use taut_control::controller::gain_of;
 use taut_control::steps::eigenvalues;
 use taut_figure::table;
-use taut_lab::control_loop::{ControlReport, HEAD, PUBLISHED, is_published, outcome, rows, runs};
+use taut_folders::control_loop::{
+    ControlReport, HEAD, PUBLISHED, is_published, outcome, rows, runs,
+};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:

@@ -22,13 +22,16 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use taut_bench::report::HOVER;
+use taut_benchmarks::costs::SLIDERS;
 use taut_experiment::compare::{Wanted, compare};
 use taut_experiment::write_comparison;
-use taut_lab::report::SCRIPTS;
 use taut_live::http::{Reply, Request, Server, is_no_name};
 use taut_results::InsidePath;
 
 const PAGE: &str = include_str!("page.html");
+/// All scripts in the pages of reports.
+const SCRIPTS: [&str; 2] = [HOVER, SLIDERS];
 /// The page around a report.
 const FRAME: &str = include_str!("frame.html");
 /// The placeholder for the frame's address.

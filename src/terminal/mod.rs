@@ -14,8 +14,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use taut_bench::benchmark::Observer;
 use taut_host::private::{Claim, LockError, MEASURING, MEASURING_PATIENCE};
-use taut_lab::benchmark::Observer;
 use taut_results::LeftOut;
 
 /// Measures while no other measurement runs, with a progress bar, and shows the resulting folder. After Ctrl-C, the

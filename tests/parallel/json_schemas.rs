@@ -62,8 +62,8 @@ fn printed_json_fits_the_schema_of_its_command() {
 fn files_of_earlier_versions_fit_the_schemas_of_this_version() {
     for (file, line) in [
         ("docs/runs/replication.json", "experiment replicate-all"),
-        ("crates/lab/src/measurement/example.json", "generate"),
-        ("crates/lab/src/measurement/example.json", "report"),
+        ("crates/bench/src/measurement/example.json", "generate"),
+        ("crates/bench/src/measurement/example.json", "report"),
     ] {
         let text = std::fs::read_to_string(Path::new(ROOT).join(file)).unwrap();
         let misfits = misfits(&schema(line), &serde_json::from_str(&text).unwrap());

@@ -64,7 +64,7 @@ fn a_crate_depends_only_on_crates_listed_above_it() {
 
 #[test]
 fn dependencies_are_read_from_all_manifest_tables_except_dev_dependencies() {
-    let manifest = "[dependencies]\ntaut-wire.workspace = true\nserde = \"1\"\n[dev-dependencies]\ntaut-lab.workspace = true\n\
+    let manifest = "[dependencies]\ntaut-wire.workspace = true\nserde = \"1\"\n[dev-dependencies]\ntaut-bench.workspace = true\n\
                     [target.'cfg(loom)'.dependencies]\ntaut-port = { workspace = true }\n[features]\ntaut-x = []\n";
     let found: Vec<String> = dependencies(manifest).into_iter().collect();
     assert_eq!(found, ["port", "wire"]);

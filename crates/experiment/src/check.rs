@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use taut_lab::device::{Choice, offers};
+use taut_bench::device::{Choice, offers};
 use taut_measure::quantity::counted;
 use taut_measure::runs_needed;
 

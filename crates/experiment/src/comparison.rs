@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use taut_bench::benchmark::Observer;
+use taut_comparison::report::Headline;
+use taut_comparison::{Whole, sum_up};
 use taut_host::ssh::quote_if_needed;
-use taut_lab::benchmark::Observer;
-use taut_lab::comparison::{Whole, sum_up};
-use taut_lab::report::Headline;
 use taut_results::{
     COMPARISON_HEAD, Completion, DeviceInfo, Experiment, InsidePath, LeftOut, Results, Run, has,
     read_head, write_json,

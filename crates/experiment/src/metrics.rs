@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use taut_bench::measurement::TrafficSummary;
 use taut_host::SystemActivity;
-use taut_lab::measurement::TrafficSummary;
 
 /// The number of values of a list, from the first on, that become metrics. Further values, as in a series, stay only in
 /// the run's files.

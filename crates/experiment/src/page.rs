@@ -12,7 +12,7 @@ use crate::replicate::Replication;
 use crate::variables::text_of;
 use askama::Template;
 use std::path::{Path, PathBuf};
-use taut_lab::report::flatten;
+use taut_bench::report::flatten;
 use taut_measure::Finding;
 use taut_measure::quantity::plain;
 use taut_results::{Completion, write_json, write_whole};

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use taut_lab::probe_results::ProbeAccount;
+use taut_folders::probe_results::ProbeAccount;
 use taut_results::Origin;
 use taut_traffic::messages::any_address_to;
 use taut_traffic::probe::{ProbeServer, ProbeSession, Train};

@@ -3,7 +3,7 @@
 use crate::folder::IndexedRun;
 use crate::metrics;
 use std::collections::BTreeMap;
-use taut_lab::report::LEAST_SENT;
+use taut_bench::report::LEAST_SENT;
 use taut_measure::median;
 use taut_results::{MOST_TAKEN, taken_text};
 

@@ -11,7 +11,7 @@ use crate::variables::text_of;
 use askama::Template;
 use std::io::Read;
 use std::path::Path;
-use taut_lab::report::flatten;
+use taut_bench::report::flatten;
 use taut_results::{InsidePath, write_whole};
 
 /// Maximum number of lines of data that a page shows.

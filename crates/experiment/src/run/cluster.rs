@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use taut_lab::benchmark::Observer;
+use taut_bench::benchmark::Observer;
 use taut_results::{LeftOut, write_whole};
 
 /// States in which a job has ended.

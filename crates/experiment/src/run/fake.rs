@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
-use taut_lab::benchmark::Observer;
+use taut_bench::benchmark::Observer;
 use taut_results::LeftOut;
 
 /// A step that a fake node is requested to run.

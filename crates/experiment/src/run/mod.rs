@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
-use taut_lab::benchmark::Observer;
+use taut_bench::benchmark::Observer;
 use taut_results::Completion;
 use time::Time;
 

@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use taut_bench::benchmark::Observer;
 use taut_host::Wiring;
 use taut_host::private::MEASURING_PATIENCE;
-use taut_lab::benchmark::Observer;
 
 /// Minimum free space of a node before a run, bytes.
 const LEAST_FREE_BYTES: u64 = 64 << 20;

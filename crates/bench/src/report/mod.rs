@@ -1,0 +1,20 @@
+//! Reports: the files of a page with its figures, what several pages show, and the report of a recording.
+
+pub mod causes;
+mod display;
+pub(crate) mod drawn;
+pub(crate) mod error;
+pub(crate) mod rawdata;
+pub(crate) mod recording;
+
+pub use display::Shown;
+pub use drawn::Drawn;
+pub use error::ReportError;
+pub use rawdata::flatten;
+pub use recording::{LEAST_SENT, histogram, is_recording, write_recording};
+
+/// The CSS of all reports.
+pub const STYLE: &str = include_str!("report.css");
+
+/// The JavaScript that shows the values under the pointer.
+pub const HOVER: &str = include_str!("hover.js");

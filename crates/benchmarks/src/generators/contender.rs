@@ -1,0 +1,418 @@
+//! The generators that are compared, the command line of each, and the requirements that this machine lacks.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use taut_bench::framework::Transport;
+use taut_host::is_installed;
+use taut_host::testpmd::{Memory, Testpmd};
+use taut_results::LeftOut;
+
+/// The program of a generator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Program {
+    /// `taut generate`.
+    Taut,
+    /// DPDK's `dpdk-testpmd` in mode `txonly` or `flowgen`, at full speed and without pacing.
+    Testpmd,
+    /// `trafgen` of netsniff-ng.
+    Trafgen,
+    /// `tcpreplay`.
+    Tcpreplay,
+    /// `iperf3` over UDP.
+    Iperf3,
+}
+
+/// A generator under test.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contender {
+    /// Short name for file names.
+    pub id: String,
+    /// Name in tables and figures.
+    pub label: String,
+    /// The program.
+    pub program: Program,
+    /// The transport to the receiver.
+    pub transport: Transport,
+    /// The egress port: a port spec of taut, or a device and mode of testpmd. `{}` is replaced by the socket or
+    /// interface.
+    pub port: String,
+    /// Note for the reader.
+    pub note: String,
+}
+
+impl Contender {
+    /// Returns the id.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns true if the generator can pace its packets at a given rate.
+    pub fn paces(&self) -> bool {
+        self.program != Program::Testpmd
+    }
+}
+
+/// The settings of one trial.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// The socket or interface to send to.
+    pub(super) end: &'a str,
+    /// Packets per second; none for full speed.
+    pub(super) pps: Option<f64>,
+    /// Frame size, frame check sequence included.
+    pub(super) frame_size_bytes: usize,
+    /// The CPU on which the generator runs.
+    pub(super) cpu: usize,
+    /// The folder with `frames.pcap` and `frames.cfg`.
+    pub(super) folder: &'a Path,
+    /// The `taut` program.
+    pub(super) taut: &'a Path,
+    /// Maximum run time in seconds, so that a generator that is not stopped ends by itself.
+    pub(super) seconds: u32,
+}
+
+/// Address of the receiver's interface, for programs that send through the kernel's network stack.
+pub(super) const RECEIVER_ADDRESS: &str = "192.0.2.1";
+
+/// Bytes of a frame outside of the UDP payload: Ethernet, IPv4, UDP, frame check sequence.
+const HEADERS_BYTES: usize = 14 + 20 + 8 + 4;
+
+/// Interval in µs at which iperf3 wakes up to send. With its default of 1000 µs, iperf3 sends bursts.
+const IPERF3_PACING_US: u32 = 10;
+
+impl Wanted<'_> {
+    /// Returns the command line with which `contender` sends as requested.
+    pub(super) fn command(&self, contender: &Contender) -> Vec<String> {
+        let mut line = Vec::new();
+        let mut add = |words: &[&str]| line.extend(words.iter().map(|w| (*w).to_string()));
+        let seconds = self.seconds.to_string();
+        if contender.program != Program::Taut {
+            add(&["timeout", "--kill-after=1", &seconds]);
+        }
+        let in_folder = |name: &str| self.folder.join(name).display().to_string();
+        let port = contender.port.replace("{}", self.end);
+        match contender.program {
+            Program::Taut => self.add_taut(&port, &seconds, add),
+            Program::Testpmd => line.extend(self.testpmd(&port)),
+            Program::Trafgen => {
+                add(&[
+                    "trafgen",
+                    "--dev",
+                    self.end,
+                    "--no-cpu-stats",
+                    "--cpus",
+                    "1",
+                ]);
+                add(&["--conf", &in_folder("frames.cfg")]);
+                if let Some(pps) = self.pps {
+                    add(&["--gap", &format!("{:.0}ns", 1e9 / pps)]);
+                }
+            }
+            Program::Tcpreplay => {
+                add(&["tcpreplay", "--preload-pcap", "--loop=0", "-i", self.end]);
+                match self.pps {
+                    Some(pps) => add(&[&format!("--pps={pps:.0}")]),
+                    None => add(&["--topspeed"]),
+                }
+                add(&[&in_folder("frames.pcap")]);
+            }
+            Program::Iperf3 => self.add_iperf3(&seconds, add),
+        }
+        line
+    }
+
+    /// Adds the words of a command line of `taut generate`.
+    fn add_taut(&self, port: &str, seconds: &str, mut add: impl FnMut(&[&str])) {
+        let rate = self.pps.map_or("max".to_string(), |pps| format!("{pps}"));
+        add(&[&self.taut.display().to_string(), "generate", "--port"]);
+        add(&[port, "--rate", &rate, "--seconds", seconds]);
+        add(&["--size", &self.frame_size_bytes.to_string()]);
+        add(&["--core", &self.cpu.to_string(), "--max-loss", "1", "--json"]);
+        // No packet comes back to this generator. After a warm-up it would wait for returning packets without sending,
+        // and the receiver would measure this wait.
+        add(&["--warm-up", "0"]);
+    }
+
+    /// Returns the words of a command line of testpmd.
+    fn testpmd(&self, port: &str) -> Vec<String> {
+        let (device, mode) = port.rsplit_once(' ').unwrap_or((port, "txonly"));
+        let length = format!("--txpkts={}", self.frame_size_bytes - 4);
+        let testpmd = Testpmd {
+            cpu: self.cpu,
+            memory: Memory::Shared,
+            devices: &[device.to_string()],
+            mode,
+            buffers: 8192,
+            more: &[&length, "--disable-link-check"],
+        };
+        testpmd.words()
+    }
+
+    /// Adds the words of a command line of iperf3.
+    fn add_iperf3(&self, seconds: &str, mut add: impl FnMut(&[&str])) {
+        let payload = self.frame_size_bytes - HEADERS_BYTES;
+        let bits = self.pps.unwrap_or(0.0) * payload as f64 * 8.0;
+        add(&[
+            "iperf3",
+            "--udp",
+            "--client",
+            RECEIVER_ADDRESS,
+            "--interval",
+            "0",
+        ]);
+        add(&["--length", &payload.to_string(), "--time", seconds]);
+        add(&["--bitrate", &format!("{bits:.0}")]);
+        add(&["--pacing-timer", &IPERF3_PACING_US.to_string()]);
+    }
+}
+
+/// Returns the generators that this machine supports, and the skipped ones.
+pub fn possible() -> (Vec<Contender>, Vec<LeftOut>) {
+    let mut found = Vec::new();
+    let mut left_out = Vec::new();
+    let namespaces = taut_host::permissions::can_make_namespaces();
+    let xdp = taut_host::permissions::can_load_xdp();
+    if let Err(e) = &namespaces {
+        left_out.push(LeftOut {
+            what: "everything over veth".to_string(),
+            why: e.what.clone(),
+            how: e.how_to_get_it.clone(),
+        });
+    }
+    for (contender, package, program) in all() {
+        if contender.transport == Transport::Veth && namespaces.is_err() {
+            continue;
+        }
+        let lacks = if !is_installed(program) && contender.program != Program::Taut {
+            Some((
+                format!("needs `{program}`"),
+                format!("apt-get install {package}"),
+            ))
+        } else if contender.port.contains("af_xdp") {
+            xdp.as_ref()
+                .err()
+                .map(|e| (e.what.clone(), e.how_to_get_it.clone()))
+        } else {
+            None
+        };
+        match lacks {
+            None => found.push(contender),
+            Some((why, how)) => left_out.push(LeftOut {
+                what: format!("{} over {}", contender.label, contender.transport.name()),
+                why,
+                how,
+            }),
+        }
+    }
+    (found, left_out)
+}
+
+/// Returns the ids of all generators, regardless of this machine.
+pub(super) fn ids() -> Vec<String> {
+    all().into_iter().map(|(c, ..)| c.id).collect()
+}
+
+/// An entry of [`CONTENDERS`].
+struct Listed {
+    id: &'static str,
+    label: &'static str,
+    program: Program,
+    transport: Transport,
+    port: &'static str,
+    /// The note; `{pacing}` is replaced by [`IPERF3_PACING_US`].
+    note: &'static str,
+}
+
+impl Listed {
+    /// Converts the entry into a contender.
+    fn contender(&self) -> Contender {
+        let pacing_us = IPERF3_PACING_US.to_string();
+        Contender {
+            id: self.id.to_string(),
+            label: self.label.to_string(),
+            program: self.program,
+            transport: self.transport,
+            port: self.port.to_string(),
+            note: self.note.replace("{pacing}", &pacing_us),
+        }
+    }
+}
+
+/// The generators that are compared, in the order of the report.
+const CONTENDERS: [Listed; 11] = [
+    Listed {
+        id: "taut-memif",
+        label: "taut",
+        program: Program::Taut,
+        transport: Transport::Memif,
+        port: "memif:{},role=client",
+        note: "client, frames are made in the memory that is shared with the receiver",
+    },
+    Listed {
+        id: "testpmd-memif-txonly",
+        label: "testpmd txonly",
+        program: Program::Testpmd,
+        transport: Transport::Memif,
+        port: "net_memif0,role=client,id=0,socket={},socket-abstract=no txonly",
+        note: "client as shipped: it copies each frame into the ring",
+    },
+    Listed {
+        id: "testpmd-memif-txonly-zc",
+        label: "testpmd txonly zero-copy",
+        program: Program::Testpmd,
+        transport: Transport::Memif,
+        port: "net_memif0,role=client,id=0,socket={},socket-abstract=no,zero-copy=yes txonly",
+        note: "client, its own memory shared with the receiver (zero-copy=yes)",
+    },
+    Listed {
+        id: "testpmd-memif-flowgen",
+        label: "testpmd flowgen",
+        program: Program::Testpmd,
+        transport: Transport::Memif,
+        port: "net_memif0,role=client,id=0,socket={},socket-abstract=no flowgen",
+        note: "many flows, one after the other",
+    },
+    Listed {
+        id: "taut-af-packet",
+        label: "taut AF_PACKET",
+        program: Program::Taut,
+        transport: Transport::Veth,
+        port: "af_packet:{}",
+        note: "mapped rings",
+    },
+    Listed {
+        id: "taut-af-xdp",
+        label: "taut AF_XDP",
+        program: Program::Taut,
+        transport: Transport::Veth,
+        port: "af_xdp:{}",
+        note: "copy mode, the only one of veth",
+    },
+    Listed {
+        id: "trafgen",
+        label: "trafgen",
+        program: Program::Trafgen,
+        transport: Transport::Veth,
+        port: "",
+        note: "paced with --gap (with --rate it sends the packets of a second at once)",
+    },
+    Listed {
+        id: "tcpreplay",
+        label: "tcpreplay",
+        program: Program::Tcpreplay,
+        transport: Transport::Veth,
+        port: "",
+        note: "one frame from memory, --pps or --topspeed",
+    },
+    Listed {
+        id: "iperf3",
+        label: "iperf3",
+        program: Program::Iperf3,
+        transport: Transport::Veth,
+        port: "",
+        note: "its UDP frames, --pacing-timer {pacing}; its server is stopped as soon as \
+            frames come, so that nothing but the receiver takes them",
+    },
+    Listed {
+        id: "testpmd-af-packet-txonly",
+        label: "testpmd txonly AF_PACKET",
+        program: Program::Testpmd,
+        transport: Transport::Veth,
+        port: "net_af_packet0,iface={} txonly",
+        note: "",
+    },
+    Listed {
+        id: "testpmd-af-xdp-txonly",
+        label: "testpmd txonly AF_XDP",
+        program: Program::Testpmd,
+        transport: Transport::Veth,
+        port: "net_af_xdp0,iface={} txonly",
+        note: "",
+    },
+];
+
+/// Returns all generators, each with its package and the name of its program.
+fn all() -> Vec<(Contender, &'static str, &'static str)> {
+    CONTENDERS
+        .iter()
+        .map(|listed| {
+            let (package, name) = package_and_name(listed.program);
+            (listed.contender(), package, name)
+        })
+        .collect()
+}
+
+/// Returns the package of a program and the program's name; both are empty for taut.
+fn package_and_name(program: Program) -> (&'static str, &'static str) {
+    match program {
+        Program::Taut => ("", ""),
+        Program::Testpmd => (
+            "dpdk-dev 'librte-net-memif*' 'librte-net-af-packet*' 'librte-net-af-xdp*'",
+            "dpdk-testpmd",
+        ),
+        Program::Trafgen => ("netsniff-ng", "trafgen"),
+        Program::Tcpreplay => ("tcpreplay", "tcpreplay"),
+        Program::Iperf3 => ("iperf3", "iperf3"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn command(id: &str, pps: Option<f64>) -> String {
+        let (contender, ..) = all().into_iter().find(|(c, ..)| c.id == id).unwrap();
+        let wanted = Wanted {
+            end: "END",
+            pps,
+            frame_size_bytes: 128,
+            cpu: 3,
+            folder: Path::new("/scratch"),
+            taut: Path::new("/bin/taut"),
+            seconds: 9,
+        };
+        wanted.command(&contender).join(" ")
+    }
+
+    #[test]
+    fn every_generator_has_a_unique_id_and_a_time_limit() {
+        let ids: std::collections::BTreeSet<_> = all().into_iter().map(|(c, ..)| c.id).collect();
+        assert_eq!(ids.len(), all().len());
+        for id in ids {
+            let line = command(&id, None);
+            assert!(
+                line.starts_with("timeout --kill-after=1 9 ") || line.contains("--seconds 9"),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn rates_are_passed_in_the_unit_of_each_generator() {
+        let line = command("taut-memif", Some(1e6));
+        assert!(
+            line.contains("memif:END,role=client --rate 1000000 "),
+            "{line}"
+        );
+        assert!(command("taut-memif", None).contains("--rate max"));
+        assert!(command("trafgen", Some(5e4)).ends_with("--gap 20000ns"));
+        assert!(!command("trafgen", None).contains("--gap"));
+        assert!(command("tcpreplay", Some(5e4)).contains("--pps=50000"));
+        assert!(command("tcpreplay", None).contains("--topspeed"));
+        // The payload is 82 bytes, 656 bits.
+        let line = command("iperf3", Some(5e4));
+        assert!(
+            line.contains("--length 82") && line.contains("--bitrate 32800000"),
+            "{line}"
+        );
+        assert!(command("iperf3", None).contains("--bitrate 0"));
+        let line = command("testpmd-memif-txonly", None);
+        assert!(
+            line.contains("--forward-mode=txonly") && line.contains("--txpkts=124"),
+            "{line}"
+        );
+    }
+}

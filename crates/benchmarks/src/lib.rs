@@ -1,0 +1,21 @@
+//! The benchmarks of several subjects: `taut bench io`, `generator`, `costs`, `switch` and `functions`.
+//!
+//! [`io_cost`], [`generators`], [`costs`] and [`switch_bench`] implement [`taut_bench::benchmark::Benchmark`] and do not
+//! depend on each other; [`parallel`] measures functions in memory. Start with `io_cost/mod.rs`.
+
+#![forbid(unsafe_code)]
+
+pub mod costs;
+pub mod generators;
+pub mod io_cost;
+pub mod parallel;
+pub mod switch_bench;
+
+#[cfg(test)]
+mod made_up;
+#[cfg(test)]
+#[path = "../../bench/testing/manifest.rs"]
+mod manifest;
+#[cfg(test)]
+#[path = "../../bench/testing/strangers.rs"]
+mod strangers;
