@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Puts the tables that are stored as CSV into the pages of the documentation: those of the site and of packages.
+
+    docs/tables.py FOLDER              rewrites the pages below FOLDER
+    docs/tables.py supports RENDERER   as a preprocessor of mdBook (book.toml): reads and writes a book as JSON
+
+A line of a page that is only a link to a CSV file is replaced by a table. [Options of taut bench loss](../options.csv) is the rows
+whose first column is `taut bench loss`, without that column; with `beyond taut bench throughput` before the bracket, without
+the rows that this key has too. A link without " of " is all rows. Links in cells start from the CSV file's folder.
+"""
+import csv
+import functools
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+TABLE = re.compile(r"^\[[^\]\n]+?(?: of (?P<key>[^\]\n]+?))?(?: beyond (?P<other>[^\]\n]+))?\]\((?P<file>[^)\s]+\.csv)\)$", re.M)
+LINK = re.compile(r"\]\((?!https?:|#)([^)\s#]+)")
+
+
+@functools.cache
+def read(path):
+    """Returns the heads and the rows of a CSV file."""
+    with open(path, newline="") as file:
+        head, *rows = csv.reader(file)
+    return head, rows
+
+
+def table(found, folder):
+    """Returns the table for a link on a page in `folder`."""
+    path = Path(os.path.normpath(folder / found["file"]))
+    head, rows = read(path)
+    if found["key"]:
+        of = lambda key: [row[1:] for row in rows if row[0] == key]
+        head, chosen, known = head[1:], of(found["key"]), of(found["other"])
+        if not chosen or (found["other"] and not known):
+            sys.exit(f"tables: {path} has no rows for {found[0]}")
+        rows = [row for row in chosen if row not in known]
+        if not rows:
+            return "None."
+    full = [at for at in range(len(head)) if any(row[at] for row in rows)]
+    base = os.path.relpath(path.parent, folder)
+    moved = lambda it: "](" + os.path.normpath(os.path.join(base, it[1]))
+    cell = lambda text: LINK.sub(moved, " ".join(text.split()).replace("|", "\\|"))
+    line = lambda cells: "| " + " | ".join(cells[at] for at in full) + " |"
+    return "\n".join([line(head), "|---" * len(full) + "|", *(line([cell(it) for it in row]) for row in rows)])
+
+
+def page(text, folder):
+    return TABLE.sub(lambda found: table(found, folder), text)
+
+
+def chapters(items, source):
+    """Puts the tables into the chapters of a book, and into those below them."""
+    for item in items:
+        chapter = item.get("Chapter") if isinstance(item, dict) else None
+        if chapter:
+            if chapter["source_path"]:
+                chapter["content"] = page(chapter["content"], (source / chapter["source_path"]).parent)
+            chapters(chapter["sub_items"], source)
+
+
+def main():
+    match sys.argv[1:]:
+        case []:
+            context, book = json.load(sys.stdin)
+            chapters(book.get("items") or book.get("sections"), Path(context["root"]) / context["config"]["book"]["src"])
+            json.dump(book, sys.stdout)
+        case ["supports", _]:
+            pass
+        case [folder]:
+            for path in Path(folder).rglob("*.md"):
+                text = path.read_text()
+                made = page(text, path.parent)
+                if made != text:
+                    path.write_text(made)
+        case _:
+            sys.exit(__doc__)
+
+
+main()
