@@ -6,7 +6,7 @@
 
 A line of a page that is only a link to a CSV file is replaced by a table. [Options of taut bench loss](../options.csv) is the rows
 whose first column is `taut bench loss`, without that column; with `beyond taut bench throughput` before the bracket, without
-the rows that this key has too. A link without " of " is all rows. Links in cells start from the CSV file's folder.
+the rows that this key has too, and a line above it says so. A link without " of " is all rows. Links in cells start from the CSV file's folder.
 """
 import csv
 import functools
@@ -32,6 +32,7 @@ def table(found, folder):
     """Returns the table for a link on a page in `folder`."""
     path = Path(os.path.normpath(folder / found["file"]))
     head, rows = read(path)
+    above = f"As `{found['other']}`, and:\n\n" if found["other"] else ""
     if found["key"]:
         of = lambda key: [row[1:] for row in rows if row[0] == key]
         head, chosen, known = head[1:], of(found["key"]), of(found["other"])
@@ -39,13 +40,13 @@ def table(found, folder):
             sys.exit(f"tables: {path} has no rows for {found[0]}")
         rows = [row for row in chosen if row not in known]
         if not rows:
-            return "None."
+            return f"As `{found['other']}`."
     full = [at for at in range(len(head)) if any(row[at] for row in rows)]
     base = os.path.relpath(path.parent, folder)
     moved = lambda it: "](" + os.path.normpath(os.path.join(base, it[1]))
     cell = lambda text: LINK.sub(moved, " ".join(text.split()).replace("|", "\\|"))
     line = lambda cells: "| " + " | ".join(cells[at] for at in full) + " |"
-    return "\n".join([line(head), "|---" * len(full) + "|", *(line([cell(it) for it in row]) for row in rows)])
+    return above + "\n".join([line(head), "|---" * len(full) + "|", *(line([cell(it) for it in row]) for row in rows)])
 
 
 def page(text, folder):
