@@ -1,6 +1,6 @@
-//! The tables of subcommands, options and functions' settings in docs/reference (`options.csv`, `subcommands.csv`,
-//! `settings.csv`), compared with the command line and the functions; `./run reference` writes them. Pages name a table by a
-//! link, for which docs/tables.py puts the table into the site and the packages.
+//! The tables of docs/reference that are made from code: `options.csv`, `subcommands.csv`, `settings.csv` of functions,
+//! `tune.csv` of settings of the machine. `./run reference` writes them. Pages name a table by a link, for which
+//! docs/tables.py puts the table into the site and the packages.
 
 #![allow(clippy::unwrap_used)]
 
@@ -152,6 +152,19 @@ fn settings() -> String {
     csv(["Function", "Setting", "Default", "Meaning"], rows)
 }
 
+/// Returns `tune.csv`: what `taut tune explain` prints about each setting of the machine.
+fn machine_settings() -> String {
+    let rows = taut_host::tune::settings().flat_map(|setting| {
+        let about = [("Meaning", setting.what.to_owned()), ("Cost", setting.cost.to_owned())];
+        let rows = about.into_iter().chain(taut_host::tune::rows(setting));
+        rows.map(|(point, text)| {
+            let (group, name) = (format!("{:?}", setting.group), setting.name.to_owned());
+            [group, name, point.to_owned(), text]
+        })
+    });
+    csv(["Group", "Setting", "Point", "Text"], rows)
+}
+
 fn about(command: &clap::Command) -> String {
     flat(&command.get_about().map(ToString::to_string).unwrap_or_default())
 }
@@ -201,6 +214,7 @@ fn the_reference_has_every_command_option_and_setting() {
         (folder.join("options.csv"), options(&all)),
         (folder.join("subcommands.csv"), subcommands(&all[1..])),
         (folder.join("settings.csv"), settings()),
+        (folder.join("tune.csv"), machine_settings()),
     ];
     let page = folder.join("command.md");
     let text = fs::read_to_string(&page).unwrap();
