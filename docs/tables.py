@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 TABLE = re.compile(r"^\[[^\]\n]+?(?: of (?P<key>[^\]\n]+?))?(?: beyond (?P<other>[^\]\n]+))?\]\((?P<file>[^)\s]+\.csv)\)$", re.M)
+ADDRESS = re.compile(r"^https://\S+$")
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s#]+)")
 
 
@@ -44,7 +45,7 @@ def table(found, folder):
     full = [at for at in range(len(head)) if any(row[at] for row in rows)]
     base = os.path.relpath(path.parent, folder)
     moved = lambda it: "](" + os.path.normpath(os.path.join(base, it[1]))
-    cell = lambda text: LINK.sub(moved, " ".join(text.split()).replace("|", "\\|"))
+    cell = lambda text: ADDRESS.sub(r"<\g<0>>", LINK.sub(moved, " ".join(text.split()).replace("|", "\\|")))
     line = lambda cells: "| " + " | ".join(cells[at] for at in full) + " |"
     return above + "\n".join([line(head), "|---" * len(full) + "|", *(line([cell(it) for it in row]) for row in rows)])
 

@@ -128,12 +128,11 @@ fn every_cell_of_the_comparison_has_a_source() {
         .map(|it| fs::read_to_string(it).unwrap())
         .collect();
     let measured: BTreeSet<&str> = pages.iter().flat_map(|it| numbers(it)).collect();
-    let sources: BTreeSet<&str> = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("- [")?.split_once("]: <https://"))
-        .map(|(name, _)| name)
+    let mut table = csv::Reader::from_path("docs/sources.csv").unwrap();
+    let sources: BTreeSet<String> = table
+        .records()
+        .map(|it| it.unwrap()[0].to_string())
         .collect();
-    let mut used = BTreeSet::new();
     let rows = rows(&page);
     assert!(rows.len() > 90, "{}", rows.len());
     for (heads, cells) in rows {
@@ -161,10 +160,9 @@ fn every_cell_of_the_comparison_has_a_source() {
             }
         }
     }
-    for line in page.lines().filter(|line| !line.starts_with("- [")) {
-        used.extend(bracketed(line));
-    }
-    let idle: Vec<_> = sources.difference(&used).collect();
+    let used: BTreeSet<&str> = page.lines().flat_map(bracketed).collect();
+    let idle = sources.iter().filter(|it| !used.contains(it.as_str()));
+    let idle: Vec<_> = idle.collect();
     assert!(idle.is_empty(), "sources that nothing is from: {idle:?}");
 }
 
