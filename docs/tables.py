@@ -6,7 +6,8 @@
 
 A line of a page that is only a link to a CSV file is replaced by a table. [Options of taut bench loss](../options.csv) is the rows
 whose first column is `taut bench loss`, without that column; with `beyond taut bench throughput` before the bracket, without
-the rows that this key has too, and a line above it says so. A link without " of " is all rows. Links in cells start from the CSV file's folder.
+the rows that this key has too, and a line above it says so. A link without " of " is all rows. Links in cells start from the CSV file's folder. A link to a text file (.txt) on a line of its
+own is replaced by the text.
 """
 import csv
 import functools
@@ -17,6 +18,7 @@ import sys
 from pathlib import Path
 
 TABLE = re.compile(r"^\[[^\]\n]+?(?: of (?P<key>[^\]\n]+?))?(?: beyond (?P<other>[^\]\n]+))?\]\((?P<file>[^)\s]+\.csv)\)$", re.M)
+TEXT = re.compile(r"^\[[^\]\n]+\]\(([^)\s]+\.txt)\)$", re.M)
 ADDRESS = re.compile(r"^https://\S+$")
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s#]+)")
 
@@ -51,7 +53,8 @@ def table(found, folder):
 
 
 def page(text, folder):
-    return TABLE.sub(lambda found: table(found, folder), text)
+    text = TABLE.sub(lambda found: table(found, folder), text)
+    return TEXT.sub(lambda found: "```text\n" + (folder / found[1]).read_text() + "```", text)
 
 
 def chapters(items, source):

@@ -8,18 +8,16 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 
-const PAGE: &str = "docs/explanation/compared-with-other-generators.md";
+const TABLE: &str = "docs/generators.csv";
 
-/// Returns the code spans in the second column of each page's tables, which is about taut.
+/// Returns the points of the table, and the code spans of the column about taut.
 fn claims() -> Vec<(String, Vec<String>)> {
-    let text = fs::read_to_string(PAGE).unwrap();
-    let rows = text
-        .lines()
-        .filter(|line| line.starts_with("| ") && !line.starts_with("| |"));
+    let mut table = csv::Reader::from_path(TABLE).unwrap();
+    assert_eq!(&table.headers().unwrap()[2], "taut");
+    let rows = table.records().map(Result::unwrap);
     rows.map(|row| {
-        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let spans = cells[2].split('`').skip(1).step_by(2);
-        (cells[1].to_string(), spans.map(String::from).collect())
+        let spans = spans(&row[2]).into_iter().map(String::from);
+        (row[1].to_string(), spans.collect())
     })
     .collect()
 }

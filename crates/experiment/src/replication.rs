@@ -373,13 +373,14 @@ impl ReplicationReport {
     /// Writes the table of experiments with their runs and the counts of their verdicts, and the link to all claims.
     fn write_experiments(&self, text: &mut String) {
         text.push_str(
-            "\n## The experiments\n\n| Runs | Published figures | Claims of our own |\n|---|---|---|\n",
+            "\n## The experiments\n\n[runs](runs)`/EXPERIMENT.parquet` has the runs of each.\n\n\
+             | Experiment | Published figures | Claims of our own |\n|---|---|---|\n",
         );
         for it in self.experiments.iter().filter(|it| it.done > 0) {
             let name = &it.name;
             let published = counts(it.verdicts.iter().filter(|it| it.figure.is_some()));
             let own = counts(it.verdicts.iter().filter(|it| it.figure.is_none()));
-            let _ = writeln!(text, "| [{name}](runs/{name}.parquet) | {published} | {own} |");
+            let _ = writeln!(text, "| `{name}` | {published} | {own} |");
         }
         text.push_str(
             "\n## The claims\n\nEach claim with what was published and what was measured; `runs/replication.json` has formulas and notes.\n\n\
@@ -669,7 +670,7 @@ mod tests {
         ];
         assert_eq!(claims, want);
         let text = report.markdown();
-        let row = "| [a](runs/a.parquet) | 1 same direction, 1 opposite | 1 holds, 1 fails |\n";
+        let row = "| `a` | 1 same direction, 1 opposite | 1 holds, 1 fails |\n";
         assert!(text.contains(row), "{text}");
         assert!(text.contains("- `b` (t): 1 of 2 runs. 3 runs failed"));
         assert_eq!(
