@@ -5,9 +5,9 @@
     docs/tables.py supports RENDERER   as a preprocessor of mdBook (book.toml): reads and writes a book as JSON
 
 A line of a page that is only a link to a CSV file is replaced by a table. [Options of taut bench loss](../options.csv) is the rows
-whose first column is `taut bench loss`, without that column; with `beyond taut bench throughput` before the bracket, without
-the rows that this key has too, and a line above it says so. A link without " of " is all rows. Links in cells start from the CSV file's folder. A link to a text file (.txt) on a line of its
-own is replaced by the text.
+whose first column is `taut bench loss`, without that column. With `beyond taut bench throughput` before the bracket it is without
+the rows that this key has too, and a line above says so. A link without " of " is all rows. Links in cells start from the CSV
+file's folder. A link to a text file (.txt, .conf, .c) on a line of its own is replaced by the text.
 """
 import csv
 import functools
@@ -18,8 +18,9 @@ import sys
 from pathlib import Path
 
 TABLE = re.compile(r"^\[[^\]\n]+?(?: of (?P<key>[^\]\n]+?))?(?: beyond (?P<other>[^\]\n]+))?\]\((?P<file>[^)\s]+\.csv)\)$", re.M)
-TEXT = re.compile(r"^\[[^\]\n]+\]\(([^)\s]+\.txt)\)$", re.M)
+TEXT = re.compile(r"^\[[^\]\n]+\]\(([^)\s]+\.(txt|conf|c))\)$", re.M)
 ADDRESS = re.compile(r"^https://\S+$")
+ANY_LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:|#)([^)\s#]+)[^)\n]*\)")
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s#]+)")
 
 
@@ -54,7 +55,18 @@ def table(found, folder):
 
 def page(text, folder):
     text = TABLE.sub(lambda found: table(found, folder), text)
-    return TEXT.sub(lambda found: "```text\n" + (folder / found[1]).read_text() + "```", text)
+    return TEXT.sub(lambda found: f"```{found[2]}\n" + (folder / found[1]).read_text() + "```", text)
+
+
+def within(text, folder, source):
+    """Returns a page of a site without links that lead out of it: to folders, and to files that are not below `source`."""
+    def kept(found):
+        path = Path(os.path.normpath(folder / found[2]))
+        if path.is_relative_to(source) and not path.is_dir():
+            return found[0]
+        return f"{found[1]} (`{os.path.relpath(path, source.parent)}`)"
+
+    return ANY_LINK.sub(kept, text)
 
 
 def chapters(items, source):
@@ -63,7 +75,8 @@ def chapters(items, source):
         chapter = item.get("Chapter") if isinstance(item, dict) else None
         if chapter:
             if chapter["source_path"]:
-                chapter["content"] = page(chapter["content"], (source / chapter["source_path"]).parent)
+                folder = (source / chapter["source_path"]).parent
+                chapter["content"] = within(page(chapter["content"], folder), folder, source)
             chapters(chapter["sub_items"], source)
 
 

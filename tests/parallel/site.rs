@@ -159,7 +159,7 @@ fn every_table_that_a_page_names_has_rows_and_each_row_has_a_page() {
 #[test]
 fn the_pages_of_packages_contain_their_tables() {
     let folder = scratch();
-    run(Command::new("cp").args(["-R", "docs"]).arg(folder.path())).success();
+    run(Command::new("cp").args(["-R", "docs", "examples"]).arg(folder.path())).success();
     let docs = folder.path().join("docs");
     run(Command::new("docs/tables.py").arg(&docs)).success();
     for page in pages(&docs) {

@@ -373,7 +373,7 @@ impl ReplicationReport {
     /// Writes the table of experiments with their runs and the counts of their verdicts, and the link to all claims.
     fn write_experiments(&self, text: &mut String) {
         text.push_str(
-            "\n## The experiments\n\n[runs](runs)`/EXPERIMENT.parquet` has the runs of each.\n\n\
+            "\n## The experiments\n\n[Runs](runs/README.md) of each are in `runs/EXPERIMENT.parquet`.\n\n\
              | Experiment | Published figures | Claims of our own |\n|---|---|---|\n",
         );
         for it in self.experiments.iter().filter(|it| it.done > 0) {
