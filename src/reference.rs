@@ -155,7 +155,10 @@ fn settings() -> String {
 /// Returns `tune.csv`: what `taut tune explain` prints about each setting of the machine.
 fn machine_settings() -> String {
     let rows = taut_host::tune::settings().flat_map(|setting| {
-        let about = [("Meaning", setting.what.to_owned()), ("Cost", setting.cost.to_owned())];
+        let about = [
+            ("Meaning", setting.what.to_owned()),
+            ("Cost", setting.cost.to_owned()),
+        ];
         let rows = about.into_iter().chain(taut_host::tune::rows(setting));
         rows.map(|(point, text)| {
             let (group, name) = (format!("{:?}", setting.group), setting.name.to_owned());
@@ -166,7 +169,12 @@ fn machine_settings() -> String {
 }
 
 fn about(command: &clap::Command) -> String {
-    flat(&command.get_about().map(ToString::to_string).unwrap_or_default())
+    flat(
+        &command
+            .get_about()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+    )
 }
 
 /// Returns the table of all commands, with links to their pages.
@@ -191,8 +199,8 @@ fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Compares a file of the reference with what it should contain, and writes it if the environment requests that. Returns
-/// whether it is current.
+/// Compares a file of the reference with what it should contain, and writes it if the environment requests that.
+/// Returns whether it is current.
 fn is_current(file: &Path, text: &str) -> bool {
     if fs::read_to_string(file).is_ok_and(|found| found == text) {
         return true;
@@ -242,8 +250,15 @@ fn each_command_and_function_has_a_link_to_its_table() {
     missing.extend(functions.map(|it| format!("Settings of {}", it.name)));
     let mut files = Vec::new();
     pages(Path::new(FOLDER), &mut files);
-    let text: String = files.iter().map(|it| fs::read_to_string(it).unwrap()).collect();
-    missing.retain(|name| ![" beyond", "]("].iter().any(|end| text.contains(&format!("\n[{name}{end}"))));
+    let text: String = files
+        .iter()
+        .map(|it| fs::read_to_string(it).unwrap())
+        .collect();
+    missing.retain(|name| {
+        ![" beyond", "]("]
+            .iter()
+            .any(|end| text.contains(&format!("\n[{name}{end}")))
+    });
     assert!(missing.is_empty(), "no page has a link for: {missing:#?}");
 }
 

@@ -121,17 +121,24 @@ fn leads_somewhere(file: &Path, link: &str) -> bool {
 fn tables(page: &Path) -> Vec<(PathBuf, Vec<String>)> {
     let source = fs::read_to_string(page).unwrap();
     let links = text(&source).filter_map(|line| {
-        let (words, file) = line.strip_prefix('[')?.strip_suffix(')')?.split_once("](")?;
-        let keys = words.split_once(" of ").map(|(_, keys)| keys.split(" beyond "));
+        let (words, file) = line
+            .strip_prefix('[')?
+            .strip_suffix(')')?
+            .split_once("](")?;
+        let keys = words
+            .split_once(" of ")
+            .map(|(_, keys)| keys.split(" beyond "));
         let keys = keys.into_iter().flatten().map(str::to_string).collect();
         let file = plain(&page.with_file_name(file));
-        file.extension().is_some_and(|it| it == "csv").then_some((file, keys))
+        file.extension()
+            .is_some_and(|it| it == "csv")
+            .then_some((file, keys))
     });
     links.collect()
 }
 
 #[test]
-fn every_table_that_a_page_names_has_rows_and_each_row_has_a_page() {
+fn tables_have_the_rows_that_pages_name_and_no_others() {
     let mut named: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
     let mut whole = BTreeSet::new();
     for (file, keys) in pages(Path::new("docs")).iter().flat_map(|it| tables(it)) {
@@ -159,7 +166,10 @@ fn every_table_that_a_page_names_has_rows_and_each_row_has_a_page() {
 #[test]
 fn the_pages_of_packages_contain_their_tables() {
     let folder = scratch();
-    run(Command::new("cp").args(["-R", "docs", "examples"]).arg(folder.path())).success();
+    run(Command::new("cp")
+        .args(["-R", "docs", "examples"])
+        .arg(folder.path()))
+    .success();
     let docs = folder.path().join("docs");
     run(Command::new("docs/tables.py").arg(&docs)).success();
     for page in pages(&docs) {

@@ -390,7 +390,15 @@ impl ReplicationReport {
 
     /// Returns all claims as CSV: first those with published figures, by document and place, then the experiments' own.
     pub fn claims(&self) -> String {
-        let heading = ["Experiment", "Place", "Claim", "Published, or condition", "Here", "Verdict", "n"];
+        let heading = [
+            "Experiment",
+            "Place",
+            "Claim",
+            "Published, or condition",
+            "Here",
+            "Verdict",
+            "n",
+        ];
         let mut text = csv_line(heading.map(ToOwned::to_owned));
         let mut line = |place: String, row: Row<'_>| {
             let verdict = row.verdict;
