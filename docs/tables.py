@@ -84,7 +84,7 @@ def main():
     match sys.argv[1:]:
         case []:
             context, book = json.load(sys.stdin)
-            chapters(book.get("items") or book.get("sections"), Path(context["root"]) / context["config"]["book"]["src"])
+            chapters(book.get("items") or book.get("sections"), Path(context["root"]) / context["config"]["book"].get("src", "src"))
             json.dump(book, sys.stdout)
         case ["supports", _]:
             pass
