@@ -1,5 +1,6 @@
-//! The tables of subcommands, options and functions' settings in docs/reference, compared with the command line and the
-//! functions; `./run reference` writes the tables.
+//! The tables of docs/reference that are made from code: `options.csv`, `subcommands.csv`, `settings.csv` of functions,
+//! `tune.csv` of settings of the machine. `./run reference` writes them. Pages name a table by a link, for which
+//! docs/tables.py puts the table into the site and the packages.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,9 +30,9 @@ fn shown_arguments(command: &clap::Command) -> impl Iterator<Item = &clap::Arg> 
     all.filter(move |argument| !hidden.contains(&argument.get_id().as_str()))
 }
 
-/// Returns a text in the form of a table cell.
-fn cell(text: &str) -> String {
-    text.replace('|', "\\|").replace('\n', " ")
+/// Returns a text on one line.
+fn flat(text: &str) -> String {
+    text.replace('\n', " ")
 }
 
 /// Returns an argument as the user types it: `--rate RATE`, `CHAIN...`.
@@ -100,65 +101,88 @@ fn choices(argument: &clap::Arg) -> String {
     format!("; one of {}", names.join(", "))
 }
 
-/// Returns the table of a command's arguments, without those that `other` has with the same text.
-fn options(command: &clap::Command, other: Option<&clap::Command>) -> String {
-    let others: Vec<String> = other
-        .iter()
-        .flat_map(|it| shown_arguments(it).map(row))
-        .collect();
-    let mut table = String::new();
-    for row in shown_arguments(command).map(row) {
-        if others.contains(&row) {
-            continue;
-        }
-        if table.is_empty() {
-            table += "| Option | Default | Meaning |\n|---|---|---|\n";
-        }
-        table += &row;
-    }
-    if table.is_empty() {
-        table += "None.\n";
-    }
-    table
-}
-
-fn row(argument: &clap::Arg) -> String {
+/// Returns an argument as a row of `options.csv`, without the command.
+fn row(argument: &clap::Arg) -> [String; 3] {
     let (default, help) = default_and_help(argument);
-    let (typed, help) = (cell(&typed(argument)), cell(&help));
-    let choices = choices(argument);
-    format!("| `{typed}` | {default} | {help}{choices} |\n")
+    let typed = format!("`{}`", typed(argument));
+    [typed, default, flat(&help) + &choices(argument)]
 }
 
-/// Returns the table of a command's subcommands, with links to their pages.
-fn subcommands(command: &clap::Command) -> String {
-    let mut table = "| Command | Does |\n|---|---|\n".to_string();
-    for below in shown(command) {
-        let about = below
+/// Returns CSV with a heading and rows.
+fn csv<const N: usize>(heading: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let mut lines = csv::Writer::from_writer(Vec::new());
+    lines.write_record(heading).unwrap();
+    for row in rows {
+        lines.write_record(row).unwrap();
+    }
+    String::from_utf8(lines.into_inner().unwrap()).unwrap()
+}
+
+/// Returns `options.csv`: the arguments of each command.
+fn options(all: &[Named]) -> String {
+    let rows = all.iter().flat_map(|(path, command)| {
+        shown_arguments(command).map(move |argument| {
+            let [option, default, meaning] = row(argument);
+            [path.clone(), option, default, meaning]
+        })
+    });
+    csv(["Command", "Option", "Default", "Meaning"], rows)
+}
+
+/// Returns `subcommands.csv`: the subcommands of each command that has some.
+fn subcommands(all: &[Named]) -> String {
+    let rows = all.iter().flat_map(|(path, command)| {
+        shown(command).map(move |below| {
+            let about = about(below);
+            [path.clone(), format!("`{}`", below.get_name()), about]
+        })
+    });
+    csv(["Command", "Subcommand", "Does"], rows)
+}
+
+/// Returns `settings.csv`: the settings of each function.
+fn settings() -> String {
+    let rows = FUNCTIONS.0.iter().flat_map(|function| {
+        function.settings.iter().map(|(keys, default, meaning)| {
+            let keys: Vec<String> = keys.split(", ").map(|key| format!("`{key}`")).collect();
+            let (name, default) = (function.name.to_string(), default.to_string());
+            [name, keys.join(", "), default, flat(meaning)]
+        })
+    });
+    csv(["Function", "Setting", "Default", "Meaning"], rows)
+}
+
+/// Returns `tune.csv`: what `taut tune explain` prints about each setting of the machine.
+fn machine_settings() -> String {
+    let rows = taut_host::tune::settings().flat_map(|setting| {
+        let about = [
+            ("Meaning", setting.what.to_owned()),
+            ("Cost", setting.cost.to_owned()),
+        ];
+        let rows = about.into_iter().chain(taut_host::tune::rows(setting));
+        rows.map(|(point, text)| {
+            let (group, name) = (format!("{:?}", setting.group), setting.name.to_owned());
+            [group, name, point.to_owned(), text]
+        })
+    });
+    csv(["Group", "Setting", "Point", "Text"], rows)
+}
+
+fn about(command: &clap::Command) -> String {
+    flat(
+        &command
             .get_about()
             .map(ToString::to_string)
-            .unwrap_or_default();
-        let (name, about) = (below.get_name(), cell(&about));
-        let page = format!("command/{name}.md");
-        match command.get_name() == "taut" && Path::new(FOLDER).join(&page).exists() {
-            true => writeln!(table, "| [`{name}`]({page}) | {about} |").unwrap(),
-            false => writeln!(table, "| `{name}` | {about} |").unwrap(),
-        }
-    }
-    table
+            .unwrap_or_default(),
+    )
 }
 
-/// Returns the table of a function's settings.
-fn settings(name: &str) -> String {
-    let mut table = "| Setting | Default | Meaning |\n|---|---|---|\n".to_string();
-    for (keys, default, meaning) in FUNCTIONS.entry(name).unwrap().settings {
-        let keys: Vec<String> = keys.split(", ").map(|key| format!("`{key}`")).collect();
-        writeln!(
-            table,
-            "| {} | {default} | {} |",
-            keys.join(", "),
-            cell(meaning)
-        )
-        .unwrap();
+/// Returns the table of all commands, with links to their pages.
+fn index(command: &clap::Command) -> String {
+    let mut table = "| Command | Does |\n|---|---|\n".to_string();
+    for below in shown(command) {
+        let (name, about) = (below.get_name(), about(below).replace('|', "\\|"));
+        writeln!(table, "| [`{name}`](command/{name}.md) | {about} |").unwrap();
     }
     table
 }
@@ -175,76 +199,67 @@ fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns a page with its tables replaced. `made` returns the table for the comment before it, such as `options of
-/// taut bench loss beyond taut bench throughput`.
-fn rewritten(page: &str, mut made: impl FnMut(&str) -> String) -> String {
-    const END: &str = "<!-- /made -->";
-    const KINDS: [&str; 3] = ["options of ", "commands of ", "settings of "];
-    let mut text = String::new();
-    let mut lines = page.lines();
-    while let Some(line) = lines.next() {
-        text += line;
-        text.push('\n');
-        let marker = line
-            .strip_prefix("<!-- ")
-            .and_then(|line| line.strip_suffix(" -->"));
-        if let Some(marker) = marker.filter(|it| KINDS.iter().any(|kind| it.starts_with(kind))) {
-            lines.by_ref().find(|line| *line == END).unwrap();
-            text += &made(marker);
-            text += END;
-            text.push('\n');
-        }
+/// Compares a file of the reference with what it should contain, and writes it if the environment requests that.
+/// Returns whether it is current.
+fn is_current(file: &Path, text: &str) -> bool {
+    if fs::read_to_string(file).is_ok_and(|found| found == text) {
+        return true;
     }
-    text
+    let is_writing = std::env::var_os("TAUT_WRITE_REFERENCE").is_some();
+    if is_writing {
+        fs::write(file, text).unwrap();
+    }
+    is_writing
 }
 
 #[test]
 fn the_reference_has_every_command_option_and_setting() {
-    let mut all = vec![("taut".to_string(), crate::command())];
+    let root = crate::command();
+    let mut all = vec![("taut".to_string(), root.clone())];
+    commands(&root, "taut", &mut all);
+    let folder = Path::new(FOLDER);
+    let mut files = vec![
+        (folder.join("options.csv"), options(&all)),
+        (folder.join("subcommands.csv"), subcommands(&all[1..])),
+        (folder.join("settings.csv"), settings()),
+        (folder.join("tune.csv"), machine_settings()),
+    ];
+    let page = folder.join("command.md");
+    let text = fs::read_to_string(&page).unwrap();
+    let (before, rest) = text.split_once("<!-- commands of taut -->\n").unwrap();
+    let (_, after) = rest.split_once("<!-- /made -->\n").unwrap();
+    let index = index(&root);
+    let text = format!("{before}<!-- commands of taut -->\n{index}<!-- /made -->\n{after}");
+    files.push((page, text));
+    files.retain(|(file, text)| !is_current(file, text));
+    let stale: Vec<PathBuf> = files.into_iter().map(|(file, _)| file).collect();
+    assert!(stale.is_empty(), "`./run reference` writes: {stale:#?}");
+}
+
+#[test]
+fn each_command_and_function_has_a_link_to_its_table() {
+    let mut all = vec![];
     commands(&crate::command(), "taut", &mut all);
-    let mut missing: Vec<String> = all
+    let with_options = all
         .iter()
-        .filter(|(_, command)| shown_arguments(command).next().is_some())
-        .map(|(path, _)| format!("options of {path}"))
+        .filter(|(_, command)| shown_arguments(command).next().is_some());
+    let mut missing: Vec<String> = with_options
+        .map(|(path, _)| format!("Options of {path}"))
         .collect();
     let functions = FUNCTIONS.0.iter().filter(|it| !it.settings.is_empty());
-    missing.extend(functions.map(|it| format!("settings of {}", it.name)));
-    let (mut files, mut stale) = (Vec::new(), Vec::new());
+    missing.extend(functions.map(|it| format!("Settings of {}", it.name)));
+    let mut files = Vec::new();
     pages(Path::new(FOLDER), &mut files);
-    for file in files {
-        let page = fs::read_to_string(&file).unwrap();
-        let text = rewritten(&page, |marker| {
-            let (marker, beyond) = match marker.split_once(" beyond ") {
-                Some((marker, other)) => (marker, Some(other)),
-                None => (marker, None),
-            };
-            missing.retain(|it| it != marker);
-            let (kind, path) = marker.split_once(" of ").unwrap();
-            let find = |path: &str| {
-                let found = all.iter().find(|(name, _)| name == path);
-                &found
-                    .unwrap_or_else(|| panic!("{}: {marker}", file.display()))
-                    .1
-            };
-            match kind {
-                "options" => options(find(path), beyond.map(find)),
-                "settings" => settings(path),
-                _ => subcommands(find(path)),
-            }
-        });
-        if text != page {
-            if std::env::var_os("TAUT_WRITE_REFERENCE").is_some() {
-                fs::write(&file, text).unwrap();
-            } else {
-                stale.push(file);
-            }
-        }
-    }
-    assert!(
-        missing.is_empty(),
-        "no page has `<!-- ... -->` for: {missing:#?}"
-    );
-    assert!(stale.is_empty(), "`./run reference` writes: {stale:#?}");
+    let text: String = files
+        .iter()
+        .map(|it| fs::read_to_string(it).unwrap())
+        .collect();
+    missing.retain(|name| {
+        ![" beyond", "]("]
+            .iter()
+            .any(|end| text.contains(&format!("\n[{name}{end}")))
+    });
+    assert!(missing.is_empty(), "no page has a link for: {missing:#?}");
 }
 
 #[test]
@@ -275,18 +290,13 @@ fn option_tables_list_each_options_syntax_default_and_meaning() {
                 .value_parser(["a", "b"])
                 .help("Kind"),
         );
-    let table = options(&command, None);
-    let rows: Vec<&str> = table.lines().skip(2).collect();
+    let rows: Vec<[String; 3]> = shown_arguments(&command).map(row).collect();
     let want = [
-        "| `CHAIN...` |  | A file \\| more |",
-        "| `--rate RATE` | `1` | Rate |",
-        "| `--wait TIME` | idle(2 s) | Time; of one |",
-        "| `--all` |  | All |",
-        "| `--kind KIND` |  | Kind; one of `a`, `b` |",
+        ["`CHAIN...`", "", "A file | more"],
+        ["`--rate RATE`", "`1`", "Rate"],
+        ["`--wait TIME`", "idle(2 s)", "Time; of one"],
+        ["`--all`", "", "All"],
+        ["`--kind KIND`", "", "Kind; one of `a`, `b`"],
     ];
     assert_eq!(rows, want);
-    let other = clap::Command::new("y").arg(clap::Arg::new("all").long("all").help("All"));
-    let more = command.mut_arg("all", |it| it.action(clap::ArgAction::Set));
-    assert_eq!(options(&more, Some(&more)), "None.\n");
-    assert_eq!(options(&more, Some(&other)).lines().count(), 6);
 }

@@ -128,6 +128,9 @@ fn a_debian_package_contains_all_of_taut_and_is_reproducible() {
         .arg("--raw-extract")
         .args([&deb, &root]))
     .success();
+    let page = root.join("usr/share/doc/taut/docs/reference/command/forward.md");
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("\n| `--in-kernel` |"), "{page}");
     let sums = fs::read(root.join("DEBIAN/md5sums")).unwrap();
     assert!(!sums.is_empty());
     run(Command::new("md5sum")

@@ -1,6 +1,6 @@
 //! The documentation as a website: its contents list every page, links lead to existing targets, and mdBook builds it.
 
-use crate::support::program::{PATIENCE, Program};
+use crate::support::program::{PATIENCE, Program, run};
 use crate::support::{is_installed, scratch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -102,6 +102,89 @@ fn the_contents_name_every_page_once() {
     assert!(left.is_empty(), "not in {CONTENTS}: {left:?}");
 }
 
+/// Returns whether the target of a link in `file` exists, with its heading.
+fn leads_somewhere(file: &Path, link: &str) -> bool {
+    let (name, heading) = link.split_once('#').unwrap_or((link, ""));
+    let target = match name {
+        "" => file.to_path_buf(),
+        name => plain(&file.with_file_name(name)),
+    };
+    match target.extension() {
+        Some(ending) if ending == "md" && !heading.is_empty() => {
+            fs::read_to_string(&target).is_ok_and(|text| headings(&text).contains(heading))
+        }
+        _ => target.exists(),
+    }
+}
+
+/// Returns the tables that a page names: the CSV file of each, and the keys of the rows, none for all rows.
+fn tables(page: &Path) -> Vec<(PathBuf, Vec<String>)> {
+    let source = fs::read_to_string(page).unwrap();
+    let links = text(&source).filter_map(|line| {
+        let (words, file) = line
+            .strip_prefix('[')?
+            .strip_suffix(')')?
+            .split_once("](")?;
+        let keys = words
+            .split_once(" of ")
+            .map(|(_, keys)| keys.split(" beyond "));
+        let keys = keys.into_iter().flatten().map(str::to_string).collect();
+        let file = plain(&page.with_file_name(file));
+        file.extension()
+            .is_some_and(|it| it == "csv")
+            .then_some((file, keys))
+    });
+    links.collect()
+}
+
+#[test]
+fn tables_have_the_rows_that_pages_name_and_no_others() {
+    let mut named: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
+    let mut whole = BTreeSet::new();
+    for (file, keys) in pages(Path::new("docs")).iter().flat_map(|it| tables(it)) {
+        if keys.is_empty() {
+            whole.insert(file.clone());
+        }
+        named.entry(file).or_default().extend(keys);
+    }
+    assert!(named.len() > 10, "{named:?}");
+    for (file, keys) in named {
+        let mut stored = BTreeSet::new();
+        for row in csv::Reader::from_path(&file).unwrap().records() {
+            let row = row.unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+            stored.insert(row[0].to_string());
+            let links = row.iter().flat_map(links);
+            let lost: Vec<String> = links.filter(|it| !leads_somewhere(&file, it)).collect();
+            assert!(lost.is_empty(), "{}: {lost:?}", file.display());
+        }
+        let is_complete = stored == keys || keys.is_empty() && whole.contains(&file);
+        let differences: Vec<_> = stored.symmetric_difference(&keys).collect();
+        assert!(is_complete, "{}: {differences:?}", file.display());
+    }
+}
+
+#[test]
+fn the_pages_of_packages_contain_their_tables() {
+    let folder = scratch();
+    run(Command::new("cp")
+        .args(["-R", "docs", "examples"])
+        .arg(folder.path()))
+    .success();
+    let docs = folder.path().join("docs");
+    run(Command::new("docs/tables.py").arg(&docs)).success();
+    for page in pages(&docs) {
+        let left = tables(&page);
+        assert!(left.is_empty(), "{}: {left:?}", page.display());
+    }
+    let page = fs::read_to_string(docs.join("reference/command/bench.md")).unwrap();
+    for part in [
+        "\n| `--search METHOD` | `mlr` | ",
+        "\n### soak\n\nAs `taut bench throughput`, and:\n\n| Option |",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+}
+
 #[test]
 fn every_documentation_link_has_an_existing_target() {
     let mut all = pages(Path::new("docs"));
@@ -111,18 +194,7 @@ fn every_documentation_link_has_an_existing_target() {
         let text = fs::read_to_string(page).unwrap();
         for link in links(&text) {
             seen += 1;
-            let (file, heading) = link.split_once('#').unwrap_or((&link, ""));
-            let target = match file {
-                "" => page.clone(),
-                file => plain(&page.with_file_name(file)),
-            };
-            let is_there = match target.extension() {
-                Some(ending) if ending == "md" && !heading.is_empty() => {
-                    fs::read_to_string(&target).is_ok_and(|text| headings(&text).contains(heading))
-                }
-                _ => target.exists(),
-            };
-            if !is_there {
+            if !leads_somewhere(page, &link) {
                 lost.push(format!("{}: {link}", page.display()));
             }
         }
@@ -160,6 +232,8 @@ fn the_site_has_every_page_and_a_search() {
         };
         assert!(folder.path().join(&made).is_file(), "{}", made.display());
     }
+    let page = fs::read_to_string(folder.path().join("reference/command/forward.html")).unwrap();
+    assert!(page.contains("<code>--in-kernel</code></td>"), "no options");
     let files = fs::read_dir(folder.path()).unwrap().flatten();
     let mut names = files.map(|it| it.file_name().to_string_lossy().into_owned());
     assert!(names.any(|it| it.starts_with("searchindex")));

@@ -8,18 +8,16 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 
-const PAGE: &str = "docs/explanation/compared-with-other-generators.md";
+const TABLE: &str = "docs/generators.csv";
 
-/// Returns the code spans in the second column of each page's tables, which is about taut.
+/// Returns the points of the table, and the code spans of the column about taut.
 fn claims() -> Vec<(String, Vec<String>)> {
-    let text = fs::read_to_string(PAGE).unwrap();
-    let rows = text
-        .lines()
-        .filter(|line| line.starts_with("| ") && !line.starts_with("| |"));
+    let mut table = csv::Reader::from_path(TABLE).unwrap();
+    assert_eq!(&table.headers().unwrap()[2], "taut");
+    let rows = table.records().map(Result::unwrap);
     rows.map(|row| {
-        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let spans = cells[2].split('`').skip(1).step_by(2);
-        (cells[1].to_string(), spans.map(String::from).collect())
+        let spans = spans(&row[2]).into_iter().map(String::from);
+        (row[1].to_string(), spans.collect())
     })
     .collect()
 }
@@ -124,16 +122,15 @@ fn every_cell_of_the_comparison_has_a_source() {
     let runs = fs::read_dir("docs/runs/measured").unwrap();
     let runs = runs.map(|it| it.unwrap().path());
     let pages: Vec<String> = runs
-        .chain(["docs/replication.md".into()])
+        .chain(["docs/runs/claims.csv".into()])
         .map(|it| fs::read_to_string(it).unwrap())
         .collect();
     let measured: BTreeSet<&str> = pages.iter().flat_map(|it| numbers(it)).collect();
-    let sources: BTreeSet<&str> = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("- [")?.split_once("]: <https://"))
-        .map(|(name, _)| name)
+    let mut table = csv::Reader::from_path("docs/sources.csv").unwrap();
+    let sources: BTreeSet<String> = table
+        .records()
+        .map(|it| it.unwrap()[0].to_string())
         .collect();
-    let mut used = BTreeSet::new();
     let rows = rows(&page);
     assert!(rows.len() > 90, "{}", rows.len());
     for (heads, cells) in rows {
@@ -161,10 +158,9 @@ fn every_cell_of_the_comparison_has_a_source() {
             }
         }
     }
-    for line in page.lines().filter(|line| !line.starts_with("- [")) {
-        used.extend(bracketed(line));
-    }
-    let idle: Vec<_> = sources.difference(&used).collect();
+    let used: BTreeSet<&str> = page.lines().flat_map(bracketed).collect();
+    let idle = sources.iter().filter(|it| !used.contains(it.as_str()));
+    let idle: Vec<_> = idle.collect();
     assert!(idle.is_empty(), "sources that nothing is from: {idle:?}");
 }
 

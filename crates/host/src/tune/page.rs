@@ -7,17 +7,15 @@ const INTRODUCTION: &str = "\
 # Settings that `taut tune` knows
 
 Each setting has its meaning, cost, commands and source. `taut tune audit --cpus CPUS` prints its state on this machine, and the commands of
-`taut tune apply`; [Quieten a machine](../how-to/quieten-a-machine.md) says what to do about it. To undo a boot argument, remove it.
-`taut tune explain NAME` prints one setting, `taut tune explain --all` this page.
+`taut tune apply`. To undo a boot argument, remove it.
 ";
 
-/// Returns the page of all settings, `docs/reference/tune.md`, as Markdown.
+/// Returns the documentation of all settings, as Markdown.
 #[must_use]
 pub fn pages() -> String {
     let mut text = INTRODUCTION.to_owned();
     for group in Group::ALL {
-        let name = group.to_string();
-        text += &format!("\n## {}{}\n", name[..1].to_uppercase(), &name[1..]);
+        text += &format!("\n## {group:?}\n");
         for setting in settings().filter(|setting| setting.group == group) {
             text += &format!("\n##{}", page(setting));
         }
@@ -25,9 +23,9 @@ pub fn pages() -> String {
     text
 }
 
-/// Returns the documentation of `setting`, as Markdown.
+/// Returns how to see and change `setting`, its source and its profiles, each with a title.
 #[must_use]
-pub fn page(setting: &Setting) -> String {
+pub fn rows(setting: &Setting) -> Vec<(&'static str, String)> {
     let now = match setting.is_applied {
         true if setting.by_hand.is_empty() => "`taut tune apply` (back: `taut tune revert`)",
         _ => setting.by_hand,
@@ -53,7 +51,13 @@ pub fn page(setting: &Setting) -> String {
         .map(|profile| format!("`{profile:?}`").to_lowercase())
         .collect();
     rows.push(("Profiles", profiles.join(", ")));
-    let rows: String = rows
+    rows
+}
+
+/// Returns the documentation of `setting`, as Markdown.
+#[must_use]
+pub fn page(setting: &Setting) -> String {
+    let rows: String = rows(setting)
         .iter()
         .map(|(title, text)| format!("| {title} | {} |\n", text.replace('|', "\\|")))
         .collect();
