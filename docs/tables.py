@@ -36,15 +36,19 @@ def table(found, folder):
     """Returns the table for a link on a page in `folder`."""
     path = Path(os.path.normpath(folder / found["file"]))
     head, rows = read(path)
-    above = f"As `{found['other']}`, and:\n\n" if found["other"] else ""
+    above = ""
     if found["key"]:
         of = lambda key: [row[1:] for row in rows if row[0] == key]
         head, chosen, known = head[1:], of(found["key"]), of(found["other"])
         if not chosen or (found["other"] and not known):
             sys.exit(f"tables: {path} has no rows for {found[0]}")
         rows = [row for row in chosen if row not in known]
+        if known:
+            names = {row[0] for row in chosen}
+            lacking = ", ".join(row[0] for row in known if row[0] not in names)
+            above = f"As `{found['other']}`" + (f" without {lacking}" if lacking else "") + (", and:\n\n" if rows else ".")
         if not rows:
-            return f"As `{found['other']}`."
+            return above
     full = [at for at in range(len(head)) if any(row[at] for row in rows)]
     base = os.path.relpath(path.parent, folder)
     moved = lambda it: "](" + os.path.normpath(os.path.join(base, it[1]))
