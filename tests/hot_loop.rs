@@ -68,7 +68,7 @@ fn specs(ports: &[String]) -> Vec<PortSpec> {
 }
 
 #[test]
-fn allocations_are_counted_on_the_thread_that_makes_them() {
+fn allocations_are_counted_for_the_allocating_thread() {
     let before = allocations();
     std::thread::spawn(|| drop(std::hint::black_box(vec![1_u8; 100])))
         .join()

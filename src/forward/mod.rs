@@ -470,7 +470,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_on_which_a_script_failed_are_a_failure() {
+    fn packets_dropped_by_script_errors_fail_the_command() {
         let outcomes = [("passed", 3), (SCRIPT_FAILED, 2), (SCRIPT_FAILED, 4)];
         assert_eq!(failed_in_scripts(&outcomes), 6);
         let failure = failure_of_scripts(6);

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_triggers_fire_once_per_period_and_silence_triggers_once() {
+    fn a_rate_trigger_fires_at_most_once_per_period() {
         let filter = || Filter::new("").unwrap();
         let over = Duration::from_nanos(100);
         let clock = PacketClock::new(taut_sys::Clock::calibrate(Duration::from_millis(1)));

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn flushed_generations_get_fewer_repair_packets_than_full_ones() {
+    fn flushed_generations_get_fewer_repair_packets_than_full_generations() {
         let mut encoder = encoder(Scheme::Block {
             symbols: 32,
             redundancy: 0.25,
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_slides_and_its_repairs_are_spread_evenly() {
+    fn repair_packets_of_a_sliding_window_are_spread_evenly() {
         let mut encoder = encoder(Scheme::Window {
             symbols: 8,
             redundancy: 0.25,

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_counted_by_the_length_of_their_runs() {
+    fn consecutive_losses_are_counted_by_run_length() {
         use Outcome::{InTime, Late, Lost};
         let outcomes = [Lost, InTime, Late, Lost, InTime, Lost];
         let records: Vec<Record> = outcomes
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn pitch_is_recovered_from_rates_with_a_constant_offset() {
+    fn pitch_is_recovered_from_gyroscope_rates_with_constant_offset() {
         let swing = |s: f64| (s * std::f64::consts::TAU * 2.0).sin();
         let rates = (0..2000).map(|k| {
             let s = f64::from(k) * 0.005;

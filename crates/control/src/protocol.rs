@@ -679,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_with_wrong_length_version_mark_or_values_are_refused() {
+    fn messages_with_wrong_length_version_marker_or_values_are_refused() {
         let mut bytes = [0; MOST_BYTES];
         let length = Format::Taut.emit_report(&report(), ROBOT, &mut bytes);
         let parse = |bytes: &[u8]| Format::Taut.parse(bytes, ROBOT, PERIOD_NS);
@@ -721,7 +721,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn commands_are_parsed_as_they_were_sent(
+        fn a_parsed_command_equals_the_sent_command(
             sequence in 1_u64..1 << 60,
             values in proptest::collection::vec(-8_000_000_i64..8_000_000, 2 * SLOTS),
             times in proptest::collection::vec(0_u64..1 << 60, STAGES),

@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_valid_command_is_applied_when_due() {
+    fn only_the_first_valid_command_per_sampling_period_is_applied() {
         let mut station = station();
         let report = station.step(1_000).unwrap();
         assert_eq!(report.sequence, 1);
@@ -614,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_persist_between_commands_and_become_zero_when_commands_stop() {
+    fn the_plant_input_persists_until_commands_stop_and_becomes_zero() {
         for on_loss in [OnLoss::Predict, OnLoss::Hold, OnLoss::Zero] {
             let mut station = station();
             station.settings.discipline = Discipline::Arrival;
@@ -650,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_process_skips_periods_and_counts_them() {
+    fn a_late_process_skips_and_counts_sampling_periods() {
         let mut station = station();
         station.step(1_000).unwrap();
         let late = station.step(1_000 + 3 * 35_000_000 + 5).unwrap();
@@ -682,7 +682,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lifted_robot_appears_upright_to_a_filter_like_ncsbenchs() {
+    fn ncsbenchs_pitch_estimate_becomes_upright_while_the_robot_is_lifted() {
         let model = robot();
         let mut settings = Settings::for_period(model.period_ns());
         settings.lifted = true;

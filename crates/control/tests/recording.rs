@@ -72,7 +72,7 @@ fn records() -> Vec<Record> {
 }
 
 #[test]
-fn input_sums_and_late_commands_agree_with_table_6_4() {
+fn sums_and_late_commands_agree_with_published_table_6_4() {
     let records = records();
     let kpis = Kpis::of(&records, 2, false, None);
     assert_eq!(records.len(), COMMANDS - 1);
@@ -97,7 +97,7 @@ fn input_sums_and_late_commands_agree_with_table_6_4() {
 }
 
 #[test]
-fn the_computed_delays_agree_with_table_6_3() {
+fn the_computed_delays_agree_with_published_table_6_3() {
     let kpis = Kpis::of(&records(), 2, false, None);
     // The columns are the median, the quartiles, and the 99th percentile, which is printed as the 99.9th.
     #[rustfmt::skip]

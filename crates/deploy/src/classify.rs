@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_file_overrides_where_a_function_runs_if_supported() {
+    fn a_chain_file_can_override_the_placement_of_a_function() {
         let kept = placed(NAMESPACES, "name = \"forward\"\nplace = \"user\"").unwrap();
         assert_eq!(
             (kept.place, kept.why.as_str()),

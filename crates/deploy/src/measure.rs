@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn the_measured_cost_of_burn_agrees_with_its_setting() {
+    fn the_measured_cost_of_function_burn_agrees_with_its_setting() {
         const ATTEMPTS: usize = 10;
         for attempt in 1..=ATTEMPTS {
             let before = preemptions();
@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn io_costs_are_measured_only_for_ports_within_one_process() {
+    fn io_costs_are_measured_only_for_ports_without_network_interfaces() {
         let backend = |name: &str| backends().iter().find(|it| it.name == name).unwrap();
         for name in ["null", "pair", "memif"] {
             let cost = io(backend(name), 256, EFFORT).unwrap().unwrap();

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_crashed_supervisors_with_a_log_leave_their_run_folder() {
+    fn only_crashed_supervisors_that_wrote_a_log_leave_their_folder() {
         let name = format!("left-{}", std::process::id());
         for (is_left, has_log, stays) in [
             (true, true, true),

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn full_buffers_flush_at_once_and_timers_drain_the_rest() {
+    fn transmit_buffers_flush_when_full_or_on_timer_expiry() {
         let mut bench = Bench::new("full(32, 100us)");
         assert_eq!(bench.round(32), [32]);
         assert_eq!((bench.round(20), bench.round(20)), (vec![], vec![32]));

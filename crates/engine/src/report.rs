@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_for_functions_and_for_counters_parse_and_serialise_unchanged() {
+    fn update_requests_to_a_worker_parse_and_serialise_unchanged() {
         let read = |text: &str| Order::parse(text, FUNCTIONS);
         assert_eq!(read("{}").unwrap(), Order::default());
         let order =

@@ -154,7 +154,7 @@ fn additional_workers_start_under_traffic_without_packet_loss() {
 }
 
 #[test]
-fn a_failed_port_of_one_worker_leaves_three_others_running() {
+fn three_workers_continue_after_a_port_of_the_fourth_fails() {
     let name = std::process::id();
     let ports = ["west", "east"].map(|end| format!("pair:team-{name}-{end}"));
     let specs = ports.map(|text| PortSpec::parse(&text).unwrap());

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_have_a_published_figure_or_their_own_condition() {
+    fn each_claim_has_a_published_figure_or_a_condition() {
         let published = read(
             "text = 't'\nvalue = '1'\npublished = { value = 9.8, unit = 'times', source = 'Sty 5.2', origin = 'printed' }",
         )

@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_of_any_stream_are_accepted() {
+    fn experiment_files_may_use_the_metrics_of_any_stream() {
         let metrics = |name: &str| {
             parse(&format!(
                 "title = 't'\n[device]\nid = 'memif-idle'\n[measure]\nwhat = ['latency']\n[[table]]\nname = 't'\n\

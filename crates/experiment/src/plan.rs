@@ -208,7 +208,7 @@ run = "echo {{ a }} {{ b }} {{ seed }}"
     }
 
     #[test]
-    fn first_values_complete_their_repetitions_before_the_others() {
+    fn combinations_requested_first_complete_their_repetitions_first() {
         let runs = |plan: &str| {
             let text = format!("{SMALL}\n[plan]\nwarm_up = 1\n{plan}");
             let experiment = parse(&text).unwrap();

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn doubling_axes_are_labelled_at_powers_of_two() {
+    fn base_2_log_axes_are_labelled_at_powers_of_two() {
         let scale = Scale::doublings(Quantity::Packets, [64.0, 1.0, 8.0]);
         assert_eq!(labels(&scale, 7), ["1", "2", "4", "8", "16", "32", "64"]);
         let scale = Scale::doublings(Quantity::Bytes, [4096.0, 65536.0]);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn percentile_axis_spaces_each_nine_equally() {
+    fn a_percentile_axis_spaces_90_99_and_999_equally() {
         let scale = Scale::nines(1_000_000);
         assert_eq!(
             labels(&scale, 0),

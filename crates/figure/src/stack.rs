@@ -97,7 +97,7 @@ mod tests {
     use crate::Style;
 
     #[test]
-    fn stacked_parts_follow_each_other_and_unknown_parts_are_omitted() {
+    fn stacked_bars_begin_where_the_previous_ends_and_omit_unknowns() {
         let series = |index: usize, label: &str| Series {
             label: label.to_owned(),
             style: Style::of(index),

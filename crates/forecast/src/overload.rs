@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_of_a_busy_core_reveals_its_packet_cost() {
+    fn the_packet_cost_is_derived_from_the_queue_under_load() {
         // A lonely packet takes 14 us and a packet of a busy core takes 12 us. 5 % of the packets take up to 4.5 us
         // more.
         let (forwarder, function) = (measured(1e4, 500.0), measured(1e4, 14_000.0));
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_name_everything_that_makes_the_result_less_reliable() {
+    fn notes_name_each_cause_that_makes_a_forecast_less_reliable() {
         let of = |transport: &str, rate: &str| {
             let text = LONELY_PACKETS
                 .replace("memif", transport)

@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn burned_cycles_agree_with_packet_costs_at_any_batch_size() {
+    fn burned_cycles_equal_the_configured_cost_at_any_batch_size() {
         for cycles in [3, 7, 20, 49, 50, 350, 10_000] {
             for sizes in [&[1][..], &[32], &[1, 64, 3], &[2, 5]] {
                 for surprise in [0.0, 18.0] {
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn small_packet_costs_accumulate_into_evenly_spaced_burn_calls() {
+    fn small_costs_per_packet_accumulate_into_evenly_spaced_burns() {
         let mut burn = burn(30);
         for surprise in [0.0, 40.0, 7.0] {
             let calls: Vec<bool> = (0..8)
@@ -466,13 +466,13 @@ mod tests {
     }
 
     #[test]
-    fn a_burn_of_zero_cycles_makes_no_call() {
+    fn a_cost_of_zero_cycles_burns_nothing() {
         let mut burn = burn(0);
         assert!((0..100).all(|_| !burn.owes_a_call(64)));
     }
 
     #[test]
-    fn call_and_step_costs_are_derived_from_two_chain_lengths() {
+    fn call_and_step_costs_are_derived_from_two_loop_lengths() {
         let cost = cost_of(41.0 + 8.0 * 3.7, 41.0 + 264.0 * 3.7, 2.0, 20.0);
         assert!((cost.step_ticks - 3.7).abs() < 1e-9 && (cost.call_ticks - 41.0).abs() < 1e-9);
         // A disturbed core, on which the long chain looked shorter, still gives a burn that ends.
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burn_chain_executes_exactly_its_number_of_steps() {
+    fn the_burn_loop_executes_exactly_the_configured_number_of_steps() {
         let chain = |state, steps| run_chain(state, steps).0;
         let by_hand = (0..100).fold(5, |state, _| chain(state, 1));
         assert_eq!(chain(5, 100), by_hand);

@@ -304,7 +304,7 @@ mod tests {
     proptest! {
         /// Under random operations, each key's packets leave in order, all are counted, none is lost.
         #[test]
-        fn packets_of_each_key_leave_in_order_and_are_counted(
+        fn buffered_packets_of_each_session_leave_in_order(
             steps in proptest::collection::vec((0u8..5, 0u64..3, 0usize..2), 1..200),
         ) {
             let mut packets = kept(16);

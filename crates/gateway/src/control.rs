@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_receives_pending_changes_before_new_ones() {
+    fn a_worker_receives_pending_changes_before_new_changes() {
         let (mut control, mut receiver) = control(10_000);
         control.senders.first.patience = Duration::ZERO;
         // There are more changes than the ring has space for, and no worker applies them.

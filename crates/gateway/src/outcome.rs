@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dropped_outcomes_are_distinguished_from_forwarded_ones() {
+    fn outcomes_of_dropped_and_forwarded_packets_are_distinguished() {
         let dropped = OUTCOMES.iter().filter(|name| drops(name)).count();
         assert_eq!(dropped, OUTCOMES.len() - NO_DROPS.len());
         assert!(drops("unknown TEID") && !drops("relayed"));

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_response_to_the_last_two_requests_counts() {
+    fn duplicate_echo_responses_and_responses_to_old_requests_are_ignored() {
         let peers = Peers::new();
         assert!(!peers.is_answer(9, 0), "nobody has asked");
         peers.ask(9, 0);

@@ -230,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_entry_stores_two_meter_indices(key in 1u64.., first: u32, second: u32) {
+        fn a_bearer_entry_stores_two_meter_indices(key in 1u64.., first: u32, second: u32) {
             prop_assert_eq!(meters(&entry(key, [first, second])), [first, second]);
         }
     }

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_for_already_classified_packets_matches_no_packet_fields() {
+    fn rules_for_already_classified_packets_match_no_packet_by_fields() {
         let matched = Match::Rule {
             number: 1,
             place: 0,

@@ -957,7 +957,7 @@ fn buffering_obeys_the_limit_and_notification_delay_of_the_smf() {
 }
 
 #[test]
-fn a_report_is_retransmitted_until_acknowledged_or_given_up() {
+fn a_usage_report_is_retransmitted_a_limited_number_of_times() {
     let mut upf = Upf::new(", response_time = \"1s\", repeats = 2, heartbeat = \"none\"");
     upf.establish(&open5gs(1000)).accepted();
     assert_eq!(upf.down(to_user(53, 1)), []);
@@ -1144,7 +1144,7 @@ fn simple(downlink: Element, qers: &[Element]) -> Vec<Element> {
 }
 
 #[test]
-fn a_far_that_does_not_forward_may_have_teid_zero() {
+fn forwarding_rules_that_drop_or_buffer_may_have_teid_zero() {
     const DROP: u8 = 1;
     let mut upf = Upf::new("");
     for action in [DROP, BUFFER_AND_NOTIFY] {
@@ -1230,7 +1230,7 @@ fn peak_bytes() -> usize {
 }
 
 #[test]
-fn rules_for_all_tunnels_are_counted_before_they_are_created() {
+fn rules_for_all_tunnels_are_counted_before_creation() {
     const EACH: u16 = 1000;
     let mut upf = Upf::with("bearers = 5000", ", rules = 4096, sessions = 1");
     let seid = upf.establish(&[

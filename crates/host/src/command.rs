@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_output_of_a_program_is_returned() {
+    fn a_command_returns_the_output_of_its_program() {
         assert_eq!(run("echo", &["two", "words"]).unwrap(), "two words\n");
     }
 

@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_below_a_file_are_not_writable() {
+    fn a_results_folder_inside_a_file_is_reported_as_unwritable() {
         let folder = crate::private::scratch().unwrap();
         assert!(is_writable(&folder.path().join("new/results")));
         let file = folder.path().join("file");
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn every_omitted_setting_exists_among_the_tune_settings() {
+    fn settings_that_doctor_omits_exist_in_taut_tune() {
         for name in NOT_AMONG_SETTINGS {
             assert!(tune::settings().any(|it| it.name == *name), "{name}");
         }

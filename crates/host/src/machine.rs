@@ -627,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_caches_pages_and_idle_states_are_read() {
+    fn cores_caches_pages_and_idle_states_are_parsed() {
         let cpu = "sys/devices/system/cpu";
         let files: Vec<(String, &str)> = [
             ("online", "0-3\n"),
@@ -704,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn firmware_and_microcode_are_read() {
+    fn firmware_and_microcode_versions_are_parsed() {
         let root = tree(&[
             (
                 "proc/cpuinfo",
@@ -743,7 +743,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_and_capabilities_are_read() {
+    fn limits_and_capabilities_of_the_process_are_parsed() {
         for (soft, expected) in [("8388608", 8_388_608), ("unlimited", u64::MAX)] {
             let limits = format!("Max locked memory         {soft}   unlimited   bytes\n");
             let root = tree(&[

@@ -734,7 +734,7 @@ mod tests {
         alert http any any -> any any (http.uri; content:\"/very\"; sid:6;)\n";
 
     #[test]
-    fn head_and_body_rules_match_at_any_message_split() {
+    fn rules_on_http_head_and_body_match_at_any_split() {
         let head: &[u8] = b"POST /very HTTP/1.1\r\nContent-Length: 13\r\n\r\n";
         let body: &[u8] = b"a&cmd=ls&last";
         let whole = [head, body].concat();

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn long_messages_are_truncated_and_later_messages_still_found() {
+    fn long_messages_are_truncated_and_later_messages_are_found() {
         let stream = [message(3), message(50_000), message(0), message(4)].concat();
         let (found, fault) = messages(&stream, &[]);
         assert!(!fault);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_truncated_and_later_lines_still_found() {
+    fn long_lines_are_truncated_and_later_lines_are_found() {
         let line = |bytes: &[u8]| match memchr::memchr(b'\n', bytes) {
             Some(end) => Length::Bytes(end as u64 + 1),
             None => Length::Open,
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_directions_are_framed_independently() {
+    fn both_directions_of_a_stream_are_framed_independently() {
         let (mut framers, mut found) = (Framers::default(), 0);
         framers.push(true, &[0], length, |_| unreachable!());
         framers.push(false, &message(3), length, |_| found += 1);

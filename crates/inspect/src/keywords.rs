@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn all_conditions_on_a_buffer_match_one_instance() {
+    fn all_conditions_on_a_buffer_apply_to_the_same_instance() {
         let rules = [
             "mqtt mqtt.subscribe.topic; content:\"one\";",
             "mqtt mqtt.subscribe.topic; content:\"two\";",

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn recognition_never_changes_its_decision_as_more_bytes_arrive() {
+    fn a_recognised_protocol_stays_the_same_when_more_bytes_arrive() {
         for (to_server, bytes, answer) in examples() {
             let mut is_decided = false;
             for len in 0..=bytes.len() {
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_one_direction_decide_the_protocol_of_both() {
+    fn bytes_of_one_direction_decide_the_protocol_of_both_directions() {
         let mut recognition = Recognition::new(None);
         assert_eq!(recognition.push(false, b"220 mail\r\n"), Answer::More);
         assert!(recognition.needs(true) && !recognition.needs(false));

@@ -218,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_matchers_find_the_same_patterns_at_equal_offsets(
+        fn vectorscan_and_aho_corasick_find_equal_patterns_at_equal_offsets(
             patterns in vec(bytes(6), 1..12),
             data in vec(bytes(40), 0..4),
         ) {

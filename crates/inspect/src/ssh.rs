@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_version_is_parsed_in_ssh_1() {
+    fn only_the_version_of_an_ssh_1_stream_is_parsed() {
         let sent = b"SSH-1.5-old\n\0\0\0\x07whatever".to_vec();
         let (found, counts) = whole_as_cut(Application::Ssh, &[(true, sent)]);
         assert_eq!((found.len(), counts.faults), (1, 0));

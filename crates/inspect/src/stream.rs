@@ -910,7 +910,7 @@ mod tests {
     }
 
     #[test]
-    fn retransmissions_of_discarded_bytes_are_unknown_until_acknowledged() {
+    fn segments_that_repeat_discarded_bytes_are_classified_as_unknown() {
         let mut arena = Arena::new(1 << 16);
         let mut stream = Stream::default();
         stream.start(0);
@@ -1053,7 +1053,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_without_buffer_space_is_still_passed_in_order() {
+    fn a_segment_that_fills_a_gap_needs_no_buffer() {
         let (mut arena, mut stream) = begun();
         let limits = StreamLimits {
             window: 16,

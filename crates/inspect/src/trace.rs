@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn counter_frames_have_the_requested_size() {
+    fn synthetic_frames_with_counters_have_the_requested_size() {
         for size in [64, 512, 1518] {
             let frames = counters(size, 2).unwrap();
             assert_eq!(frames[1].len() + CHECK_SEQUENCE_BYTES, size);

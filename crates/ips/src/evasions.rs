@@ -178,7 +178,7 @@ fn a_fragmented_request_is_assigned_to_its_flow() {
 }
 
 #[test]
-fn segments_that_the_receiver_ignores_do_not_affect_the_stream() {
+fn segments_ignored_by_the_receiver_do_not_affect_the_stream() {
     let wrong = |mut frame: Vec<u8>| {
         frame[50] ^= 1;
         frame

@@ -185,7 +185,7 @@ fn alerts_are_counted_by_name_and_by_rule() {
 }
 
 #[test]
-fn drop_rules_drop_the_matching_packet_and_its_flow_afterwards() {
+fn a_drop_rule_drops_the_matching_packet_and_its_flow() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "drop udp any any -> any 5000 (msg:\"bad\"; content:\"EVIL\"; nocase; sid:1; rev:3;)\n\
                  alert udp any any -> any any (msg:\"seen\"; content:\"evil\"; offset:0; depth:4; sid:2;)\n\

@@ -375,7 +375,7 @@ mod tests {
 
         /// With arbitrary bytes in place of tunnel headers, a packet that is found ends within the frame.
         #[test]
-        fn a_packet_found_in_arbitrary_bytes_ends_within_the_frame(
+        fn inner_packets_found_in_arbitrary_bytes_end_within_the_frame(
             kind in 0..10_usize,
             bytes in proptest::collection::vec(any::<u8>(), 0..80),
             places in proptest::collection::vec((34..140_usize, any::<u8>()), 0..6),

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn control_values_are_displayed_and_any_terminal_size_is_drawn() {
+    fn control_values_are_displayed_in_terminals_of_any_size() {
         let text = drawn([100, 30], ["degrees", "degrees"], &[1.0, -3.0, 2.25]);
         for part in [
             "robot over a radio  period 7 of 1400",

@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn only_garbage_and_oversized_requests_get_no_reply() {
+    fn only_malformed_or_oversized_requests_get_no_reply() {
         let server = echo();
         let mut random = 1_u64;
         let mut garbage = vec![0; 110_000];

@@ -96,7 +96,7 @@ fn holds(what: &str, (covered, claimed): (f64, f64)) {
 }
 
 #[test]
-fn median_intervals_cover_the_median_as_often_as_claimed() {
+fn median_intervals_have_the_stated_coverage() {
     for law in LAWS {
         for count in REPETITIONS {
             let median = covered(law.median(), |random| {
@@ -240,7 +240,7 @@ fn differences_cover_the_truth(law: Law) {
 }
 
 #[test]
-fn ratio_intervals_of_groups_cover_the_true_ratio_as_claimed() {
+fn ratio_intervals_of_groups_have_the_stated_coverage() {
     for runs in [5, 8, 12] {
         for scatter in [0.1, 1.0] {
             let found = covered(3.0, |random| {

@@ -238,7 +238,7 @@ fn csv(counts: &BTreeMap<Group, Counts>) -> String {
 }
 
 #[test]
-fn stated_ratios_are_rarely_wrong_and_clear_ones_rarely_withheld() {
+fn stated_ratios_are_rarely_wrong_and_clear_ratios_rarely_withheld() {
     let machines = env::var("TAUT_STATEMENTS_MACHINES");
     let machines = machines.map_or(1_000, |number| number.parse().unwrap());
     let counts = simulated(machines);

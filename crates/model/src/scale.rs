@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_binds_with_large_state_and_few_packets() {
+    fn memory_is_the_limit_for_large_state_and_few_packets() {
         let idle = Demand {
             offered_pps: 1e3,
             entry_bytes: 4_096.0,
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_demands_are_refused() {
+    fn invalid_demands_are_refused() {
         let of = |demand: Demand, machines: u32| {
             table(&demand, &machine(), GIB, &packets(), cycles, &[machines])
         };

@@ -774,7 +774,7 @@ mod tests {
     /// A rule that is refused because both its buckets are full uses up no mask. Otherwise each attempt would use up
     /// one of the masks, of which there are only [`MOST_TUPLES`].
     #[test]
-    fn a_rule_refused_by_a_full_table_leaves_no_mask() {
+    fn rules_refused_by_a_full_table_use_up_no_mask() {
         let mut control = Control::new(64);
         let first = control.add(rule(0, 0)).unwrap();
         let tuple = control.tuples[usize::from(control.rule(first).unwrap().tuple)].as_ref();

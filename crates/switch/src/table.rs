@@ -711,7 +711,7 @@ mod tests {
     }
 
     #[test]
-    fn long_step_lists_continue_in_further_slots() {
+    fn long_action_lists_continue_in_additional_slots() {
         let memory = Memory::new(64);
         let any = Tuple::new(0, Key::default(), 1);
         for many in [0, 1, 2, 6, 7, 21, 22, 36, 37] {

@@ -234,7 +234,7 @@ const SHOW: Action = Action::Output(To::Controller, 0xffff);
 const OTHER: Action = Action::Set(Field::EthDestination, Of::Any, 0x0200_0000_0009);
 
 #[test]
-fn the_controller_receives_packets_with_the_changes_made_so_far() {
+fn packets_to_the_controller_contain_the_changes_of_earlier_actions() {
     let mut control = Control::new(64);
     control
         .add(for_all(0, vec![SHOW, Action::Goto(1)]))

@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_bucket_that_is_not_in_use_is_reused() {
+    fn the_oldest_unused_bucket_is_reused() {
         let buckets = Buckets::new(3, 64);
         buckets.resize(3, |_| ());
         let one = |tag| {
@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn shrinking_frees_the_oldest_buckets_but_none_in_use() {
+    fn shrinking_frees_the_oldest_unused_buckets() {
         let buckets = Buckets::new(4, 64);
         buckets.resize(4, |_| ());
         for number in 1..=4 {

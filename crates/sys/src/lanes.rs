@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_of_a_table_is_loaded_including_the_last() {
+    fn vector_lookups_load_every_table_entry_including_the_last() {
         on_lanes(|wide| {
             let wider: Vec<AtomicU32> = (100..133).map(AtomicU32::new).collect();
             let narrow: [AtomicU16; 32] = std::array::from_fn(|it| AtomicU16::new(100 + it as u16));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_beyond_the_table_panics_instead_of_loading() {
+    fn a_vector_lookup_beyond_the_table_panics() {
         on_lanes(|wide| {
             let table: Vec<AtomicU32> = (0..4).map(AtomicU32::new).collect();
             // Lanes that do not load may have any index.

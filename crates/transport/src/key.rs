@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn authentication_tags_are_invalid_for_other_packets_directions_and_connections() {
+    fn an_authentication_tag_is_valid_for_only_one_packet() {
         let master = Master::new(&[7; 32]).unwrap();
         let [opener, answerer] =
             [Side::Opener, Side::Answerer].map(|side| Keys::new(&master, side, &[1; 16], &[2; 16]));

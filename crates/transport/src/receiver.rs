@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_in_sequence_numbers_counts_the_skipped_messages_immediately() {
+    fn messages_skipped_by_a_sequence_jump_count_as_lost_immediately() {
         let (mut receiver, offset) = receiver(10 * MS);
         receiver.data(0, 0, &data(0, 0, 0));
         let far = Data {
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_buffered_far_ahead_are_delivered_and_skipped_messages_counted() {
+    fn messages_beyond_a_long_gap_are_delivered_and_losses_counted() {
         let (mut receiver, offset) = receiver(10 * MS);
         let far = |number| Data {
             source: number,

@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_as_long_as_their_length_functions_return() {
+    fn length_functions_return_the_length_of_emitted_packets() {
         let payload = [1; 100 + SYMBOL_BYTES];
         let mut bytes = [0; MOST_DATAGRAM_BYTES];
         let mut header = header(Kind::Repair);

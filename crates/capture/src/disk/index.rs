@@ -624,7 +624,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
-        fn each_key_is_found_in_its_blocks(
+        fn an_index_lookup_returns_the_blocks_that_contain_the_key(
             blocks in 1..600_usize,
             keys in proptest::collection::vec((0..6_u64, 0..3000_u64, any::<u64>(), 0.0..1.0_f64), 1..200),
         ) {
@@ -689,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_index_pages_are_detected_and_damaged_index_heads_refused() {
+    fn damaged_index_pages_and_index_headers_are_detected() {
         let keys: BTreeSet<u64> = (0..3000).map(|i| i * 1000).collect();
         let bytes = finished(&[keys, BTreeSet::new()]).encode(5);
         let mut changed = bytes.clone();
@@ -706,7 +706,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_blocks_and_blocks_outside_the_segment_invalidate_an_index() {
+    fn indexes_with_overlapping_or_misplaced_blocks_are_refused() {
         let open = |places: [(u64, u32); 2], segment_bytes| {
             let mut finished = finished(&[BTreeSet::new(), BTreeSet::new()]);
             for ((facts, _), (at, bytes)) in finished.blocks.iter_mut().zip(places) {
@@ -727,7 +727,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_with_too_many_keys_omits_some_key_kinds() {
+    fn blocks_with_too_many_keys_omit_some_kinds_of_keys() {
         let mut gathered = Gathered::new();
         let mut frame = [0; 60];
         // The frame is UDP over IPv4.

@@ -357,7 +357,7 @@ fn a_rebuilt_index_equals_the_original() {
 }
 
 #[test]
-fn damage_is_counted_and_hides_only_the_damaged_block() {
+fn a_damaged_block_is_counted_and_other_blocks_stay_readable() {
     let (_parent, folder) = place();
     let packets = traffic(6, 4000, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
@@ -464,7 +464,7 @@ fn a_full_disk_is_reported_once_and_writing_resumes_later() {
 }
 
 #[test]
-fn a_ring_on_a_small_disk_removes_old_segments_early() {
+fn old_segments_are_deleted_early_when_the_disk_is_small() {
     let (_parent, folder) = place();
     let packets = traffic(9, 12_000, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();

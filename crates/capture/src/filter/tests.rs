@@ -356,7 +356,7 @@ fn required_addresses_and_ports_are_derived_from_a_filter() {
 }
 
 #[test]
-fn the_quick_check_of_an_oversized_filter_passes_all_packets() {
+fn the_address_check_of_an_oversized_filter_passes_all_packets() {
     let list = |length: u32, direction: &str, about: &str| {
         let host = |host| {
             format!(
@@ -390,7 +390,7 @@ fn the_quick_check_of_an_oversized_filter_passes_all_packets() {
 }
 
 #[test]
-fn more_filters_than_the_maximum_are_refused() {
+fn filters_beyond_the_maximum_number_are_refused() {
     let filter = Filter::new("").unwrap();
     let mut matches = Matches::default();
     let many = Many::new(vec![filter.clone(); MOST_FILTERS]).unwrap();

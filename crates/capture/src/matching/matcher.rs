@@ -532,7 +532,7 @@ mod tests {
         /// With few identities, little space and any order of observations, the sums of counts are consistent, and an
         /// exhaustive search finds the same matches.
         #[test]
-        fn counts_add_up_and_matches_equal_an_exhaustive_search(
+        fn the_matcher_finds_the_same_matches_as_an_exhaustive_search(
             steps in prop::collection::vec((any::<bool>(), 0..6_u64, 0..400_000_u64), 1..300), open in 1..12_u32,
         ) {
             let settings = Settings { within_ns: 2 * MS, before_ns: MS, open, ..Settings::default() };

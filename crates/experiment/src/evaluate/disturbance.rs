@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generator_whose_packets_were_refused_is_not_behind() {
+    fn refused_packets_do_not_mark_the_generator_as_slow() {
         let mut metrics = vec![("x.asked_pps", 100.0), ("x.sent_pps", 60.0)];
         assert!(is_behind(&run(&metrics)));
         metrics.extend([("x.tally.sent", 600.0), ("x.tally.refused", 400.0)]);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn tails_means_losses_and_rates_are_fragile_metrics() {
+    fn disturbances_affect_tails_means_losses_and_rates_but_not_medians() {
         let list = run(&[("q.0.quantile", 0.9), ("q.1.quantile", 0.99)]);
         for fragile in [
             "latency_ns.p99_ns",

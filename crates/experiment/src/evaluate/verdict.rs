@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_of_our_own_hold_fail_or_are_unclear() {
+    fn claims_without_a_published_figure_hold_fail_or_are_unclear() {
         let own = "ours = true\nholds = 'value > 1'";
         let three = judged(&[2.0, 4.0, 3.0], own);
         assert_eq!(
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn fragile_claims_are_not_measured_if_half_were_disturbed() {
+    fn a_tail_claim_is_not_measured_if_half_is_disturbed() {
         let own = "ours = true\nholds = 'value > 1'";
         for (claim, wanted) in [(own, VerdictKind::Holds), (TWICE, VerdictKind::Same)] {
             let tail = |busy| judged_on_busy_machine("latency_ns.p99_ns", busy, claim);
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repetition_that_lacks_a_compared_run_is_ignored() {
+    fn repetitions_without_one_of_the_compared_runs_are_ignored() {
         let run = |variant: usize, repetition| IndexedRun {
             id: format!("v{variant}-r{repetition}"),
             variant,

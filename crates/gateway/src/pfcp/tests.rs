@@ -1086,7 +1086,7 @@ fn unknown_peers_are_ignored_and_sessions_belong_to_their_peer() {
 }
 
 #[test]
-fn unsupported_pfcp_versions_are_answered_and_invalid_messages_ignored() {
+fn unsupported_pfcp_versions_get_a_reply_and_invalid_messages_none() {
     let mut core = Core::associated(100);
     let mut bytes = core.message(M::HEARTBEAT_REQUEST, None, &[]);
     bytes[0] = 0x40;

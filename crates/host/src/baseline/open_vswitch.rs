@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn cables_are_memif_links_between_ports_of_one_switch() {
+    fn ovs_cables_are_memif_links_between_ports_of_one_switch() {
         let steps = cabled(1, 2, Path::new("/scratch"));
         let lines: Vec<String> = steps.iter().map(text).collect();
         for part in [

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_frame_exchange_add_up_to_the_total() {
+    fn the_times_of_a_frame_exchange_add_up_correctly() {
         let parts = Exchange::of(&Phy::g_without_extension(54.0).unwrap(), 1_500).unwrap();
         assert_eq!(
             (parts.difs_us, parts.backoff_us, parts.sifs_us, parts.ack_us),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_times_and_rates_are_refused() {
+    fn invalid_wlan_times_and_rates_are_refused() {
         for bad in [-1.0, f64::NAN, f64::INFINITY] {
             assert!(Line::PUBLISHED.with_implementation(bad).is_err());
             assert!(Line::PUBLISHED.implementation_us(64, bad).is_err());

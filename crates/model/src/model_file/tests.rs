@@ -72,7 +72,7 @@ fn fitted() -> Fitted {
 }
 
 #[test]
-fn half_of_the_runs_predicts_the_other_half() {
+fn a_model_of_half_the_runs_predicts_the_other_half() {
     let fitted = fitted();
     let file = fitted.model.file();
     assert_eq!(fitted.tried.len(), 4);

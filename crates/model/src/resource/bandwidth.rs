@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_links_are_refused() {
+    fn invalid_link_settings_are_refused() {
         assert!(ethernet_pps(f64::NAN, 64.0).is_err());
         assert!(ethernet_pps(10e9, -1.0).is_err());
         assert!(memory_bit_s(1_600.0, 0).is_err());

@@ -154,7 +154,7 @@ fn packets_outlive_their_port_and_never_change_the_file() {
 }
 
 #[test]
-fn a_file_is_repeated_as_often_as_configured() {
+fn a_capture_is_replayed_the_configured_number_of_times() {
     let files = Files::new();
     files.capture("in.pcap", 0..700, 0);
     let mut port = open(&files.spec("in.pcap", ",repeat=3")).unwrap();
@@ -299,7 +299,7 @@ fn a_block_longer_than_the_file_is_reported_as_truncation() {
 }
 
 #[test]
-fn damage_is_reported_with_file_and_offset_after_earlier_frames() {
+fn frames_before_damage_are_received_and_the_offset_is_reported() {
     let files = Files::new();
     let mut bytes = files.capture("in.pcap", 0..3, 0);
     let third = bytes.len() - 16 - length(2);
@@ -454,7 +454,7 @@ fn checking_the_link_writes_pending_frames_to_the_file() {
 }
 
 #[test]
-fn one_port_reads_one_file_and_writes_another_file() {
+fn a_pcap_port_can_read_and_write_different_files() {
     let files = Files::new();
     files.capture("in.pcap", 0..100, 0);
     let out = format!(",out={}", files.path("out.pcapng").display());

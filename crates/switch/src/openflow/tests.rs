@@ -483,7 +483,7 @@ fn actions_without_a_valid_target_are_refused_with_their_error() {
 }
 
 #[test]
-fn flow_statistics_return_rules_as_they_were_added() {
+fn flow_statistics_return_the_added_flow_entries_unchanged() {
     let output = |port: u32, most: u16| {
         let mut output = vec![0, 0, 0, 16];
         output.extend(port.to_be_bytes());
