@@ -19,7 +19,7 @@ use taut_host::{CorePlan, DeviceProcess, Testbed};
 use taut_port::{Batch, PortSpec, Resources};
 use taut_wire::UdpFlow;
 
-/// Packets per second; the last rate is as fast as one core sends.
+/// Offered rates, packets per second; the last rate is the highest that one core sends.
 const RATES: [u64; 5] = [125_000, 250_000, 500_000, 1_000_000, u64::MAX];
 const DURATION: Duration = Duration::from_secs(1);
 const REPETITIONS: usize = 3;

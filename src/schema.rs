@@ -525,7 +525,7 @@ fn defaults(keys: &Map<String, Value>) -> Vec<String> {
         .collect()
 }
 
-/// Returns the output of the command with this path, such as `bench io`.
+/// Returns the output of the command with the given path, such as `bench io`.
 fn output_of(path: &str) -> Option<&'static Output> {
     OUTPUTS.iter().find(|it| it.commands.contains(&path))
 }

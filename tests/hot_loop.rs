@@ -594,7 +594,7 @@ fn the_worker_makes_no_system_call_for_packets() {
     forward.interrupt().success();
 }
 
-/// Returns the identifier of the thread of process `pid` with this name.
+/// Returns the identifier of the thread of process `pid` with the given name.
 fn thread_named(pid: u32, name: &str) -> String {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"))
         .unwrap()

@@ -317,7 +317,7 @@ fn failed_in_scripts(outcomes: &[(&'static str, u64)]) -> u64 {
     failed.map(|it| it.1).sum()
 }
 
-/// Returns the failure of scripts that failed on that many packets; `None` if there are none.
+/// Returns the failure of scripts that failed on `packets` packets; `None` if there are no such packets.
 fn failure_of_scripts(packets: u64) -> Option<Failure> {
     (packets > 0).then(|| {
         Failure::Input(format!(

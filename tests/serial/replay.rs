@@ -271,7 +271,7 @@ fn a_capture_passes_every_pair_of_ports_unchanged() {
     println!("{done} pairs of ports");
 }
 
-/// Builds the command `taut forward` with these ports in `folder`.
+/// Builds the command `taut forward` with the given ports in `folder`.
 fn forward(folder: &Path, ports: &[&str]) -> Command {
     let mut command = taut(&["forward", "--quiet", "--json"]);
     command.current_dir(folder);

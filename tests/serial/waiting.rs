@@ -8,7 +8,7 @@ use crate::support::{Sockets, alone, alone_and_root, other, scratch, taut};
 use serde_json::Value;
 use std::path::Path;
 
-/// Starts a forwarder over both sockets with the policy `wait`, and with this role of its ports.
+/// Starts a forwarder over both sockets with the policy `wait`, and with the given role of its ports.
 fn forward(sockets: &Sockets, role: &str, wait: &str) -> Program {
     let mut words = vec!["forward", "--json", "--quiet", "--wait", wait];
     let ports = sockets.ports(role, "");

@@ -100,7 +100,7 @@ pub struct Card {
     pub queues: usize,
 }
 
-/// Returns the PCI address of the NIC with this index. Each NIC has its own PCI port, as only such NICs can be
+/// Returns the PCI address of the NIC with the given index. Each NIC has its own PCI port, as only such NICs can be
 /// unplugged.
 pub fn address(number: usize) -> String {
     format!("0000:{:02x}:00.0", 1 + number)

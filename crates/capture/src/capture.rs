@@ -767,7 +767,7 @@ mod tests {
         assert!(found["fate"].len() <= 16 && !found["fate"].is_empty());
     }
 
-    /// The failures that captures of these tests have reported at their end.
+    /// The failures that captures reported at their end.
     static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
     fn put(capture: &Capture, producer: &mut Producer, numbers: std::ops::Range<u32>) {

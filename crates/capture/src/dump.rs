@@ -87,7 +87,7 @@ pub(crate) struct Tally {
     written: AtomicU64,
     lost: AtomicU64,
     error: Mutex<Option<String>>,
-    /// Tally of a larger group that counts the packets of this tally as well, if there is one.
+    /// Total over several tallies, if there is one: it also counts every packet of this tally.
     all: Option<Arc<Self>>,
 }
 
@@ -349,7 +349,7 @@ impl<F: Sink> Output<F> {
         Ok(bytes.len() as u64)
     }
 
-    /// Truncates the part of a block that a write may have left.
+    /// Truncates the file after its last complete block, because a failed write may have left part of a block.
     fn mend(&mut self) {
         if self.tail == Tail::Torn {
             self.tail = match self.is_regular {
@@ -452,7 +452,7 @@ pub(crate) struct Dump {
     /// Counts of the dump's packets; `result` contains all other data of the dump's status.
     tally: Arc<Tally>,
     result: Dumped,
-    /// True if no file could be created, and the time of the next retry has not come yet.
+    /// True if no file could be created, and the next attempt is not due yet.
     waits: bool,
     cause: String,
     from_ns: u64,

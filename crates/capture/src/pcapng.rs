@@ -189,7 +189,7 @@ pub enum Block<'a> {
     Packet(Record<'a>),
     /// A block of [`padding`].
     Padding,
-    /// Another block.
+    /// A block of another type.
     Other,
 }
 

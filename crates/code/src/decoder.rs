@@ -30,7 +30,7 @@ pub enum Refused {
     /// The packet has no coefficients, too many, or invalid numbers.
     #[error("the combination has no symbols, too many, or invalid symbol numbers")]
     Range,
-    /// The packet's symbols were already given up.
+    /// The packet contains only source symbols that the decoder has already discarded.
     #[error("the packet combines only symbols that the decoder no longer waits for")]
     TooOld,
     /// The packet's symbol number is ahead of all earlier numbers by more than [`reach`]. A caller that knows the
@@ -52,7 +52,7 @@ pub struct Account {
     pub innovative: u64,
     /// Source symbols recovered from combinations.
     pub recovered: u64,
-    /// Source symbols that were still unknown when they were given up, or when [`Decoder::begin_again`] discarded them.
+    /// Source symbols that were still unknown when the decoder discarded them.
     pub lost: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct Account {
 #[derive(Debug, Clone)]
 pub struct Decoder {
     size: usize,
-    /// Number of source symbols that are stored; older symbols are given up.
+    /// Number of source symbols that are stored; older symbols are discarded.
     span: usize,
     /// Index of the oldest stored symbol; `end` is the index after the newest symbol in any packet.
     base: u64,
@@ -264,8 +264,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Gives up the symbol with this index. With `takes_out` the symbol is eliminated from the rows that contain it;
-    /// otherwise those rows are freed. Returns true if a row was used for the elimination.
+    /// Gives up the symbol with the given index. With `takes_out` the symbol is eliminated from the rows that contain
+    /// it; otherwise those rows are freed. Returns true if a row was used for the elimination.
     fn give_up(&mut self, number: u64, takes_out: bool) -> bool {
         let place = self.place(number);
         if number >= self.end {

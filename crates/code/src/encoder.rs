@@ -22,7 +22,7 @@ pub enum Scheme {
     },
 }
 
-/// A scheme is invalid.
+/// The reason why a coding scheme is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum WrongScheme {
     /// The number of symbols is out of range.
@@ -168,7 +168,7 @@ pub struct Encoder {
     symbols: Symbols,
     /// For blocks, a row of coefficients for each sum. For a window, one row.
     rows: Vec<u8>,
-    /// Number of repairs that are to be sent; `out` is the number of these that were already returned.
+    /// Number of repair packets to send; `out` is the number of these that were already returned.
     due: usize,
     out: usize,
     /// For a window, the accumulated fraction of the next repair, 0 to 1: each source symbol adds the redundancy.

@@ -39,8 +39,8 @@ impl Axis {
         Self::Push,
     ];
 
-    /// Returns the largest value that a search tries for a plant with this sampling period, and the resolution of the
-    /// search.
+    /// Returns the largest value that a search tries for a plant with the given sampling period, and the resolution of
+    /// the search.
     fn range(self, period_ns: u64) -> (f64, f64) {
         match self {
             Self::Delay | Self::Jitter => {
@@ -122,7 +122,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Adds the results of another search, which had other seeds and the same quantity.
+    /// Adds the results of a search for the same quantity with other seeds.
     pub fn with(mut self, other: Self) -> Self {
         self.values.extend(other.values);
         self.recovery_s.extend(other.recovery_s);

@@ -81,9 +81,9 @@ pub struct Kpis {
     pub period: Option<Delay>,
     /// Time from one reading of the sensors to the next.
     pub cycle: Option<Delay>,
-    /// Delay of the report in the network; `None` unless both sides have one clock.
+    /// Delay of the report in the network; `None` unless plant and controller share one clock.
     pub there: Option<Delay>,
-    /// Delay of the command in the network; `None` unless both sides have one clock.
+    /// Delay of the command in the network; `None` unless plant and controller share one clock.
     pub back: Option<Delay>,
     /// Absolute difference between the round trips of successive rounds, without the controller's time.
     pub jitter: Option<Delay>,

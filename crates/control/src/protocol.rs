@@ -45,7 +45,7 @@ pub const MOST_BYTES: usize = 512;
 const MARK: [u8; 4] = *b"tCtl";
 const VERSION: u8 = 1;
 const HEAD_BYTES: usize = 96;
-/// Greatest magnitude of a valid number.
+/// Greatest magnitude of a valid number in a message.
 const MOST: f64 = 1e12;
 
 /// Stages of a round, in order (Gallenmüller, dissertation, Fig. 6.5): S is the direction from the plant's sensors to
@@ -130,7 +130,7 @@ pub struct Report {
     pub previous: Option<Round>,
     /// Estimated offset of the first sensor, in the unit of that sensor's readings.
     pub offset: f64,
-    /// The inputs in force.
+    /// Inputs that the plant applies at present.
     pub applied: Inputs,
     /// Readings of the sensors.
     pub readings: Readings,
@@ -150,7 +150,7 @@ pub struct Command {
 /// A message of the plant or of the controller.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
-    /// A report.
+    /// A report of the plant.
     Report(Report),
     /// A command and its timestamps; NCSbench's commands have none.
     Command(Command, Stamps),
@@ -367,7 +367,7 @@ struct Head {
 }
 
 impl Head {
-    /// Parses the header of a message for a plant of this shape.
+    /// Parses the header of a message for a plant of the given shape.
     fn read(from: &mut Reader<'_>, shape: Shape) -> Result<Self, ProtocolError> {
         let bytes = from.bytes;
         if bytes.len() < 5 || bytes[..4] != MARK {
@@ -415,7 +415,7 @@ impl Head {
         }
     }
 
-    /// Parses the rest of a report of checked length.
+    /// Parses a report after its header; the length was checked.
     fn report(&self, from: &mut Reader<'_>) -> Result<Report, ProtocolError> {
         let (round, read_ns, applied_ns) = (from.u64(), from.u64(), from.u64());
         let offset = from.f64()?;
@@ -455,7 +455,7 @@ impl Head {
         })
     }
 
-    /// Parses the rest of a command of checked length.
+    /// Parses a command after its header; the length was checked.
     fn command(&self, from: &mut Reader<'_>) -> Result<Command, ProtocolError> {
         let mut all = [[0.0; MOST_INPUTS]; SLOTS];
         for slot in &mut all {
@@ -474,7 +474,7 @@ impl Head {
     }
 }
 
-/// Writes numbers in sequence.
+/// Writer of the numbers of a message.
 struct Writer<'a> {
     bytes: &'a mut [u8; MOST_BYTES],
     at: usize,

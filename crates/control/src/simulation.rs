@@ -15,7 +15,7 @@ pub struct Scenario {
     pub model: Model,
     /// Settings of the controller.
     pub controller: controller::Settings,
-    /// Settings of the plant's side.
+    /// Settings of the plant's endpoint.
     pub station: station::Settings,
     /// Settings of the network.
     pub link: LinkSettings,

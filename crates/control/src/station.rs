@@ -46,11 +46,11 @@ pub enum OnLoss {
     Predict,
     /// The inputs in force; inputs of 0 after ten periods.
     Hold,
-    /// Inputs of 0.
+    /// The inputs become 0.
     Zero,
 }
 
-/// Settings of a plant's side.
+/// Settings of the plant's endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Settings {
     /// The rule that determines when commands are applied.
@@ -134,9 +134,9 @@ pub struct Standing {
     pub inputs: Inputs,
     /// Time from reading to the arrival of the command, ns, for the newest command; `None` before the first.
     pub round_trip_ns: Option<u64>,
-    /// Number of commands that arrived before the bound.
+    /// Number of commands that arrived before the delay bound.
     pub in_time: u64,
-    /// Number of commands that arrived after the bound.
+    /// Number of commands that arrived after the delay bound.
     pub late: u64,
     /// Number of rounds without a command, from the round of the first command to the round before the current one.
     pub missing: u64,
@@ -149,13 +149,13 @@ pub struct Standing {
 pub enum Receipt {
     /// The command was accepted: it is applied now or later.
     Taken,
-    /// The command was ignored: it is older than the applied one, or arrived after the bound.
+    /// The command was ignored: it is older than the applied command, or arrived after the delay bound.
     TooLate,
     /// The command was ignored: it replies to a report that was not sent, so it is forged or from another run.
     NotAsked,
 }
 
-/// The plant's side.
+/// The plant's endpoint of the control loop: reads sensors, sends reports and applies commands.
 pub struct Station {
     plant: Box<dyn Plant>,
     settings: Settings,
@@ -189,7 +189,7 @@ pub struct Station {
 }
 
 impl Station {
-    /// Makes the plant's side; its first reading is at `start_ns`.
+    /// Makes the plant's endpoint; its first reading is at `start_ns`.
     pub fn new(plant: Box<dyn Plant>, settings: Settings, start_ns: u64) -> Self {
         let period_ns = plant.model().period_ns();
         Self {

@@ -556,7 +556,7 @@ fn constant(cycles: f64) -> Cost {
     }
 }
 
-/// The known costs of a chain at one payload.
+/// The known costs of a chain for one payload size.
 struct Sums<'a> {
     parts: &'a [Segment],
     bases: &'a [Basis],

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use taut_engine::Stage;
 
-/// Returns the texts of those settings of the functions that have a key accepted by `fits`.
+/// Returns the text values of the functions' settings whose keys `fits` accepts.
 fn settings<'a>(
     functions: &'a [Stage],
     fits: impl Fn(&str) -> bool + 'a,

@@ -154,8 +154,7 @@ pub(crate) fn hand_over(chain: &Chain, effort: Effort) -> Result<Cost, DeployErr
     Ok(cost)
 }
 
-/// Functions, each with one of its settings that has effects outside of the process. A measurement omits these
-/// settings.
+/// Pairs of function and setting: the setting has effects outside of the process, so measurements omit it.
 const REACHING_OUT: [(&str, &str); 3] = [("impair", "log"), ("gtpu", "control"), ("gtpu", "pfcp")];
 
 fn kept_inside(stage: &Stage) -> Stage {
@@ -372,7 +371,7 @@ fn turn_around(frame: &mut [u8]) {
     }
 }
 
-/// Measures the cost of receiving and sending a packet for a worker with ports of this backend. Returns none for
+/// Measures the cost of receiving and sending a packet for a worker with ports of the given backend. Returns none for
 /// backends that do not allow both sides of a link in this process. Both sides are on one core: passing packets between
 /// two cores costs more.
 pub(crate) fn io(

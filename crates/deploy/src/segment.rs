@@ -185,7 +185,7 @@ pub(crate) mod tests {
     use super::*;
     use taut_functions::FUNCTIONS;
 
-    /// Makes a chain of these functions, with `head` before them in its file.
+    /// Makes a chain of `functions` from a chain file that begins with `head`.
     pub(crate) fn chain(head: &str, functions: &[&str]) -> Chain {
         let functions: String = functions
             .iter()

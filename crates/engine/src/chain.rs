@@ -282,7 +282,7 @@ impl Chain {
         }
     }
 
-    /// Reads a chain file that names functions of this catalog.
+    /// Reads a chain file that names functions of the given catalog.
     ///
     /// # Errors
     /// The error names the file and line, and says what is wrong and what would be right.
@@ -291,7 +291,7 @@ impl Chain {
         Self::parse(&text, &path.display().to_string(), catalog)
     }
 
-    /// Parses the text of a chain file called `name`, which names functions of this catalog.
+    /// Parses the text of a chain file called `name`, which names functions of the given catalog.
     ///
     /// # Errors
     /// See [`Chain::load`].

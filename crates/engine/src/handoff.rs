@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use taut_port::PoolHandle;
 
-    /// The first byte of a packet is the number of its owner.
+    /// A function for which the first byte of a packet is the number of its owner.
     struct ByFirstByte;
 
     impl Function for ByFirstByte {

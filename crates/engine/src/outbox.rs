@@ -120,7 +120,7 @@ impl Outbox {
         }
     }
 
-    /// Sends packets until the port is full, and queues the others.
+    /// Sends packets until the port is full, and queues the remaining packets.
     #[inline(never)]
     fn queue(&mut self, arrived: &mut Batch, port: &mut dyn Port) {
         if let Some(queues) = &mut self.queues {

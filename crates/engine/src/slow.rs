@@ -26,7 +26,7 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// note stores. A stored time covers up to a second, with a resolution of some ten microseconds.
 const AT_OMITTED: u32 = 16;
 const AT_DIGITS: u32 = 16;
-/// The number of bits in which a note stores a cause.
+/// The number of bits of a note that store the cause of a punt.
 const CAUSE_DIGITS: u32 = 20;
 /// The port index that marks a frame as made by a function. A received frame has the index of its ingress port instead.
 const MADE: u8 = u8::MAX;
@@ -116,12 +116,12 @@ type Handlers = Vec<(u8, Box<dyn Handler>)>;
 
 /// The worker's side of the slow path. Dropping it ends the thread, which first handles all packets in its ring.
 pub(crate) struct SlowPath {
-    /// Lane to the thread; it is closed before the thread is joined.
+    /// Ring to the slow-path thread; the ring is closed before the thread is joined.
     lane: Option<Lane>,
     register: mpsc::Sender<Handlers>,
     waited_ticks: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
-    /// Frames received from the lane; `taken` is the number of them that the worker has already processed.
+    /// Frames received from the slow-path thread; `taken` is the number of them that the worker has already processed.
     arrived: Batch,
     taken: usize,
 }
@@ -143,7 +143,7 @@ impl SlowPath {
         Ok(())
     }
 
-    /// Starts the thread.
+    /// Starts the slow-path thread.
     fn start(handlers: Handlers) -> Result<Self, PortError> {
         let name = format!("slow path {}", LANES.fetch_add(1, Ordering::Relaxed));
         let lane = Lane::open(&name, SLOTS)?;

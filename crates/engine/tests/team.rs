@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// The peer's sides of the links to a worker's ports.
+/// The peer's ports on the links to a worker.
 struct Far {
     west: Box<dyn Port>,
     /// Peer of the east port; None once it has died.

@@ -14,7 +14,7 @@ use toml::Spanned;
 pub(crate) const BUILD: &str = "build";
 /// The build that runs the experiment.
 pub(crate) const HEAD: &str = "head";
-/// The other build.
+/// The name of the build given by `--against`.
 pub(crate) const BASE: &str = "base";
 
 /// Number of bytes of a program's output that are searched for its version.

@@ -139,7 +139,7 @@ impl Experiment {
         all.filter(|name| !self.is_variable(name)).collect()
     }
 
-    /// Returns true if a combination has a variable of this name.
+    /// Returns true if a combination has a variable with the given name.
     fn is_variable(&self, name: &str) -> bool {
         let mut variants = self.variants.iter();
         variants.any(|variant| variant.variables.contains_key(name))

@@ -33,7 +33,7 @@ pub struct Claim {
     /// Tolerance between a result and the published figure; 25 % by default.
     #[serde(default)]
     pub tolerance: Option<Tolerance>,
-    /// Reason why the result may differ here.
+    /// Reason why the result may differ in this experiment.
     #[serde(default)]
     pub note: String,
 }
@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for Reported {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedFigure {
-    /// The figure.
+    /// The published value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
     /// The lowest and the highest published value.

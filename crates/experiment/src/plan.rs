@@ -37,7 +37,7 @@ impl PlannedRun {
         }
     }
 
-    /// Returns the planned run with this name; `None` if the name is invalid.
+    /// Returns the planned run with the given name; `None` if the name is invalid.
     pub(crate) fn of_id(id: &str) -> Option<Self> {
         let (variant, repetition) = id.strip_prefix('v')?.split_once('-')?;
         let variant = variant.parse::<usize>().ok()?.checked_sub(1)?;

@@ -28,7 +28,7 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
-    /// Reads the secrets with these names from the environment.
+    /// Reads the secrets with the given names from the environment.
     pub(crate) fn read<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut found = Self::default();
         for name in names {

@@ -66,7 +66,7 @@ impl<'a> Chart<'a> {
         }
     }
 
-    /// Returns an empty document of this height.
+    /// Returns an empty document of the given height.
     pub(super) fn svg(&self, height: f64) -> Svg {
         Svg::new(
             self.name,

@@ -204,7 +204,7 @@ fn fitted_levels(found: &Hierarchy) -> Vec<Fitted> {
     caches.chain([memory]).collect()
 }
 
-/// Returns the name of the cache that holds a list of this size completely, or `memory`.
+/// Returns the name of the cache that holds a list of the given size completely, or `memory`.
 fn level(known: &Hierarchy, bytes: f64) -> String {
     let holds = known
         .levels()

@@ -161,7 +161,7 @@ fn usual_response(kind: Kind) -> &'static str {
     }
 }
 
-/// Returns the candidate sets of terms for a model of this kind.
+/// Returns the candidate sets of terms for a model of the given kind.
 fn sets(kind: Kind) -> Vec<Vec<Shape>> {
     match kind {
         Kind::Chain => chain::shapes(None),

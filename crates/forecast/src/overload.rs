@@ -429,7 +429,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
     use taut_model::queueing::{ServiceTime, replicate};
 
-    /// Makes a folder with packets of these latencies, us.
+    /// Makes a folder with packets of the given latencies, us.
     fn folder(latencies_us: &[u64], summary: &str) -> tempfile::TempDir {
         let mut histogram = LatencyHistogram::new();
         for us in latencies_us {

@@ -8,7 +8,7 @@ use taut_xdp::upcall::UpcallPrograms;
 /// The XDP version of a function.
 #[derive(Clone, Copy)]
 pub enum KernelVersion {
-    /// The function has no XDP version, for this reason.
+    /// The function has no XDP version; the value is the reason.
     No(&'static str),
     /// A version for frames that leave through one port. The callback makes it from the function's settings and the
     /// index of the port.

@@ -62,7 +62,7 @@ impl Settings {
 /// The measured costs of steps and calls on this core.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Cost {
-    /// The ticks of one step.
+    /// The TSC ticks of one step of the burn loop.
     step_ticks: f64,
     /// The ticks of a call without steps: the calculation, the fences, and reading the counter.
     call_ticks: f64,
@@ -76,9 +76,9 @@ struct Cost {
 /// was interrupted, and its excess does not count as spent.
 const BELIEVED: f64 = 0.25;
 const SURPRISE_TICKS: f64 = 100.0;
-/// The ticks that a call leaves for steps, so that it can compensate for an earlier call that was too long.
+/// The TSC ticks that a burn leaves for its steps, so that it can compensate for an earlier burn that was too long.
 const SLACK_TICKS: f64 = 25.0;
-/// The resolution of stored debts: parts per cycle.
+/// The resolution in which pending cycles are stored: parts per cycle.
 const PARTS: f64 = 1024.0;
 
 struct Burn {
@@ -158,7 +158,7 @@ impl Burn {
         true
     }
 
-    /// Returns the number of steps of a call that spends all debt.
+    /// Returns the number of steps of a burn that executes all pending cycles.
     #[inline(always)]
     fn steps(&self) -> u64 {
         let ticks = self.owed_parts as f64 / PARTS - self.cost.call_ticks;
@@ -175,7 +175,7 @@ impl Burn {
         self.owed_parts -= parts(if is_believed { took } else { planned });
     }
 
-    /// Runs as many steps as the debt is worth, and subtracts the cost of these steps from the debt.
+    /// Runs as many steps as the pending cycles allow, and subtracts the cost of these steps.
     #[inline(never)]
     fn spend(&mut self) {
         let steps = self.steps();

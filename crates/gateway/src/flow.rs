@@ -80,7 +80,7 @@ impl FlowFilter {
         }
     }
 
-    /// Returns true if every packet of users with these addresses matches.
+    /// Returns true if every packet of the given users matches.
     pub fn takes_all(&self, users: &[IpAddr]) -> bool {
         let Self {
             protocol: None,

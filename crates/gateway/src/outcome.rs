@@ -101,7 +101,7 @@ const NO_DROPS: [Outcome; 8] = [
     Outcome::NeighbourAnswered,
 ];
 
-/// Returns true if packets with the outcome of that name are dropped.
+/// Returns true if packets with the outcome called `name` are dropped.
 pub(super) fn drops(name: &str) -> bool {
     let is_outcome = OUTCOMES.contains(&name);
     is_outcome && !NO_DROPS.iter().any(|it| OUTCOMES[*it as usize] == name)

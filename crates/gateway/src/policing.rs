@@ -91,7 +91,7 @@ impl Policing {
             .map_or(UNMETERED, |entry| meters(&entry))
     }
 
-    /// Returns the time of these ticks, in a meter's units.
+    /// Converts `ticks` to the time unit of meters.
     pub fn moment(&self, ticks: u64) -> u64 {
         let SharedMeters {
             begun_ticks,
@@ -174,7 +174,7 @@ mod tests {
         found[0]
     }
 
-    /// Returns the number of packets of 1500 bytes that pass at one time.
+    /// Returns the number of packets of 1500 bytes that pass in one burst.
     fn burst(policing: &Policing, key: u64, now: u64) -> usize {
         let found = found(policing, key);
         (0..1000)

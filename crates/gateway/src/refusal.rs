@@ -30,7 +30,7 @@ pub enum Refused {
     /// The worker applies no changes.
     #[error("the data path does not accept changes: it exited or hangs")]
     Stuck,
-    /// The programs in the kernel accept no changes.
+    /// The XDP programs in the kernel accept no changes.
     #[error("the kernel does not accept changes: {0}")]
     Kernel(String),
 }

@@ -83,7 +83,7 @@ const MESSAGE_MASK: u8 = !(MessageType::G_PDU.0 ^ MessageType::END_MARKER.0);
 pub(super) struct Rule([Field; FIELDS]);
 
 impl Rule {
-    /// Returns the rule of a bearer of the gateway with these addresses.
+    /// Returns the rule of a bearer of the gateway with the given addresses.
     pub fn of(matched: Match, own: &[IpAddr]) -> Self {
         let is = |name, value: u128, mask: u128| Field { name, value, mask };
         let exactly = |name, value: u128| is(name, value, u128::MAX);

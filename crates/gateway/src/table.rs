@@ -221,7 +221,7 @@ impl Table {
         self.get(key).unwrap_or(Slot::EMPTY)
     }
 
-    /// Adds an entry, or replaces the one of its key; returns false if the table is full.
+    /// Adds an entry, or replaces the entry with the same key; returns false if the table is full.
     pub fn set(&mut self, slot: Slot) -> bool {
         debug_assert!(slot.key != 0);
         let place = match self.matching {

@@ -402,7 +402,7 @@ fn decapsulation_restores_the_packet_that_was_encapsulated() {
     }
 }
 
-/// Returns a packet in tunnel 0x11, from a user to that address.
+/// Returns a packet in tunnel 0x11, from a user to the given address.
 fn from_user(destination: &str) -> Vec<u8> {
     let tunnel = Tunnel {
         teid: 0x11,
@@ -1396,7 +1396,7 @@ fn downlink_packets_have_a_pdu_session_container_with_their_qfi() {
     assert_eq!(gtpu.pdu_session(), Some(PduSession { uplink, qfi }));
 }
 
-/// Returns a gateway with these settings before `prepare`.
+/// Returns a gateway with the given settings before `prepare`.
 fn unprepared(text: &str) -> Gateway {
     let settings: Settings = settings(text.parse().unwrap()).unwrap();
     Gateway::new(settings.check().map_err(|e| e.0).unwrap())

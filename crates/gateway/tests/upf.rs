@@ -1132,7 +1132,8 @@ fn unsolicited_echo_responses_suppress_no_usage_report() {
     assert_eq!(upf.count("unrequested echo response"), u64::from(MANY));
 }
 
-/// Returns a session of one tunnel and user; the downlink has this forwarding rule, and these QoS rules.
+/// Returns a session of one tunnel and one user, with the forwarding rule `downlink` and the QoS rules `qers` for the
+/// downlink.
 fn simple(downlink: Element, qers: &[Element]) -> Vec<Element> {
     let named = (1..=qers.len()).map(|id| number(E::QER_ID, id as u32));
     let mut rest = vec![number(E::FAR_ID, 1)];

@@ -49,7 +49,7 @@ struct CpuTimes {
 /// Number of other programs that a warning names.
 const NAMED: usize = 2;
 
-/// Name of the source of noise that consists of the other programs.
+/// Name of the noise source that stands for all other programs.
 pub const OTHER_PROGRAMS: &str = "other programs";
 
 /// The name of an event, and how often it occurred.

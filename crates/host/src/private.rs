@@ -280,8 +280,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Takes the claim of that name, such as `experiment`. Each network namespace counts as a machine of its own. Root
-    /// and each user have separate claims, so that no user can prevent another from measuring.
+    /// Takes the claim with the given name, such as `experiment`. Each network namespace counts as a machine of its
+    /// own. Root and each user have separate claims, so that no user can prevent another from measuring.
     ///
     /// # Errors
     /// Another process has the claim, or the system reports an error.

@@ -36,7 +36,7 @@ pub struct Testpmd<'a> {
     pub mode: &'a str,
     /// The number of packet buffers.
     pub buffers: u32,
-    /// Further options, added after those above.
+    /// Further options, added after all others.
     pub more: &'a [&'a str],
 }
 

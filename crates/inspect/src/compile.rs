@@ -100,7 +100,7 @@ pub struct Inspector {
     seen: Vec<u64>,
     /// Matching rules that are to be logged.
     matches: Vec<u32>,
-    /// Halves of rules that matched while the other half has not matched yet.
+    /// Request or response halves of rules: these halves have matched, while the other half has not.
     halves: FlowBits,
     counters: Arc<[RuleCounters]>,
     /// Number of packets until the next packet whose rules are timed.

@@ -87,7 +87,7 @@ struct Header {
     call: u32,
 }
 
-/// Returns the length of the message at the beginning of these bytes.
+/// Returns the length of the message at the beginning of the given bytes.
 fn length(bytes: &[u8]) -> Length {
     if bytes.first().is_some_and(|&version| version != 5) {
         return Length::Fault;

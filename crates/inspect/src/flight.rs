@@ -48,7 +48,7 @@ impl Default for Flight {
     }
 }
 
-/// A kind of relevant message.
+/// The handshake messages that rules need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// ClientHello of a client.

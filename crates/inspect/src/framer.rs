@@ -151,7 +151,7 @@ impl Framer {
         }
     }
 
-    /// Returns the bytes after those that are skipped.
+    /// Returns the part of `data` after the bytes to skip.
     #[inline]
     fn behind_skipped<'a>(&mut self, data: &'a [u8]) -> &'a [u8] {
         let skipped = self.skip.min(data.len() as u64);

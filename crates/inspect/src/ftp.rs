@@ -112,7 +112,7 @@ impl Ftp {
     }
 }
 
-/// Returns the length of the line at the beginning of these bytes.
+/// Returns the length of the line at the beginning of the given bytes.
 fn length(bytes: &[u8]) -> Length {
     match memchr(b'\n', bytes) {
         Some(end) => Length::Bytes(end as u64 + 1),

@@ -152,7 +152,7 @@ struct Frame {
     stream: u32,
 }
 
-/// Returns the length of the frame or the preface at the beginning of these bytes.
+/// Returns the length of the frame or the preface at the beginning of the given bytes.
 fn length(bytes: &[u8]) -> Length {
     match bytes.first_chunk::<HEADER>() {
         None => Length::Unknown,

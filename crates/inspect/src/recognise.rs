@@ -13,7 +13,7 @@ pub const MOST_BYTES: usize = 256;
 /// The result of recognising a stream's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// The stream has this protocol.
+    /// The protocol of the stream is recognised.
     Yes(Application),
     /// The first bytes of the stream identify no protocol.
     No,
@@ -144,7 +144,7 @@ fn begins(bytes: &[u8], word: &[u8]) -> Guess {
     }
 }
 
-/// Tests whether the bytes begin with one of these words.
+/// Tests whether the bytes begin with one of the given words.
 fn begins_any(bytes: &[u8], words: &[&[u8]]) -> Guess {
     let mut all = Guess::No;
     for word in words {

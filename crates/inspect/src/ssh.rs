@@ -14,7 +14,7 @@ use memchr::memchr;
 const MOST_PACKET: u32 = 256 * 1024;
 const KEXINIT: u64 = 20;
 const NEWKEYS: u64 = 21;
-/// Number of bytes of the cookie before the lists.
+/// Number of bytes of the cookie before the lists of algorithms.
 const COOKIE: usize = 16;
 /// Number of lists of algorithms: key exchange, host keys, then encryption, authentication and compression, each for
 /// both directions, to the server first.
@@ -86,8 +86,8 @@ impl Ssh {
     }
 }
 
-/// Returns the length of the line or the packet at the beginning of these bytes: no line begins with a zero, but every
-/// packet length does.
+/// Returns the length of the line or the packet at the beginning of the given bytes: no line begins with a zero, but
+/// every packet length does.
 fn length(bytes: &[u8]) -> Length {
     if bytes.first().is_some_and(|&first| first != 0) {
         return match memchr(b'\n', bytes) {

@@ -85,7 +85,7 @@ impl Default for Stream {
 pub struct Piece<'a> {
     /// Bytes of the stream directly before `data`, at most [`StreamLimits::window`] of them.
     pub before: &'a [u8],
-    /// New bytes.
+    /// New bytes of the stream.
     pub data: &'a [u8],
     /// True if bytes are missing directly before `data`.
     pub gap: bool,

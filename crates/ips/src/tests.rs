@@ -14,7 +14,7 @@ pub(super) fn ips(folder: &Path, rules: &str, more: &str) -> Box<dyn Function> {
     function
 }
 
-/// Returns an inspection with these rules and the settings in `more`; other settings have the tests' defaults.
+/// Returns an inspection with the given rules and the settings in `more`; other settings have the tests' defaults.
 fn not_prepared(folder: &Path, rules: &str, more: &str) -> Box<dyn Function> {
     fs::write(folder.join("rules"), rules).unwrap();
     let mut text = format!("rules = [\"{}/rules\"]\n{more}\n", folder.display());
@@ -142,7 +142,7 @@ pub(super) fn ids(folder: &Path) -> Vec<u64> {
         .collect()
 }
 
-/// Sends a request to the inspection's socket in that folder.
+/// Sends a request to the inspection's socket in the given folder.
 fn ask(folder: &Path, text: &str) -> Value {
     use std::io::{BufRead, BufReader, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(folder.join("sock")).unwrap();

@@ -72,7 +72,7 @@ fn answer(status: u16, head: &str, body: &str) -> String {
     )
 }
 
-/// Returns the numbers of the rules that match an exchange of these texts. A text that begins with `HTTP` is the
+/// Returns the numbers of the rules that match an exchange of the given texts. A text that begins with `HTTP` is the
 /// server's.
 fn alerts_of(texts: &[&str]) -> Vec<u64> {
     let mut exchange = Exchange::new(RULES);

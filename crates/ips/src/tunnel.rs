@@ -261,7 +261,7 @@ mod tests {
 
     const PORTS: (u16, u16) = (1111, 2222);
 
-    /// Returns an IP packet of that version and protocol.
+    /// Returns an IP packet of the given version and protocol.
     fn ip(version: u8, protocol: u8, payload: &[u8]) -> Vec<u8> {
         let builder = match version {
             4 => PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64),
@@ -300,7 +300,7 @@ mod tests {
         [header, packet].concat()
     }
 
-    /// Returns a tunnel of that kind around a packet; the tunnel's own IP version is `version`.
+    /// Returns a tunnel of the given kind around a packet; the tunnel's own IP version is `version`.
     fn tunnelled(kind: usize, version: u8, packet: &[u8]) -> Vec<u8> {
         let is_six = packet[0] >> 4 == 6;
         let [high, low] = ethertype(packet);

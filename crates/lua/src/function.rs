@@ -154,7 +154,7 @@ pub(crate) fn read(path: &Path) -> Result<String, String> {
     })
 }
 
-/// Returns the text in the form that Lua loads.
+/// Returns the script's text as a chunk that Lua can load.
 pub(crate) fn chunk<'a>(
     state: &LuaState,
     source: &'a str,

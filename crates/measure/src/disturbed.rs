@@ -23,11 +23,11 @@ pub fn disturbed_share(taken: f64, missing: f64) -> f64 {
 /// A value of which only bounds are known, because something disturbed its measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounded {
-    /// Lower bound.
+    /// Lower bound of the value.
     pub low: f64,
     /// The value as measured.
     pub point: f64,
-    /// Upper bound.
+    /// Upper bound of the value.
     pub high: f64,
 }
 

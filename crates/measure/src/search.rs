@@ -15,13 +15,13 @@ const SMALLEST_FACTOR: f64 = 1.01;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchSettings {
-    /// Lowest rung of the ladder.
+    /// Lowest rate of the rising search, packets per second.
     pub start_pps: f64,
     /// Ratio of each rung to the rung below; at least 1.01.
     pub factor: f64,
     /// Highest rung of the ladder; no trial exceeds this rate.
     pub max_pps: f64,
-    /// Number of rungs to try above the first lossy one, so that the curve shows the overload.
+    /// Number of rates to try above the first lossy rate, so that the curve shows the overload.
     pub lossy_trials_after_first: u32,
     /// Number of halvings (on a logarithmic scale) between the highest loss-free and the lowest failing rate.
     pub bisections: u32,

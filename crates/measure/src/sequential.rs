@@ -90,7 +90,7 @@ pub enum Decision {
     Worse,
     /// The ratio is below the limit.
     Within,
-    /// The pairs so far decide neither.
+    /// The pairs so far do not suffice for a decision.
     Open,
 }
 

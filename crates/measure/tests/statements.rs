@@ -30,11 +30,11 @@ const RATIOS: [f64; 8] = [1.0, 1.05, 1.3, 2.0, 3.0, 5.0, 10.0, 50.0];
 /// The law of the logarithm of a device's median over the repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Variation {
-    /// Normal for both devices.
+    /// Both devices vary by a normal distribution.
     Normal,
-    /// Exponential, so with one long tail, for both devices.
+    /// Both devices vary by an exponential distribution, which has one long tail.
     Skewed,
-    /// Exponential for one device; the other does not vary.
+    /// One device varies by an exponential distribution; the other device does not vary.
     OneSkewed,
 }
 
@@ -144,7 +144,7 @@ impl Machine {
         Bounded::quantile(&latency, 0.5, disturbed_share(taken, 0.0))
     }
 
-    /// Returns the ratio of both devices in one repetition; none if too much of it was disturbed.
+    /// Returns the ratio of both devices in one repetition; none if too much of the repetition was disturbed.
     fn pair(&self, random: &mut Rng) -> Option<Bounded> {
         let [over, under] = self.factors(random);
         let over_ns = self.ratio() * self.median_ns * over;

@@ -4,7 +4,7 @@
 /// The memory of the packets that a port delivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Receives {
-    /// The worker's pool.
+    /// Received packets are in the worker's pool.
     InPool,
     /// The port's own memory, where the packets arrived.
     InPlace,

@@ -23,7 +23,7 @@ pub(super) fn unused() -> Used {
 pub(super) enum Hop {
     /// There is no route.
     NoRoute,
-    /// Packets leave through a port, for the host of this address.
+    /// Packets leave through a port, to the host with the given MAC address.
     Forward { port: u8, mac: Mac },
     /// The slow path has to resolve the neighbour's MAC address first.
     Unresolved,

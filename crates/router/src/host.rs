@@ -575,7 +575,7 @@ mod tests {
         frame[..length.unwrap()].to_vec()
     }
 
-    /// Returns the worker's mark of a frame on that port.
+    /// Returns the worker's mark of a frame on the given port.
     fn mark(host: &mut Host, frame: &[u8], from_port: usize) -> Option<Mark> {
         let pool = PoolHandle::new(4, false).unwrap();
         let mut batch = Batch::new();

@@ -80,11 +80,11 @@ pub(super) enum Due {
     /// The neighbour's MAC address has to be requested: by unicast to the last known address, or by multicast if this
     /// is none.
     Ask(At, Option<Mac>),
-    /// The neighbour did not reply; these packets have waited for it.
+    /// The neighbour did not reply; the listed packets have waited for its MAC address.
     GivenUp(At, Vec<Waiting>),
     /// The neighbour was known, and no longer replies.
     Gone(At),
-    /// These packets have waited for neighbours behind an interface whose link has failed.
+    /// Packets that have waited for neighbours behind an interface whose link has failed.
     Stranded(Vec<Waiting>),
 }
 

@@ -95,7 +95,7 @@ fn unknown_destinations_are_flooded_and_moved_hosts_are_learned_again() {
     assert_eq!(counts, [4, 2, 0, 1, 1, 0]);
 }
 
-/// Returns a frame of a UDP flow to this address and port.
+/// Returns a frame of a UDP flow to the given address and port.
 fn udp(destination: &str, port: u16) -> Vec<u8> {
     let flow = UdpFlow {
         src_ip: "198.18.0.1".parse().unwrap(),

@@ -277,7 +277,7 @@ impl Buckets {
             .unwrap_or(there)
     }
 
-    /// Looks up the bucket with that serial number.
+    /// Looks up the bucket with the given serial number.
     pub fn look(self: &Arc<Self>, number: u64) -> Look {
         let entry = self.entry(number).load(Ordering::Acquire);
         let (there, at) = (entry >> SLOT_BITS, entry as usize & (MOST_SLOTS - 1));
@@ -419,7 +419,7 @@ impl Bucket {
         true
     }
 
-    /// Publishes all appended records, with these tags.
+    /// Publishes all appended records, with the given tags.
     #[inline]
     pub fn publish(&mut self, tags: [u64; TAGS]) {
         let slot = &self.all.slots[self.slot];

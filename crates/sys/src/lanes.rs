@@ -22,10 +22,10 @@ pub struct Wide(());
 
 /// Code that uses the AVX-512 instructions. Its `run` is marked `#[inline(always)]`, so that it is compiled for them.
 pub trait OnLanes {
-    /// Result of the code.
+    /// Result of the vector code.
     type Output;
 
-    /// Runs the code.
+    /// Runs the vector code.
     fn run(self, wide: Wide) -> Self::Output;
 }
 
@@ -70,7 +70,7 @@ impl Wide {
         Lanes(instructions!(cpu::_mm512_set1_epi32(number.cast_signed())))
     }
 
-    /// Returns a vector of these numbers.
+    /// Returns a vector of the given numbers.
     #[inline(always)]
     pub fn lanes(self, numbers: &[u32; LANES]) -> Lanes {
         // SAFETY: the array is as long as the vector, and the load needs no alignment.
@@ -166,7 +166,7 @@ impl Lanes {
         halves
     }
 
-    /// Returns the numbers.
+    /// Returns the numbers in the lanes of the vector.
     #[inline(always)]
     pub fn numbers(self) -> [u32; LANES] {
         let mut numbers = [0; LANES];

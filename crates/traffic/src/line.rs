@@ -131,13 +131,13 @@ impl Line {
         bytes - OVERHEAD_BYTES
     }
 
-    /// Advances the line by a frame of this length.
+    /// Advances the line by a frame of the given length.
     #[inline(always)]
     pub(crate) fn take(&mut self, frame_bytes: usize) {
         self.at_ticks += (frame_bytes + OVERHEAD_BYTES) as f64 * self.ticks_per_byte;
     }
 
-    /// Returns the bytes of a filler of this length.
+    /// Returns the bytes of a filler of the given length.
     pub(crate) fn filler(&self, frame_bytes: usize) -> &[u8] {
         &self.filler[..frame_bytes]
     }

@@ -1,4 +1,4 @@
-//! One side of a connection.
+//! One endpoint of a connection.
 
 use crate::key::{Keys, Master};
 use crate::offset::Offset;
@@ -82,7 +82,7 @@ pub enum SendError {
     Ended,
 }
 
-/// Counters of one side of a connection.
+/// Counters of one endpoint of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Counts {
@@ -473,7 +473,7 @@ impl Endpoint {
         true
     }
 
-    /// Returns true if a packet of that number has not arrived before, and marks it as received.
+    /// Returns true if a packet with the given number has not arrived before, and marks it as received.
     fn is_new(&mut self, packet: u64) -> bool {
         let heard = &mut self.heard;
         let place = |number: u64| {

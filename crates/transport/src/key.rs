@@ -11,7 +11,7 @@ use ring::hmac::{self, HMAC_SHA256, Key};
 /// Valid lengths of a shared key, bytes.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 16..=64;
 
-/// The key that both sides share.
+/// The master key that both endpoints share.
 #[derive(Clone)]
 pub struct Master(Key);
 

@@ -27,7 +27,7 @@ pub struct Received {
     pub repaired: u64,
     /// Duplicates: packets with a message that had already arrived and is still buffered.
     pub copies: u64,
-    /// Packets with a message that had already been given up or delivered.
+    /// Packets with a message that had already been discarded or delivered.
     pub behind: u64,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Makes a receiver for a peer with this hello.
+    /// Makes a receiver for a peer with the given hello.
     pub(crate) fn new(settings: &Settings, other: &Hello) -> Self {
         let payload_bytes = usize::from(other.payload_bytes);
         let size = payload_bytes + SYMBOL_BYTES;

@@ -206,7 +206,7 @@ pub struct Stages {
 type Seen = (u64, u64, u64);
 
 impl Stages {
-    /// Computes the parts for a message that was sent and delivered at these times.
+    /// Computes the stages of a message that was sent and delivered at the given times.
     fn of(sent_ns: u64, (given_ns, begun_ns, arrived_ns): Seen, delivered_ns: u64) -> Self {
         Self {
             sender_ns: given_ns.saturating_sub(sent_ns),

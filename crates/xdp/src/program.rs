@@ -195,7 +195,8 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Attaches the object's only program to the interface `name` with that index, in the first of `modes` that works.
+    /// Attaches the object's only program to the interface `name` with the given index, in the first of `modes` that
+    /// works.
     ///
     /// # Errors
     /// No mode works; the error is that of the last mode.

@@ -64,7 +64,7 @@ pub(super) const fn most_bytes(segment_bytes: u64) -> u64 {
 /// The location of a block in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Stored {
-    /// Offset of the first byte.
+    /// Offset of the block's first byte in the segment file.
     pub(super) at: u64,
     /// Number of bytes in the file: fewer than in the block if the block is compressed.
     pub(super) bytes: u32,
@@ -83,7 +83,8 @@ pub(super) struct BlockFacts {
     pub(super) bytes: u32,
     /// Location of the block in the file.
     pub(super) stored: Stored,
-    /// Bit mask of the kinds of keys that exceeded the limit: any key of these kinds may be in the block.
+    /// Bit mask of the kinds of keys that exceeded the limit and are not indexed: any key of these kinds may be in the
+    /// block.
     given_up: u8,
 }
 
@@ -207,7 +208,7 @@ impl Finished {
             .sum()
     }
 
-    /// Returns the index as a file, for a segment of this number of bytes.
+    /// Returns the index as a file, for a segment with the given number of bytes.
     pub(super) fn encode(&self, segment_bytes: u64) -> Vec<u8> {
         let Pages {
             mut bytes, firsts, ..

@@ -123,7 +123,7 @@ pub fn query(folder: &Path, mut query: Query<'_>) -> Result<Found, DiskError> {
     Ok(found)
 }
 
-/// Examines one segment.
+/// Searches one segment file for matching packets.
 fn look_into(
     folder: &Folder,
     name: Name,

@@ -53,7 +53,7 @@ pub(super) fn place() -> (TempDir, PathBuf) {
     (parent, ring)
 }
 
-/// Returns settings of a ring of two ports with this number of the smallest segments.
+/// Returns settings of a ring of two ports with the given number of the smallest segments.
 pub(super) fn settings(folder: &Path, segments: u64) -> Settings {
     Settings {
         segment_bytes: SMALLEST,
@@ -153,7 +153,7 @@ pub(super) fn everything(folder: &Path) -> (Packets, Found) {
     ask(folder, ALWAYS, Vec::new())
 }
 
-/// Returns the files of a ring with this suffix, in order.
+/// Returns the files of a ring with the given suffix, in order.
 pub(super) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let paths = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
     let mut paths: Vec<_> = paths

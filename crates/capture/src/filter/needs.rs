@@ -135,7 +135,7 @@ impl Constraint {
 }
 
 impl Place {
-    /// Returns the number of this size at the position; none if the frame is too short.
+    /// Returns the number of the given size at the position; none if the frame is too short.
     #[inline(always)]
     pub(super) fn load(self, size: Size, frame: &[u8]) -> Option<u32> {
         let at = match self {

@@ -20,7 +20,7 @@ fn ipv6(random: &mut fastrand::Rng) -> Ipv6Addr {
     [0x2001, 0xdb8, 0, 0, 0, 0, 0, last].into()
 }
 
-/// Returns one of the words of a list.
+/// Returns a random element of a list of words.
 fn one_of<'a>(random: &mut fastrand::Rng, all: &'a str) -> &'a str {
     let all: Vec<_> = all.split(';').collect();
     all[random.usize(..all.len())]

@@ -180,8 +180,8 @@ impl Matcher {
         });
     }
 
-    /// Returns true if an observation at B (`at_b`) or at A would match a packet of this identity that waits at the
-    /// other place.
+    /// Returns true if an observation at B (`at_b`) or at A would match a packet of the given identity that waits at
+    /// the other place.
     pub fn is_awaited(&mut self, at_b: bool, identity: Identity) -> bool {
         let other = if at_b { &mut self.at_a } else { &mut self.at_b };
         other.find(identity).is_some()
@@ -239,7 +239,7 @@ struct Seen {
 
 enum Put {
     Alone,
-    /// The entry is in the list of an older entry with the same identity.
+    /// The entry was appended to the list of an older entry with the same identity.
     Behind,
     Full,
 }
@@ -267,7 +267,7 @@ struct Entry {
 /// The waiting observations: a hash table with chains, whose entries are also linked in order of time.
 #[derive(Debug)]
 struct Open {
-    /// Entries that were ever used, after a dummy entry.
+    /// Table entries in use, after a dummy entry at index 0.
     entries: Vec<Entry>,
     /// Maximum number of entries, without the dummy.
     most: usize,

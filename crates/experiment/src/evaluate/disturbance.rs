@@ -71,8 +71,8 @@ fn most_taken(run: &IndexedRun, step: &str) -> f64 {
     }
 }
 
-/// Returns true if the generator offered less than it was asked for in a run. Packets that the device refused count as
-/// offered.
+/// Returns true if the generator offered less than the requested rate in a run. Packets that the device refused count
+/// as offered.
 pub(super) fn is_behind(run: &IndexedRun) -> bool {
     run.metrics.iter().any(|(name, asked)| {
         let Some(prefix) = name.strip_suffix("asked_pps") else {
@@ -103,8 +103,8 @@ pub(super) fn is_fragile(run: &IndexedRun, metric: &str) -> bool {
         || quantile.is_some_and(|it| it * 100.0 >= f64::from(FRAGILE_PERCENTILE))
 }
 
-/// Returns the reason why values of these runs are not measured; `None` if other programs disturbed fewer than half of
-/// the runs.
+/// Returns the reason why values of the given runs are not measured; `None` if other programs disturbed fewer than half
+/// of the runs.
 pub(super) fn reason(runs: &[&IndexedRun]) -> Option<String> {
     let count = runs.len();
     let shares = runs.iter().map(|run| (taken(run), *run));

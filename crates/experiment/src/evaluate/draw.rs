@@ -93,7 +93,7 @@ pub(crate) fn draw(
     })
 }
 
-/// Returns true if a figure does not tell the two builds of an experiment apart: it then shows the head.
+/// Returns true if a figure does not distinguish the two builds of an experiment, and so shows only the head.
 fn head_only(experiment: &Experiment, figure: &FigureDefinition) -> bool {
     let axes = [&figure.x, &figure.y, &figure.value].into_iter().flatten();
     let mut names = axes.chain(&figure.by).chain(&figure.only);

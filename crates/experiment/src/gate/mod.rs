@@ -155,7 +155,7 @@ pub struct Stopped {
 }
 
 impl Stopped {
-    /// Describes the failure of a command in the pair with this number; 0 means the runs that warm up.
+    /// Describes the failure of a command in the pair with the given number; 0 means the runs that warm up.
     fn failed(which: Which, pair: u64, reason: String, printed: Vec<String>) -> Self {
         Self {
             text: format!("stopped: {which} failed in {} ({reason})", place(pair)),
@@ -166,7 +166,7 @@ impl Stopped {
         }
     }
 
-    /// Describes an interruption in the pair with this number; 0 means the runs that warm up.
+    /// Describes an interruption in the pair with the given number; 0 means the runs that warm up.
     fn interrupted(pair: u64) -> Self {
         Self {
             text: format!("stopped: interrupted in {}", place(pair)),
@@ -178,7 +178,7 @@ impl Stopped {
     }
 }
 
-/// Names a pair by its number; 0 means the runs that warm up.
+/// Describes a pair by its number; 0 stands for the warm-up runs.
 fn place(pair: u64) -> String {
     match pair {
         0 => "the warm-up".to_owned(),
@@ -350,8 +350,8 @@ fn outcome(
     }
 }
 
-/// Runs both commands once in the given order, in the pair with this number. The inner error is the reason why the pair
-/// is not complete.
+/// Runs both commands once in the given order, in the pair with the given number. The inner error is the reason why the
+/// pair is not complete.
 ///
 /// # Errors
 /// A file could not be written.

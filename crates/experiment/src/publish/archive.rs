@@ -233,7 +233,7 @@ mod tests {
         assert!(refused(&[]).contains("empty"));
     }
 
-    /// Makes an archive of exactly these headers and contents.
+    /// Makes an archive with exactly the given headers and contents.
     fn raw(entries: &[(&str, EntryType, u64, &[u8])]) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.tar.gz");

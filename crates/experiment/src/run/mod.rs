@@ -153,7 +153,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Makes a driver on these nodes; it has not made any runs.
+    /// Makes a driver on the given nodes; no run has been made yet.
     fn on(
         nodes: Vec<Box<dyn Node>>,
         request: &'a Request,

@@ -380,7 +380,7 @@ impl Core {
         Response::read(&response, self.sequence)
     }
 
-    /// Returns the request for a session with these rules.
+    /// Returns the request for a session with the given rules.
     fn establishment(&mut self, rules: Vec<Writer>) -> Vec<u8> {
         let seid = Seid {
             seid: 0x77,
@@ -1299,7 +1299,7 @@ fn a_late_retransmission_gets_the_original_response_until_the_timeout() {
     Response::read(&late, core.sequence - 2000).cause(Cause::SESSION_NOT_FOUND);
 }
 
-/// Returns the heartbeat response with that sequence number.
+/// Returns the heartbeat response with the given sequence number.
 fn pulse(sequence: u32, stamp: u32) -> Vec<u8> {
     let mut writer = Writer::message(M::HEARTBEAT_RESPONSE, None, sequence);
     writer.element(E::RECOVERY_TIME_STAMP, &stamp.to_be_bytes());

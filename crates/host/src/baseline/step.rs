@@ -43,7 +43,7 @@ pub(crate) enum Ready {
     AtOnce,
     /// The program listens on this socket. (The socket's file exists a moment earlier.)
     Socket(PathBuf),
-    /// A line of the program's output begins with this text.
+    /// A line of the program's output begins with the given text.
     LineStart(&'static str),
 }
 

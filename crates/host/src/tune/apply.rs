@@ -21,7 +21,7 @@ pub enum Outcome {
     Changed(usize),
     /// All values were already as intended.
     AlreadySo,
-    /// This machine has no such settings.
+    /// This machine has none of the settings of the group.
     NothingHere,
     /// One change was refused, and earlier changes of this group were reverted.
     Refused(String),

@@ -42,7 +42,7 @@ pub enum TuneError {
     /// The text is not a list of CPUs.
     #[error("`{0}` is not a list of CPUs; expected 1 or 2-3,6, for example")]
     NotAList(String),
-    /// The machine does not have these CPUs.
+    /// The machine does not have the requested CPUs.
     #[error("CPU {missing} does not exist or is offline; online: {online}")]
     NoSuchCpu {
         /// The requested CPUs that the machine does not have.

@@ -26,7 +26,7 @@ pub(super) enum Coding {
 }
 
 impl Coding {
-    /// Returns the coding with that name.
+    /// Returns the coding with the given name.
     pub fn of_name(name: &[u8]) -> Option<Self> {
         let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
         if is(b"gzip") || is(b"x-gzip") {
@@ -59,11 +59,11 @@ enum Stage {
     /// Deflate data, which is followed by a checksum of this number of bytes.
     Deflated(u8),
     Brotli,
-    /// A checksum with this number of remaining bytes; another member may follow.
+    /// A checksum; the value is the number of remaining bytes. Another gzip member may follow.
     Checksum(u8),
-    /// Invalid bytes.
+    /// The encoded bytes are invalid.
     Broken,
-    /// Unencoded bytes.
+    /// The bytes are not encoded.
     Plain,
 }
 
@@ -77,7 +77,7 @@ enum GzipPart {
     Extra(u16),
     Name,
     Comment,
-    /// Header checksum, with this number of remaining bytes.
+    /// The header checksum; the value is the number of remaining bytes.
     Check(u8),
 }
 

@@ -105,7 +105,7 @@ impl Exchange {
         })
     }
 
-    /// Returns the sum of the parts, us.
+    /// Returns the sum of the times of the frame exchange, us.
     pub fn total_us(&self) -> f64 {
         self.difs_us + self.backoff_us + self.frame_us + self.sifs_us + self.ack_us
     }

@@ -75,7 +75,7 @@ pub struct Term {
 pub struct Source {
     /// Name of the file or folder.
     pub name: String,
-    /// SHA-256 of its contents, in hexadecimal.
+    /// SHA-256 of the contents of the file or folder, in hexadecimal.
     pub sha256: String,
     /// Number of runs in the file or folder.
     pub count: u64,
@@ -173,7 +173,7 @@ impl Model {
         &self.0
     }
 
-    /// Returns the prediction for a run with these variables; its interval covers the response of one new run. The
+    /// Returns the prediction for a run with the given variables; its interval covers the response of one new run. The
     /// prediction lists variables outside the range of the fit.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ pub fn line_bit_s(name: &str) -> Option<f64> {
     line.map(|(_, bit_s)| *bit_s)
 }
 
-/// Returns the highest packet rate of an Ethernet link for frames of this length, checksum (FCS) included.
+/// Returns the highest packet rate of an Ethernet link for frames of the given length, checksum (FCS) included.
 ///
 /// # Errors
 /// [`WrongValue`] for rates and lengths that are not above 0.

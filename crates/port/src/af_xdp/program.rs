@@ -42,7 +42,7 @@ impl Program {
         Ok(load(what, TO_SOCKET, &settings.constants())?)
     }
 
-    /// Attaches the program to the interface with this index, in the first of `modes` that works.
+    /// Attaches the program to the interface with the given index, in the first of `modes` that works.
     pub(super) fn attach(
         what: &str,
         name: &str,

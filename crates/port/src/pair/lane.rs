@@ -14,7 +14,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Opens an endpoint of the lane of that name, with `slots` frames in each direction.
+    /// Opens an endpoint of the lane with the given name, with `slots` frames in each direction.
     ///
     /// # Errors
     /// There is no memory, or the name was already used.
@@ -79,7 +79,7 @@ impl Lane {
         self.port.joint.doorbells[1 - self.port.end].arm(alarm) && self.is_empty()
     }
 
-    /// Disarms; see [`crate::Port::disarm`].
+    /// Disarms the alarm; see [`crate::Port::disarm`].
     pub fn disarm(&mut self) {
         self.port.joint.doorbells[1 - self.port.end].disarm();
     }

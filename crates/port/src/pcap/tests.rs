@@ -27,7 +27,7 @@ impl Files {
         format!("pcap:{}{options}", self.path(name).display())
     }
 
-    /// Writes a capture with a frame for each of these sequence numbers, `gap_ns` apart.
+    /// Writes a capture with a frame for each of the given sequence numbers, `gap_ns` apart.
     fn capture(&self, name: &str, numbers: std::ops::Range<u64>, gap_ns: u64) -> Vec<u8> {
         let format = if name.ends_with("ng") {
             Format::Pcapng
@@ -52,7 +52,7 @@ fn refused(text: &str) -> PortError {
     open(text).err().unwrap()
 }
 
-/// Receives to the end of the file, and checks that frames with these sequence numbers arrive in order.
+/// Receives to the end of the file, and checks that frames with the given sequence numbers arrive in order.
 fn expect_all(port: &mut Opened, numbers: impl Iterator<Item = u64>) {
     let (mut batch, start) = (Batch::new(), Instant::now());
     for number in numbers {

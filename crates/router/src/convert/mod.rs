@@ -76,9 +76,9 @@ pub struct Converted {
 /// The target of a route, as the converted line has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Leads {
-    /// One or more neighbours.
+    /// The route leads to one or more neighbours.
     To(Vec<Lead>),
-    /// Hosts behind an interface.
+    /// The route leads to hosts behind an interface.
     Connected(String),
     /// No next hop; the text is the type of the route in words of `ip route`: `blackhole`, `unreachable`, `prohibit`.
     Nowhere(&'static str),

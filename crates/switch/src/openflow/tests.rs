@@ -368,7 +368,7 @@ fn rule_with(asks: &[u8], instructions: &[u8]) -> Vec<u8> {
     rule
 }
 
-/// Returns an instruction of that number with actions.
+/// Returns an instruction of type `number` with the given actions.
 fn listed(number: u8, actions: &[&[u8]]) -> Vec<u8> {
     let actions = actions.concat();
     let length = 8 + actions.len() as u16;

@@ -176,7 +176,7 @@ mod without {
             match *self {}
         }
 
-        /// Returns the packets by outcome of the function with that index.
+        /// Returns the packets by outcome of the function with the given index.
         pub fn outcomes(&self, _: usize) -> Vec<u64> {
             match *self {}
         }

@@ -141,7 +141,7 @@ impl KernelGateway {
             .map_err(as_io)
     }
 
-    /// Sets the addresses of the path with this index, before any bearer uses the path.
+    /// Sets the addresses of the path with the given index, before any bearer uses the path.
     ///
     /// # Errors
     /// The kernel reports an error.

@@ -119,7 +119,7 @@ mod without {
             match *self {}
         }
 
-        /// Sets the addresses of the path with this index.
+        /// Sets the addresses of the path with the given index.
         ///
         /// # Errors
         /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.

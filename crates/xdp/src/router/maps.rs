@@ -79,7 +79,7 @@ impl KernelRouter {
         })
     }
 
-    /// Sets the entry for all IPv4 addresses with these first 24 bits: the next hop, or, with bit 15 set, the block
+    /// Sets the entry for all IPv4 addresses with the given first 24 bits: the next hop, or, with bit 15 set, the block
     /// with the entries for the last byte.
     pub fn set_first_v4(&self, index: usize, bits: u16) {
         set_entry(&self.first_v4.numbers, index, bits);
@@ -115,7 +115,7 @@ impl KernelRouter {
         }
     }
 
-    /// Sets the entry of the next hop with that index, as a word (crates/router/src/hop.rs).
+    /// Sets the entry of the next hop with the given index, as a word (crates/router/src/hop.rs).
     pub fn set_hop(&self, number: usize, word: u64) {
         if let Some(it) = self.hops.numbers.get(number) {
             it.store(word, Ordering::Release);
@@ -198,7 +198,7 @@ impl UpcallPrograms for KernelRouter {
     }
 }
 
-/// Makes a map with keys and values of these sizes.
+/// Makes a map with keys and values of the given sizes.
 fn make(
     kind: MapType,
     map_flags: u32,

@@ -67,12 +67,12 @@ mod without {
             ))
         }
 
-        /// Sets the entry for IPv4 addresses with these first 24 bits: a next hop or a block.
+        /// Sets the entry for IPv4 addresses with the given first 24 bits: a next hop or a block.
         pub fn set_first_v4(&self, _: usize, _: u16) {
             match *self {}
         }
 
-        /// Sets the next hop of the addresses with that last byte in a block.
+        /// Sets the next hop of the addresses with the given last byte in a block.
         pub fn set_in_block_v4(&self, _: usize, _: usize, _: u16) {
             match *self {}
         }

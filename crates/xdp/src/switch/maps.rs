@@ -34,7 +34,7 @@ pub struct KernelSwitch {
 }
 
 impl KernelSwitch {
-    /// Makes maps for `ports` ports with these rules, in order of precedence. `reads_headers` is true if the rules
+    /// Makes maps for `ports` ports with the given rules, in order of precedence. `reads_headers` is true if the rules
     /// match more than the port and MAC addresses.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ fn bytes(rule: &SwitchRule) -> Vec<u8> {
     bytes
 }
 
-/// Makes a map with keys and values of these sizes.
+/// Makes a map with keys and values of the given sizes.
 fn make(
     kind: MapType,
     name: &str,

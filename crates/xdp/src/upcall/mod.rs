@@ -23,8 +23,8 @@ use taut_sys::Error;
 ///
 /// The kernel frees programs and maps when no program and no process uses the maps any more.
 pub trait UpcallPrograms: Debug + Send + Sync {
-    /// Loads the program for the direction from the first of these ports to the second one, with a change of addresses.
-    /// `what` names the action in error messages.
+    /// Loads the program for the direction from the first of the given ports to the second one, with a change of
+    /// addresses. `what` names the action in error messages.
     ///
     /// # Errors
     /// The machine lacks a requirement of the program.

@@ -7,7 +7,7 @@ use crate::access::{STRUCTURE, Translation};
 use crate::estimate::ErrorBasis;
 use crate::model_file::{Model, Provenance, Run};
 
-/// Returns costs of the published hierarchy with these shares at sizes from 4 kB to 1 GB, with an error of at most
+/// Returns costs of the published hierarchy with the given shares at sizes from 4 kB to 1 GB, with an error of at most
 /// `noise`.
 fn measured(
     shares: [f64; 3],
