@@ -1,5 +1,5 @@
-//! The network between both sides of `taut control run --over`: functions of a chain or a third-party switch, each
-//! between two network namespaces that are created for the run.
+//! The network between plant and controller of `taut control run --over`: functions of a chain or a third-party switch,
+//! each between two network namespaces that are created for the run.
 
 use crate::exit::{self, Failure};
 use crate::transport::medium_of;
@@ -100,9 +100,9 @@ pub struct Virtual<'a> {
 }
 
 impl Virtual<'_> {
-    /// Returns the delays of both directions in each round, ns, or `None` if one message of the round is lost. Reports
-    /// are sent periodically, and the reply to each is sent at the moment of its delivery, as if the controller took no
-    /// time. Contents of messages do not matter, so all delays are known before the loop begins.
+    /// Returns the delays of both directions in each exchange, ns, or `None` if one message of the exchange is lost.
+    /// Reports are sent periodically, and the reply to each is sent at the moment of its delivery, as if the controller
+    /// took no time. Contents of messages do not matter, so all delays are known before the loop begins.
     pub fn rounds(&self, over: &Over) -> Result<Vec<Option<[u64; 2]>>, Failure> {
         let Over::Medium(file) = over else {
             return Err(Failure::Input(format!(
@@ -158,7 +158,7 @@ impl Virtual<'_> {
     }
 }
 
-/// The network path between both sides, which is removed on drop.
+/// The network path between plant and controller, which is removed on drop.
 pub struct Between {
     path: Laid,
 }

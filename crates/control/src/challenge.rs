@@ -20,9 +20,9 @@ pub enum Axis {
     Delay,
     /// Largest random additional delay, the sum of both directions, drawn uniformly, ms.
     Jitter,
-    /// Percentage of the rounds that are lost, each independently at random.
+    /// Percentage of the exchanges that are lost, each independently at random.
     Loss,
-    /// Number of consecutive rounds that are lost in each burst; a burst begins every 60 rounds.
+    /// Number of consecutive exchanges that are lost in each burst; a burst begins every 60 exchanges.
     Burst,
     /// Strength of one push: the sudden change of the balanced state's rate, in the unit of the plant's results per
     /// second.
@@ -86,7 +86,7 @@ impl Axis {
     }
 }
 
-/// Number of rounds from the beginning of a burst to the beginning of the next.
+/// Number of exchanges from the beginning of a burst to the beginning of the next.
 const BETWEEN_BURSTS: u32 = 60;
 /// Number of periods before a push, in which the loop settles.
 const PUSH_AFTER_PERIODS: u64 = 100;

@@ -3,9 +3,9 @@
 //!
 //! NCSbench's messages (`packet.py`, MIT) are numbers of 64 bits in the byte order of the machines that it ran on,
 //! little-endian. A report is eleven numbers (88 bytes). The first are the sequence number and four times of the
-//! previous round in units of 100 ns (read, sent, received, applied). The pitch rate, two wheel angles, the offset of
-//! the gyroscope, and two voltages follow, each multiplied by a million. A command is 24 numbers (192 bytes): sequence
-//! number, time, and eleven pairs of voltages in microvolts. The first pair is the current one, the others are
+//! previous sampling period in units of 100 ns (read, sent, received, applied). The pitch rate, two wheel angles, the
+//! offset of the gyroscope, and two voltages follow, each multiplied by a million. A command is 24 numbers (192 bytes):
+//! sequence number, time, and eleven pairs of voltages in microvolts. The first pair is the current one, the others are
 //! predictions.
 //!
 //! Taut's own format begins with a mark and a version; extensions are only appended. All numbers are little-endian.
@@ -20,10 +20,10 @@
 //! | 8 | sequence |
 //! | 80 | stamps of this round, ns, in the order of [`Stage`]; 0 where not known |
 //!
-//! A report continues with the round whose inputs are in force (its sequence number and the times of reading and
-//! applying). The offset of the first sensor, the inputs in force and the readings follow. A command continues with the
-//! inputs for eleven periods. A farewell has no further fields: it announces that the controller exits, and the plant
-//! applies 0.
+//! A report continues with the sampling period whose inputs are in force (its sequence number and the times of reading
+//! and applying). The offset of the first sensor, the inputs in force and the readings follow. A command continues with
+//! the inputs for eleven periods. A farewell has no further fields: it announces that the controller exits, and the
+//! plant applies 0.
 
 use crate::model::{Inputs, MOST_INPUTS, MOST_SENSORS, Readings};
 use schemars::JsonSchema;
@@ -48,9 +48,9 @@ const HEAD_BYTES: usize = 96;
 /// Greatest magnitude of a valid number in a message.
 const MOST: f64 = 1e12;
 
-/// Stages of a round, in order (Gallenmüller, dissertation, Fig. 6.5): S is the direction from the plant's sensors to
-/// the controller; A is the direction back to the actuators. APP is the application, STX and SRX the socket, NTX and
-/// NRX the network interface.
+/// Stages of a sampling period, in order (Gallenmüller, dissertation, Fig. 6.5): S is the direction from the plant's
+/// sensors to the controller; A is the direction back to the actuators. APP is the application, STX and SRX the socket,
+/// NTX and NRX the network interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 pub enum Stage {
@@ -79,7 +79,7 @@ pub enum Stage {
 /// Number of stages.
 pub const STAGES: usize = 10;
 
-/// Timestamps of a round by stage, ns; 0 where unknown. Plant and controller use their own clocks.
+/// Timestamps of a sampling period by stage, ns; 0 where unknown. Plant and controller use their own clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stamps(pub [u64; STAGES]);
 
@@ -101,10 +101,10 @@ impl Stamps {
     }
 }
 
-/// The times of a round, as a plant's report states them.
+/// The times of a sampling period, as a plant's report states them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Round {
-    /// Sequence number of the report of the round.
+    /// Sequence number of the report of the sampling period.
     pub sequence: u64,
     /// Time at which the sensors were read, ns.
     pub read_ns: u64,
@@ -122,11 +122,11 @@ pub struct Report {
     /// Number of the period, from 1.
     pub sequence: u64,
     /// Time at which the sensors were read, ns of the plant's clock. NCSbench's reports lack this time; it is then
-    /// assumed to be one nominal period after the reading of the previous round.
+    /// assumed to be one nominal period after the reading of the previous sampling period.
     pub read_ns: u64,
     /// Timestamps in the message; all unknown (0) with NCSbench's format.
     pub stamps: Stamps,
-    /// The round whose inputs are in force; with NCSbench's format, the previous round.
+    /// The sampling period whose inputs are in force; with NCSbench's format, the previous sampling period.
     pub previous: Option<Round>,
     /// Estimated offset of the first sensor, in the unit of that sensor's readings.
     pub offset: f64,

@@ -53,7 +53,7 @@ impl Scenario {
 /// The results of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Simulated {
-    /// The rounds from the first command on.
+    /// The sampling periods from the first command on.
     pub records: Vec<Record>,
     /// Shortest time from a reading to the arrival of its command, ns, if all commands that arrived were late;
     /// otherwise `None`.

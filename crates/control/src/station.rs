@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 pub const BOUND_NS: u64 = 29_000_000;
 /// Time from a reading to the application of the command for this reading, ns, with NCSbench's period of 35 ms.
 pub const APPLY_NS: u64 = 32_000_000;
-/// Number of recent rounds whose records late commands can still update.
+/// Number of recent sampling periods whose records late commands can still update.
 const OPEN_ROUNDS: usize = 128;
 /// The two rates at which a robot is lifted, degrees/s. The first applies for `FAST_PERIODS` periods; together they
 /// lift it from -1.0325 rad to just past upright.
@@ -87,7 +87,7 @@ impl Settings {
     }
 }
 
-/// The outcome of a round's command.
+/// The outcome of a sampling period's command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -100,20 +100,20 @@ pub enum Outcome {
     InTime,
 }
 
-/// The record of a finished round.
+/// The record of a finished sampling period.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// Number of the period, from 1.
     pub sequence: u64,
-    /// Timestamps of the round; 0 where unknown.
+    /// Timestamps of the sampling period; 0 where unknown.
     pub stamps: Stamps,
-    /// Outcome of the round's command.
+    /// Outcome of the sampling period's command.
     pub outcome: Outcome,
     /// The balanced state when the sensors were read, in the unit of the plant's results.
     pub balance: f64,
     /// Distance of the plant from its start when the sensors were read, in the unit of the plant's results.
     pub travel: f64,
-    /// Inputs that were applied in this round.
+    /// Inputs that were applied in this sampling period.
     pub inputs: Inputs,
     /// Readings of the sensors.
     pub readings: Readings,
@@ -138,7 +138,8 @@ pub struct Standing {
     pub in_time: u64,
     /// Number of commands that arrived after the delay bound.
     pub late: u64,
-    /// Number of rounds without a command, from the round of the first command to the round before the current one.
+    /// Number of sampling periods without a command, from the sampling period of the first command to the sampling
+    /// period before the current one.
     pub missing: u64,
     /// True if the plant has fallen.
     pub has_fallen: bool,
@@ -164,7 +165,7 @@ pub struct Station {
     read_ns: u64,
     next_read_ns: u64,
     sequence: u64,
-    /// Number of the first round whose command was accepted; `None` until a command is accepted.
+    /// Number of the first sampling period whose command was accepted; `None` until a command is accepted.
     first: Option<u64>,
     /// True while an accepted command waits for the time at which it is applied.
     pending: bool,
@@ -249,9 +250,9 @@ impl Station {
         }
     }
 
-    /// Returns true if the inputs of the current round are still to be applied, with [`Discipline::Deadline`]. The next
-    /// reading waits until they are applied, even if this process is late; otherwise a round that was read late would
-    /// lose its command.
+    /// Returns true if the inputs of the current sampling period are still to be applied, with
+    /// [`Discipline::Deadline`]. The next reading waits until they are applied, even if this process is late; otherwise
+    /// a sampling period that was read late would lose its command.
     fn is_in_round(&self) -> bool {
         self.settings.discipline == Discipline::Deadline
             && self.first.is_some()
@@ -374,8 +375,8 @@ impl Station {
         Receipt::Taken
     }
 
-    /// Stores the arrival of a command in the command's round. Returns true if the command arrived before the bound;
-    /// `None` if the round is not open any more, or already has a command.
+    /// Stores the arrival of a command in the command's sampling period. Returns true if the command arrived before the
+    /// bound; `None` if the sampling period is not open any more, or already has a command.
     fn note_arrival(&mut self, now_ns: u64, sequence: u64, stamps: &Stamps) -> Option<bool> {
         let record = Self::of(&mut self.open, sequence)?;
         if record.stamps.at(Stage::CommandReceived).is_some() {
@@ -418,7 +419,8 @@ impl Station {
         self.stopped = true;
     }
 
-    /// Returns the rounds from the first command on, without the last rounds, whose commands may still arrive.
+    /// Returns the sampling periods from the first command on, without the last sampling periods, whose commands may
+    /// still arrive.
     pub fn into_records(mut self) -> Vec<Record> {
         // Reports of readings at the end of the run get no reply.
         while self

@@ -12,9 +12,9 @@ use taut_control::{Kpis, Record, Scenario, Stage, Stamps, plant, simulate};
 
 const RECORDING: &[u8] = include_bytes!("data/ncsbench-a-wireless.csv.gz");
 
-/// Number of rounds in the dissertation: 49 s.
+/// Number of sampling periods in the dissertation: 49 s.
 const ROUNDS: usize = 1400;
-/// Number of commands in the recording; the round before the first row has no timestamps.
+/// Number of commands in the recording; the sampling period before the first row has no timestamps.
 const COMMANDS: usize = 1390;
 
 fn records() -> Vec<Record> {

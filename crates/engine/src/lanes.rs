@@ -13,7 +13,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Returns true if there are any lanes.
+    /// Returns true if there are any ring pairs.
     pub(crate) fn are_any(&self) -> bool {
         self.slow.is_some() || self.handoff.is_some()
     }

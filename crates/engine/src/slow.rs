@@ -108,7 +108,7 @@ fn at(ticks: u64) -> u32 {
     (ticks >> AT_OMITTED) as u32 & ((1 << AT_DIGITS) - 1)
 }
 
-/// The number of lanes created in this process, which makes the name of each lane unique.
+/// The number of ring pairs created in this process, which makes the name of each ring pair unique.
 static LANES: AtomicU64 = AtomicU64::new(0);
 
 /// Handlers, each with the identifier of its function in the worker.
@@ -281,7 +281,7 @@ fn hand_over(punted: &Punted<'_>, own: u8, handlers: &mut Handlers, lane: &mut L
     }
 }
 
-/// Runs the thread until the worker has closed the lane and all packets in the lane are handled.
+/// Runs the thread until the worker has closed the ring pair and all packets in the ring pair are handled.
 fn run(
     mut lane: Lane,
     mut handlers: Handlers,

@@ -225,7 +225,7 @@ impl Worker {
         SlowPath::provide(&mut self.lanes.slow, handlers)
     }
 
-    /// Makes this worker one of several workers of its chain; `handoff` has the lanes to the other workers.
+    /// Makes this worker one of several workers of its chain; `handoff` has the ring pairs to the other workers.
     pub(crate) fn join(&mut self, member: Member, handoff: Handoff) {
         self.member = member;
         self.lanes.handoff = Some(handoff);

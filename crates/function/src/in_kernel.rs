@@ -18,17 +18,17 @@ pub enum KernelVersion {
     Upcall(UpcallVersion),
 }
 
-/// The programs of a function, and the check whether its settings support them.
+/// The XDP programs of a function, and the check whether its settings support them.
 #[derive(Clone, Copy)]
 pub struct UpcallVersion {
     /// Checks the settings, and whether the kernel supports them.
     pub check: fn(toml::Table) -> Result<(), SettingsError>,
-    /// Makes the programs from the settings, the number of ports, and the shared state. The worker's functions later
-    /// get the same [`Shared`], which then contains the state that the programs have stored.
+    /// Makes the XDP programs from the settings, the number of ports, and the shared state. The worker's functions
+    /// later get the same [`Shared`], which then contains the state that the XDP programs have stored.
     pub make: fn(toml::Table, usize, &Shared) -> UpcallMade,
 }
 
-/// The programs, or the reason why there are none.
+/// The XDP programs, or the reason why there are none.
 pub type UpcallMade = Result<Arc<dyn UpcallPrograms>, UpcallError>;
 
 /// The reasons why there are no upcall programs.

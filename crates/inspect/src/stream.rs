@@ -21,7 +21,7 @@ pub struct StreamLimits {
     /// Policy for bytes that arrive twice and differ.
     pub overlap: Overlap,
     /// True if taut is inline and can refuse segments. A passive listener cannot: if it has no memory for a segment, it
-    /// gives up the missing bytes before the segment.
+    /// skips the missing bytes before the segment.
     pub in_line: bool,
 }
 
@@ -110,7 +110,7 @@ pub enum Segment {
     /// compared.
     Unknown,
     /// There was no memory to store the segment. If taut is inline, nothing of the segment is stored or delivered. A
-    /// passive listener has given up the bytes that are missing before the segment.
+    /// passive listener has skipped the bytes that are missing before the segment.
     NoMemory,
     /// The segment is further ahead than any window reaches.
     TooFar,
@@ -209,7 +209,7 @@ impl Stream {
     }
 
     /// Notes that the receiver has acknowledged all bytes before a sequence number, so that they need not be stored.
-    /// Bytes among them that never arrived here are given up, and the early bytes after them are delivered.
+    /// Bytes among them that never arrived here are skipped, and the early bytes after them are delivered.
     pub fn acknowledge(
         &mut self,
         arena: &mut Arena,
@@ -589,7 +589,7 @@ impl Stream {
     }
 
     /// Delivers `rest`, which begins at the sequence number `at` and for which there is no memory. First delivers the
-    /// early bytes before `at`; missing bytes before `at` are given up.
+    /// early bytes before `at`; missing bytes before `at` are skipped.
     fn go_on_without(
         &mut self,
         arena: &mut Arena,

@@ -34,7 +34,7 @@ pub struct Status {
     pub routes_v6: usize,
     /// The number of neighbours with known MAC addresses.
     pub neighbours: usize,
-    /// The number of neighbours with unknown MAC addresses: the request is unanswered so far, or was given up.
+    /// The number of neighbours with unknown MAC addresses: the request is unanswered so far, or has timed out.
     pub neighbours_unknown: usize,
     /// The number of next hops in use.
     pub next_hops: usize,

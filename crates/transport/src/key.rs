@@ -1,8 +1,8 @@
 //! Computes and checks tags, which show that a packet is from a holder of the key and belongs to this connection.
 //!
 //! Tags are HMAC-SHA-256 (RFC 2104), truncated to 16 bytes. A connection's keys are derived from the shared key and 16
-//! random bytes of each side. Packets of one connection are therefore invalid in another, and each direction has its
-//! own key.
+//! random bytes of each endpoint. Packets of one connection are therefore invalid in another, and each direction has
+//! its own key.
 
 use crate::side::Side;
 use crate::wire::TAG_BYTES;

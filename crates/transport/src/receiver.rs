@@ -242,7 +242,7 @@ impl Receiver {
         true
     }
 
-    /// Gives up all messages with numbers below `until`. The cost depends on how many of these messages have arrived,
+    /// Discards all messages with numbers below `until`. The cost depends on how many of these messages have arrived,
     /// and not on how many are missing.
     fn pass_over(&mut self, until: u64) {
         while let Some(number) = self.earliest()

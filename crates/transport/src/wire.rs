@@ -123,7 +123,7 @@ pub struct Feedback {
     pub largest: u64,
     /// Number of packets that have arrived.
     pub packets: u32,
-    /// All messages with numbers below this number have been delivered or given up.
+    /// All messages with numbers below this number have been delivered or discarded.
     pub settled: u64,
     /// Bitmap of the arrived messages among the 64 from `settled` on, the first in the lowest bit.
     pub come: u64,
@@ -136,7 +136,7 @@ pub struct Feedback {
 /// The body that opens a connection: settings that the peer needs to receive messages, and 16 random bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hello {
-    /// Random bytes of the side that sends the hello or accept.
+    /// Random bytes of the endpoint that sends the hello or accept.
     pub random: [u8; 16],
     /// Limit on the length of a message, bytes.
     pub payload_bytes: u16,
@@ -146,10 +146,11 @@ pub struct Hello {
     pub target_ns: u64,
 }
 
-/// The reply to a hello: the settings and random bytes of the replying side, and a copy of the hello's random bytes.
+/// The reply to a hello: the settings and random bytes of the replying endpoint, and a copy of the hello's random
+/// bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Accept {
-    /// Settings and random bytes of the replying side.
+    /// Settings and random bytes of the replying endpoint.
     pub own: Hello,
     /// Random bytes of the hello to which the accept replies.
     pub answers: [u8; 16],

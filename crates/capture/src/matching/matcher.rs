@@ -80,12 +80,12 @@ pub struct Counts {
     pub matched: u64,
     /// Packets seen at A, and not at B within [`Settings::within_ns`].
     pub lost: u64,
-    /// Packets seen at B but not at A, including those that were given up at A.
+    /// Packets seen at B but not at A, including those that were discarded at A.
     pub extra: u64,
     /// Observations made while an earlier packet with the same identity was still unmatched. They are matched first-in
     /// first-out, which may be wrong if a packet was lost or packets were reordered.
     pub ambiguous: u64,
-    /// Packets seen at A that were given up because the memory for waiting packets was full.
+    /// Packets seen at A that were discarded because the memory for waiting packets was full.
     pub gave_up: u64,
     /// Matched packets that were reordered.
     pub reordered: u64,

@@ -47,7 +47,7 @@ struct Peer {
 struct Heartbeat {
     sequence: u32,
     sent: u32,
-    /// The time at which the heartbeat is sent again, or given up.
+    /// The time at which the heartbeat is sent again, or abandoned.
     due: Instant,
 }
 

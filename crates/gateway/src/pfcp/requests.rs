@@ -1,4 +1,4 @@
-//! The requests of this node. They are retransmitted until they are answered or given up (3GPP TS 29.244 section 6.4).
+//! The requests of this node. They are retransmitted until they are answered or abandoned (3GPP TS 29.244 section 6.4).
 //! A window limits the unanswered requests, so that the socket of neither side overflows.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -20,7 +20,7 @@ use taut_sys::Mapping;
 /// The bytes of the region with rings and buffers.
 pub const REGION_BYTES: usize = 16 << 10;
 
-/// The role of this side of the connection.
+/// The role of taut in the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// The client, which provides the memory: its packets are in the pool.
@@ -29,7 +29,7 @@ pub enum Role {
     Server,
 }
 
-/// The direction of one of the two rings, as seen from this side.
+/// The direction of one of the two rings, as seen from taut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// The ring of packets from the peer.
@@ -174,7 +174,7 @@ impl DataPath {
         self.queue.disconnect()
     }
 
-    /// Returns this side's index of the ring, as the peer reads it.
+    /// Returns taut's index of the ring, as the peer reads it.
     pub fn index(&self, direction: Direction) -> u16 {
         match self.role {
             Role::Client => self.ring(direction).head(),
@@ -190,7 +190,7 @@ impl DataPath {
         }
     }
 
-    /// Overwrites this side's index of the ring, as a peer that violates the protocol does.
+    /// Overwrites taut's index of the ring, as a peer that violates the protocol does.
     pub fn move_our_index(&self, direction: Direction, to: u16) {
         match self.role {
             Role::Client => self.ring(direction).publish_head(to),
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// A step of a test: an action of the peer in the shared memory, or a call of this side.
+    /// A step of a test: an action of the peer in the shared memory, or a call of taut.
     #[derive(Debug, Clone)]
     enum Step {
         Move(Direction, u16),

@@ -6,7 +6,8 @@ use super::{OPEN, PairPort};
 use crate::{BATCH_CAPACITY, Batch, PortError};
 use taut_sys::Alarm;
 
-/// One endpoint of a lane. Both endpoints are opened by the same name, each on its own thread; a name can be used once.
+/// One endpoint of a ring pair. Both endpoints are opened by the same name, each on its own thread; a name can be used
+/// once.
 pub struct Lane {
     port: PairPort,
     notes: [u64; BATCH_CAPACITY],
@@ -14,7 +15,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Opens an endpoint of the lane with the given name, with `slots` frames in each direction.
+    /// Opens an endpoint of the ring pair with the given name, with `slots` frames in each direction.
     ///
     /// # Errors
     /// There is no memory, or the name was already used.

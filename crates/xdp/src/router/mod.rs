@@ -27,7 +27,7 @@ pub struct RouterInterface {
     pub listens: bool,
 }
 
-/// Settings of the programs, in addition to the routes.
+/// Settings of the XDP programs, in addition to the routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouterSettings {
     /// The interfaces, by index of the port: at most [`MOST_INTERFACES`].
@@ -100,7 +100,7 @@ mod without {
             match *self {}
         }
 
-        /// Loads the program for frames that enter through a port, without attaching it to an interface.
+        /// Loads the XDP program for frames that enter through a port, without attaching it to an interface.
         ///
         /// # Errors
         /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.

@@ -92,7 +92,7 @@ mod without {
             match *self {}
         }
 
-        /// Loads the program for frames that enter through a port, without attaching it to an interface.
+        /// Loads the XDP program for frames that enter through a port, without attaching it to an interface.
         ///
         /// # Errors
         /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.
