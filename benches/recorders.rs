@@ -112,7 +112,7 @@ fn marked_frame() -> Vec<u8> {
     frame
 }
 
-/// Counts the marks in all files once the number is stable.
+/// Counts the marked frames in all files once their number is stable.
 fn settled(folder: &Path) -> u64 {
     let mut bytes = 0;
     let begun = Instant::now();

@@ -306,7 +306,7 @@ fn question(asked: &str) -> Vec<u8> {
     frame[..length.unwrap()].to_vec()
 }
 
-/// Returns every kind of frame: valid ones, and one for each error.
+/// Returns frames of every kind that a gateway distinguishes: valid frames, and a frame for each error.
 fn frames() -> Vec<Vec<u8>> {
     let mut whole = Vec::new();
     for teid in [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16] {

@@ -461,7 +461,7 @@ fn a_purged_debian_package_leaves_no_file() {
 struct ControlGroup(PathBuf);
 
 impl ControlGroup {
-    /// Creates the group; `None` if no hierarchy is writable.
+    /// Creates the control group; `None` if no hierarchy is writable.
     fn make() -> Option<Self> {
         let mounts = fs::read_to_string("/proc/mounts").unwrap();
         let top = mounts.lines().find_map(|line| {

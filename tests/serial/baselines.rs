@@ -41,7 +41,6 @@ fn installed(id: &str) -> Option<&'static Baseline> {
 /// A port of the generator that passes all calls to one of two open ports, and to the other one while the direction is
 /// reversed. Thus the direction changes without a port being closed.
 struct Turning {
-    /// Both open ports.
     ports: Rc<RefCell<Vec<Box<dyn Port>>>>,
     place: usize,
     is_turned: Rc<Cell<bool>>,

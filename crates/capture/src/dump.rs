@@ -56,7 +56,7 @@ impl Roll {
 /// The result of a dump.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Dumped {
-    /// Name of the trigger.
+    /// Name of the trigger that began the dump.
     pub trigger: String,
     /// Time at which the trigger fired and began the dump, nanoseconds since 1970.
     pub fired_ns: u64,
@@ -64,7 +64,7 @@ pub struct Dumped {
     pub file: Option<PathBuf>,
     /// Packets that were written. A power failure may lose those that the file system has not written to the disk yet.
     pub packets: u64,
-    /// Number of bytes that were written.
+    /// Number of bytes that were written to the file.
     pub file_bytes: u64,
     /// Packets that were overwritten in memory before they could be read, whether or not the filter matches them.
     pub missed: u64,
@@ -433,7 +433,7 @@ impl Dumps {
 /// The message that begins a dump.
 #[derive(Debug)]
 pub(crate) struct Begin {
-    /// Index of the trigger.
+    /// Index of the trigger that begins the dump.
     pub trigger: usize,
     pub fired_ns: u64,
     pub from_ns: u64,

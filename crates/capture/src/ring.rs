@@ -65,9 +65,9 @@ impl Content {
 /// The number of packets, and the sum of their lengths on the wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Count {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Bytes on the wire.
+    /// Number of bytes on the wire.
     pub bytes: u64,
 }
 

@@ -31,7 +31,7 @@ pub enum When {
     Late {
         /// Filter of the packets whose latency is checked.
         filter: Filter,
-        /// Maximum latency.
+        /// Latency above which a packet fires the trigger.
         over: Duration,
     },
     /// A packet that a function before the capture has dropped, or punted to the slow path.

@@ -17,7 +17,7 @@ pub enum Scheme {
     Window {
         /// Source symbols that a repair combines, 1 to 255.
         symbols: usize,
-        /// Repairs per source symbol.
+        /// Repair packets per source symbol.
         redundancy: f64,
     },
 }
@@ -38,7 +38,7 @@ pub enum WrongScheme {
     NoRepair {
         /// Source symbols of a block.
         symbols: usize,
-        /// Repairs per source symbol.
+        /// Repair packets per source symbol.
         redundancy: f64,
     },
 }

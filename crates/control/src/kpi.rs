@@ -25,13 +25,13 @@ pub struct Delay {
     pub count: usize,
     /// Median and its confidence interval; `None` with too few sampling periods for an interval.
     pub median_ms: Option<Interval>,
-    /// Lower quartile, ms.
+    /// Lower quartile of the delay, ms.
     pub q25_ms: f64,
-    /// Upper quartile, ms.
+    /// Upper quartile of the delay, ms.
     pub q75_ms: f64,
-    /// 99th percentile.
+    /// 99th percentile of the delay, ms.
     pub p99_ms: f64,
-    /// Maximum.
+    /// Maximum delay, ms.
     pub max_ms: f64,
 }
 

@@ -81,7 +81,6 @@ impl Far {
     }
 }
 
-/// The result of a worker.
 struct Done {
     counters: CountersView,
     outcomes: Vec<(&'static str, u64)>,

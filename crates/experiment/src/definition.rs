@@ -119,13 +119,13 @@ pub enum LoopValues {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
-    /// The first number.
+    /// The first number of the range.
     pub from: f64,
     /// The last number. If no step reaches it exactly, the range ends below it.
     pub to: f64,
     /// Difference of two successive numbers; an alternative to `steps`.
     pub by: Option<f64>,
-    /// Number of values.
+    /// Number of values in the range.
     pub steps: Option<u32>,
     /// Spacing of the numbers.
     #[serde(default)]

@@ -20,7 +20,7 @@ pub enum ExperimentError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// The error of the system.
+        /// The error that the operating system reported.
         source: std::io::Error,
     },
     /// A node is unreachable, or not in the required state.

@@ -16,7 +16,7 @@ pub struct Chart<'a> {
     pub title: &'a str,
     /// Longer description for screen readers.
     pub description: &'a str,
-    /// Width, px; at least 300.
+    /// Width of the figure, px; at least 300.
     pub width: f64,
 }
 

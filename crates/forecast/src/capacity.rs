@@ -110,11 +110,11 @@ pub struct OfTraffic {
 /// Times of packets that arrive alone, ns. The time of a packet is its median over all rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Alone {
-    /// Median over the packets.
+    /// Median time of a packet that arrives alone, ns.
     pub p50_ns: f64,
-    /// 99th percentile over the packets.
+    /// 99th percentile of the times of packets that arrive alone, ns.
     pub p99_ns: f64,
-    /// Largest time of a packet.
+    /// Largest time of a packet that arrives alone, ns.
     pub max_ns: f64,
 }
 

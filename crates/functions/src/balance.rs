@@ -242,7 +242,7 @@ mod tests {
         (0..FLOWS).map(tuple).collect()
     }
 
-    /// Returns the hop of each flow, as the last byte of its address.
+    /// Returns the next hop of each flow, as the last byte of the next hop's address.
     fn places(balance: &Balance, tuples: &[Tuple]) -> Vec<u8> {
         tuples.iter().map(|it| balance.hop(it).0[5]).collect()
     }

@@ -475,7 +475,7 @@ fn ipv6_users_are_identified_by_their_64_bit_prefix() {
     assert_eq!(gateway.count(Outcome::UnknownUser), 2);
 }
 
-/// Returns a message to the gateway in a frame.
+/// Returns a frame with a GTP-U message to the gateway.
 fn message(bytes: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 42 + bytes.len()];
     frame[..14].copy_from_slice(&tunnelled(true, true, 1, 100)[..14]);

@@ -38,7 +38,7 @@ struct Upf {
     made: Vec<(usize, Vec<u8>)>,
 }
 
-/// The elements of a message, and its session.
+/// The information elements of a PFCP message, and its session.
 #[derive(Debug)]
 struct Heard {
     kind: u8,

@@ -19,7 +19,7 @@ pub enum AffinityError {
     NotPinned {
         /// The requested CPU.
         cpu: usize,
-        /// Error of the system.
+        /// Error that the operating system reported.
         source: io::Error,
     },
     /// SCHED_FIFO has the priorities 1 to 99.

@@ -42,7 +42,7 @@ pub enum CommandError {
     NotStarted {
         /// The command line.
         command: String,
-        /// The error of the system.
+        /// The error that the operating system reported.
         source: io::Error,
     },
 }

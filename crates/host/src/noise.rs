@@ -57,7 +57,7 @@ pub const OTHER_PROGRAMS: &str = "other programs";
 pub struct Count {
     /// The kernel's name for the event, with the driver's name if there is one: `LOC Local timer interrupts`.
     pub name: String,
-    /// The number of occurrences.
+    /// The number of times that the event occurred.
     pub count: u64,
 }
 

@@ -48,7 +48,7 @@ pub enum DeviceError {
         name: String,
         /// The command line that starts the device.
         command: String,
-        /// The error of the system.
+        /// The error that the operating system reported.
         source: io::Error,
     },
     /// The device could not be pinned to its CPU.
@@ -66,7 +66,7 @@ pub enum DeviceError {
         name: String,
         /// The path of the file.
         path: PathBuf,
-        /// The error of the system.
+        /// The error that the operating system reported.
         source: io::Error,
     },
     /// The device exited by itself.
@@ -98,7 +98,7 @@ pub enum DeviceError {
         name: String,
         /// The device's process ID.
         pid: u32,
-        /// The error of the system.
+        /// The error that the operating system reported.
         source: io::Error,
     },
 }

@@ -129,9 +129,9 @@ pub struct RuleCounters {
 /// The counts of a rule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RuleCounts {
-    /// Number of evaluations.
+    /// Number of times that the rule was evaluated.
     pub asked: u64,
-    /// Number of matches.
+    /// Number of times that the rule matched.
     pub fitted: u64,
     /// Cycles spent on the rule in packets whose rules are timed.
     pub ticks: u64,

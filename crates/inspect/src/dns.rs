@@ -75,7 +75,7 @@ pub enum DnsFault {
 /// The header and the first question of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question {
-    /// Identifier.
+    /// Identifier of the DNS message.
     pub id: u16,
     /// True if the message is a response.
     pub is_response: bool,
@@ -87,9 +87,9 @@ pub struct Question {
     pub kind: u16,
     /// Class in the question.
     pub class: u16,
-    /// Number of questions.
+    /// Number of questions in the message.
     pub questions: u16,
-    /// Number of answers.
+    /// Number of answers in the message.
     pub answers: u16,
 }
 

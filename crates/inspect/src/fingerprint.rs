@@ -241,7 +241,7 @@ mod tests {
         digits.chunks(2).map(|it| it[0] << 4 | it[1]).collect()
     }
 
-    /// Returns a hello with its version and 32 random bytes before `rest`.
+    /// Returns the body of a ClientHello or ServerHello: version, 32 random bytes and `rest`.
     fn hello(rest: &str) -> Vec<u8> {
         [bytes("0303"), vec![7; 32], bytes(rest)].concat()
     }

@@ -7,7 +7,7 @@ pub const MOST_MESSAGE: usize = 16 * 1024 + 16;
 /// The length of the message at the beginning of the received bytes, if they determine it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// More bytes are needed.
+    /// The length is unknown: more bytes are needed.
     Unknown,
     /// The message has this number of bytes, at least one.
     Bytes(u64),

@@ -75,7 +75,7 @@ const BUFFERS: [(&str, &str, Buffer); 44] = [
 /// The syntax of a keyword's value, and its effect.
 #[derive(Clone, Copy)]
 enum Written {
-    /// A number or a range.
+    /// The value is a number or a range.
     Number,
     /// Several numbers and inclusive ranges, one of which has to match.
     Numbers,

@@ -119,7 +119,7 @@ pub struct About {
     pub group: u32,
     /// Rule identifier (`sid`).
     pub id: u32,
-    /// Revision.
+    /// Revision of the rule (`rev`).
     pub revision: u32,
     /// Message (`msg`).
     pub message: String,
@@ -555,7 +555,7 @@ impl Form {
 /// Bytes that a rule searches for.
 #[derive(Debug, Clone)]
 pub struct Content {
-    /// Bytes; in lower case if the search ignores case.
+    /// Bytes to search for; in lower case if the search ignores case.
     pub bytes: Box<[u8]>,
     /// True if the search ignores the case of ASCII letters.
     pub any_case: bool,
@@ -745,14 +745,14 @@ pub enum RateKind {
 /// The packets whose matches are counted together, or the owner of a host bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Track {
-    /// Packets from the same sender.
+    /// Matches are counted for packets from the same sender.
     Source,
-    /// Packets to the same receiver.
+    /// Matches are counted for packets to the same receiver.
     Destination,
-    /// Packets between the same two hosts.
+    /// Matches are counted for packets between the same two hosts.
     Both,
     /// All packets that match the rule.
     Rule,
-    /// Packets of the same flow.
+    /// Matches are counted for packets of the same flow.
     Flow,
 }

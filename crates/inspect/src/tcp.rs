@@ -16,9 +16,9 @@ use crate::stream::is_before;
 /// The fields of a segment that decide whether it is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SegmentHead {
-    /// Lower eight flags.
+    /// Lower eight flags of the TCP header.
     pub flags: u8,
-    /// Sequence number.
+    /// Sequence number of the segment.
     pub sequence: u32,
     /// Acknowledgement number; valid only with the flag ACK.
     pub acknowledgement: u32,

@@ -39,7 +39,7 @@ pub enum EndpointError {
         what: &'static str,
         /// The address at which listening fails.
         address: SocketAddr,
-        /// Error of the system.
+        /// Error that the operating system reported.
         source: io::Error,
     },
 }

@@ -13,11 +13,11 @@ const REPETITIONS: [usize; 10] = [2, 3, 4, 5, 6, 7, 8, 10, 20, 30];
 #[derive(Debug, Clone, Copy)]
 enum Law {
     Normal,
-    /// A heavy multiplicative spread.
+    /// Lognormal distribution: a heavy multiplicative spread.
     Lognormal,
-    /// Infinite variance, with a heavy tail on one side.
+    /// Pareto distribution: infinite variance, with a heavy tail on one side.
     Pareto,
-    /// Infinite variance, with heavy tails on both sides.
+    /// Student's t distribution: infinite variance, with heavy tails on both sides.
     Student2,
     /// In each repetition, the machine pauses with probability 0.1, which adds 1,000 to the value.
     Pauses,

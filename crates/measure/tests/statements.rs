@@ -24,7 +24,7 @@ const REPETITIONS: [usize; 2] = [3, 6];
 const SPREADS: [f64; 4] = [0.05, 0.1, 0.2, 0.3];
 /// Fractions of the time that other programs take.
 const STOLEN: [f64; 4] = [0.0, 0.01, 0.03, 0.05];
-/// True ratios.
+/// True ratios between the latencies of two devices.
 const RATIOS: [f64; 8] = [1.0, 1.05, 1.3, 2.0, 3.0, 5.0, 10.0, 50.0];
 
 /// The law of the logarithm of a device's median over the repetitions.
@@ -154,7 +154,7 @@ impl Machine {
     }
 }
 
-/// Counts of machines.
+/// Counts of simulated machines by outcome.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     machines: u32,

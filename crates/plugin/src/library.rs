@@ -16,7 +16,7 @@ pub enum LibraryError {
     Unreadable {
         /// Path of the file.
         path: PathBuf,
-        /// Error of the system.
+        /// Error that the operating system reported.
         source: io::Error,
     },
     /// The file is not a library.
@@ -37,7 +37,7 @@ pub enum LibraryError {
     NotLoaded {
         /// Path of the file.
         path: PathBuf,
-        /// Error of the loader.
+        /// Error that the dynamic loader reported.
         reason: String,
     },
     /// The library lacks a function that the interface requires.

@@ -18,9 +18,9 @@ pub struct RouteText {
 pub struct NeighbourText {
     /// The name of the neighbour's interface.
     pub interface: String,
-    /// The IP address.
+    /// The IP address of the neighbour.
     pub address: IpAddr,
-    /// The MAC address, if it is known.
+    /// The MAC address of the neighbour, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
 }

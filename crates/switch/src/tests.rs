@@ -163,7 +163,6 @@ fn for_all(table: u8, does: impl Into<Instructions>) -> control::Rule {
     }
 }
 
-/// The results of the frames that passed.
 #[derive(Debug, Default)]
 struct Came {
     went: Vec<Went>,
@@ -171,7 +170,7 @@ struct Came {
     counts: Counts,
 }
 
-/// Passes frames that arrive at port 0 of four.
+/// Passes frames through a switch of four ports; the frames arrive at port 0.
 fn through(control: &mut Control, frames: &[Vec<u8>]) -> Came {
     control.tell();
     let (pool, facts) = (PoolHandle::new(128, false).unwrap(), Facts::new());

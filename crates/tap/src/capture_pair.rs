@@ -19,7 +19,7 @@ pub enum RecordingError {
     File {
         /// Path of the capture file.
         path: PathBuf,
-        /// The system's error.
+        /// The error that the operating system reported.
         source: std::io::Error,
     },
     /// The file is no capture, or it is damaged.

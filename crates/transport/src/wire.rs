@@ -61,17 +61,17 @@ pub enum WireError {
 /// Kind of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Opens a connection.
+    /// A hello, which opens a connection.
     Hello,
-    /// Replies to a hello.
+    /// An accept, the reply to a hello.
     Accept,
-    /// Carries a message.
+    /// A packet that carries a message.
     Data,
-    /// Carries a combination of messages.
+    /// A packet that carries a linear combination of messages.
     Repair,
-    /// Carries feedback alone.
+    /// A packet that carries only feedback.
     Feedback,
-    /// Ends the connection.
+    /// A farewell, which ends a connection.
     Farewell,
     /// Reports that the version of a hello is not supported.
     Refusal,
@@ -186,9 +186,9 @@ pub struct Repair<'a> {
 /// The body after a header.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Body<'a> {
-    /// Opens a connection.
+    /// A hello, which opens a connection.
     Hello(Hello),
-    /// Replies to a hello.
+    /// An accept, the reply to a hello.
     Accept(Accept),
     /// A message.
     Data(Data<'a>),

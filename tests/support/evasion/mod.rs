@@ -63,7 +63,7 @@ pub struct Oracle {
     home: Home,
 }
 
-/// The outcome of a case.
+/// The outcome of an attack or of a harmless stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The receiver got the forbidden bytes of an attack, or all bytes of a harmless stream.

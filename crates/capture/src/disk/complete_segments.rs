@@ -37,7 +37,7 @@ struct Job {
 pub(super) struct Kept {
     folder: Arc<Folder>,
     segment_bytes: u64,
-    /// Segments, the oldest first.
+    /// Segment files of the ring, the oldest first.
     segments: VecDeque<Complete>,
     job: Option<Job>,
     /// Segments that wait for a thread to create their index.

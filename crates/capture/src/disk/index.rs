@@ -282,7 +282,7 @@ impl Finished {
 #[derive(Default)]
 struct Pages {
     bytes: Vec<u8>,
-    /// First key of each page.
+    /// First key of each page of the index.
     firsts: Vec<u64>,
     page: Vec<u8>,
     keys: u16,
@@ -378,9 +378,9 @@ pub(super) struct Index<F> {
     pub(super) segment_bytes: u64,
     /// Number of packets in the segment.
     pub(super) packets: u64,
-    /// Time of the earliest packet.
+    /// Time of the earliest packet of the segment.
     pub(super) first_ns: u64,
-    /// Time of the latest packet.
+    /// Time of the latest packet of the segment.
     pub(super) last_ns: u64,
     /// Blocks of the segment.
     pub(super) blocks: Vec<BlockFacts>,
@@ -676,7 +676,7 @@ mod tests {
         }
     }
 
-    /// Corrects all checksums.
+    /// Recomputes all checksums of a changed index file.
     pub(super) fn mend(bytes: &mut [u8]) {
         let len = bytes.len();
         let head = u32::from_le_bytes(*bytes[len - 8..].first_chunk().unwrap()) as usize;

@@ -49,7 +49,7 @@ pub enum DiskError {
     Folder {
         /// Path of the folder.
         path: PathBuf,
-        /// Error of the system.
+        /// Error that the operating system reported.
         why: io::Error,
     },
     /// Another process writes into the folder.
@@ -87,7 +87,7 @@ pub enum DiskError {
     Write {
         /// Path of the folder.
         path: PathBuf,
-        /// Error of the system.
+        /// Error that the operating system reported.
         why: io::Error,
     },
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 pub(super) mod faults {
-    //! Faults of disks, for the thread that requests them.
+    //! Simulated disk faults for the calling thread.
     use std::cell::Cell;
     use std::fs::File;
     use std::io;

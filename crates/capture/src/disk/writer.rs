@@ -98,7 +98,7 @@ pub struct Writer {
     buffer: Buffer,
     gathered: Gathered,
     statistics: Vec<Statistics>,
-    /// Time of the latest packet.
+    /// Time of the latest packet that was appended.
     last_ns: u64,
     counts: Written,
     last_tick: Option<Instant>,

@@ -119,7 +119,7 @@ pub(super) enum Test {
     Equal,
     Greater,
     AtLeast,
-    /// The numbers have a bit in common.
+    /// Test that two numbers have a bit in common.
     HasAny,
 }
 

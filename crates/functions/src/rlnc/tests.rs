@@ -385,7 +385,7 @@ fn an_invalid_order_setting_is_refused() {
     }
 }
 
-/// Returns the frame with another number in its header.
+/// Returns the frame with `number` as the packet number in its coding header.
 fn numbered(frame: &[u8], number: u64) -> Vec<u8> {
     let Seen::Datagram(datagram) = seen(frame) else {
         panic!("no datagram");

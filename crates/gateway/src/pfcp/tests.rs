@@ -34,7 +34,7 @@ struct Core {
     counts: Arc<Counts>,
 }
 
-/// A parsed response.
+/// A parsed PFCP response.
 #[derive(Debug)]
 struct Response {
     kind: u8,

@@ -46,7 +46,7 @@ pub enum TestbedError {
     NotEntered {
         /// The namespace.
         namespace: String,
-        /// The error of the system.
+        /// The error that the operating system reported.
         source: io::Error,
     },
     /// Receive processing could not be moved to the requested CPU.
@@ -56,7 +56,7 @@ pub enum TestbedError {
         interface: &'static str,
         /// The CPU.
         cpu: usize,
-        /// The error of the system.
+        /// The error that the operating system reported.
         source: io::Error,
     },
 }

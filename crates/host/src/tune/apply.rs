@@ -404,7 +404,7 @@ mod tests {
         ("/proc/sys/net/core/busy_poll", "0\n"),
     ];
 
-    /// Returns every file of the tree except the journal.
+    /// Returns every file of the synthetic file tree except the journal.
     fn files(folder: &Path) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         let mut folders = vec![folder.to_path_buf()];

@@ -7,7 +7,7 @@ use std::fmt::Write;
 pub enum Kind {
     /// A value that only increases; samples are called `NAME_total`.
     Counter,
-    /// A current value.
+    /// A metric with a current value, which may fall.
     Gauge,
     /// Counts of the values up to each of several limits; see [`Exposition::histogram`].
     Histogram,

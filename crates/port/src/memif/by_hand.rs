@@ -38,7 +38,7 @@ pub enum Direction {
     Sent,
 }
 
-/// A connected data path.
+/// A connected memif data path.
 pub struct DataPath {
     queue: Queue,
     role: Role,
@@ -231,7 +231,7 @@ mod tests {
     /// The slots of the pool: enough for both rings when full, and for the packets that a test keeps.
     const SLOTS: u32 = 160;
 
-    /// The number of steps; Miri is slow.
+    /// The number of steps of a random test; it is low under Miri, which is slow.
     const STEPS: usize = if cfg!(miri) { 20 } else { 60 };
 
     fn data_path(role: Role) -> (DataPath, PoolHandle) {
@@ -302,7 +302,7 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Step {
         Move(Direction, u16),
-        /// Advances the peer's index by this number, as honest peers do.
+        /// Advances the peer's index by the given number, as honest peers do.
         Advance(Direction, u16),
         MoveOurs(Direction, u16),
         Describe(Direction, u16, Descriptor),
@@ -313,7 +313,7 @@ mod tests {
         Send(usize),
         /// Forwards the oldest batch that the test keeps.
         SendHeld,
-        /// Drops this number of the batches that the test keeps.
+        /// Drops the given number of the batches that the test keeps.
         Drop(usize),
     }
 

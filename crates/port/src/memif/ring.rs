@@ -38,7 +38,7 @@ struct Header {
 pub struct Descriptor {
     /// Flags: [`FLAG_NEXT`] or 0.
     pub flags: u16,
-    /// Region of the buffer.
+    /// Index of the memory region that contains the buffer.
     pub region: u16,
     /// Length of the frame in a filled buffer, or of an empty buffer, bytes.
     pub length: u32,

@@ -59,7 +59,7 @@ impl CaptureFile {
     /// Opens a file, and detects its compression.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error that the operating system reported.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::of(File::open(path)?)
     }
@@ -67,7 +67,7 @@ impl CaptureFile {
     /// Wraps an open file.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error that the operating system reported.
     pub fn of(file: File) -> io::Result<Self> {
         let mut start = [0; 4];
         let is_packed = match FileExt::read_exact_at(&file, &mut start, 0) {

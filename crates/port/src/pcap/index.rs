@@ -17,7 +17,7 @@ pub trait Source {
     /// Reads bytes from `offset` on into `bytes`; returns their number, 0 at the end of the source.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error that the operating system reported.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 

@@ -119,7 +119,7 @@ pub enum ProbeError {
     Socket {
         /// Address of the server.
         server: SocketAddr,
-        /// Error of the system.
+        /// Error that the operating system reported.
         source: std::io::Error,
     },
     /// The server does not reply.

@@ -25,7 +25,7 @@ pub enum Verdict {
     Up,
     /// The frames leave through one port. The destination and source addresses are replaced if new ones are set.
     Send {
-        /// Index of the port.
+        /// Index of the egress port.
         port: u32,
         /// New destination MAC address; none leaves the address unchanged.
         destination: Option<[u8; 6]>,
