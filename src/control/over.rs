@@ -27,7 +27,7 @@ const SIDES: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0,
 pub enum Over {
     /// A channel shared by both directions, from a medium file.
     Medium(PathBuf),
-    /// The functions of a chain file, run as the file says.
+    /// A chain of functions from a chain file, run as described in the file.
     Chain(PathBuf),
     /// A third-party switch between veth pairs of the kernel.
     Device(&'static Baseline),

@@ -175,7 +175,7 @@ pub enum ProtocolError {
     /// No message of this format has the datagram's length, which is the value, in bytes.
     #[error("{0} bytes: not the length of any message of this format")]
     Length(usize),
-    /// The datagram does not begin with the format's mark.
+    /// The datagram does not begin with the marker of the format.
     #[error("not a message of taut: both sides need --protocol taut")]
     Mark,
     /// The datagram has another version of the format; the value is that version.

@@ -44,7 +44,7 @@ pub enum OnLoss {
     /// The next prediction of the last command; inputs of 0 after ten predictions.
     #[default]
     Predict,
-    /// The inputs in force; inputs of 0 after ten periods.
+    /// The present inputs stay in force; after ten periods they become 0.
     Hold,
     /// The inputs become 0.
     Zero,

@@ -11,7 +11,7 @@ use taut_port::pair::Lane;
 use taut_port::{Batch, PortError, Punt};
 use taut_sys::{Alarm, spawn_background, ticks};
 
-/// The capacity of the ring in each direction between worker and thread, packets.
+/// The capacity of the ring in each direction between worker and slow-path thread, packets.
 const SLOTS: u32 = 1024;
 
 /// The number of polls without packets after which the thread sleeps until a wakeup. A wakeup costs the worker a system
@@ -19,7 +19,7 @@ const SLOTS: u32 = 1024;
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
-/// The longest sleep of the thread, after which it checks for new handlers.
+/// The longest sleep of the slow-path thread, after which it checks for new handlers.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// The number of low bits of a cycle count that a note omits; `AT_DIGITS` is the number of the next bits, which the

@@ -146,7 +146,7 @@ impl<T> InUse<T> {
     }
 }
 
-/// Tests of every interleaving of a few steps: `./run miri`.
+/// Tests that run every interleaving of a few steps: `./run miri`.
 #[cfg(all(test, loom))]
 mod interleavings {
     #![allow(clippy::unwrap_used)]

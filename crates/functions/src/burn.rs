@@ -95,7 +95,7 @@ struct Burn {
     steps_per_tick: f64,
     /// The ticks, in addition to [`BELIEVED`], by which a call may exceed its plan before it counts as interrupted.
     surprise_ticks: f64,
-    /// The ticks that all calls took by their own timing.
+    /// The TSC ticks that all burns took by their own timing.
     seen_ticks: u64,
     /// The result of the last chain of steps. The next chain starts from this value, so that it depends on the last
     /// chain.
@@ -229,7 +229,7 @@ fn run_chain(state: u64, steps: u64) -> (u64, u64) {
 const CALLS: u32 = 64;
 /// The number of repetitions. Their lower quartile is used, because interruptions only make calls longer.
 const REPETITIONS: usize = 129;
-/// The two chain lengths from which the cost of a step is derived.
+/// The two loop lengths, in steps, from which the cost of a step is derived.
 const STEPS: [u32; 2] = [8, 264];
 
 /// Measures the cost of a step and of a call, which takes some milliseconds.

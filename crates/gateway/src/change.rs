@@ -30,7 +30,7 @@ pub(super) enum Change {
     /// Restarts the meter of this number with a new cost per byte. Workers are not notified, because they share the
     /// meter.
     Meter { number: u32, cost: u64 },
-    /// Assigns meters to the bearer of this key, or removes them.
+    /// Assigns meters to the bearer with the given key, or removes the meters.
     Police { key: u64, meters: Meters },
     /// Sends an end marker for a tunnel.
     EndMarker { path: u16, teid: u32 },
@@ -42,7 +42,7 @@ pub(super) enum Change {
         number: u32,
         classifier: Option<Arc<Classifier>>,
     },
-    /// Drops the packets that are buffered for the bearer of this key.
+    /// Drops the packets that are buffered for the bearer with the given key.
     Forget(u64),
 }
 

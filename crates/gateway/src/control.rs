@@ -57,7 +57,7 @@ pub enum Wish {
     },
     /// Sets the rules of the classifier with that number, or removes the classifier.
     Classifier(u32, Option<Arc<Classifier>>),
-    /// Drops the packets that are buffered for the bearer of this match.
+    /// Drops the packets that are buffered for the bearer with the given match.
     Forget(Match),
 }
 

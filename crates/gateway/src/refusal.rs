@@ -7,7 +7,7 @@ use taut_function::changes::Stuck;
 /// The reasons for which a change of bearers is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// A bearer with this match exists already.
+    /// A bearer with the given match exists already.
     #[error("match {0} has a bearer already; change it with --replace, or remove it first")]
     Duplicate(Match),
     /// No bearer has this match.

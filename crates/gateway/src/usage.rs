@@ -155,7 +155,7 @@ impl Usage {
     }
 }
 
-/// Equality is identity, not equal counts.
+/// Two counters are equal if they are the same object, not if their counts are equal.
 impl PartialEq for Usage {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)

@@ -235,7 +235,7 @@ fn cores(allowed: &BTreeSet<usize>, online: &BTreeSet<usize>) -> Check {
 /// A folder in which taut creates files.
 struct Folder {
     path: PathBuf,
-    /// The files that taut creates there, in the plural.
+    /// The kind of files that taut creates in the folder, in the plural.
     content: &'static str,
     /// The verdict if the folder is not writable.
     otherwise: Verdict,

@@ -32,7 +32,7 @@ pub struct Fact<T> {
 /// A cache that CPU 0 (or the first online CPU) uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cache {
-    /// The level; 1 is nearest to the core.
+    /// The level of the cache; level 1 is nearest to the core.
     pub level: u8,
     /// `Data`, `Instruction` or `Unified`.
     pub kind: String,

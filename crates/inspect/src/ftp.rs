@@ -48,7 +48,7 @@ struct Session {
 /// A command, classified by the way in which the data port is determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Command {
-    /// The command contains this port of the client.
+    /// A command such as PORT, which names the data port of the client; the value is the port.
     Active(u16),
     Passive,
     ExtendedPassive,

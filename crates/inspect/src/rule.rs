@@ -320,7 +320,7 @@ pub enum VlanTags {
     Any,
     /// All tags have to match, and there must be at least one.
     All,
-    /// The tag at this position: 0 is the outermost, -1 the innermost.
+    /// One tag has to match; the value is its position (0 is the outermost tag, -1 the innermost).
     At(i8),
 }
 
@@ -751,7 +751,7 @@ pub enum Track {
     Destination,
     /// Matches are counted for packets between the same two hosts.
     Both,
-    /// All packets that match the rule.
+    /// Matches are counted for all packets together.
     Rule,
     /// Matches are counted for packets of the same flow.
     Flow,

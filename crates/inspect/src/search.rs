@@ -10,10 +10,10 @@ use taut_sys::{PatternDatabase, PatternScratch};
 /// The implementation of pattern searches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Matcher {
-    /// An automaton that reads each byte once.
+    /// Patterns are searched with an automaton that reads each byte once.
     #[default]
     AhoCorasick,
-    /// Vectorscan, which reads many bytes at once.
+    /// Patterns are searched with Vectorscan, which reads many bytes at once.
     Vectorscan,
 }
 

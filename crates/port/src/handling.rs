@@ -6,7 +6,7 @@
 pub enum Receives {
     /// Received packets are in the worker's pool.
     InPool,
-    /// The port's own memory, where the packets arrived.
+    /// Received packets stay in the port's own memory, into which they arrived.
     InPlace,
     /// The port's own memory, as with `InPlace`; the worker's other ports of the same kind can send the packets without
     /// a copy (DPDK's mbufs).

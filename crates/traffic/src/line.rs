@@ -40,9 +40,9 @@ pub enum Pacing {
 /// The next item to send on the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The due packet of stream `stream`, `late` ticks after its intended send time.
+    /// A packet of stream `stream`, which is due; it is `late` ticks behind its intended send time.
     Packet { stream: usize, late: u64 },
-    /// A filler frame of this length, bytes.
+    /// A filler frame; the value is its length in bytes.
     Filler(usize),
     /// No item is due.
     Nothing,

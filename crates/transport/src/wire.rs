@@ -73,7 +73,7 @@ pub enum Kind {
     Feedback,
     /// A farewell, which ends a connection.
     Farewell,
-    /// Reports that the version of a hello is not supported.
+    /// A refusal, which reports that the version of a hello is not supported.
     Refusal,
 }
 

@@ -104,7 +104,7 @@ pub(super) struct Gathered {
     /// Table of fingerprints: of packets of this block whose keys are in `keys`, and of these keys. A packet with a
     /// known fingerprint adds no keys, as is the case for most packets.
     seen: Box<[u64]>,
-    /// Keys of this block, with duplicates.
+    /// Keys of the incomplete block, with duplicates.
     keys: Vec<u64>,
     facts: BlockFacts,
     /// Complete blocks, with their keys in order.

@@ -237,7 +237,7 @@ enum Known {
         size: Size,
         mask: u32,
     },
-    /// The length of the IPv4 header at this offset.
+    /// The length of the IPv4 header; the value is the header's offset.
     HeaderLength(u32),
 }
 

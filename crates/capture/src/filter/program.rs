@@ -37,7 +37,7 @@ pub enum ProgramError {
 /// follows if a comparison holds, and if it does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Op {
-    /// Loads the byte at this offset of the frame into A.
+    /// Loads a byte of the frame into A; the value is the offset of the byte.
     LoadByte(u32),
     LoadHalf(u32),
     LoadWord(u32),

@@ -54,7 +54,7 @@ pub struct Settings {
 pub enum Which {
     /// The reference.
     Base,
-    /// The command that must not be worse.
+    /// The command `head`, which must not be worse than `base`.
     Head,
 }
 

@@ -73,7 +73,7 @@ pub(crate) fn now() -> String {
 enum Failed {
     /// The run was stopped by the user.
     Stopped,
-    /// The run failed for this reason; a further attempt may succeed.
+    /// The run failed; the value is the reason. A further attempt may succeed.
     Run(String),
     /// The experiment cannot continue: results cannot be written.
     Fatal(ExperimentError),

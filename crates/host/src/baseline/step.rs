@@ -41,7 +41,7 @@ pub(crate) enum Step {
 pub(crate) enum Ready {
     /// The program counts as ready immediately after its start, because the next step itself waits for the program.
     AtOnce,
-    /// The program listens on this socket. (The socket's file exists a moment earlier.)
+    /// The program listens on a socket; the value is the socket's path. (The socket's file exists a moment earlier.)
     Socket(PathBuf),
     /// A line of the program's output begins with the given text.
     LineStart(&'static str),

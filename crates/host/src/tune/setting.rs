@@ -89,7 +89,7 @@ pub enum State {
     Bad,
     /// The setting could not be read.
     Unknown,
-    /// This machine does not have the setting.
+    /// The setting does not exist on this machine.
     NotHere,
 }
 

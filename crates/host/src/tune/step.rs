@@ -54,7 +54,7 @@ pub enum Step {
     },
     /// Stops a daemon (SIGSTOP) until it is continued.
     Pause {
-        /// The folder of the process, `/proc/PID`.
+        /// The folder of the daemon's process, `/proc/PID`.
         path: String,
         /// The start time of the process, in ticks since the boot. The start time identifies the process, because
         /// another process may get the same number later.

@@ -56,7 +56,7 @@ enum Stage {
     Begin,
     /// The gzip header after its first two bytes (RFC 1952 section 2.3): its flags, and the current part.
     Gzip(u8, GzipPart),
-    /// Deflate data, which is followed by a checksum of this number of bytes.
+    /// Deflate data, which is followed by a checksum; the value is the length of the checksum in bytes.
     Deflated(u8),
     Brotli,
     /// A checksum; the value is the number of remaining bytes. Another gzip member may follow.

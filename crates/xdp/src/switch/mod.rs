@@ -21,7 +21,7 @@ pub const WORDS: usize = 8;
 /// The action for frames that match a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The frames are passed up to the process.
+    /// The frames are passed up to the process that loaded the XDP program.
     Up,
     /// The frames leave through one port. The destination and source addresses are replaced if new ones are set.
     Send {

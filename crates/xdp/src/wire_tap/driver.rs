@@ -15,7 +15,7 @@ use taut_sys::interface::{self, Interface};
 /// The object file that build.rs compiles from `ebpf/wire_tap.bpf.c`.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wire_tap.bpf.o"));
 
-/// Size of `struct sighting` in the program.
+/// Size of `struct sighting` in `ebpf/wire_tap.bpf.c`.
 const SIGHTING_BYTES: usize = 24;
 
 /// Observes the links of one or two veth interfaces. Dropping it removes the programs from the kernel.
