@@ -412,7 +412,7 @@ fn sorted(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn the_xdp_and_user_space_gateways_handle_every_frame_alike() {
+fn xdp_and_user_space_gateways_give_frames_the_same_outcomes() {
     let Some(_turn) = alone_and_root() else {
         return;
     };

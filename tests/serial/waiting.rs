@@ -113,7 +113,7 @@ fn packets_wake_a_forwarder_over_memif_and_over_packet_sockets() {
 }
 
 #[test]
-fn a_sleeping_forwarder_uses_less_cpu_than_a_polling_one() {
+fn a_sleeping_forwarder_uses_less_cpu_than_a_polling_forwarder() {
     let _turn = alone();
     undisturbed(|| {
         let share = |wait: &str| {

@@ -926,7 +926,7 @@ mod tests {
     /// A million packets per second, a tenth of which belong to one flow, are followed by very few packets; the
     /// reported rates stay accurate.
     #[test]
-    fn samples_of_many_packets_estimate_their_rates() {
+    fn estimated_packet_rates_stay_accurate_when_the_load_drops() {
         let mut flows = Flows::new(2000);
         let mut random = fastrand::Rng::with_seed(3);
         let mut time_ns = BEGUN_NS;

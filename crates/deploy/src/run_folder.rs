@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_crashed_supervisors_that_wrote_a_log_leave_their_folder() {
+    fn the_folder_of_a_crashed_supervisor_with_log_is_retained() {
         let name = format!("left-{}", std::process::id());
         for (is_left, has_log, stays) in [
             (true, true, true),

@@ -671,7 +671,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_refer_to_named_ports_which_stay_in_file_order() {
+    fn port_names_in_function_settings_become_port_numbers() {
         let text = |named: &str| {
             format!(
                 "ports = {{ wan = \"null:source=8\", lan = \"null:\" }}\n[[function]]\nname = \"nat\"\n\

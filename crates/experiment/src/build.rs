@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_build_that_is_missing_or_foreign_is_refused() {
+    fn a_second_build_without_a_taut_program_is_refused() {
         let why = build("/nothing/taut").check().unwrap_err().to_string();
         assert!(
             why.starts_with("--against /nothing/taut: No such file"),

@@ -192,7 +192,7 @@ run = "echo {{ a }} {{ b }} {{ seed }}"
     }
 
     #[test]
-    fn interleaved_plans_run_every_combination_before_repeating_any() {
+    fn interleaved_plans_run_every_combination_before_the_second_repetition() {
         let plan = parse(SMALL).unwrap().plan();
         for (index, round) in plan.chunks(6).enumerate() {
             assert!(round.iter().all(|run| run.repetition == index as u32 + 1));

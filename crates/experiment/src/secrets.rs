@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_cannot_start_a_secret_is_passed_at_once() {
+    fn output_that_cannot_begin_a_secret_is_passed_immediately() {
         let secrets = secrets(&["hunter2"]);
         let mut out = Vec::new();
         Scrubber::new(&secrets, &mut out)

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn log_axis_ends_on_round_values_and_labels_decades() {
+    fn a_log_axis_ends_on_round_values_and_labels_decades() {
         let scale = Scale::log(Quantity::TimeNs, [730.0, 117_000.0]);
         assert_eq!((scale.min, scale.max), (500.0, 200_000.0));
         assert_eq!(labels(&scale, 5), ["1 µs", "10 µs", "100 µs"]);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn linear_axis_covers_its_values_with_round_steps() {
+    fn a_linear_axis_covers_the_values_with_round_steps() {
         let scale = Scale::linear_from_zero(Quantity::RatePps, [6_300_000.0]);
         assert_eq!(scale.max, 8_000_000.0);
         assert_eq!(labels(&scale, 4), ["0", "2M", "4M", "6M", "8M"]);

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fit_recovers_cache_fractions_where_the_ideal_model_errs() {
+    fn the_fit_recovers_cache_fractions_that_violate_the_ideal_model() {
         let truth = Hierarchy::published(0.6).unwrap();
         let cost = |bytes: u64| AccessCost {
             bytes,

@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn unsuitable_result_folders_are_refused_in_one_line() {
+    fn unsuitable_result_folders_cause_a_one_line_error() {
         let two = LONELY_PACKETS.replace("[{", "[{\"lost_share\": 0.0}, {");
         let lossy = LONELY_PACKETS.replace("\"lost_share\": 0.0", "\"lost_share\": 0.2");
         for (latencies, summary, says) in [

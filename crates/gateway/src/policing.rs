@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bearer_obeys_all_its_meters_including_shared_ones() {
+    fn a_bearer_obeys_all_its_meters_including_shared_meters() {
         let meters = SharedMeters::new(10);
         let mut policing = Policing::new(10, meters.clone());
         let kbps = |kbps| cost(NonZeroU64::new(kbps).unwrap());

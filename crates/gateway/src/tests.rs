@@ -1260,7 +1260,7 @@ fn concurrently_loaded_files_share_one_memory_limit() {
 }
 
 #[test]
-fn gateways_refuse_sockets_in_use_and_replace_stale_ones() {
+fn gateways_refuse_sockets_in_use_and_replace_stale_sockets() {
     let served = Served::start(3);
     let control = format!(
         "address = \"{OWN4}\"\ncontrol = \"{}\"",

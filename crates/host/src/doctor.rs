@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_unwritable_folder_decides_the_verdict() {
+    fn the_verdict_depends_on_the_most_important_unwritable_folder() {
         let all = Folder::all();
         let without = |contents: &[&str]| {
             let ill = all.iter().filter(|it| contents.contains(&it.content));

@@ -757,7 +757,7 @@ mod tests {
     }
 
     #[test]
-    fn the_facts_of_this_machine_survive_a_json_round_trip() {
+    fn machine_facts_are_unchanged_after_conversion_to_json_and_back() {
         let machine = Machine::read();
         assert!(machine.kernel_release.is_some());
         let text = serde_json::to_string(&machine).unwrap();

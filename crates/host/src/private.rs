@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_others_can_change_are_refused() {
+    fn folders_that_other_users_can_change_are_refused() {
         let parent = own_folder();
         let path = parent.path().join("x");
         let why = |path: &Path| folder(path).unwrap_err().to_string();

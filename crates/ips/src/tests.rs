@@ -243,7 +243,7 @@ fn pass_rules_with_packet_conditions_do_not_pass_entire_flows() {
 }
 
 #[test]
-fn a_bypass_rule_passes_the_rest_of_its_flow() {
+fn a_bypass_rule_passes_all_later_packets_of_the_flow() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert udp any any -> any any (content:\"skip\"; bypass; sid:1;)\n\
                  drop udp any any -> any any (content:\"evil\"; sid:2;)\n\

@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_clients_are_disconnected_without_delaying_others_or_adding_threads() {
+    fn slow_clients_are_disconnected_and_delay_no_other_clients() {
         let threads = Arc::new(AtomicUsize::new(0));
         let most = Arc::new(AtomicUsize::new(0));
         let (now, seen) = (Arc::clone(&threads), Arc::clone(&most));

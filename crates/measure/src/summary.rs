@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_survives_a_round_trip_through_json() {
+    fn a_summary_is_unchanged_after_conversion_to_json_and_back() {
         let summary = Summary::from_samples(&[1u64, 2, 4]).unwrap();
         let json = serde_json::to_string(&summary).unwrap();
         assert!(json.contains("\"p99_ns\":null"));

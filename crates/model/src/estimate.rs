@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invalid_estimates_are_refused_in_one_line() {
+    fn invalid_estimates_cause_a_one_line_error() {
         for wrong in [f64::NAN, f64::INFINITY, -1.0] {
             let error = Estimate::given(wrong).unwrap_err().to_string();
             assert!(error.contains("needs a finite number"), "{error}");

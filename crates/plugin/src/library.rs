@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_invalid_library_is_refused_in_one_line() {
+    fn an_invalid_library_causes_a_one_line_error() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, content: &[u8]| {
             let path = folder.path().join(name);

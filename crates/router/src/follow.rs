@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_ipv6_next_hop_survives_deletion_of_the_first() {
+    fn deleting_the_first_ipv6_next_hop_preserves_the_second() {
         let mut pair = Pair::new();
         let both = route("2001:db8::/32", 0, &[(LAN, "fd00::2"), (WAN, "fd01::2")]);
         pair.hear(KernelFact::Route(both));

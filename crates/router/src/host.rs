@@ -748,7 +748,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_settings_are_refused_in_one_line() {
+    fn wrong_settings_cause_a_one_line_error() {
         for (text, part) in [
             ("mac = \"x\"\naddresses = [\"192.0.2.1\"]", "mac: expected"),
             (

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_writable_by_others_are_refused_and_files_are_private() {
+    fn folders_writable_by_other_users_are_refused_and_files_private() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("ring");
         let why = |path: &Path| Folder::take(path, true).unwrap_err().to_string();

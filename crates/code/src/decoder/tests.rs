@@ -190,7 +190,7 @@ proptest! {
     }
 
     #[test]
-    fn a_bounded_decoder_outputs_correct_symbols_and_consistent_counters(
+    fn a_decoder_with_limited_window_outputs_correct_symbols_and_counters(
         scheme in scheme(), loss in 0.0_f64..0.5, seed: u64, span in 1_usize..50
     ) {
         let all = sent(scheme, 300, 1.0, seed);

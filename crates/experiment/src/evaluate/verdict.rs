@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_claim_is_not_measured_if_half_is_disturbed() {
+    fn tail_claims_are_not_measured_with_half_the_runs_disturbed() {
         let own = "ours = true\nholds = 'value > 1'";
         for (claim, wanted) in [(own, VerdictKind::Holds), (TWICE, VerdictKind::Same)] {
             let tail = |busy| judged_on_busy_machine("latency_ns.p99_ns", busy, claim);

@@ -107,7 +107,7 @@ fn one_worse_metric_ends_the_gate() {
 }
 
 #[test]
-fn a_gate_without_time_estimates_the_number_of_pairs_needed() {
+fn a_gate_at_its_time_limit_reports_the_detectable_effect() {
     let mut short = settings("3%", &["time"]);
     short.time = Duration::from_secs(24);
     let outcome = gate(

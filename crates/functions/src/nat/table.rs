@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn outside_ports_keep_parity_and_each_host_keeps_one_address() {
+    fn nat_preserves_port_parity_and_one_outside_address_per_host() {
         let mut table = table(1000, (4000, 4999));
         let mut addresses = HashMap::new();
         for host in 0..40 {

@@ -1152,7 +1152,7 @@ fn damaged_requests_never_panic_and_leave_a_consistent_table() {
 }
 
 #[test]
-fn a_session_survives_while_the_data_plane_accepts_no_changes() {
+fn a_session_continues_while_the_data_plane_accepts_no_changes() {
     let mut core = Core::associated(10_000);
     let seid = core.establish(open5gs_session()).up_seid();
     // The changes fill the ring, of which the worker applies none.

@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn ovs_starts_database_before_daemon_and_adds_ports_before_flows() {
+    fn ovs_steps_are_database_daemon_ports_and_flows_in_order() {
         let lines = lines(&VETH, ["dut0", "dut1"]);
         let order: Vec<usize> = [
             "ovsdb-tool create /scratch/ovs.db",

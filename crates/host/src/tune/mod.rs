@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn the_audit_of_this_machine_survives_a_json_round_trip() {
+    fn an_audit_is_unchanged_after_conversion_to_json_and_back() {
         let root = Root::machine();
         let cpus = default_cpus(&root).unwrap();
         for profile in [Profile::Latency, Profile::Throughput, Profile::Shared] {

@@ -680,7 +680,7 @@ fn unsupported_or_unmatchable_rules_are_skipped_with_a_reason() {
 }
 
 #[test]
-fn rules_of_other_projects_are_parsed_and_invalid_ones_reported() {
+fn rules_of_other_projects_are_parsed_and_invalid_rules_reported() {
     read_whole(
         "alert tls:client_hello_done any any -> any any (tls.sni; content:\"x\"; sid:1;)\n\
          alert dns:request_complete any any -> any any (dns.query; content:\"x\"; sid:2;)\n\

@@ -77,7 +77,7 @@ fn sharing_does_not_change_the_cost_of_a_single_structure() {
 }
 
 #[test]
-fn small_busy_structures_stay_cached_next_to_large_ones() {
+fn small_busy_structures_stay_cached_next_to_large_structures() {
     let ideal = Hierarchy::published(1.0).unwrap();
     let busy = Structure {
         bytes: 4.0 * KIB,

@@ -198,7 +198,7 @@ fn original_timing_delivers_no_frame_before_its_capture_time() {
 }
 
 #[test]
-fn truncated_and_oversized_frames_are_counted_and_others_received() {
+fn truncated_and_oversized_frames_are_counted_and_later_frames_received() {
     let files = Files::new();
     let mut bytes = files.capture("in.pcap", 0..3, 0);
     // The second record states a longer frame than was captured.

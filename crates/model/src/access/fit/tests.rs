@@ -65,7 +65,7 @@ fn the_fit_recovers_fractions_and_latencies_far_from_the_ideal() {
 }
 
 #[test]
-fn a_fitted_model_survives_a_round_trip_through_toml() {
+fn fitted_models_are_unchanged_after_conversion_to_toml_and_back() {
     let points = measured([1.0, 0.85, 0.6], 0.02, None, 1);
     let found = fit(&Hierarchy::published(1.0).unwrap(), &points, 0.95).unwrap();
     let runs = |points: Vec<Point>| points.into_iter().map(Run::from).collect::<Vec<Run>>();
