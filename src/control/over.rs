@@ -93,7 +93,7 @@ pub struct Virtual<'a> {
     pub by: &'a probe::Over,
     /// Time from one report to the next, ns.
     pub period_ns: u64,
-    /// Number of reports.
+    /// Number of reports to exchange.
     pub rounds: u64,
     /// Seed of the medium's random draws.
     pub seed: u64,

@@ -44,7 +44,7 @@ pub struct Parts {
     pub a: Vec<Vec<f64>>,
     /// Rows of B in x' = A x + B u.
     pub b: Vec<Vec<f64>>,
-    /// The sensors.
+    /// The sensors of the plant.
     pub sensors: Vec<Sensor>,
     /// Index of the state whose integral the controller also weighs; `None` for no integral.
     pub integral: Option<usize>,
@@ -90,7 +90,7 @@ pub enum ModelError {
     Value {
         /// Name of the invalid value.
         what: String,
-        /// The invalid value.
+        /// The invalid value that was found.
         found: f64,
         /// The valid values, in words.
         needed: &'static str,

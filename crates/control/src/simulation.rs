@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// The settings of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// The plant.
+    /// The model of the simulated plant.
     pub model: Model,
     /// Settings of the controller.
     pub controller: controller::Settings,

@@ -69,7 +69,7 @@ pub enum DeployError {
     /// The system reported an error.
     #[error("{what}: {source}")]
     System {
-        /// The failed action.
+        /// The action that failed.
         what: String,
         /// The error that the operating system reported.
         source: io::Error,

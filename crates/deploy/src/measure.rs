@@ -38,7 +38,7 @@ pub struct Measured {
     pub low: f64,
     /// Upper limit of the median's confidence interval.
     pub high: f64,
-    /// Number of blocks.
+    /// Number of blocks from which the median is computed.
     pub n: usize,
     /// Probability that the interval covers the true median, 0..1.
     pub coverage: f64,

@@ -33,7 +33,7 @@ pub struct AccessCost {
     pub cycles: f64,
     /// Difference between the lower quartile of the blocks and the fastest one, as a fraction of the fastest.
     pub scatter: f64,
-    /// Number of blocks.
+    /// Number of measured blocks of accesses.
     pub blocks: usize,
 }
 

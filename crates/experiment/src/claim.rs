@@ -42,9 +42,9 @@ pub struct Claim {
 #[derive(Debug, Clone, PartialEq, JsonSchema)]
 #[schemars(untagged)]
 pub enum Reported {
-    /// A description in words.
+    /// The result is described in words.
     Text(String),
-    /// A description in numbers.
+    /// The result is given in numbers.
     Figure(PublishedFigure),
 }
 
@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for Reported {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedFigure {
-    /// The published value.
+    /// The published value, if a single number was published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
     /// The lowest and the highest published value.

@@ -132,7 +132,7 @@ pub enum Kept {
 /// A limit and the result of checking it.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Judgement {
-    /// The limit.
+    /// The limit that was checked.
     #[serde(flatten)]
     pub limit: MetricLimit,
     /// Combination of the loop variables.

@@ -97,9 +97,9 @@ fn time<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 pub enum Scalar {
     /// True or false.
     Bool(bool),
-    /// A whole number.
+    /// A value that is a whole number.
     Integer(i64),
-    /// Any number.
+    /// A value that may have a fractional part.
     Float(f64),
     /// A text, in which other variables may occur.
     Text(String),

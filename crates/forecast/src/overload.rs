@@ -85,7 +85,7 @@ pub struct Latencies {
     /// Median over the runs' median latencies, µs, with its interval. Packets of a run depend on each other, so a
     /// single run has no interval: its confidence is 0.
     pub median_us: Estimate,
-    /// Number of runs.
+    /// Number of runs that were read.
     pub runs: usize,
     /// Number of packets that came back, in all runs together.
     pub packets: u64,

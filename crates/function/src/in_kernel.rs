@@ -10,10 +10,10 @@ use taut_xdp::upcall::UpcallPrograms;
 pub enum KernelVersion {
     /// The function has no XDP version; the value is the reason.
     No(&'static str),
-    /// A version for frames that leave through one port. The callback makes it from the function's settings and the
-    /// index of the port.
+    /// The function has an XDP version for frames that leave through one port. The value creates the version from the
+    /// settings of the function and the index of the port.
     Frames(fn(toml::Table, usize) -> Result<KernelFunction, SettingsError>),
-    /// XDP programs of the function's own. They forward or drop some frames, and pass all others to the worker
+    /// The function has its own XDP programs. They forward or drop some frames, and pass all others to the worker
     /// (upcall).
     Upcall(UpcallVersion),
 }

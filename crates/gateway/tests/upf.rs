@@ -477,7 +477,7 @@ impl Upf {
     }
 }
 
-/// A decapsulated frame.
+/// A frame of the test whose tunnel headers were removed.
 #[derive(Debug, PartialEq, Eq)]
 struct Tunnelled {
     teid: u32,

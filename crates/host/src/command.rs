@@ -22,7 +22,7 @@ pub enum CommandError {
     /// The kernel refused an operation of the command because of a missing privilege.
     #[error("no permission for `{command}`: {stderr}; run as root, or with {}", rights_for(.command))]
     NotPermitted {
-        /// The command line.
+        /// The command line that was not permitted.
         command: String,
         /// The standard error of the program.
         stderr: String,
@@ -30,7 +30,7 @@ pub enum CommandError {
     /// The program ran and failed.
     #[error("`{command}` failed ({status}): {stderr}")]
     Failed {
-        /// The command line.
+        /// The command line that failed.
         command: String,
         /// The exit status of the program.
         status: ExitStatus,
@@ -40,7 +40,7 @@ pub enum CommandError {
     /// The program exists but could not be started.
     #[error("cannot run `{command}`: {source}")]
     NotStarted {
-        /// The command line.
+        /// The command line that could not be started.
         command: String,
         /// The error that the operating system reported.
         source: io::Error,

@@ -23,7 +23,7 @@ const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// A value with the file from which it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact<T> {
-    /// The value.
+    /// The value that was read.
     pub value: T,
     /// The absolute path of the file.
     pub source: String,

@@ -56,7 +56,7 @@ pub enum DeviceError {
     NotPinned {
         /// The device's name.
         name: String,
-        /// The reason.
+        /// The reason why the device could not be pinned.
         source: AffinityError,
     },
     /// The device's output file could not be written or read.
@@ -86,7 +86,7 @@ pub enum DeviceError {
     Silent {
         /// The device's name.
         name: String,
-        /// The timeout.
+        /// The time that was waited for a line of output.
         waited: Duration,
         /// The end of the device's standard error, or of its standard output if the standard error is empty.
         last_lines: String,

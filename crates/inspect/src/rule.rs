@@ -327,9 +327,9 @@ pub enum VlanTags {
 /// The endpoints of a flow to which the test of a count applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
-    /// The client.
+    /// The test applies to the client of the flow.
     Client,
-    /// The server.
+    /// The test applies to the server of the flow.
     Server,
     /// Both endpoints; each count has to match.
     Both,
@@ -366,7 +366,7 @@ pub struct Step {
 /// A number that is a constant of the rule, or that an earlier step has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Number {
-    /// A constant.
+    /// The number is a constant of the rule.
     Is(i64),
     /// The value of the variable with this index, which [`Test::Extract`] or [`Test::Math`] has stored.
     Read(u8),

@@ -431,7 +431,7 @@ struct Writing {
     descriptions: Descriptions,
     target: Option<Target>,
     packets: Option<PacketFile>,
-    /// The pending lines.
+    /// The lines that are not written yet.
     lines: Vec<u8>,
     /// The time at which the end of the thread was requested; none before.
     ending: Option<Instant>,

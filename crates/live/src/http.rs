@@ -81,7 +81,7 @@ pub struct Reply {
     pub kind: &'static str,
     /// Further header fields, each ending with `\r\n`.
     pub fields: Cow<'static, str>,
-    /// The body.
+    /// The body of the reply.
     pub body: Vec<u8>,
 }
 

@@ -37,7 +37,7 @@ pub enum WrongPrefix {
     /// Bits of the address after the prefix length are set.
     #[error("bits beyond the prefix length must be 0: write {meant}, not {given}")]
     HostBits {
-        /// The given prefix.
+        /// The given prefix, in which host bits are set.
         given: String,
         /// The prefix of the given length that contains the given address.
         meant: String,
@@ -49,7 +49,7 @@ pub enum WrongPrefix {
         family: &'static str,
         /// An example of a prefix of the family.
         example: &'static str,
-        /// The given text.
+        /// The given text, which is no prefix.
         text: String,
     },
 }

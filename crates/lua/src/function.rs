@@ -33,7 +33,7 @@ pub struct Host<'a> {
     pub settings: &'a toml::Table,
     /// Index of the worker that runs the script, from 0.
     pub worker: usize,
-    /// Number of workers.
+    /// Number of workers that run the script.
     pub workers: usize,
     /// True if the script may send packets to ports of its choice.
     pub sends: bool,

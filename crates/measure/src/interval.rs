@@ -118,7 +118,7 @@ pub struct PairedRatio {
     pub min: f64,
     /// Largest ratio among the pairs.
     pub max: f64,
-    /// Number of pairs.
+    /// Number of pairs that were measured.
     pub pairs: u64,
 }
 

@@ -48,7 +48,7 @@ pub struct Cycles {
     pub high: f64,
     /// Probability that an interval computed in this manner covers the true median, 0 to 1.
     pub coverage: f64,
-    /// Number of repetitions.
+    /// Number of repetitions that are summarised.
     pub count: u64,
 }
 

@@ -37,7 +37,7 @@ pub enum Bound {
 /// The load of each machine for one number of machines.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
-    /// Number of machines.
+    /// Number of machines that share the load.
     pub machines: u32,
     /// State entries on each machine.
     pub entries: f64,

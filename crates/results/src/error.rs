@@ -86,7 +86,7 @@ pub enum ResultsError {
     /// A device id that is not valid as the name of a folder.
     #[error("device id {id:?}: use letters, digits and any of -_.,:=(), not beginning with '.'")]
     DeviceId {
-        /// The invalid id.
+        /// The device id that is invalid.
         id: String,
     },
 }

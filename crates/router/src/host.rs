@@ -97,7 +97,8 @@ pub(crate) struct Own {
 struct Host {
     port: usize,
     own: Own,
-    /// The name of the tap interface, if the kernel is this host, and the open interface until the slow path takes it.
+    /// The name of the tap interface through which the Linux kernel acts as the host; none if the router is the host
+    /// itself. `tap` holds the open interface until the slow path takes it.
     tap_name: Option<String>,
     tap: Option<Tap>,
     counts: Arc<Counts>,

@@ -102,7 +102,7 @@ pub struct KernelRoute {
 /// A fact about the state of the kernel, or a change of this state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KernelFact {
-    /// A route exists.
+    /// A route exists in the kernel.
     Route(KernelRoute),
     /// A route was deleted, or only some next hops of a route: those that `next_hops` lists.
     RouteGone(KernelRoute),

@@ -49,7 +49,7 @@ pub struct Share {
     pub begin_ticks: u64,
     /// Index of this worker, from 0.
     pub number: usize,
-    /// Number of workers.
+    /// Number of workers in the flood.
     pub of: usize,
 }
 

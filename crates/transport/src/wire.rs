@@ -190,7 +190,7 @@ pub enum Body<'a> {
     Hello(Hello),
     /// An accept, the reply to a hello.
     Accept(Accept),
-    /// A message.
+    /// The body is a message.
     Data(Data<'a>),
     /// A combination of messages.
     Repair(Repair<'a>),

@@ -160,7 +160,7 @@ pub enum Vlan {
     /// No tag.
     #[default]
     Untagged,
-    /// One tag.
+    /// The frame has one tag.
     Single(VlanTag),
     /// Two tags.
     Double {

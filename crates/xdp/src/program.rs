@@ -190,7 +190,7 @@ pub(crate) fn wait_for_replaced() {
 #[derive(Debug)]
 pub struct Attachment {
     link: OwnedFd,
-    /// Mode of the program.
+    /// The mode in which the XDP program is attached.
     pub mode: Mode,
 }
 

@@ -48,7 +48,7 @@ pub struct Verdict {
     /// Condition under which the claim holds; for a published figure, the condition that the result has the published
     /// direction.
     pub condition: String,
-    /// The verdict.
+    /// The kind of the verdict.
     pub verdict: VerdictKind,
     /// Reason from the experiment file why the result may differ from the published one. If there is no value or
     /// verdict, it is the reason why not.

@@ -52,7 +52,7 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Which {
-    /// The reference.
+    /// The reference command, with which the other command is compared.
     Base,
     /// The command `head`, which must not be worse than `base`.
     Head,
@@ -88,7 +88,7 @@ impl std::fmt::Display for Which {
 /// The reason why a run has no metrics.
 #[derive(Debug)]
 pub enum RunError {
-    /// The command failed.
+    /// The command of the gate failed.
     Failed {
         /// How the command ended, or what is missing: `exit code 3`.
         reason: String,
@@ -113,7 +113,7 @@ pub trait Runner {
     fn elapsed(&self) -> Duration;
 }
 
-/// One pair of runs.
+/// The results of one run of each of the two commands of a gate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pair {
     /// The command that ran first.

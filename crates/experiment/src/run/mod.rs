@@ -36,7 +36,7 @@ const END_PATIENCE: Duration = STEPS_END.saturating_add(Duration::from_secs(5));
 /// A request to run an experiment.
 #[derive(Debug)]
 pub struct Request {
-    /// The experiment.
+    /// The experiment to run.
     pub experiment: Experiment,
     /// Results folder, which is new or already contains some of the runs.
     pub folder: Folder,

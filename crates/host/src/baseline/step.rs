@@ -71,7 +71,7 @@ pub enum BaselineError {
     /// A set-up command succeeded with unexpected output.
     #[error("`{command}` reports: {said}")]
     Unexpected {
-        /// The command line.
+        /// The command line whose output is unexpected.
         command: String,
         /// The output of the program.
         said: String,
@@ -83,7 +83,7 @@ pub enum BaselineError {
         name: &'static str,
         /// The path of the socket on which the program should listen.
         path: PathBuf,
-        /// The timeout.
+        /// The time that was waited for the socket.
         waited: Duration,
         /// The last lines of the program's output.
         last_lines: String,

@@ -106,7 +106,7 @@ pub enum TuneError {
         path: PathBuf,
         /// The number of the invalid line, from 1.
         line: usize,
-        /// The fault.
+        /// What is wrong with the line.
         reason: String,
     },
 }

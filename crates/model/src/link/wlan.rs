@@ -75,11 +75,11 @@ pub struct Exchange {
     pub difs_us: f64,
     /// Mean backoff of a first attempt.
     pub backoff_us: f64,
-    /// The frame: preamble, headers and payload in whole symbols.
+    /// Transmission of the frame: preamble, headers and payload in whole symbols.
     pub frame_us: f64,
     /// Gap before the acknowledgement (SIFS).
     pub sifs_us: f64,
-    /// The acknowledgement.
+    /// The acknowledgement of the frame.
     pub ack_us: f64,
 }
 

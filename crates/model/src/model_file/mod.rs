@@ -133,7 +133,7 @@ pub enum ModelError {
     /// A variable that is unknown to the model.
     #[error("unknown variable `{asked}`: the model has {known}")]
     Unknown {
-        /// The unknown name.
+        /// The name that is no variable of the model.
         asked: String,
         /// The names that the model knows.
         known: String,
@@ -157,7 +157,7 @@ pub enum ModelError {
     /// A fit that failed.
     #[error(transparent)]
     Fit(#[from] FitError),
-    /// An invalid value.
+    /// A value in the model is invalid.
     #[error(transparent)]
     Value(#[from] WrongValue),
 }

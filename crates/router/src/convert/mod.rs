@@ -64,7 +64,7 @@ pub enum ConvertError {
     },
 }
 
-/// The result of a conversion.
+/// The result of the conversion of a routing table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Converted {
     /// The number of routes that were written.
